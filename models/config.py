@@ -24,6 +24,7 @@ NEED_OF_NEGATIVES = (
     "method.negatives_per_query, which are drawn at random"
 )
 
+Side = Literal["query", "document"]
 Loss = TypeVar("Loss")
 Losses = Annotated[
     Annotated[Loss, Tag("name")] | Annotated[dict[Loss, PositiveFloat], Field(min_length=1), Tag("table")],
@@ -244,6 +245,10 @@ class MatchingConfig(MethodConfig):
             return "group"
         labelled = "classes" in self.losses or (list(self.losses) == ["binary"] and not self.own_negatives)
         return "pair" if labelled else "positive"
+
+    def prompts(self) -> dict[Side, str]:
+        """Return the texts that are put before those of each side: by default none."""
+        return {}
 
     @property
     def input_lengths(self) -> dict[str, int]:

@@ -50,6 +50,22 @@ class TokenDocument(Protocol):
         """The book, thread or page that this document is part of, or "" if it is a whole text."""
 
 
+class Prompt(Protocol):
+    """A text that is put before other texts."""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Its ids alone."""
+
+    def before(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the ids, int64, of the prompt and a text together, given those of the text alone."""
+        ...
+
+    def fitting(self, tokens: np.ndarray, most: int) -> np.ndarray:
+        """Return a text's first tokens, as many as have at most `most` ids together with the prompt."""
+        ...
+
+
 class Vocabulary(Protocol):
     """What a batcher needs to know about a tokenizer: the number of token ids, the special tokens, its frames.
 
@@ -99,6 +115,10 @@ class Vocabulary(Protocol):
     @property
     def words(self) -> tuple[int, ...]:
         """The ids of the tokens that are whole words."""
+
+    def prompt(self, text: str) -> Prompt:
+        """Return what puts a prompt before texts; raise ValueError where the tokens' texts are not known."""
+        ...
 
 
 class Corpus(Protocol):

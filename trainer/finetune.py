@@ -23,6 +23,7 @@ with without_collecting():
     from trainer.training.data.open_data import pair_data
     from trainer.training.engine.compiler import compile_model
     from trainer.training.engine.world import World
+    from trainer.training.published.prompts import remarks
     from trainer.training.published.sentence_transformer import not_taken
     from trainer.training.recipe.build import (
         build_model,
@@ -45,7 +46,8 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
     data = pair_data(recipe)
     if World.from_environment().rank == 0:
-        for remark in [*([] if resume_from else not_taken(recipe)), *data.remarks]:
+        of_start = [] if resume_from else [*not_taken(recipe), *remarks(recipe)]
+        for remark in [*of_start, *data.remarks]:
             print(remark, flush=True)
     torch.manual_seed(recipe.seed)
     trunk, encoder = open_trunk(recipe, data.tokenizer, resume_from)

@@ -25,6 +25,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
 from data_prep.tokenizers import frame, special_tokens, wordpiece
 from data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, alphabet, learnable
+from data_prep.tokenizers.prompt import Prompt
 from data_prep.tokenizers.special_tokens import ROBERTA_TOKENS, SPECIAL_TOKENS
 from data_prep.tokenizers.vocabulary import Vocabulary
 
@@ -117,8 +118,19 @@ class Tokenizer(Vocabulary):
     @cached_property
     def keeps_blanks(self) -> bool:
         """Whether a word has other ids after a blank than at the beginning of a text, as byte-level tokenizers have."""
-        first, after = self.encode(["a", " a"])
-        return first.tolist() != after.tolist()
+        return self._ids("a") != self._ids(" a")
+
+    def prompt(self, text: str) -> Prompt:
+        """Return what puts a prompt before texts."""
+        ends_a_word = text[-1:].isspace() and not self.keeps_blanks
+        stem = tuple(self._ids(text.rstrip())) if ends_a_word else None
+        return Prompt(text, tuple(self._ids(text)), stem, self._ids, self.decode)
+
+    def _ids(self, text: str) -> list[int]:
+        """Return the ids of one text, as `encode` does, in this thread: loader workers are forked after the first."""
+        self._backend.encode_special_tokens = self.split_special_tokens
+        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        return ids
 
     def encode_batches(
         self, items: Iterable[tuple[Item, Sequence[str]]], *, sentences: bool = False

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from data_prep.tokenizers.frame import Frames, Ids
+from data_prep.tokenizers.prompt import Prompt
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,7 @@ class Vocabulary:
     def words(self) -> tuple[int, ...]:
         """The ids of the tokens that are whole words: all but the special ones if the tokens' texts are not known."""
         return tuple(sorted({*range(self.vocab_size)} - {*self.special}))
+
+    def prompt(self, text: str) -> Prompt:
+        """Return what puts a prompt before texts; raise ValueError: the tokens' texts are not known."""
+        raise ValueError(f"the prompt {text!r:.80} needs a tokenizer")

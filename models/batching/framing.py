@@ -10,7 +10,7 @@ import numpy as np
 
 from models.batching.packing import frame, joined, pad
 from models.batching.roles import required
-from models.interface import Vocabulary
+from models.interface import Prompt, Vocabulary
 
 Kept = Literal["start", "end"]
 PairFrame = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -20,40 +20,67 @@ PairFrame = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 class Framing:
     """Texts become what the tokenizer makes, such as `[CLS] text [SEP]`: at most `max_tokens`, padded to the longest.
 
-    A model with another input format extends this class.
+    A prompt comes after the tokenizer's own prefix, `[CLS] prompt text [SEP]`, and is never truncated. A model with
+    another input format extends this class.
     """
 
     vocabulary: Vocabulary
-    max_tokens: int  # with the tokenizer's frame
+    max_tokens: int  # with the tokenizer's frame and the prompt
     kept: Kept = "start"  # "end" truncates the start: the last turns of a dialogue tell most about the next
+    prompt: Prompt | None = None
+    pools_prompt: bool = True  # whether the states of the prompt, and of what is before it, count in a mean of states
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The number of tokens of the prompt."""
+        return len(self.prompt.ids) if self.prompt else 0
 
     @property
     def room(self) -> int:
-        """The maximum number of text tokens in an input."""
+        """The maximum number of text tokens in an input; a token more where prompt and text share one."""
         before, after = self.vocabulary.text_frame
-        return self.max_tokens - len(before) - len(after)
+        return self.max_tokens - len(before) - len(after) - self.prompt_tokens
 
     def cut(self, tokens: np.ndarray) -> np.ndarray:
         """Return the token ids that remain after truncation: texts equal in these have equal vectors."""
         room = self.room
-        return tokens[-room:] if self.kept == "end" and len(tokens) > room else tokens[:room]
+        if self.kept == "end" and len(tokens) > room:
+            return tokens[-room:]
+        return self.prompt.fitting(tokens, room + self.prompt_tokens) if self.prompt else tokens[:room]
 
     def row(self, text: np.ndarray) -> np.ndarray:
         """Return the unpadded input of a text, int64."""
-        return frame(self.cut(text), self.vocabulary)
+        return self.framed(self.cut(text))
+
+    def framed(self, text: np.ndarray) -> np.ndarray:
+        """Return the input of a text that is short enough, int64: with its prompt and the tokenizer's frame."""
+        with_prompt = self.prompt.before(text)[: self.room + self.prompt_tokens] if self.prompt else text
+        return frame(with_prompt, self.vocabulary)
 
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Make the arguments of `embed_queries` or `embed_documents`: `ids` int64 and `mask` bool, both [B, T]."""
+        """Make the arguments of `embed_queries` or `embed_documents`: `ids` int64 and `mask` bool, both [B, T].
+
+        Without `pools_prompt` also `kept`, bool: true in the slots of the text and of what follows it.
+        """
         ids, mask = pad([self.row(text) for text in texts], self.max_tokens, self.vocabulary.pad)
-        return {"ids": ids, "mask": mask}
+        return {"ids": ids, "mask": mask, **self.pooled(mask)}
+
+    def pooled(self, mask: np.ndarray) -> dict[str, np.ndarray]:
+        """Make `kept` of a mask, bool [..., T], where the prompt is left out of a mean of states that has others."""
+        if self.pools_prompt or not self.prompt:
+            return {}
+        first = len(self.vocabulary.text_frame[0]) + self.prompt_tokens
+        kept = mask & (np.arange(mask.shape[-1]) >= first)
+        return {"kept": np.where(kept.any(axis=-1, keepdims=True), kept, mask)}
 
 
 @dataclass(frozen=True)
 class ChunkFraming(Framing):
     """Texts become up to `chunks` inputs of `max_tokens` each, one after another: `ids` and `mask` are [B, C, T].
 
-    A text with fewer than C chunks is filled up with inputs of [CLS] alone, or else of [PAD], recognisable by their
-    empty slot 1. Other chunks than the first have two tokens: without a frame, a single token left is no chunk.
+    Every chunk has the prompt. A text with fewer than C chunks is filled up with inputs of [CLS] alone, or else of
+    [PAD], recognisable by their empty slot 1. Other chunks than the first have two tokens: without a frame, a single
+    token left is no chunk.
     """
 
     chunks: int = 1
@@ -69,9 +96,10 @@ class ChunkFraming(Framing):
         pieces = [[text[at : at + size] for at in range(0, max(1, len(text) - left), size)] for text in cut]
         most = max(map(len, pieces))
         nothing = np.array([self.vocabulary.pad if self.vocabulary.cls is None else self.vocabulary.cls])
-        rows = [[*(frame(piece, self.vocabulary) for piece in own), *[nothing] * (most - len(own))] for own in pieces]
+        rows = [[*map(self.framed, own), *[nothing] * (most - len(own))] for own in pieces]
         ids, mask = pad([row for own in rows for row in own], self.max_tokens, self.vocabulary.pad)
-        return {"ids": ids.reshape(len(texts), most, -1), "mask": mask.reshape(len(texts), most, -1)}
+        ids, mask = ids.reshape(len(texts), most, -1), mask.reshape(len(texts), most, -1)
+        return {"ids": ids, "mask": mask, **self.pooled(mask)}
 
 
 @dataclass(frozen=True)

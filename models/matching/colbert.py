@@ -44,12 +44,14 @@ class ColbertConfig(DualEncoderConfig):
         return 2
 
     def query_framing(self, vocabulary: Vocabulary) -> QueryFraming:
-        """Queries with their marker, filled up with [MASK]."""
-        return QueryFraming(vocabulary, self.max_query_tokens, self.kept_of_query, marker=vocabulary.vocab_size)
+        """Queries with their marker and prompt, filled up with [MASK]."""
+        prompt = self.prompt_of("query", vocabulary)
+        return QueryFraming(vocabulary, self.max_query_tokens, self.kept_of_query, prompt, marker=vocabulary.vocab_size)
 
     def document_framing(self, vocabulary: Vocabulary) -> DocumentFraming:
-        """Documents with their marker."""
-        return DocumentFraming(vocabulary, self.max_document_tokens, marker=vocabulary.vocab_size + 1)
+        """Documents with their marker and prompt."""
+        prompt = self.prompt_of("document", vocabulary)
+        return DocumentFraming(vocabulary, self.max_document_tokens, prompt=prompt, marker=vocabulary.vocab_size + 1)
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DualEncoderBatcher:
         """Build the batcher of queries and documents; raise ValueError where the vocabulary has no [MASK]."""
@@ -63,7 +65,7 @@ class ColbertConfig(DualEncoderConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MarkedFraming(Framing):
-    """Texts become `[CLS] marker text [SEP]`; `max_tokens` counts all of them."""
+    """Texts become `[CLS] marker text [SEP]`, with a prompt before the text; `max_tokens` counts all of them."""
 
     marker: int  # a token unknown to the tokenizer: its embedding row comes after the tokenizer's
 

@@ -11,14 +11,15 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from pydantic import PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.batching.candidates import Candidates, Example
-from models.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
+from models.batching.framing import Framing
+from models.config import NEED_OF_NEGATIVES, Losses, MatchingConfig, Side
 from models.encode import as_rows, in_one_run, unpadding_kernel
-from models.interface import Vocabulary
+from models.interface import Prompt, Vocabulary
 from models.layers import ranking_losses
 from models.matching.batcher import CandidateBatcher
 from models.trunk import Encoder
@@ -41,6 +42,9 @@ class DualEncoderConfig(MatchingConfig):
     temperature: PositiveFloat = 1.0  # scores are divided by it
     learn_temperature: bool = False
     towers: Literal[1, 2] = 1  # 2: documents have a separate encoder, initialised with the same weights
+    # texts put before every query and every document; left out of a recipe, they are no part of its identity
+    query_prompt: str = Field("", exclude_if=lambda text: not text)
+    document_prompt: str = Field("", exclude_if=lambda text: not text)
 
     @model_validator(mode="before")
     @classmethod
@@ -78,6 +82,32 @@ class DualEncoderConfig(MatchingConfig):
     def spans_step(self) -> bool:
         """Whether a loss term is a function of the vectors of the whole step."""
         return self.compares_step
+
+    def prompts(self) -> dict[Side, str]:
+        """Return the prompts that there are."""
+        both: dict[Side, str] = {"query": self.query_prompt, "document": self.document_prompt}
+        return {side: text for side, text in both.items() if text}
+
+    def prompt_of(self, side: Side, vocabulary: Vocabulary) -> Prompt | None:
+        """Return a side's prompt, if it has one; raise ValueError where it leaves a text no room."""
+        if side not in self.prompts():
+            return None
+        prompt, most = vocabulary.prompt(self.prompts()[side]), getattr(self, f"max_{side}_tokens")
+        around = sum(map(len, vocabulary.text_frame)) + bool(self.markers)
+        if len(prompt.ids) + around >= most:
+            raise ValueError(
+                f"{side}_prompt has {len(prompt.ids)} tokens, which leave a text no room: with the {around} around it "
+                f"they are not fewer than max_{side}_tokens={most}: raise that, or shorten the prompt"
+            )
+        return prompt
+
+    def query_framing(self, vocabulary: Vocabulary) -> Framing:
+        """Queries behind their prompt."""
+        return Framing(vocabulary, self.max_query_tokens, self.kept_of_query, self.prompt_of("query", vocabulary))
+
+    def document_framing(self, vocabulary: Vocabulary) -> Framing:
+        """Documents behind theirs."""
+        return Framing(vocabulary, self.max_document_tokens, prompt=self.prompt_of("document", vocabulary))
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DualEncoderBatcher:
         """Build the batcher of separate queries and documents."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -31,6 +32,8 @@ class SiameseConfig(DualEncoderConfig):
     similarity: Similarity = "dot"
     pooling: Pooling = "cls"
     pooled_states: PositiveInt | None = None  # the m of pooling first_m
+    # whether [CLS] and the prompt count in pooling mean; left out of a recipe, it is no part of its identity
+    prompt_in_pooling: bool = Field(True, exclude_if=lambda counts: counts)
     special_tokens: PositiveInt = 1  # [CLS] and the tokens that pre-training added after it (Cross-Thought)
     projection: PositiveInt | None = None  # the size of a linear layer and LayerNorm on the pooled state (ANCE)
     document_chunks: PositiveInt = 1  # chunks of max_document_tokens each; the best one counts (MaxP)
@@ -56,6 +59,14 @@ class SiameseConfig(DualEncoderConfig):
         return self
 
     @model_validator(mode="after")
+    def _a_prompt_is_left_out_of_a_mean(self) -> SiameseConfig:
+        if not self.prompt_in_pooling and self.pooling != "mean":
+            raise ValueError(
+                f"method.prompt_in_pooling=false is for method.pooling=mean, not {self.pooling}: leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _dimensions_descend(self) -> SiameseConfig:
         numbers = self.dimensions or ()
         if any(larger <= smaller for larger, smaller in pairwise(numbers)):
@@ -71,11 +82,18 @@ class SiameseConfig(DualEncoderConfig):
         """The loss of each number of dimensions by itself: softmax_768, softmax_256."""
         return [f"{loss}_{number}" for number in self.dimensions] if self.dimensions else [loss]
 
+    def query_framing(self, vocabulary: Vocabulary) -> Framing:
+        """Queries behind their prompt."""
+        return replace(super().query_framing(vocabulary), pools_prompt=self.prompt_in_pooling)
+
     def document_framing(self, vocabulary: Vocabulary) -> Framing:
-        """Texts as one input, or as several."""
-        if self.document_chunks == 1:
-            return super().document_framing(vocabulary)
-        return ChunkFraming(vocabulary, self.max_document_tokens, chunks=self.document_chunks)
+        """Documents behind theirs, as one input, or as several."""
+        framing = super().document_framing(vocabulary)
+        if self.document_chunks > 1:
+            framing = ChunkFraming(
+                vocabulary, self.max_document_tokens, prompt=framing.prompt, chunks=self.document_chunks
+            )
+        return replace(framing, pools_prompt=self.prompt_in_pooling)
 
     def model(self, trunk: PreTrainedModel) -> Siamese:
         """Build the model around a trunk; raise ValueError where it pools the first states and the trunk is causal."""
@@ -109,25 +127,36 @@ class Siamese(DualEncoder):
         self.kind = "dense" if keys.document_chunks == 1 else "multi_vector"
 
     def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return one vector for each text or chunk, [B, H], of length 1 for cosine."""
-        keys, n = self.keys, self.keys.special_tokens
+        """Return one vector for each text or chunk, [B, H]; where its prompt does not count, the states [B, T, H]."""
+        n = self.keys.special_tokens
         ids, mask = as_rows(ids, mask)
         if n > 1:
-            states = encode(tower, *insert_special_tokens(tower, ids, mask, n - 1))[:, :n].flatten(1)
-        else:
-            states = pool(encode_texts(tower, ids, mask), mask, keys.pooling, keys.pooled_states)
-        if keys.projection:
-            states = self.projection(states.to(next(self.projection.parameters()).dtype))
-        states = states[:, : self.width].to(torch.promote_types(states.dtype, torch.float32))
-        return F.normalize(states, dim=-1) if keys.similarity == "cosine" else states
+            return self._vector(encode(tower, *insert_special_tokens(tower, ids, mask, n - 1))[:, :n].flatten(1))
+        states = encode_texts(tower, ids, mask)
+        if not self.keys.prompt_in_pooling:
+            return states
+        return self._vector(pool(states, mask, self.keys.pooling, self.keys.pooled_states))
 
-    def of_queries(self, encoded: Tensor, mask: Tensor) -> Vectors:
-        """Return each query's vector."""
-        return one_vector(encoded)
+    def _vector(self, pooled: Tensor) -> Tensor:
+        """Return the vectors of texts, of length 1 for cosine, from their pooled states, both [B, H]."""
+        if self.keys.projection:
+            pooled = self.projection(pooled.to(next(self.projection.parameters()).dtype))
+        pooled = pooled[:, : self.width].to(torch.promote_types(pooled.dtype, torch.float32))
+        return F.normalize(pooled, dim=-1) if self.keys.similarity == "cosine" else pooled
 
-    def of_documents(self, encoded: Tensor, mask: Tensor) -> Vectors:
+    def _without_prompt(self, encoded: Tensor, counted: Tensor) -> Tensor:
+        """Return the vectors of encoded texts, if need be from the states that count, bool [..., T]."""
+        if self.keys.prompt_in_pooling:
+            return encoded
+        return self._vector(pool(encoded, counted.flatten(0, -2), self.keys.pooling))
+
+    def of_queries(self, encoded: Tensor, mask: Tensor, kept: Tensor | None = None) -> Vectors:
+        """Return each query's vector; `kept`, bool [B, T], are the states that count in a mean, by default all."""
+        return one_vector(self._without_prompt(encoded, mask if kept is None else kept))
+
+    def of_documents(self, encoded: Tensor, mask: Tensor, kept: Tensor | None = None) -> Vectors:
         """Return each document's vector, or those of its chunks, for mask [B, C, T]."""
-        vectors, real = one_vector(encoded)
+        vectors, real = one_vector(self._without_prompt(encoded, mask if kept is None else kept))
         if mask.ndim == 2:
             return Vectors(vectors, real)
         chunks = torch.cat([mask[:, :1, 0], mask[:, 1:, 1]], dim=1)  # an absent chunk is [CLS] alone

@@ -81,6 +81,8 @@ class SparseConfig(DualEncoderConfig):
                     )
         if self.query == "tokens" and self.towers == 2:
             raise ValueError("method.query=tokens has no encoder: set method.towers=1")
+        if self.query == "tokens" and self.query_prompt:
+            raise ValueError("method.query_prompt: with method.query=tokens no encoder reads it: leave it out")
         if self.query == "tokens" and self.regularise.query != Penalty():
             raise ValueError("method.regularise.query: with method.query=tokens all weights are 1: leave it out")
         return self
@@ -118,12 +120,13 @@ class SparseConfig(DualEncoderConfig):
         """Queries for the encoder, or their tokens."""
         if self.query == "tokens":
             return TermFraming(vocabulary, self.max_query_tokens, self.kept_of_query)
-        own = self.query == "own_tokens"
-        return SparseFraming(vocabulary, self.max_query_tokens, self.kept_of_query, own_tokens=own)
+        prompt, own = self.prompt_of("query", vocabulary), self.query == "own_tokens"
+        return SparseFraming(vocabulary, self.max_query_tokens, self.kept_of_query, prompt, own_tokens=own)
 
     def document_framing(self, vocabulary: Vocabulary) -> SparseFraming:
         """Documents for the encoder."""
-        return SparseFraming(vocabulary, self.max_document_tokens, own_tokens=self.document == "own_tokens")
+        prompt, own = self.prompt_of("document", vocabulary), self.document == "own_tokens"
+        return SparseFraming(vocabulary, self.max_document_tokens, prompt=prompt, own_tokens=own)
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> SparseBatcher:
         """Build the batcher of separate queries and documents."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
+from data_prep.tokenizers.prompt import Prompt
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.packing import pack
 from models.interface import MicroBatch
@@ -18,7 +19,18 @@ from models.pretraining.seed import Seed, SeedBatcher, SeedConfig
 from models.trunk import build_trunk
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
-VOCABULARY = Vocabulary(vocab_size=40, pad=0, unk=1, cls=2, sep=3, mask=4)
+
+
+class Spelled(Vocabulary):
+    """A vocabulary whose prompts have a token for each letter, whatever text is behind them."""
+
+    def prompt(self, text: str) -> Prompt:
+        """`a` has id 7."""
+        ids = tuple(7 + ord(letter) - ord("a") for letter in text)
+        return Prompt(text, ids, ids, encode=list, decode=str)
+
+
+VOCABULARY = Spelled(vocab_size=40, pad=0, unk=1, cls=2, sep=3, mask=4)
 MAX_TOKENS = 24
 
 CONFIG: dict[str, Any] = {

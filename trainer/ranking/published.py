@@ -20,6 +20,7 @@ from trainer.training.checkpoints.load import LoadedModel, load_trained
 from trainer.training.published import cross_encoder_folder
 from trainer.training.published.cross_encoder_folder import is_cross_encoder
 from trainer.training.published.hugging_face import CONFIG, TOKENIZER
+from trainer.training.published.prompts import prompts_of
 from trainer.training.published.sentence_transformer import (
     dimensions_of,
     is_sentence_transformer,
@@ -27,7 +28,8 @@ from trainer.training.published.sentence_transformer import (
     read_modules,
     refuse_to_rank,
 )
-from trainer.training.recipe.build import build_model
+from trainer.training.published.settings import SETTINGS
+from trainer.training.recipe.build import as_input_error, build_model
 
 
 def load_any(path: Path) -> LoadedModel:
@@ -52,7 +54,7 @@ def load_any(path: Path) -> LoadedModel:
 
 
 def load_published(path: Path) -> LoadedModel:
-    """Load a folder's encoder into a Siamese network with the folder's pooling, similarity and text length.
+    """Load a folder's encoder into a Siamese network with the folder's pooling, similarity, prompts and text length.
 
     Raises:
         InputError: a file is damaged, or the model does more than pool and normalise, or has another setting that is
@@ -62,7 +64,7 @@ def load_published(path: Path) -> LoadedModel:
     refuse_to_rank(path)
     tokenizer = tokenizers.load(folder / "tokenizer.json")
     trunk = load_encoder(path, tokenizer).trunk
-    keys |= dimensions_of(path, trunk.config.hidden_size)
+    keys |= dimensions_of(path, trunk.config.hidden_size) | prompts_of(path, keys["pooling"], to_rank=True)
     return _siamese(trunk, tokenizer, path, longest_texts(folder, max_positions(trunk)), keys)
 
 
@@ -90,4 +92,6 @@ def _siamese(
 ) -> LoadedModel:
     """Put an encoder into a Siamese network that reads queries and documents up to their lengths in tokens."""
     method = SiameseConfig(name="siamese", max_query_tokens=lengths[0], max_document_tokens=lengths[1], **keys)
+    with as_input_error(str(path / SETTINGS)):  # a prompt may leave no room for a text
+        method.query_framing(tokenizer), method.document_framing(tokenizer)
     return LoadedModel(build_model(method, trunk).eval(), method, tokenizer, path)

@@ -198,6 +198,11 @@ class ModelRanker(Ranker):
 class VectorRanker(ModelRanker):
     """A model that encodes queries and documents separately (`models.matching.dual_encoder.DualEncoder`)."""
 
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """Also its prompts; the fingerprint depends on them."""
+        return {**super().identity, **{f"{side}_prompt": text for side, text in self.method.prompts().items()}}
+
     @property
     def temperature(self) -> float:
         """What the model's losses divide scores by."""

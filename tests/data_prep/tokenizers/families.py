@@ -275,7 +275,7 @@ class Family:
 
     def write(self, folder: Path) -> Path:
         """Write the file as that of an encoder: tokens that are spelled out in a text are found."""
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self.make().save(str(folder / "tokenizer.json"))
         (folder / "tokenizer_config.json").write_text("{}")
         return folder

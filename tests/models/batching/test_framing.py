@@ -1,5 +1,6 @@
 """Texts become the arrays that encoders read: framed, truncated at either end, in chunks, in pairs."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,41 @@ def test_a_longer_text_loses_one_end(kept: str, long: list[int]) -> None:
     assert (arrays["ids"][~arrays["mask"]] == PAD).all()
     assert framing.cut(TEXTS[2]).tolist() == long
     assert framing.cut(TEXTS[0]).tolist() == []
+
+
+PROMPT = VOCABULARY.prompt("ab")
+P1, P2 = PROMPT.ids
+
+
+@pytest.mark.parametrize(("kept", "long"), [("start", [7, 8, 9]), ("end", [10, 11, 12])])
+def test_a_prompt_comes_after_the_prefix_and_is_not_cut(kept: str, long: list[int]) -> None:
+    framing = Framing(VOCABULARY, 7, kept, PROMPT)  # type: ignore[arg-type]
+    arrays = framing.arrays(TEXTS)
+    assert rows(arrays) == [[CLS, P1, P2, SEP], [CLS, P1, P2, 7, SEP], [CLS, P1, P2, *long, SEP]]
+    assert framing.room == 3
+    assert framing.cut(TEXTS[2]).tolist() == long
+    assert "kept" not in arrays
+
+
+def test_the_text_and_what_follows_count_without_the_prompt() -> None:
+    arrays = Framing(VOCABULARY, 7, prompt=PROMPT, pools_prompt=False).arrays(TEXTS)
+    counted = [ids[kept].tolist() for ids, kept in zip(arrays["ids"], arrays["kept"], strict=True)]
+    assert counted == [[SEP], [7, SEP], [7, 8, 9, SEP]]
+    assert "kept" not in Framing(VOCABULARY, 7, pools_prompt=False).arrays(TEXTS)  # there is no prompt
+
+
+def test_every_chunk_has_the_prompt() -> None:
+    arrays = ChunkFraming(VOCABULARY, 7, prompt=PROMPT, pools_prompt=False, chunks=2).arrays(TEXTS[1:])
+    ids = arrays["ids"]
+    pieces, counted = ([row[of].tolist() for row, of in flat(ids, arrays[name])] for name in ("mask", "kept"))
+    assert pieces == [[CLS, P1, P2, 7, SEP], [CLS], [CLS, P1, P2, 7, 8, 9, SEP], [CLS, P1, P2, 10, 11, 12, SEP]]
+    assert counted == [[7, SEP], [CLS], [7, 8, 9, SEP], [10, 11, 12, SEP]]
+
+
+def flat(ids: np.ndarray, mask: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The chunks of all texts."""
+    width = ids.shape[-1]
+    return zip(ids.reshape(-1, width), mask.reshape(-1, width), strict=True)
 
 
 @given(

@@ -21,6 +21,7 @@ from models.interface import MicroBatch
 from models.matching.colbert import Colbert, ColbertConfig
 from tests.models.matching.examples import Corpus, positive
 from tests.models.plain import same_gradients
+from tests.models.tiny import VOCABULARY as SPELLED
 from tests.models.tiny import Sizes, rngs, tensors, trunk
 from tests.models.vectors import chosen, random_vectors, stretched
 
@@ -215,3 +216,13 @@ def test_by_default_lengths_and_size_are_the_papers() -> None:
 def test_a_text_has_room_for_a_word(key: str) -> None:
     with pytest.raises(ValueError, match=key):
         keys(**{key: 3})
+
+
+def test_a_prompt_comes_after_the_marker() -> None:
+    prompts = keys(max_query_tokens=9, max_document_tokens=9, query_prompt="ab", document_prompt="c")
+    queries = prompts.query_framing(SPELLED).arrays(texts([8, 6, 9, 10, 11]))
+    assert queries["ids"].tolist() == [[CLS, SPELLED.vocab_size, 7, 8, 8, 6, 9, 10, SEP]]
+    documents = prompts.document_framing(SPELLED).arrays(texts([8]))
+    assert documents["ids"][documents["mask"]].tolist() == [CLS, SPELLED.vocab_size + 1, 9, 8, SEP]
+    with pytest.raises(ValueError, match="query_prompt has 2 tokens, which leave a text no room: with the 3 around it"):
+        keys(max_query_tokens=5, query_prompt="ab").query_framing(SPELLED)

@@ -25,6 +25,8 @@ EXAMPLES = {
     "pair": [group({3: 2.0}), group({4: 0.0}, query=(30,)), group({6: 1.0}, query=(33, 32, 31, 30))],
 }
 OWN = {"hard_negatives": 2}
+PROMPTS = {"query_prompt": "ab", "document_prompt": "c"}
+MEAN_OF_TEXT = {"pooling": "mean", "prompt_in_pooling": False}
 MODELS = {
     "siamese": {},
     "siamese, mean": {"pooling": "mean", "similarity": "cosine", "temperature": 0.2, "projection": 8},
@@ -33,12 +35,21 @@ MODELS = {
     "siamese, kl": {"loss": "kl", "similarity": "cosine"},
     "siamese, dimensions": {"dimensions": [12, 5, 2], "loss": {"softmax": 1.0, "kl": 0.5}, "similarity": "cosine"},
     "siamese, chunks, dimensions": {"dimensions": [16, 7], "document_chunks": 3, "max_document_tokens": 5},
+    "siamese, prompts": {**PROMPTS, "pooling": "mean", "negatives": "own", **OWN},
+    "siamese, chunks, prompt": {
+        "document_prompt": "cd",
+        "document_chunks": 3,
+        "max_document_tokens": 6,
+        **MEAN_OF_TEXT,
+    },
     "siamese, several": {"loss": {"softmax": 1.0, "kl": 0.5}, "similarity": "cosine"},
     **{f"poly_encoder, {codes}": {"m": 4, "codes": codes} for codes in ("learnt", "first", "last", "last_and_first")},
     "colbert": {"dimension": 6},
+    "colbert, prompts": {"dimension": 6, **PROMPTS},
     "colbert, own": {"dimension": 6, "negatives": "own", **OWN},
     "sparse": {"regularise": {"query": {"l1": 0.02}, "document": {"flops": 0.1}}},
     "sparse, lexical": {"query": "own_tokens", "pooling": "sum", "towers": 2, "temperature": 50.0},
+    "sparse, prompts": {**PROMPTS, "query": "own_tokens", "negatives": "own", **OWN},
     "sparse, own": {"query": "tokens", "negatives": "own", "regularise": {"document": {"l1": 0.003}}, **OWN},
     "sparse, linear": {"query": "tokens", "document": "own_tokens", "head": "linear"},
     "tilde": {},

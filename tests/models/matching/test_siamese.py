@@ -200,3 +200,43 @@ def test_more_dimensions_than_a_vector_has_are_refused(keys, width: int) -> None
     assert vectors(Siamese(encoder, siamese(dimensions=[width, 2], **keys)).double()).shape == (2, width)
     with pytest.raises(ValueError, match=f"dimensions: {width + 1} are more than a vector's {width}"):
         Siamese(encoder, siamese(dimensions=[width + 1], **keys))
+
+
+@pytest.mark.parametrize("projection", [None, 7])
+def test_a_mean_without_the_prompt_is_that_of_the_text_and_what_follows(projection: int | None) -> None:
+    keys = siamese(
+        pooling="mean", prompt_in_pooling=False, query_prompt="ab", similarity="cosine", projection=projection
+    )
+    model = Siamese(trunk(), keys).double().eval()
+    texts = [np.array(text) for text in ([9], [8, 30])]
+    arrays = keys.query_framing(VOCABULARY).arrays(texts)
+    found = model.embed_queries(**{name: torch.from_numpy(array) for name, array in arrays.items()}).vectors[:, 0]
+    for text, vector in zip(texts, found, strict=True):
+        ids = torch.tensor([[2, 7, 8, *text, 3]])
+        mean = model.trunk(input_ids=ids).last_hidden_state[0, 3:].mean(0)
+        expected = F.normalize(mean if projection is None else model.projection(mean), dim=0)
+        torch.testing.assert_close(vector, expected, rtol=0, atol=1e-12)
+    document = keys.document_framing(VOCABULARY).arrays(texts[:1])  # has no prompt: all its states count
+    vector = model.embed_documents(*(torch.from_numpy(document[name]) for name in ("ids", "mask"))).vectors[0, 0]
+    mean = model.trunk(input_ids=torch.tensor([[2, 9, 3]])).last_hidden_state[0].mean(0)
+    expected = F.normalize(mean if projection is None else model.projection(mean), dim=0)
+    torch.testing.assert_close(vector, expected, rtol=0, atol=1e-12)
+
+
+def test_prompts_are_no_part_of_the_identity_of_a_recipe_without_them() -> None:
+    names = {"query_prompt", "document_prompt", "prompt_in_pooling"}
+    assert not names & siamese(pooling="mean").model_dump().keys()
+    keys = {"query_prompt": "a", "document_prompt": "b", "prompt_in_pooling": False}
+    assert siamese(pooling="mean", **keys).model_dump().items() >= keys.items()
+
+
+def test_only_a_mean_leaves_out_the_prompt() -> None:
+    with pytest.raises(ValueError, match="method.prompt_in_pooling=false is for method.pooling=mean, not cls"):
+        siamese(prompt_in_pooling=False)
+
+
+def test_a_prompt_as_long_as_the_text_may_be_is_refused() -> None:
+    message = "document_prompt has 10 tokens, .* with the 2 around it they are not fewer than max_document_tokens=12"
+    with pytest.raises(ValueError, match=message):
+        siamese(document_prompt="abcdefghij").document_framing(VOCABULARY)
+    assert siamese(document_prompt="abcdefghi").document_framing(VOCABULARY).room == 1

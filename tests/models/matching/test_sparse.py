@@ -185,3 +185,8 @@ def test_a_step_is_whole_for_flops_only() -> None:
 def test_keys_that_do_not_go_together_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         keys_of(**keys)
+
+
+def test_a_prompt_of_queries_that_no_encoder_reads_is_refused() -> None:
+    with pytest.raises(ValueError, match="method.query_prompt: with method.query=tokens no encoder reads it"):
+        SparseConfig(name="sparse", query="tokens", query_prompt="find: ")

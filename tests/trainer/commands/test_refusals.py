@@ -155,6 +155,21 @@ ROWS = [
         "trainer.trace recipes/bge.yaml data.collection=COLLECTION",
         "method.loss=kl learns a teacher's scores, but split train has none beside its labels: have a teacher score it",
     ),
+    (
+        "trainer.trace recipes/siamese_small.yaml data.collection=COLLECTION method.max_query_tokens=5 "
+        "method.query_prompt=a-a-a",
+        "method: query_prompt has 5 tokens, which leave a text no room: with the 2 around it they are not fewer than "
+        "max_query_tokens=5: raise that, or shorten the prompt",
+    ),
+    (
+        "trainer.trace recipes/siamese_small.yaml method.pooling=cls method.prompt_in_pooling=false",
+        "method.prompt_in_pooling=false is for method.pooling=mean, not cls: leave it out",
+    ),
+    (
+        "trainer.trace recipes/splade_doc_small.yaml method.query_prompt=abc",
+        "method.query_prompt: with method.query=tokens no encoder reads it: leave it out",
+    ),
+    ("trainer.trace recipes/monobert_small.yaml method.query_prompt=abc", "method.query_prompt: unknown key"),
     ("trainer.trace RECIPE --world-size 0", "is not a whole number above 0"),
     ("trainer.trace RECIPE --workers -1", "is not a whole number above 0"),
     ("trainer.trace RECIPE --show 0", "is not a whole number above 0"),

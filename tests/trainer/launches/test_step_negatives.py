@@ -64,6 +64,11 @@ def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         [recipe, "data.lanes=1", f"run={folder}/{name}", f"batch.micro={micro}", f"method.negatives={kind}"]
         for name, micro, kind in (("whole", 8, "micro_batch"), ("8", 8, "step"), ("4", 4, "step"), ("2", 2, "step"))
     ]
+    behind = ["method.query_prompt='abc de'", "method.document_prompt=fg", "method.pooling=mean"]
+    one_lane += [
+        [*command[:2], f"run={folder}/prompts-{name}", *command[3:], *behind, "method.prompt_in_pooling=false"]
+        for name, command in (("whole", one_lane[0]), ("2", one_lane[-1]))
+    ]
     cut = {n: [*commands(n, "zero1_fp32")[0], f"run={folder}/{n}-cut", "method.dimensions=[32,8]"] for n in (1, 2)}
     train(1, [*commands(1, "zero1_fp32"), cut[1], *([*command, *NO_DROPOUT] for command in one_lane)], folder)
     train(2, [cut[2], *commands(2, *configs)], folder)
@@ -112,6 +117,12 @@ def test_half_precision_agrees(runs: Path, name: str) -> None:
 @pytest.mark.parametrize("micro", [8, 4, 2])
 def test_any_size_of_micro_batches_trains_as_the_whole_step_in_one(runs: Path, micro: int) -> None:
     compare(runs / str(micro), runs / "whole", 1e-5)
+
+
+@pytest.mark.slow
+def test_prompts_change_the_losses_and_micro_batches_of_them_do_not(runs: Path) -> None:
+    compare(runs / "prompts-2", runs / "prompts-whole", 1e-5)
+    assert losses_of(runs / "prompts-whole")[1] != pytest.approx(losses_of(runs / "whole")[1], rel=1e-3)
 
 
 @pytest.mark.slow

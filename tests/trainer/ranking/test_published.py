@@ -131,25 +131,3 @@ def test_an_encoder_that_does_not_say_how_to_compare_is_refused(
         )
     assert exit.value.code == 2
     assert "an encoder without a pooling" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("prompts", "name", "before"),
-    [
-        ({"query": "query: ", "document": ""}, "query", "text"),
-        ({"query": "query: ", "document": ""}, "document", "query"),
-        ({"query": "query: "}, None, "query"),
-        ({"passage": "passage: "}, None, "document"),
-        ({"query": "", "document": None, "STS": "Compare: "}, "document", None),
-    ],
-)
-def test_a_prompt_before_texts_is_refused(
-    published: Path, prompts: dict[str, str | None], name: str | None, before: str | None
-) -> None:
-    path = published / "config_sentence_transformers.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "prompts": prompts, "default_prompt_name": name}))
-    if not before:
-        load_published(published)
-        return
-    with pytest.raises(InputError, match=f"puts '.*: ' before every {before} by default"):
-        load_published(published)

@@ -9,7 +9,7 @@ from typing import Any
 from data_prep.common.errors import InputError
 from models.adapters import NAME, Adapters, lora_config
 from models.config import MatchingConfig
-from trainer.ranking.export.export_files import refuse, save_tensors, write_tokenizer
+from trainer.ranking.export.export_files import prompt_card, refuse, save_tensors, write_tokenizer
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.base import read_base
 from trainer.training.checkpoints.load import TrainedModel
@@ -63,4 +63,4 @@ def write(trained: TrainedModel, folder: Path, facts: Mapping[str, Any]) -> str:
     config.base_model_name_or_path, config.task_type = base.folder, "FEATURE_EXTRACTION"
     config.save_pretrained(str(folder))
     write_tokenizer(trained.tokenizer, trained.text_tokens, folder)
-    return CARD.format(**facts, base=base.folder)
+    return CARD.format(**facts, base=base.folder) + prompt_card(method)

@@ -36,8 +36,8 @@ to {tokens}. From `{run}`, step {step}.
 from pylate import models, scores
 
 model = models.ColBERT("{out}")
-queries = model.encode(["a query"], is_query=True, convert_to_tensor=True)
-documents = model.encode(["a document", "another"], is_query=False, convert_to_tensor=True)
+queries = model.encode(["a query"], is_query=True, convert_to_tensor=True{query})
+documents = model.encode(["a document", "another"], is_query=False, convert_to_tensor=True{document})
 print([scores.colbert_scores(query[None], document[None]).item() for query in queries for document in documents])
 ```
 
@@ -80,7 +80,8 @@ def write(trained: TrainedModel, method: ColbertConfig, folder: Path, facts: Map
         "attend_to_expansion_tokens": True,
         "skiplist_words": [tokens[i] for i in trained.tokenizer.punctuation],
     }
-    write_modules(folder, MODULES, method.max_document_tokens - 1, settings)  # the marker is added
+    # the marker is added
+    write_modules(folder, MODULES, method.max_document_tokens - 1, method.prompts(), settings)
     projection = trained.model.heads["projection.weight"]
     dense = {
         "in_features": projection.shape[1],
@@ -91,7 +92,8 @@ def write(trained: TrainedModel, method: ColbertConfig, folder: Path, facts: Map
     }
     write_json(folder / "1_Dense" / "config.json", dense)
     save_tensors({"linear.weight": projection}, folder / "1_Dense" / "model.safetensors")
-    return CARD.format(**facts, dimension=method.dimension, query_tokens=method.max_query_tokens)
+    named = {side: f', prompt_name="{side}"' if method.prompts() else "" for side in ("query", "document")}
+    return CARD.format(**facts, **named, dimension=method.dimension, query_tokens=method.max_query_tokens)
 
 
 def _markers(vocabulary: Container[str]) -> tuple[str, str]:

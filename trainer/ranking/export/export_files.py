@@ -19,6 +19,7 @@ from transformers import AutoModel, PreTrainedModel
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.frame import Frames, Ids, read
 from data_prep.tokenizers.tokenizer import CONFIG, SPLIT, Tokenizer
+from models.config import MatchingConfig, MethodConfig, Side
 from trainer.training.checkpoints.load import TrainedModel
 
 SETTINGS = "config_sentence_transformers.json"
@@ -106,13 +107,20 @@ def _template(frames: Frames, tokenizer: Tokenizer) -> TemplateProcessing:
     )
 
 
-def write_modules(folder: Path, types: Mapping[str, str], max_tokens: int, settings: Mapping[str, Any]) -> None:
+def write_modules(
+    folder: Path,
+    types: Mapping[str, str],
+    max_tokens: int,
+    prompts: Mapping[Side, str],
+    settings: Mapping[str, Any],
+) -> None:
     """Turn a Hugging Face folder into a sentence-transformers folder.
 
     Args:
         folder: has the encoder and the tokenizer.
         types: the class of each module by its folder, in order; the folders are created.
         max_tokens: of a text.
+        prompts: the library finds them by these names; a side without one is named too, so that none is put there.
         settings: of the whole model.
     """
     modules = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(types.items())]
@@ -121,7 +129,15 @@ def write_modules(folder: Path, types: Mapping[str, str], max_tokens: int, setti
         (folder / path).mkdir(exist_ok=True)
     # the tokenizer itself lower-cases
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_tokens, "do_lower_case": False})
-    write_json(folder / SETTINGS, {"prompts": {}, "default_prompt_name": None, **settings})
+    named = {side: prompts.get(side, "") for side in ("query", "document")} if prompts else {}
+    write_json(folder / SETTINGS, {"prompts": named, "default_prompt_name": None, **settings})
+
+
+def prompt_card(method: MethodConfig) -> str:
+    """Return a README.md's paragraph on the prompts of a method, which the folder's library does not know."""
+    prompts = method.prompts() if isinstance(method, MatchingConfig) else {}
+    said = " and ".join(f"{text!r} before a {side}" for side, text in prompts.items())
+    return f"\nIt was trained with {said}: put it there.\n" if said else ""
 
 
 def save_tensors(state: Mapping[str, Tensor], path: Path) -> None:

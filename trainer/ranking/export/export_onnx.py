@@ -20,7 +20,7 @@ from models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
 from models.matching.siamese import Siamese
 from models.vectors import Vectors
 from trainer.ranking.export.export_cross_encoder import write_pair_tokenizer
-from trainer.ranking.export.export_files import write_tokenizer
+from trainer.ranking.export.export_files import prompt_card, write_tokenizer
 from trainer.training.checkpoints.load import TrainedModel
 
 TOLERANCE = 1e-5  # largest difference between a graph's and the run's outputs, relative to the largest number or 1
@@ -112,7 +112,7 @@ def write(trained: TrainedModel, method: MatchingConfig, folder: Path, facts: Ma
         texts='["a query"] * 2, ["a document", "another"]' if pairs else '["a document", "another"]',
         graph=[*graphs][-1],
     )
-    return text + (QUERIES if len(graphs) == 2 else "")
+    return text + (QUERIES if len(graphs) == 2 else "") + prompt_card(method)
 
 
 def _graphs(trained: TrainedModel) -> dict[str, Embedding | PairScore]:
@@ -124,6 +124,11 @@ def _graphs(trained: TrainedModel) -> dict[str, Embedding | PairScore]:
         raise InputError(f"{trained.checkpoint}: --format onnx is for siamese and cross_encoder, not {trained.kind}")
     if model.keys.document_chunks > 1:
         raise InputError(f"{trained.checkpoint}: --format onnx cannot read documents in chunks; use the run")
+    if model.keys.prompts() and not model.keys.prompt_in_pooling:
+        raise InputError(
+            f"{trained.checkpoint}: --format onnx cannot leave a prompt out of the mean (method.prompt_in_pooling); "
+            "use the run"
+        )
     documents = Embedding(model, model.embed_documents)
     if model.keys.towers == 1:
         return {"model": documents}

@@ -6,12 +6,13 @@ is a different one, and the tokenizer that truncates them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from models.matching.poly_encoder import PolyEncoder, PolyEncoderConfig
-from trainer.ranking.export.export_files import save_tensors, write_encoder, write_tokenizer
+from trainer.ranking.export.export_files import refuse, save_tensors, write_encoder, write_tokenizer
 from trainer.training.checkpoints.load import TrainedModel
 
 CANDIDATE, CODES = "candidate", "codes.safetensors"
@@ -32,9 +33,9 @@ of_context, of_candidate = AutoTokenizer.from_pretrained("{out}"), AutoTokenizer
 context = AutoModel.from_pretrained("{out}").requires_grad_(False)
 candidate = {candidate}{codes}
 
-h = context(**of_context("a context", truncation=True, return_tensors="pt")).last_hidden_state[0] * {scaling}
+h = context(**of_context({context}, truncation=True, return_tensors="pt")).last_hidden_state[0] * {scaling}
 y = {vectors}
-c = [candidate(**of_candidate(text, truncation=True, return_tensors="pt")).last_hidden_state[0] for text in ("a", "b")]
+c = [candidate(**of_candidate(text, truncation=True, return_tensors="pt")).last_hidden_state[0] for text in {texts}]
 products = y @ torch.stack([{pooled} * {scaling} for states in c]).T
 print(scores := (products.softmax(dim=0) * products).sum(dim=0))
 ```
@@ -51,8 +52,14 @@ POOLED = {"first": "states[0]", "mean": "states.mean(dim=0)"}
 
 
 def write(trained: TrainedModel, method: PolyEncoderConfig, folder: Path, facts: Mapping[str, Any]) -> str:
-    """Write both encoders and their tokenizers, and the codes if they are learnt; return the README.md."""
+    """Write both encoders and their tokenizers, and the codes if they are learnt; return the README.md.
+
+    Raises:
+        InputError: a tokenizer would truncate the prompt.
+    """
     model, learnt, out = trained.model, method.codes == "learnt", facts["out"]
+    truncated = bool(method.query_prompt) and method.kept_of_query == "end"
+    refuse(trained, "a tokenizer", {"keep a prompt and the end of a query (method.kept_of_query)": truncated})
     assert isinstance(model, PolyEncoder)
     write_encoder(model.trunk, folder)
     side = {"start": "right", "end": "left"}[method.kept_of_query]
@@ -67,6 +74,8 @@ def write(trained: TrainedModel, method: PolyEncoderConfig, folder: Path, facts:
     return CARD.format(
         **facts,
         m=method.m,
+        context=json.dumps(f"{method.query_prompt}a context"),
+        texts="({}, {})".format(*(json.dumps(method.document_prompt + text) for text in ("a", "b"))),
         query_tokens=method.max_query_tokens,
         load_file="\nfrom safetensors.torch import load_file" if learnt else "",
         codes=f'\ncodes = load_file("{out}/{CODES}")["codes"]' if learnt else "",

@@ -29,7 +29,7 @@ documents up to {tokens} tokens (queries were trained with up to {query_tokens})
 from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer("{out}")
-queries, documents = model.encode(["a query"]), model.encode(["a document", "another"])
+queries, documents = model.encode(["a query"]{query}), model.encode(["a document", "another"]{document})
 print(model.similarity(queries, documents))
 ```
 
@@ -62,7 +62,8 @@ def write(trained: TrainedModel, method: SiameseConfig, folder: Path, facts: Map
     write_tokenizer(trained.tokenizer, trained.text_tokens, folder)
     types = {path: kind for path, kind in MODULES.items() if path != "2_Normalize" or method.similarity == "cosine"}
     cut = {"truncate_dim": method.dimensions[0]} if method.dimensions else {}
-    write_modules(folder, types, method.max_document_tokens, {"similarity_fn_name": method.similarity, **cut})
+    settings = {"similarity_fn_name": method.similarity, **cut}
+    write_modules(folder, types, method.max_document_tokens, method.prompts(), settings)
     pooling = {
         "word_embedding_dimension": trunk.config.hidden_size,
         "pooling_mode_cls_token": method.pooling == "cls",
@@ -70,11 +71,13 @@ def write(trained: TrainedModel, method: SiameseConfig, folder: Path, facts: Map
         "pooling_mode_max_tokens": False,
         "pooling_mode_mean_sqrt_len_tokens": False,
         "pooling_mode_lasttoken": method.pooling == "last",
+        "include_prompt": method.prompt_in_pooling,
     }
     write_json(folder / "1_Pooling" / "config.json", pooling)
     name = {"cls": "[CLS]", "mean": "mean", "last": "last-token"}[method.pooling]
     width, *smaller = method.dimensions or [trained.model.width]
-    facts = {**facts, "width": width}
+    named = {side: f', prompt_name="{side}"' if method.prompts() else "" for side in ("query", "document")}
+    facts = {**facts, **named, "width": width}
     card = CARD.format(**facts, pooling=name, similarity=method.similarity, query_tokens=method.max_query_tokens)
     if smaller:
         card += CUT.format(**facts, numbers=" or ".join(map(str, smaller)), least=smaller[-1])

@@ -80,7 +80,7 @@ def write(trained: TrainedModel, method: SparseConfig, folder: Path, facts: Mapp
         router = {"types": {name: _type(name) for name in folders}, "structure": structure}
         parameters = {"default_route": "document", "allow_empty_key": True}
         write_json(folder / "router_config.json", {**router, "parameters": parameters})
-    write_modules(folder, types, method.max_document_tokens, settings)
+    write_modules(folder, types, method.max_document_tokens, method.prompts(), settings)
     for name, where in folders.items():
         (folder / where).mkdir(exist_ok=True)
         _write_module(trained, method, name, folder / where)

@@ -32,6 +32,8 @@ class _Model(Record):
 
     checkpoint: str | None = None
     fingerprint: str
+    query_prompt: str | None = None
+    document_prompt: str | None = None
 
 
 class _Collection(Record):

@@ -167,7 +167,8 @@ class TextEncoder:
             with torch.inference_mode():
                 return self.kept(self.embed(**on_device(arrays, self.device)))
 
-        numbers = length_batches([max(len(text) + 2, least) for text in texts], batch_tokens(self.device))
+        around = self.framing.max_tokens - self.framing.room
+        numbers = length_batches([max(len(text) + around, least) for text in texts], batch_tokens(self.device))
         for batch, (of_batch, counts) in computed(numbers, encoded):
             yield batch, of_batch, counts
 

@@ -8,9 +8,10 @@ from typing import Any
 from models.config import MatchingConfig
 from models.matching.colbert import ColbertConfig
 from models.matching.cross_encoder import CrossEncoderConfig
+from models.matching.dual_encoder import DualEncoderConfig
 from models.matching.siamese import SiameseConfig
 from trainer.training.checkpoints import checkpoint
-from trainer.training.published import colbert_folder, cross_encoder_folder, sentence_transformer
+from trainer.training.published import colbert_folder, cross_encoder_folder, prompts, sentence_transformer
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import build, read_one
 
@@ -41,8 +42,10 @@ def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
 
 def take_over_again(recipe: FinetuneRecipe, resume_from: Path) -> FinetuneRecipe:
     """Take the same keys from the checkpoint of a run: a resumed run needs no other folder."""
-    names = TAKEN_OVER.get(recipe.method.name)
-    if recipe.init_from is None or names is None:
+    names = TAKEN_OVER.get(recipe.method.name, ())
+    if isinstance(recipe.method, DualEncoderConfig):
+        names += prompts.KEYS
+    if recipe.init_from is None or not names:
         return recipe
     file = resume_from / checkpoint.RECIPE
     saved = read_one(file).get("method")
@@ -59,7 +62,8 @@ def _with(recipe: FinetuneRecipe, taken: dict[str, Any], source: Path) -> Finetu
 
 def _keys(start: Path, method: MatchingConfig) -> dict[str, Any]:
     if isinstance(method, SiameseConfig):
-        return sentence_transformer.keys_of(start, method)
+        taken = sentence_transformer.keys_of(start, method)
+        return taken | prompts.keys_of(start, method, taken.get("pooling", method.pooling))
     if isinstance(method, ColbertConfig) and colbert_folder.is_colbert(start):
         (projection,) = colbert_folder.read_projection(start).values()
         return {"dimension": len(projection)}
@@ -67,4 +71,4 @@ def _keys(start: Path, method: MatchingConfig) -> dict[str, Any]:
         taken = cross_encoder_folder.read(start).keys
         kept = taken if method.hidden_layer else taken.keys() - {"hidden_activation", "hidden_norm"}
         return {key: taken[key] for key in kept}
-    return {}
+    return prompts.keys_of(start, method, "") if isinstance(method, DualEncoderConfig) else {}

@@ -29,7 +29,8 @@ from trainer.training.published.hugging_face import (
     read_keys,
     read_weights,
 )
-from trainer.training.published.sentence_transformer import is_sentence_transformer, modules_of, refuse_prompts
+from trainer.training.published.prompts import refuse_prompts
+from trainer.training.published.sentence_transformer import is_sentence_transformer, modules_of
 from trainer.training.published.settings import MODULES, SETTINGS
 
 CLASSIFIER = "ForSequenceClassification"  # the end of the names of Hugging Face's classes
@@ -117,7 +118,7 @@ def read(folder: Path) -> CrossEncoderFolder:
             raise InputError(
                 f"{folder / MODULES}: has a {min(others)} module, and only the encoder's head is supported"
             )
-        refuse_prompts(folder / SETTINGS, settings)
+        refuse_prompts(folder / SETTINGS)
         folder = modules["Transformer"]
     path, config = folder / CONFIG, read_config(folder)
     kind, architecture = config.model_type, architecture_of(folder)

@@ -35,7 +35,6 @@ NO_EFFECT = "Dropout"  # a module that does nothing outside of training
 SHORTEST = 3  # tokens of a text that has one word
 UNLIMITED = 1e20  # a longer text is transformers' way to say that there is no longest one
 TEMPERATURE = 0.05  # 1 / 20, the scale of the library's losses for cosine similarities
-QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")  # prompts that the library puts before a side's texts
 
 
 class _Mark(Record):
@@ -109,23 +108,8 @@ def dimensions_of(folder: Path, width: int) -> dict[str, Any]:
 def refuse_to_rank(folder: Path) -> None:
     """Raise InputError where a folder has a setting that would change its vectors and is not supported."""
     path = folder / SETTINGS
-    settings = read_keys(path, missing=True)
-    refuse_unsupported(path, SETTINGS, settings, to_rank=True)
-    refuse_prompts(path, settings)
+    refuse_unsupported(path, SETTINGS, read_keys(path, missing=True), to_rank=True)
     refuse_encoder(modules_of(folder)["Transformer"], to_rank=True)
-
-
-def refuse_prompts(path: Path, settings: dict[str, Any]) -> None:
-    """Raise InputError where the library puts a prompt before texts: a collection's tokens do not have it."""
-    prompts = settings.get("prompts")
-    for names, before in (((settings.get("default_prompt_name"),), "text"), (QUERY, "query"), (DOCUMENT, "document")):
-        for name in names:
-            if prompt := isinstance(prompts, dict) and isinstance(name, str) and prompts.get(name):
-                by = f"prompts.{name}" if before != "text" else "default_prompt_name"
-                raise InputError(
-                    f"{path}: puts {prompt!r:.80} before every {before} by default ({by}), which is not supported: "
-                    "set it to null to rank without, or fine-tune the encoder (init_from)"
-                )
 
 
 def refuse_encoder(folder: Path, *, to_rank: bool) -> None:
@@ -190,13 +174,9 @@ def not_taken(recipe: FinetuneRecipe) -> list[str]:
     if start is None or not isinstance(recipe.method, SiameseConfig) or not is_sentence_transformer(start):
         return []
     left = [f"its {kind}" for kind, _ in _modules(start) if kind not in ("Transformer", "Pooling", "Normalize")]
-    settings = read_keys(start / SETTINGS, missing=True)
-    left += [f"its {key}" for key in ("prompts", "truncate_dim") if _has_any(settings.get(key))]
+    if read_keys(start / SETTINGS, missing=True).get("truncate_dim"):
+        left.append("its truncate_dim")
     return [f"{start}: training starts without {', '.join(left)}"] if left else []
-
-
-def _has_any(value: Any) -> bool:
-    return any(value.values()) if isinstance(value, dict) else bool(value)
 
 
 def _modules(folder: Path) -> list[Module]:

@@ -46,10 +46,6 @@ def _is(*values: Any) -> Callable[[Any], bool]:
     return lambda value: not value or value in values
 
 
-def _elsewhere(_: Any) -> bool:
-    return True  # refused by the function that reads it
-
-
 def _only_trusts_code(value: Any) -> bool:
     return not value or (isinstance(value, dict) and value.keys() <= {"trust_remote_code"})
 
@@ -70,9 +66,8 @@ TABLE = (
     Setting(
         SETTINGS,
         ("prompts", "default_prompt_name"),
-        TO_RANK,
-        "if one is put before every text, query or document",
-        _elsewhere,
+        APPLIED,
+        "`query`; the first of `document`, `passage`, `corpus` with a text; the default where a side has none",
     ),
     Setting(SETTINGS, ("truncate_dim",), APPLIED, "the numbers of a vector that count; not beside `dot` of Normalize"),
     Setting(SETTINGS, ("model_type",), TO_RANK, "if not `SentenceTransformer`", _is("SentenceTransformer")),
@@ -108,7 +103,7 @@ TABLE = (
         APPLIED,
         "`cls`, `mean` or `lasttoken`; no other one, and not several, rank",
     ),
-    Setting(POOLING, ("include_prompt",), HARMLESS, "a prompt is not put before texts"),
+    Setting(POOLING, ("include_prompt",), APPLIED, "whether a prompt counts in a mean; `false` not beside `cls`"),
     Setting(POOLING, ("word_embedding_dimension", "embedding_dimension"), HARMLESS, "the encoder has it"),
     Setting(
         NORMALIZE,

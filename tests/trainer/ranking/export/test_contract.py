@@ -42,6 +42,18 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
     ("cross_encoder", {"kept_of_query": "end"}, {}, "classifier cannot keep the end of a text.*; use the run"),
     ("colbert", {"towers": 2}, {}, "PyLate cannot .*an encoder of documents alone.*; use the run"),
     ("colbert", {"kept_of_query": "end"}, {}, "PyLate cannot .*keep the end of a query alone.*; use the run"),
+    (
+        "poly_encoder",
+        {"query_prompt": "abc "},
+        {},
+        r"a tokenizer cannot keep a prompt and the end of a query \(method.kept_of_query\); use the run",
+    ),
+    (
+        "siamese",
+        {"document_prompt": "abc ", "pooling": "mean", "prompt_in_pooling": False},
+        {"form": "onnx"},
+        r"--format onnx cannot leave a prompt out of the mean \(method.prompt_in_pooling\); use the run",
+    ),
     ("sparse", {"trunk": "roberta"}, {}, "a SparseEncoder cannot have a masked LM of roberta; use the run"),
     (
         "sparse",

@@ -43,12 +43,13 @@ def load_run(folder: Path, kind: str = "wordpiece", **changes: object) -> Traine
     return load_trained(write_run(folder / "run", tokenizer_json, **{**METHOD, **changes}))
 
 
+@pytest.mark.parametrize("prompts", [{}, {"query_prompt": "abc:", "document_prompt": "de "}], ids=["", "prompts"])
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-def test_its_loader_gives_the_trainers_vectors_and_scores(tmp_path: Path, kind: str) -> None:
+def test_its_loader_gives_the_trainers_vectors_and_scores(tmp_path: Path, kind: str, prompts: dict[str, str]) -> None:
     library = pytest.importorskip("sentence_transformers")
     if not hasattr(library, "MultiVectorEncoder"):
         pytest.skip("this sentence-transformers does not read PyLate's layout")
-    trained = load_run(tmp_path, kind)
+    trained = load_run(tmp_path, kind, **prompts)
     export_encoder(trained, tmp_path / "out")
     model = library.MultiVectorEncoder(str(tmp_path / "out"), device="cpu", local_files_only=True)
     queries, documents = model.encode_query(QUERIES), model.encode_document(DOCUMENTS)

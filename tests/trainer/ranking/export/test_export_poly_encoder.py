@@ -13,6 +13,7 @@ from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 LENGTHS = {"max_query_tokens": 12, "max_document_tokens": 10}
+PROMPTS = {"query_prompt": "abc de ", "document_prompt": "ij "}
 CONTEXT, CANDIDATES = " ".join(["abc", "de", "fghij", "bad"] * 6), ["gh, ij", "a longer one " * 9]
 
 
@@ -36,8 +37,9 @@ def own_scores(trained: TrainedModel, context: str, candidates: list[str]) -> to
         {"m": 4, "codes": "first", "towers": 1, "reduction": "mean"},
         {"m": 4, "codes": "last", "kept_of_query": "start", "output_scaling": 0.5},
         {"m": 4, "codes": "last_and_first", "reduction": "mean"},
+        {"m": 4, "codes": "first", "reduction": "mean", "kept_of_query": "start", **PROMPTS},
     ],
-    ids=["learnt", "first", "last", "last_and_first"],
+    ids=["learnt", "first", "last", "last_and_first", "prompts"],
 )
 def test_the_lines_of_the_readme_score_as_the_trainer(
     tmp_path: Path, toy_collection: Path, keys: dict[str, Any]
@@ -49,7 +51,9 @@ def test_the_lines_of_the_readme_score_as_the_trainer(
     load, score = code.split("\n\n")[0:2], code.split("\n\n")[2]
     assert len(score.splitlines()) == 5
     for context, candidates in (("a context", ["a", "b"]), (CONTEXT, CANDIDATES), ("", CANDIDATES)):
-        lines = score.replace('"a context"', repr(context)).replace('("a", "b")', repr(candidates))
+        lines = score.replace("a context", context)
+        for letter, text in zip("ab", candidates, strict=True):
+            lines = lines.replace(f'{letter}"', f'{text}"')
         variables: dict[str, Any] = {}
         exec("\n".join([*load, lines]), variables)
         expected = own_scores(trained, context, candidates)

@@ -22,6 +22,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "lexical documents": {"document": "own_tokens"},
     "tokens of both": {"query": "tokens", "document": "own_tokens"},
     "towers": {"towers": 2},
+    "prompts": {"query": "own_tokens", "query_prompt": "abc:", "document_prompt": "de "},
 }
 
 

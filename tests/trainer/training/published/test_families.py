@@ -56,14 +56,15 @@ def trunk_of(kind: str, tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
     }
 
 
-def write_folder(folder: Path, kind: str, pooling: str, **config: Any) -> Path:
+def write_folder(folder: Path, kind: str, pooling: str, *, positions: int | None = None, **config: Any) -> Path:
     """A folder of a family, as the library writes it, whose random weights give texts different vectors."""
+    more = {"max_position_embeddings": positions} if positions else {}
     FAMILIES[TRUNKS[kind][0]].write(folder)
     tokenizer = tokenizers.load(folder)
     names = {f"{role}_token": token for role, token in tokenizer.special_tokens.items()}
     change(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names, **config})
     torch.manual_seed(0)
-    model = AutoModel.from_config(build_trunk(trunk_of(kind, tokenizer)).config)
+    model = AutoModel.from_config(build_trunk({**trunk_of(kind, tokenizer), **more}).config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)

@@ -165,7 +165,7 @@ def test_a_start_says_what_it_leaves(tmp_path: Path, toy_collection: Path) -> No
     write_folder(tmp_path, {"pooling_mode": "mean"}, "Dense", "LayerNorm")
     prompts = {"prompts": {"query": "find: ", "document": ""}, "truncate_dim": 8}
     (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-    line = f"{tmp_path}: training starts without its Dense, its LayerNorm, its prompts, its truncate_dim"
+    line = f"{tmp_path}: training starts without its Dense, its LayerNorm, its truncate_dim"
     assert not_taken(recipe(tmp_path, toy_collection, pooling="cls")) == [line]
     assert not_taken(recipe(tmp_path, toy_collection, name="cross_encoder", negatives_per_query=1)) == []
 

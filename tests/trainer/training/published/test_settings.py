@@ -200,9 +200,11 @@ def test_another_file_name_of_older_releases(uncased: Path) -> None:
 
 
 REFUSED = [
-    (SETTINGS, {"prompts": {"query": "find: "}}, "prompts.query"),
-    (SETTINGS, {"prompts": {"query": "", "passage": "passage: "}}, "prompts.passage"),
-    (SETTINGS, {"prompts": {"x": "x: "}, "default_prompt_name": "x"}, "default_prompt_name"),
+    (SETTINGS, {"prompts": ["find: "]}, "prompts"),
+    (SETTINGS, {"prompts": {"query": ["find: "]}}, "prompts"),
+    (SETTINGS, {"prompts": {"x": "x: "}, "default_prompt_name": "y"}, "default_prompt_name"),
+    (SETTINGS, {"prompts": {"x": "x: "}, "default_prompt_name": ["x"]}, "default_prompt_name"),
+    (SETTINGS, {"prompts": {"document": "bread " * 40}}, "document_prompt"),
     (SETTINGS, {"truncate_dim": 0}, "truncate_dim"),
     (SETTINGS, {"truncate_dim": True}, "truncate_dim"),
     (SETTINGS, {"truncate_dim": 8, "similarity_fn_name": "dot"}, "truncate_dim"),

@@ -1,0 +1,69 @@
+"""A text that is put before others, such as "query: ": the token ids of both together."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_prep.tokenizers.frame import Ids
+
+HEAD = 16  # tokens of a text that are read again behind the prompt
+SURE = 6  # tokens at their end with the same ids alone and behind the prompt: so have all that follow
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt and its tokenizer.
+
+    Many tokenizers read the first word of a text otherwise behind a prompt: "query:" and "bread" can share a token, and
+    the blank of "query: " can belong to the word after it. Texts are given as the ids that they have alone, so their
+    first tokens are decoded and read again behind the prompt, unless they begin with unknown ones.
+
+    Attributes:
+        text: the prompt.
+        ids: those of the prompt alone.
+        stem: those of the prompt alone without blanks at its end, where these do not change the text's; else None.
+        encode: a text -> its ids without a frame.
+        decode: ids -> their text.
+    """
+
+    text: str
+    ids: Ids
+    stem: Ids | None
+    encode: Callable[[str], list[int]]
+    decode: Callable[[np.ndarray], str]
+
+    def before(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the ids, int64, of the prompt and a text together, given those of the text alone."""
+        if self.stem is None and len(tokens):
+            for head in (tokens[:HEAD], tokens):
+                text = self.decode(head)
+                for again in (text, text.removeprefix(" ")):  # some put a blank before a text, and keep it in decoding
+                    if (joined := self._joined(again, head, tokens)) is not None:
+                        return joined
+        first = self.ids if self.stem is None or not len(tokens) else self.stem
+        return np.concatenate([np.array(first, np.int64), tokens])
+
+    def fitting(self, tokens: np.ndarray, most: int) -> np.ndarray:
+        """Return a text's first tokens, as many as have at most `most` ids together with the prompt."""
+        if self.stem is not None:
+            return tokens[: most - len(self.stem)]
+        if len(tokens) + len(self.ids) + HEAD <= most:  # the first word may be split in more tokens
+            return tokens
+        tokens = tokens[:most]
+        return tokens[: len(tokens) - max(0, len(self.before(tokens)) - most)]
+
+    def _joined(self, text: str, head: np.ndarray, tokens: np.ndarray) -> np.ndarray | None:
+        """Return the ids of the prompt and all tokens, whose `head` is read again from its text; None if unsure."""
+        alone, joined = self.encode(text), self.encode(self.text + text)
+        same = _common_end(alone, joined)
+        changed = len(alone) - same
+        if alone[:changed] != head[:changed].tolist() or (same < SURE and len(head) < len(tokens)):
+            return None
+        return np.array([*joined[: len(joined) - same], *tokens[changed:].tolist()], np.int64)
+
+
+def _common_end(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many ids at the end are the same."""
+    shorter = min(len(first), len(second))
+    return next((i for i in range(shorter) if first[-1 - i] != second[-1 - i]), shorter)

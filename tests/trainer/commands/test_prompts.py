@@ -1,0 +1,106 @@
+"""Every command puts a run's prompts before texts: all is as if the texts themselves began with them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from data_prep.collections.build import build
+from data_prep.collections.collection import Collection
+from data_prep.tokenizers import tokenizer as tokenizers
+from tests import toy
+from tests.trainer.ranking.indexes.shares import tree
+from tests.trainer.runs import write_run
+from trainer import evaluate, index, mine, search
+from trainer.trace import main as trace
+
+QUERY, DOCUMENT = "abc de ", "fgh "
+METHODS = {
+    "siamese": {"similarity": "cosine", "pooling": "mean"},
+    "colbert": {"dimension": 16},
+    "sparse": {},
+    "poly_encoder": {"m": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def made(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the collection `plain`, the same texts behind prompts in `spelled`, and runs for each."""
+    folder = tmp_path_factory.mktemp("made")
+    tokenizer_json = toy_collection / "tokenizer.json"
+    toy.write_collection(folder / "plain", tokenizer_json)
+    toy.write_collection(folder / "beir", tokenizer_json)
+    for name, prompt in (("queries", QUERY), ("corpus", DOCUMENT)):
+        file = folder / "beir" / f"{name}.jsonl"
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        file.write_text("".join(json.dumps({**row, "text": prompt + row["text"]}) + "\n" for row in rows))
+    build("beir", [folder / "beir"], folder / "spelled", tokenizers.load(tokenizer_json))
+    for name, keys in METHODS.items():
+        lengths = {"max_query_tokens": 14, "max_document_tokens": 20, "kept_of_query": "start"}
+        prompts = {"query_prompt": QUERY, "document_prompt": DOCUMENT}
+        write_run(folder / f"{name}-plain", tokenizer_json, name=name, **keys, **lengths, **prompts)
+        write_run(folder / f"{name}-spelled", tokenizer_json, name=name, **keys, **lengths)
+    return folder
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_evaluate_ranks_as_with_prompts_in_the_texts(made: Path, name: str, tmp_path: Path) -> None:
+    metrics = {}
+    for texts, run in (("plain", "plain"), ("spelled", "spelled"), ("plain", "spelled")):
+        system = f"--system=m={made / f'{name}-{run}'}"
+        if name == "poly_encoder":
+            system = f"--system=m=bm25 > 20 {made / f'{name}-{run}'}"
+        given = [f"--collection={made / texts}", "--split=test", system, f"--out={tmp_path / 'results.json'}"]
+        evaluate.main([*given, f"--write-runs={tmp_path / f'{texts}-{run}'}"])
+        (file,) = (tmp_path / f"{texts}-{run}").iterdir()
+        metrics[texts, run] = [line.split()[:4] for line in file.read_text().splitlines()]
+    if name != "poly_encoder":  # BM25 reads the texts alone
+        assert metrics["plain", "plain"] == metrics["spelled", "spelled"]
+    assert metrics["plain", "plain"] != metrics["plain", "spelled"]
+
+
+@pytest.mark.parametrize("name", ["siamese", "colbert", "sparse"])
+def test_an_index_and_its_searches_have_them(made: Path, name: str, tmp_path: Path) -> None:
+    found = {}
+    for kind in ("plain", "spelled"):
+        out = tmp_path / kind
+        index.main([str(made / f"{name}-{kind}"), f"--collection={made / kind}", f"--out={out}"])
+        search.main([str(out), "--queries=test", f"--write-run={tmp_path / f'{kind}.run'}", "--k=10"])
+        found[kind] = [line.split()[:4] for line in (tmp_path / f"{kind}.run").read_text().splitlines()]
+    assert found["plain"] == found["spelled"]
+    about = json.loads((tmp_path / "plain" / "manifest.json").read_text())["model"]
+    assert (about["query_prompt"], about["document_prompt"]) == (QUERY, DOCUMENT)
+    blocks = [{f: data for f, data in tree(tmp_path / kind).items() if str(f).endswith(".npy")} for kind in found]
+    assert blocks[0] == blocks[1]
+
+
+def test_an_index_of_other_prompts_is_another_model_s(
+    made: Path, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [f"--collection={made / 'plain'}", f"--out={tmp_path / 'index'}"]
+    index.main([str(made / "siamese-plain"), *given])
+    with pytest.raises(SystemExit):
+        search.main([str(tmp_path / "index"), f"--model={made / 'siamese-spelled'}", "abc"])
+    assert "is not the model that" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        index.main([str(made / "siamese-spelled"), *given])
+    assert "holds an index with another model" in capsys.readouterr().err
+
+
+def test_mining_has_them(made: Path, tmp_path: Path) -> None:
+    mined = []
+    for kind in ("plain", "spelled"):
+        given = [f"--collection={made / kind}", "--split=train", f"--out={tmp_path / kind}", "--depth=8"]
+        mine.main([f"--system={made / f'siamese-{kind}'}", *given])
+        groups = Collection.open(tmp_path / kind).groups("train")
+        mined.append([groups[i].candidates.tolist() for i in range(len(groups))])
+    assert mined[0] == mined[1]
+
+
+def test_a_step_decoded_shows_them(toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    method = {"query_prompt": QUERY, "document_prompt": DOCUMENT}
+    recipe = toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, trunk=toy.TRUNK, method=method)
+    trace([str(recipe), "--show", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(f"[CLS] {QUERY}" in line for line in lines) == 8
+    assert sum(f"[CLS] {DOCUMENT}" in line for line in lines) == 8
