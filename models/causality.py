@@ -19,10 +19,14 @@ def is_causal(trunk: PreTrainedModel) -> bool:
     forward, also where the weights exist only there (ZeRO-3).
     """
     found = getattr(trunk, FOUND, None)
-    if found is None:
-        found = _sees_no_later_token(trunk)
-        setattr(trunk, FOUND, found)
-    return bool(found)
+    return is_causal_now(trunk) if found is None else bool(found)
+
+
+def is_causal_now(trunk: PreTrainedModel) -> bool:
+    """Run the trunk, whose configuration has changed, and keep the answer."""
+    found = _sees_no_later_token(trunk)
+    setattr(trunk, FOUND, found)
+    return found
 
 
 @torch.no_grad()

@@ -86,9 +86,19 @@ class MethodConfig(Section):
         """How many marker tokens tell kinds of texts apart: extra embedding rows, random if the encoder lacks them."""
         return 0
 
+    def for_trunk(self: AnyMethod, trunk: PreTrainedModel) -> AnyMethod:
+        """Return these keys for a trunk: a causal one is pooled at its last position unless `pooling` is set."""
+        by_default = getattr(self, "pooling", None) == "cls" and "pooling" not in self.model_fields_set
+        if by_default and not self.added_tokens and is_causal(trunk):
+            return self.model_copy(update={"pooling": "last"})
+        return self
+
     @abstractmethod
     def model(self, trunk: PreTrainedModel) -> TrunkModel:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
+
+
+AnyMethod = TypeVar("AnyMethod", bound=MethodConfig)
 
 
 class PretrainingConfig(MethodConfig):
@@ -140,6 +150,10 @@ class InputConfig(PretrainingConfig):
     def positions(self) -> int:
         """The longest input."""
         return self.max_tokens
+
+
+LeftOut = Field(exclude_if=lambda pooling: pooling == "cls")
+"""Of a `pooling` that, left out of a recipe, is no part of its identity."""
 
 
 class BlockConfig(InputConfig):
@@ -256,13 +270,6 @@ class MatchingConfig(MethodConfig):
         limits = {"max_query_tokens": self.max_query_tokens, "max_document_tokens": self.max_document_tokens}
         return {f"method.{key}": tokens + self.added_tokens for key, tokens in limits.items()}
 
-    def for_trunk(self, trunk: PreTrainedModel) -> MatchingConfig:
-        """Return these keys for a trunk: a causal one is pooled at its last position unless `pooling` is set."""
-        by_default = getattr(self, "pooling", None) == "cls" and "pooling" not in self.model_fields_set
-        if by_default and not self.added_tokens and is_causal(trunk):
-            return self.model_copy(update={"pooling": "last"})
-        return self
-
     def choose(self, candidates: Candidates, example: Example, rng: np.random.Generator) -> list[int]:
         """Return the documents that an example's query is compared with; the positive, if it has one, comes first.
 
@@ -283,6 +290,16 @@ class MatchingConfig(MethodConfig):
     def document_framing(self, vocabulary: Vocabulary) -> Framing:
         """How documents become the arguments of `embed_documents`."""
         return Framing(vocabulary, self.max_document_tokens)
+
+    def check_frame(self, vocabulary: Vocabulary) -> None:
+        """Raise ValueError where a length has no room for text beside what the tokenizer puts around one."""
+        framings = {"query": self.query_framing(vocabulary), "document": self.document_framing(vocabulary)}
+        for side, framing in framings.items():
+            if framing.room < 1:
+                raise ValueError(
+                    f"max_{side}_tokens: {framing.max_tokens} tokens have no room for text beside the "
+                    f"{framing.max_tokens - framing.room} that the tokenizer puts around it: set more"
+                )
 
     @abstractmethod
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> Batcher:

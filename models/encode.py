@@ -123,7 +123,7 @@ def _states(
     chosen = {"token_type_ids": token_types, "position_ids": positions}
     given = {name: values for name, values in chosen.items() if values is not None}
     options: dict[str, Any] = {} if layer is None else {"output_hidden_states": True}
-    if is_causal(trunk):
+    if is_causal(trunk) or _is_bidirectional_decoder(trunk):
         options["use_cache"] = False
     if row is None:
         output = trunk(input_ids=input_ids, **given, **_padding(trunk, attention_mask), **options)
@@ -138,6 +138,11 @@ def _states(
         )
     states = [output.last_hidden_state] + ([] if layer is None else [output.hidden_states[layer]])
     return states if row is None else [row.put_back(each, tuple(input_ids.shape)) for each in states]
+
+
+def _is_bidirectional_decoder(trunk: PreTrainedModel) -> bool:
+    """Whether a trunk is a decoder whose causal mask is left out (`models.trunk.make_bidirectional`)."""
+    return not getattr(trunk.config, "is_causal", True)
 
 
 def _padding(trunk: PreTrainedModel, attention_mask: Tensor) -> dict[str, Tensor]:
@@ -159,6 +164,8 @@ def unpadding_kernel(trunk: PreTrainedModel, device: torch.device) -> Kernel | N
     config = trunk.config
     if config.model_type not in UNPADS:
         return None
+    if _is_bidirectional_decoder(trunk) and getattr(config, "sliding_window", None):
+        return None  # transformers' mask reaches a token further than the window that kernels are told
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     kernel = kernel_for(device, trunk.dtype, size)
     return kernel if kernel and attend_by_text(trunk) else None

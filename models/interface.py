@@ -94,7 +94,7 @@ class Vocabulary(Protocol):
 
     @property
     def text_frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ids that the tokenizer puts before and after a text, at most two together: in BERT [CLS] and [SEP]."""
+        """The ids that the tokenizer puts before and after a text, often one each: in BERT [CLS] and [SEP]."""
 
     @property
     def pair_frame(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

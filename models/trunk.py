@@ -14,13 +14,21 @@ from typing import Any
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, masking_utils
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForTextEncoding,
+    PreTrainedConfig,
+    PreTrainedModel,
+    masking_utils,
+)
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING
 from transformers.utils import logging
 
-from models.causality import is_causal, two_texts
+from models.causality import is_causal, is_causal_now, two_texts
 from models.encode import encode, first_position
+from models.layers.pooling import Pooling, bottleneck
 from models.sizes import check_sizes, check_weights
 from models.vectors import Vectors, one_vector
 
@@ -34,6 +42,11 @@ COUNTS = (
 )
 # their layers let the padding beside a text change its states, so that a score would depend on the batch
 MIX_IN_PADDING = {"convbert", "fnet", "nystromformer"}
+# of a trunk that knows the distances of tokens alone, such as T5's, which has no limit of its own
+POSITIONS_OF_DISTANCES = 2048
+INSTEAD = (
+    "take another encoder, such as bert, or make a decoder bidirectional (bidirectional, or trunk.is_causal=false)"
+)
 # how a model's code reads a key that its configuration may lack
 READ = re.compile(r'(?:get|has)attr\(\s*(?:self\.)?config,\s*"([a-z]\w*)"')
 # errors that Hugging Face raises for a wrong type, activation, pad_token_id or number, or for a non-encoder model
@@ -64,9 +77,11 @@ class TrunkModel(nn.Module):
 class Encoder(TrunkModel):
     """The base class of models that turn a text into vectors, independently of what it is compared with."""
 
+    pooling: Pooling = "cls"
+
     def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
         """Return the vectors of texts, ids `[CLS] text [SEP]` int64 and mask bool [B, T]: by default h_0."""
-        return one_vector(encode(self.trunk, ids, mask)[:, 0])
+        return one_vector(bottleneck(encode(self.trunk, ids, mask), mask, self.pooling))
 
     def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
         """Return the vectors of queries; by default they are encoded like documents."""
@@ -89,8 +104,8 @@ def build_trunk(config: Mapping[str, Any], weights: Mapping[str, Tensor] | None 
     settings = dict(config)
     model_type = settings.pop("model_type", None)
     config_class = CONFIG_MAPPING[_known("model_type", model_type, CONFIG_MAPPING)]
-    model_class: Any = MODEL_MAPPING.get(config_class, None)
-    if not isinstance(model_class, type):  # Funnel has two
+    factory, model_class = plain_encoder(config_class)
+    if model_class is None:
         raise ValueError(f"model_type {model_type!r} has no plain encoder")
     if model_type in MIX_IN_PADDING:
         raise ValueError(f"model_type {model_type!r} mixes padding into the texts: choose another, such as bert")
@@ -107,7 +122,7 @@ def build_trunk(config: Mapping[str, Any], weights: Mapping[str, Tensor] | None 
         resolved = AutoConfig.for_model(model_type, **settings)
         check_weights(resolved)
         if weights is None:
-            trunk = AutoModel.from_config(resolved, dtype=torch.float32, **options)
+            trunk = factory.from_config(resolved, dtype=torch.float32, **options)
         else:
             trunk = _load(model_class, resolved, weights, options)
     except REFUSALS as error:
@@ -121,6 +136,17 @@ def build_trunk(config: Mapping[str, Any], weights: Mapping[str, Tensor] | None 
         reason = " ".join(str(error).split())
         raise ValueError(f"model_type {model_type!r} does not turn token ids alone into states: {reason}") from error
     return trunk
+
+
+def plain_encoder(config_class: type[PreTrainedConfig]) -> tuple[Any, Any]:
+    """Return transformers' factory and class of a type's encoder alone: of T5 without its decoder; None if none is."""
+    model_class: Any = MODEL_MAPPING.get(config_class, None)
+    if not isinstance(model_class, type):  # Funnel has two
+        return AutoModel, None
+    half: Any = MODEL_FOR_TEXT_ENCODING_MAPPING.get(config_class, None)
+    if half not in (None, model_class):
+        return AutoModelForTextEncoding, half
+    return AutoModel, model_class
 
 
 def configuration_keys(config_class: type[PreTrainedConfig]) -> set[str]:
@@ -207,9 +233,11 @@ def max_positions(trunk: PreTrainedModel) -> int:
     RoBERTa and similar models number positions from padding_idx + 1, so their table is longer than their longest input.
 
     Raises:
-        ValueError: the configuration has no `max_position_embeddings`.
+        ValueError: the configuration has no `max_position_embeddings`, and the trunk reads more than distances.
     """
     most = getattr(trunk.config, "max_position_embeddings", None)
+    if most is None and hasattr(trunk.config, "relative_attention_max_distance"):
+        return POSITIONS_OF_DISTANCES
     if not isinstance(most, int):
         raise ValueError(f"model_type {trunk.config.model_type!r} has no max_position_embeddings: take another encoder")
     return most - first_position(trunk)
@@ -222,7 +250,7 @@ def token_embedding(trunk: PreTrainedModel) -> nn.Parameter:
     return weight
 
 
-def require_bidirectional(trunk: PreTrainedModel, instead: str = "take another encoder, such as bert") -> None:
+def require_bidirectional(trunk: PreTrainedModel, instead: str = INSTEAD) -> None:
     """Refuse a causal trunk where a text is read from the state of [CLS]: it would be the same for every text.
 
     Args:
@@ -235,6 +263,20 @@ def require_bidirectional(trunk: PreTrainedModel, instead: str = "take another e
     if is_causal(trunk):
         kind = f"model_type {trunk.config.model_type!r}"
         raise ValueError(f"the trunk ({kind}) is causal, so [CLS] sees no text: {instead}")
+
+
+def make_bidirectional(trunk: PreTrainedModel) -> None:
+    """Let a decoder's tokens attend to later ones too, by the mask that transformers itself makes of `is_causal` false.
+
+    Raises:
+        ValueError: the trunk is no decoder, or its code has a causal mask of its own.
+    """
+    kind = f"model_type {trunk.config.model_type!r}"
+    if not is_causal(trunk):
+        raise ValueError(f"the trunk ({kind}) is bidirectional already: leave it out")
+    trunk.config.is_causal = False
+    if is_causal_now(trunk):
+        raise ValueError(f"transformers does not make the trunk ({kind}) bidirectional: leave it out")
 
 
 def token_types(trunk: PreTrainedModel) -> int:

@@ -17,7 +17,7 @@ with without_collecting():
     from models.trunk import build_trunk
     from trainer.ranking.while_training.refresh import INDEXES, open_refresh
     from trainer.training.checkpoints.base import base_of
-    from trainer.training.checkpoints.init_from import PretrainedEncoder, load_encoder
+    from trainer.training.checkpoints.init_from import PretrainedEncoder, load_start
     from trainer.training.checkpoints.load import restore_frozen, saved_trunk
     from trainer.training.checkpoints.start_keys import take_over, take_over_again
     from trainer.training.data.open_data import pair_data
@@ -86,7 +86,7 @@ def open_trunk(
         trunk = saved_trunk(resume_from) if resume_from else new_trunk(recipe.trunk or {}, tokenizer)
         resize_embeddings(recipe.method, trunk, tokenizer)
         return trunk, None
-    encoder = load_encoder(recipe.init_from, tokenizer)
+    encoder = load_start(recipe, tokenizer)
     if encoder.added_tokens not in (None, recipe.method.added_tokens):
         raise InputError(_other_special_tokens(recipe, 1 + (encoder.added_tokens or 0)))
     resize_embeddings(recipe.method, encoder.trunk, tokenizer, encoder.rows_for(recipe.method))

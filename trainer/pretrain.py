@@ -12,8 +12,9 @@ with without_collecting():
     from models.recomputing import recompute_layers
     from trainer.ranking.while_training.probe import open_probe
     from trainer.training.checkpoints.base import base_of
-    from trainer.training.checkpoints.init_from import load_encoder
+    from trainer.training.checkpoints.init_from import load_start
     from trainer.training.checkpoints.load import restore_frozen, saved_trunk
+    from trainer.training.checkpoints.start_keys import take_over, take_over_again
     from trainer.training.data.open_data import shard_data
     from trainer.training.engine.compiler import compile_model
     from trainer.training.engine.memory import check_memory
@@ -35,19 +36,21 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
 
     To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
     """
+    recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
     data = shard_data(recipe)
     torch.manual_seed(recipe.seed)
     encoder = None
     if resume_from:
         trunk = saved_trunk(resume_from)
     elif recipe.init_from:
-        encoder = load_encoder(recipe.init_from, data.tokenizer)
+        encoder = load_start(recipe, data.tokenizer)
         trunk = encoder.trunk
     else:
         trunk = new_trunk(recipe.trunk or {}, data.tokenizer)
     known = encoder.rows_for(recipe.method) if encoder else ()
     resize_embeddings(recipe.method, trunk, data.tokenizer, known)
     check_length(f"method.{recipe.method.length_key}", recipe.method.positions, trunk)
+    recipe = recipe.model_copy(update={"method": recipe.method.for_trunk(trunk)})
     model = build_model(recipe.method, trunk)
     if encoder:
         copied = encoder.copy_heads(model, recipe.method)

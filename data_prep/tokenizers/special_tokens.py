@@ -28,7 +28,7 @@ SPELLINGS = {
     "mask": ("[MASK]", "<mask>", "<|mask|>"),
 }
 NEED_UNKNOWN = ("WordPiece", "WordLevel", "Unigram")  # models that fail at what they do not know
-LONGEST_FRAME = 2  # tokens around a text: a recipe's shortest input has three
+LONGEST_FRAME = 4  # tokens around a text: the shortest input of pre-training has 8
 
 
 def find(backend: tokenizers.Tokenizer, content: Mapping[str, Any]) -> dict[str, str]:

@@ -40,6 +40,14 @@ def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling | Literal["max"],
     return torch.einsum("bth,bt->bh", hidden.to(dtype), weights)
 
 
+def bottleneck(hidden: Tensor, attention_mask: Tensor, mode: Pooling) -> Tensor:
+    """Pool hidden states to the vector that a decoder reads, [B, H] in their dtype; rows may be padding alone."""
+    if mode == "cls":
+        return hidden[:, 0]
+    real = attention_mask | ~attention_mask.any(dim=1, keepdim=True)  # a mean of nothing would be NaN
+    return pool(hidden, real, mode).to(hidden.dtype)
+
+
 def select(hidden: Tensor, positions: Tensor) -> Tensor:
     """Return the states of hidden [B, T, H] at positions int64 [N] in the flattened [B * T]: [N, H]."""
     return hidden.flatten(0, 1).index_select(0, positions)

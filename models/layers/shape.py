@@ -25,13 +25,15 @@ class Shape:
     initializer_range: float
 
 
-OTHER_NAMES = {  # DistilBERT's, ModernBERT's
+OTHER_NAMES = {  # DistilBERT's, ModernBERT's, EuroBERT's
     "intermediate_size": ("hidden_dim",),
     "hidden_act": ("activation", "hidden_activation"),
     "hidden_dropout_prob": ("dropout", "mlp_dropout"),
     "attention_probs_dropout_prob": ("attention_dropout",),
-    "layer_norm_eps": ("norm_eps",),
+    "layer_norm_eps": ("norm_eps", "rms_norm_eps"),
 }
+
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")  # a trunk without the key has none
 
 
 def setting(config: PreTrainedConfig, name: str, default: Any = None) -> Any:
@@ -49,7 +51,7 @@ def shape_of(trunk: PreTrainedModel) -> Shape:
     config = trunk.config
     values: dict[str, Any] = {}
     for field in fields(Shape):
-        values[field.name] = setting(config, field.name)
+        values[field.name] = setting(config, field.name, 0.0 if field.name in DROPOUTS else None)
     if values["layer_norm_eps"] is None:  # DistilBERT's is only in its code
         values["layer_norm_eps"] = next((m.eps for m in trunk.modules() if isinstance(m, nn.LayerNorm)), None)
     if missing := [name for name, value in values.items() if value is None]:

@@ -20,7 +20,8 @@ class ExampleBatcher(Generic[Keys]):
     """An example is a query and what the data give for it; its negatives are drawn with the micro-batch."""
 
     def __init__(self, keys: Keys, vocabulary: Vocabulary, candidates: Candidates) -> None:
-        """Draw negatives from `candidates`."""
+        """Draw negatives from `candidates`; raise ValueError where a length is all the tokenizer's frame."""
+        keys.check_frame(vocabulary)
         self.keys, self.vocabulary, self.candidates = keys, vocabulary, candidates
 
     def examples(self, documents: Sequence[Example]) -> list[Example]:

@@ -141,6 +141,7 @@ class SparseConfig(DualEncoderConfig):
 class SparseFraming(Framing):
     """Texts with `special`, the ids of special tokens, int64 [B, S], which never have a weight.
 
+    `before`, int64 [B, 1], is the number of tokens that the tokenizer puts before a text.
     `terms`, int64 [B, T], are the tokens of a text that has weights for no others.
     """
 
@@ -150,7 +151,8 @@ class SparseFraming(Framing):
         """Make the arguments of `embed_queries` or `embed_documents`."""
         arrays = super().arrays(texts)
         special = np.tile(np.array(self.vocabulary.special, np.int64), (len(texts), 1))
-        return {**arrays, "special": special, **({"terms": arrays["ids"]} if self.own_tokens else {})}
+        before = np.full((len(texts), 1), len(self.vocabulary.text_frame[0]))
+        return {**arrays, "special": special, "before": before, **({"terms": arrays["ids"]} if self.own_tokens else {})}
 
 
 @dataclass(frozen=True)
@@ -238,16 +240,27 @@ class Sparse(DualEncoder):
         return _without(own["special"], scatter_weights(counted, mask, ids, self.trunk.config.vocab_size, "sum"))
 
     def of_queries(
-        self, encoded: Tensor, mask: Tensor, special: Tensor | None = None, terms: Tensor | None = None
+        self,
+        encoded: Tensor,
+        mask: Tensor,
+        special: Tensor | None = None,
+        before: Tensor | None = None,
+        terms: Tensor | None = None,
     ) -> Vectors:
-        """Return the term weights of encoded queries; `SparseFraming` makes `special` and `terms`."""
-        return self._weights(self.trunk, encoded, mask, special, terms)
+        """Return the term weights of encoded queries; `SparseFraming` makes `special`, `before` and `terms`."""
+        return self._weights(self.trunk, encoded, _of_text(self.trunk, mask, before), special, terms)
 
     def of_documents(
-        self, encoded: Tensor, mask: Tensor, special: Tensor | None = None, terms: Tensor | None = None
+        self,
+        encoded: Tensor,
+        mask: Tensor,
+        special: Tensor | None = None,
+        before: Tensor | None = None,
+        terms: Tensor | None = None,
     ) -> Vectors:
         """Return the term weights of encoded documents."""
-        return self._weights(self.tower_of_documents, encoded, mask, special, terms)
+        tower = self.tower_of_documents
+        return self._weights(tower, encoded, _of_text(tower, mask, before), special, terms)
 
     def _embed(self, queries: dict[str, Tensor], documents: dict[str, Tensor]) -> tuple[Vectors, Vectors]:
         """Embed both sides; only what is encoded runs through the trunk."""
@@ -258,8 +271,6 @@ class Sparse(DualEncoder):
     def _weights(
         self, tower: PreTrainedModel, states: Tensor, mask: Tensor, special: Tensor | None, terms: Tensor | None
     ) -> Vectors:
-        if is_causal(tower):  # [CLS] is in the same state in every text, and would be the maximum of many terms
-            mask = F.pad(mask[:, 1:], (1, 0))
         if self.keys.head == "linear":
             assert terms is not None
             logits = self.token_weight(states.to(next(self.token_weight.parameters()).dtype))[:, :, 0]
@@ -293,6 +304,13 @@ class Sparse(DualEncoder):
                 share = own.sum(dim=0) @ (sums[side][:-1] / sums[side][-1])
                 terms[term] = 2 * share - share.detach()
         return terms
+
+
+def _of_text(tower: PreTrainedModel, mask: Tensor, before: Tensor | None) -> Tensor:
+    """Leave out the tokens before a text where they are in the same state in every text, and would win many terms."""
+    if before is None or not is_causal(tower):
+        return mask
+    return mask & (torch.arange(mask.shape[1], device=mask.device) >= before)
 
 
 def _without(special: Tensor | None, weights: Tensor) -> Vectors:

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 
 from models.batching.candidates import Candidates, Example
 from models.batching.framing import Framing
+from models.batching.packing import joined
 from models.config import Losses, MatchingConfig
 from models.encode import encode, in_one_run, unpadding_kernel
 from models.interface import Vocabulary
@@ -89,15 +90,18 @@ class TildeConfig(MatchingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FirstMarker(Framing):
-    """Texts become `marker text [SEP]`."""
+    """Texts become `marker text [SEP]`, or whatever else the tokenizer puts after a text."""
 
     marker: int  # a token unknown to the tokenizer: its embedding row comes after the tokenizer's
 
+    @property
+    def room(self) -> int:
+        """The maximum number of text tokens in an input."""
+        return self.max_tokens - 1 - len(self.vocabulary.text_frame[1])
+
     def row(self, text: np.ndarray) -> np.ndarray:
         """Return the unpadded input of a text, int64."""
-        row = super().row(text)
-        row[0] = self.marker
-        return row
+        return joined(((self.marker,), self.cut(text), self.vocabulary.text_frame[1]), self.vocabulary)
 
 
 def terms_in(vocabulary: Vocabulary) -> np.ndarray:

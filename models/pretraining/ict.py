@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -24,10 +24,10 @@ from transformers import PreTrainedModel
 
 from models.batching.packing import frame, pad, spread, text_tokens
 from models.batching.sentences import check_boundaries, sentences
-from models.config import PretrainingConfig
+from models.config import LeftOut, PretrainingConfig
 from models.encode import encode, in_one_run, unpadding_kernel
 from models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
-from models.layers.pooling import pool
+from models.layers.pooling import Pooling, pool
 from models.layers.ranking_losses import in_batch_softmax
 from models.trunk import Encoder, require_bidirectional
 
@@ -39,6 +39,7 @@ class IctConfig(PretrainingConfig):
     max_tokens: int = Field(288, ge=8)
     max_query_tokens: int = Field(64, ge=8)
     remove: float = Field(0.9, ge=0, le=1)  # the share of passages that are shown without their sentence
+    pooling: Annotated[Literal["cls", "mean", "last"], LeftOut] = "cls"  # of a causal trunk by default `last`
 
     @property
     def weights(self) -> dict[str, float]:
@@ -71,7 +72,7 @@ class IctConfig(PretrainingConfig):
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
-        return Ict(trunk)
+        return Ict(trunk, self.pooling)
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class IctBatcher:
 
     def _numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Passage]]:
         """Cut all passages, with the numbers of their documents; passages of one document are placed far apart."""
-        longest = self.keys.max_tokens - 2
+        longest = self.keys.max_tokens - sum(map(len, self.vocabulary.text_frame))
         passages: list[tuple[int, Passage]] = []
         for number, document in enumerate(documents):
             parts = _passages(*sentences(document, longest), longest)
@@ -185,11 +186,12 @@ def _allowed(examples: Sequence[Passage], queries: Sequence[np.ndarray]) -> np.n
 class Ict(Encoder):
     """One encoder (`trunk.`) for sentences and passages, with no other parameters."""
 
-    def __init__(self, trunk: PreTrainedModel) -> None:
-        """Take a trunk as `models.trunk.build_trunk` builds it; raise ValueError if it is causal."""
+    def __init__(self, trunk: PreTrainedModel, pooling: Pooling = "cls") -> None:
+        """Take a trunk as `models.trunk.build_trunk` builds it; raise ValueError if it pools [CLS] and is causal."""
         super().__init__()
-        require_bidirectional(trunk)
-        self.trunk = trunk
+        if pooling == "cls":
+            require_bidirectional(trunk, "set method.pooling=last")
+        self.trunk, self.pooling = trunk, pooling
 
     def forward(
         self, query_ids: Tensor, query_mask: Tensor, passage_ids: Tensor, passage_mask: Tensor, allowed: Tensor
@@ -198,6 +200,8 @@ class Ict(Encoder):
         texts, run = [(query_ids, query_mask), (passage_ids, passage_mask)], partial(encode, self.trunk)
         at_once = unpadding_kernel(self.trunk, query_ids.device) is not None
         states = in_one_run(run, *texts) if at_once else [run(*side) for side in texts]
-        queries, passages = (pool(each, mask, "cls") for each, (_, mask) in zip(states, texts, strict=True))  # [Q, H]
+        queries, passages = (
+            pool(each, mask, self.pooling) for each, (_, mask) in zip(states, texts, strict=True)
+        )  # [Q, H]
         own = torch.arange(len(queries), device=queries.device)
         return {"ict": in_batch_softmax(queries @ passages.T, own, allowed)}

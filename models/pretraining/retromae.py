@@ -9,7 +9,7 @@ The loss is the sum of both. docs/pretraining/retromae.md lists where paper and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -20,11 +20,11 @@ from transformers import PreTrainedModel
 
 from models.batching.next_tokens import next_tokens
 from models.batching.packing import pad
-from models.config import BlockConfig
+from models.config import BlockConfig, LeftOut
 from models.encode import encode
 from models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
 from models.layers.lm_head import LmHead
-from models.layers.pooling import select
+from models.layers.pooling import Pooling, bottleneck, select
 from models.layers.shape import Shape, initialise, shape_of
 from models.layers.transformer import TransformerLayer
 from models.pretraining.mlm import MlmBatcher
@@ -36,6 +36,7 @@ class RetroMaeConfig(BlockConfig):
 
     name: Literal["retromae"]
     encoder_mask: float = Field(0.3, gt=0, lt=1)  # tokens that the encoder predicts; in the paper 0.15 to 0.3
+    pooling: Annotated[Literal["cls", "mean"], LeftOut] = "cls"  # h_0, or the mean of all states in its place
     decoder_mask: float = Field(0.5, ge=0, le=1)  # hidden from each prediction; in the paper 0.5 to 0.7
 
     @property
@@ -49,7 +50,7 @@ class RetroMaeConfig(BlockConfig):
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
         """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
-        return RetroMae(trunk)
+        return RetroMae(trunk, self.pooling)
 
 
 class RetroMaeBatcher(MlmBatcher):
@@ -110,12 +111,12 @@ class RetroMae(Encoder):
 
     bottleneck_terms = ("decoder",)
 
-    def __init__(self, trunk: PreTrainedModel) -> None:
+    def __init__(self, trunk: PreTrainedModel, pooling: Pooling = "cls") -> None:
         """Take a trunk as `build_trunk` builds it; raise ValueError if it is causal or `shape_of` refuses it."""
         super().__init__()
         require_bidirectional(trunk)
         shape = shape_of(trunk)
-        self.trunk = trunk
+        self.trunk, self.pooling = trunk, pooling
         self.lm_head = LmHead(shape)
         self.decoder = EnhancedDecoder(shape, max_positions(trunk))
 
@@ -137,7 +138,8 @@ class RetroMae(Encoder):
         """
         hidden = encode(self.trunk, input_ids, attention_mask)  # [B, T, H]
         embedding = token_embedding(self.trunk)  # [V, H]
-        h_0 = swap_vectors(hidden[:, 0]) if swap else hidden[:, 0]  # [B, H]
+        h_0 = bottleneck(hidden, attention_mask, self.pooling)  # [B, H]
+        h_0 = swap_vectors(h_0) if swap else h_0
         visible = unpack_bits(visible_bits, original_ids.shape[1])  # [B, T, T]
         decoded = self.decoder(h_0, original_ids, visible, embedding)  # [B, T, H]
         return {

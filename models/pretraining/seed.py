@@ -6,13 +6,13 @@
 One forward pass of the encoder serves both losses. The recipe sets their weights (eq. 11: 1 and 1).
 
 Section 4.3 compares with two controls: a trained encoder that is frozen (`freeze_encoder`, "RoBERTa-CLS"), and a
-decoder that reads nothing from the encoder (`cls` false, "no-CLS").
+decoder that reads nothing from the encoder (`cls` false, "no-CLS"). With `pooling: mean` h_0 is the mean of all states.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -21,12 +21,12 @@ from transformers import PreTrainedModel
 
 from models.batching.next_tokens import next_tokens
 from models.batching.packing import pad
-from models.config import BlockConfig, Section
+from models.config import BlockConfig, LeftOut, Section
 from models.encode import encode
 from models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
 from models.layers.lm_head import LmHead
 from models.layers.losses import linear_cross_entropy
-from models.layers.pooling import select
+from models.layers.pooling import bottleneck, select
 from models.layers.shape import shape_of
 from models.pretraining.mlm import MlmBatcher
 from models.pretraining.seed_decoder import Variant, WeakDecoder
@@ -47,6 +47,7 @@ class SeedConfig(BlockConfig):
     decoder_layers: PositiveInt = 3
     window: PositiveInt | Literal["all"] = 2
     variant: Variant = "paper"
+    pooling: Annotated[Literal["cls", "mean"], LeftOut] = "cls"  # what the decoder reads of the encoder's states
     cls: bool = True  # false: the decoder reads nothing from the encoder
     freeze_encoder: bool = False  # true: train the decoder only
     loss_weights: LossWeights = LossWeights()
@@ -126,7 +127,7 @@ class Seed(Encoder):
         self.decoder = WeakDecoder(
             shape, max_positions(trunk), keys.decoder_layers, keys.window, keys.variant, keys.cls
         )
-        self.cls, self.freeze_encoder = keys.cls, keys.freeze_encoder
+        self.cls, self.pooling, self.freeze_encoder = keys.cls, keys.pooling, keys.freeze_encoder
         self.encodes = keys.cls or keys.mlm  # else only the trunk's token embedding is used
         if keys.freeze_encoder or not self.encodes:
             trunk.requires_grad_(False).eval()
@@ -162,7 +163,8 @@ class Seed(Encoder):
             assert mlm_targets is not None
             losses["mlm"] = self.lm_head(select(hidden, mlm_positions), embedding, mlm_targets)
         if hidden is not None and self.cls:
-            h_0 = swap_vectors(hidden[:, 0]) if swap else hidden[:, 0]  # [B, H]
+            h_0 = bottleneck(hidden, attention_mask, self.pooling)  # [B, H]
+            h_0 = swap_vectors(h_0) if swap else h_0
         decoded = self.decoder(h_0, original_ids, embedding)  # [B, T, H]
         decoder = linear_cross_entropy(select(decoded, decoder_positions), embedding, None, decoder_targets)
         return losses | {"decoder": decoder}

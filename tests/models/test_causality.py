@@ -13,7 +13,7 @@ from models.causality import is_causal
 from models.encode import encode_texts
 from models.layers.pooling import pool
 from models.registry import MATCHING, PRETRAINING
-from models.trunk import build_trunk, require_bidirectional
+from models.trunk import build_trunk, make_bidirectional, require_bidirectional
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 COMMON = {**SIZES, "vocab_size": 60, "pad_token_id": 1, "max_position_embeddings": 40}
@@ -100,7 +100,7 @@ NEEDED: dict[str, dict[str, Any]] = {
 }
 
 
-POOLED = ("siamese", "cross_encoder", "duobert")
+POOLED = ("siamese", "cross_encoder", "duobert", "ict")
 
 
 @pytest.mark.parametrize("name", [*PRETRAINING, *MATCHING])
@@ -140,3 +140,30 @@ def test_models_that_do_not_turn_token_ids_into_states_are_refused() -> None:
         sizes = {**SIZES, "hidden_size": 32} if kind == "bros" else {}
         with pytest.raises(ValueError, match=message):
             build_trunk({"model_type": kind, **shape, **sizes, **changes})
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text"])
+def test_a_decoder_that_is_made_bidirectional_sees_what_a_mask_of_all_tokens_shows(kind: str) -> None:
+    torch.manual_seed(0)
+    trunk = build_trunk(settings(kind, True)).double().eval()
+    theirs = copy.deepcopy(trunk)
+    make_bidirectional(trunk)
+    assert not is_causal(trunk)
+    texts = [torch.randint(4, 60, (length,)) for length in (3, 11, 7, 1)]
+    ids = pad_sequence(texts, batch_first=True, padding_value=1)
+    states = encode_texts(trunk, ids, ids != 1)
+    shown = torch.zeros(len(texts), 1, ids.shape[1], ids.shape[1], dtype=torch.float64)
+    shown = shown.masked_fill(ids[:, None, None] == 1, torch.finfo(torch.float64).min)
+    expected = theirs(input_ids=ids, attention_mask=shown).last_hidden_state
+    for i, text in enumerate(texts):
+        torch.testing.assert_close(states[i, : len(text)], expected[i, : len(text)], rtol=0, atol=1e-6)
+        alone = encode_texts(trunk, text[None], torch.ones_like(text[None], dtype=torch.bool))
+        torch.testing.assert_close(alone[0], states[i, : len(text)], rtol=0, atol=1e-6)
+
+
+def test_a_trunk_that_cannot_be_made_bidirectional_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'bert'\) is bidirectional already: leave it out"):
+        make_bidirectional(build_trunk(settings("bert", False)))
+    shape = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 60, "pad_token_id": 1, "n_positions": 40}
+    with pytest.raises(ValueError, match=r"does not make the trunk \(model_type 'openai-gpt'\) bidirectional"):
+        make_bidirectional(build_trunk({"model_type": "openai-gpt", **shape}))

@@ -2,7 +2,9 @@
 
 import pytest
 
+from data_prep.tokenizers.vocabulary import Vocabulary
 from models.registry import MATCHING, PRETRAINING
+from tests.models import tiny
 
 
 @pytest.mark.parametrize(
@@ -74,6 +76,19 @@ def test_several_losses_are_a_table_and_keys_of_a_teacher_are_dumped_only_if_set
 def test_several_special_tokens_need_cls_pooling() -> None:
     with pytest.raises(ValueError, match="method.special_tokens=3 are pooled by their own states"):
         MATCHING["siamese"].model_validate({"name": "siamese", "special_tokens": 3, "pooling": "mean"})
+
+
+def test_a_length_has_room_for_text_beside_a_long_frame() -> None:
+    config = MATCHING["siamese"].model_validate({"name": "siamese", "max_query_tokens": 4, "max_document_tokens": 5})
+    config.check_frame(tiny.VOCABULARY)
+    with pytest.raises(ValueError, match="max_query_tokens: 4 tokens have no room for text beside the 4 that"):
+        config.check_frame(LongFrame(**vars(tiny.VOCABULARY)))
+
+
+class LongFrame(Vocabulary):
+    """A tokenizer's, which puts two tokens before and two after a text."""
+
+    text_frame = ((2, 2), (3, 3))
 
 
 def test_a_frozen_seed_encoder_has_no_masked_words() -> None:

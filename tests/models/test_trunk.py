@@ -2,8 +2,9 @@ import pytest
 import torch
 from transformers import BertModel
 
+from models.causality import is_causal
 from models.encode import encode
-from models.trunk import build_trunk, max_positions
+from models.trunk import build_trunk, layers_of, max_positions
 from tests.models.tiny import CONFIG, trunk
 
 
@@ -56,7 +57,7 @@ SMALL = {"vocab_size": 50, "pad_token_id": 0}
     [
         ({"model_type": "funnel"}, "model_type 'funnel' has no plain encoder"),
         ({"model_type": "nystromformer"}, "model_type 'nystromformer' mixes padding into the texts: choose another"),
-        ({"model_type": "t5", "d_model": 16, "num_layers": 1, "d_ff": 16}, "'t5' has no max_position_embeddings"),
+        ({"model_type": "bloom", "hidden_size": 16, "n_layer": 1, "n_head": 2}, "'bloom' has no max_position_embedd"),
         ({"model_type": "distilbert", "n_heads": 0}, "distilbert configuration: n_heads must be at least 1, not 0"),
         ({"model_type": "distilbert", "num_hidden_layers": 0}, "num_hidden_layers must be at least 1"),
     ],
@@ -83,3 +84,13 @@ def test_longest_input():
     encode(roberta, ids[:, :12], ids[:, :12] > 0)
     with pytest.raises((IndexError, RuntimeError)):
         encode(roberta, ids, ids > 0)
+
+
+def test_the_encoder_of_t5_is_taken_without_its_decoder_and_reads_long_texts():
+    shape = {"d_model": 16, "num_layers": 2, "num_heads": 2, "d_kv": 8, "d_ff": 32}
+    trunk = build_trunk({"model_type": "t5", **SMALL, **shape})
+    assert not any("decoder" in name for name, _ in trunk.named_parameters())
+    assert not is_causal(trunk)
+    assert len(layers_of(trunk)) == 2
+    ids = torch.randint(1, 50, (1, max_positions(trunk)))
+    assert encode(trunk, ids, torch.ones_like(ids, dtype=torch.bool)).isfinite().all()

@@ -20,6 +20,7 @@ from trainer.training.data.lanes import START
 from trainer.training.recipe.build import build_model, new_trunk, resize_embeddings, settings_of
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 from trainer.training.recipe.yaml_file import build
+from trainer.training.run.job import Job
 
 STEP = 7
 
@@ -88,6 +89,11 @@ def write_adapters(run: Path, collection: Path, start: Path, lora: dict[str, Any
         for parameter in job.model.parameters():
             if parameter.requires_grad:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
+    return _write(run, job.model, job.sidecar_files)
+
+
+def write_job(run: Path, job: Job) -> Path:
+    """Write a run as it begins, before its first step."""
     return _write(run, job.model, job.sidecar_files)
 
 

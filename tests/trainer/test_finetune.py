@@ -1,5 +1,6 @@
 """The weights that a fine-tuning starts from."""
 
+import json
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from transformers import PreTrainedModel
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
+from models.causality import is_causal
 from models.trunk import build_trunk
 from tests import toy
 from tests.trainer.runs import write_run
@@ -75,16 +77,43 @@ def test_a_decoder_is_pooled_at_its_last_state_and_refused_with_the_first(
     settings = {**DECODERS[kind], "model_type": kind}
     start: dict[str, Any] = {"trunk": settings}
     if published:
-        tokenizer = tokenizers.load(toy_collection / "tokenizer.json")
-        build_trunk({**settings, "vocab_size": tokenizer.vocab_size}).save_pretrained(tmp_path / kind)
-        (tmp_path / kind / "tokenizer.json").write_bytes(tokenizer.path.read_bytes())
-        start = {"init_from": str(tmp_path / kind)}
+        start = {"init_from": str(write_decoder(tmp_path / kind, kind, toy_collection))}
     refused = recipe_of(toy_collection, tmp_path, **start, method={"pooling": "cls"})
     with pytest.raises(InputError, match=rf"^method: the trunk \(model_type '{kind}'\) is causal.*method.pooling=last"):
         finetune.build(refused)
     job = finetune.build(recipe_of(toy_collection, tmp_path, **start))
     assert job.recipe.method.pooling == job.model.keys.pooling == "last"  # type: ignore[union-attr]
     assert yaml.safe_load(job.sidecar_files[checkpoint.RECIPE])["method"]["pooling"] == "last"
+
+
+def write_decoder(folder: Path, kind: str, collection: Path) -> Path:
+    """Write a small decoder as a published folder with the collection's tokenizer."""
+    tokenizer = tokenizers.load(collection / "tokenizer.json")
+    build_trunk({**DECODERS[kind], "model_type": kind, "vocab_size": tokenizer.vocab_size}).save_pretrained(folder)
+    (folder / "tokenizer.json").write_bytes(tokenizer.path.read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_a_decoder_is_made_bidirectional_and_stays_so(toy_collection: Path, tmp_path: Path, kind: str) -> None:
+    start = {"init_from": str(write_decoder(tmp_path / kind, kind, toy_collection)), "bidirectional": True}
+    job = finetune.build(recipe_of(toy_collection, tmp_path, **start, method={"pooling": "cls"}))
+    assert not is_causal(job.model.trunk)
+    settings = json.loads(job.sidecar_files[checkpoint.TRUNK])
+    assert not is_causal(build_trunk(settings))
+    random = finetune.build(recipe_of(toy_collection, tmp_path, **start, random_weights=True))
+    assert not is_causal(random.model.trunk)
+
+
+def test_what_cannot_be_made_bidirectional_is_refused(toy_collection: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "pretrained", toy_collection / "tokenizer.json", **METHODS[1])
+    recipe = recipe_of(toy_collection, tmp_path, init_from=str(run), bidirectional=True)
+    with pytest.raises(InputError, match=r"^bidirectional: the trunk \(model_type 'bert'\) is bidirectional already"):
+        finetune.build(recipe)
+    with pytest.raises(
+        InputError, match=r"bidirectional: is of the decoder in init_from; .* set trunk.is_causal=false"
+    ):
+        recipe_of(toy_collection, tmp_path, trunk=toy.TRUNK, bidirectional=True)
 
 
 def same_start(one: FinetuneRecipe, other: FinetuneRecipe) -> set[str]:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from data_prep.common.errors import InputError
 from models.encode import encode
 from models.interface import IGNORED
+from models.layers.pooling import bottleneck
 from models.pretraining.seed import Seed
 from models.trunk import token_embedding
 from trainer.analysis.held_out import held_out_arrays
@@ -32,7 +33,8 @@ def cosines(trained: TrainedModel, shards: Path) -> np.ndarray:
     for arrays in held_out_arrays(trained, shards, EXAMPLES, 16):
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         with torch.inference_mode():
-            cls = encode(model.trunk, tensors["input_ids"], tensors["attention_mask"])[:, 0]  # [B, H]
+            mask = tensors["attention_mask"]
+            cls = bottleneck(encode(model.trunk, tensors["input_ids"], mask), mask, model.pooling)  # [B, H]
             states = model.decoder(cls, tensors["original_ids"], token_embedding(model.trunk))  # [B, T, H]
             similarity = F.cosine_similarity(states, cls[:, None], dim=-1).double().numpy()  # [B, T]
         has_target = np.zeros(similarity.shape, dtype=bool)  # a row's last state predicts nothing and is untrained

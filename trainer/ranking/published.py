@@ -93,5 +93,5 @@ def _siamese(
     """Put an encoder into a Siamese network that reads queries and documents up to their lengths in tokens."""
     method = SiameseConfig(name="siamese", max_query_tokens=lengths[0], max_document_tokens=lengths[1], **keys)
     with as_input_error(str(path / SETTINGS)):  # a prompt may leave no room for a text
-        method.query_framing(tokenizer), method.document_framing(tokenizer)
+        method.check_frame(tokenizer)
     return LoadedModel(build_model(method, trunk).eval(), method, tokenizer, path)

@@ -92,7 +92,7 @@ def test_only_padding_and_what_the_model_needs_must_be_there(tmp_path: Path) -> 
 def long_frame() -> Tokenizer:
     backend = wordpiece(["[UNK]", "[CLS]", "[SEP]"], {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"})
     ids = [("[CLS]", 1), ("[SEP]", 2)]
-    backend.post_processor = processors.TemplateProcessing("[CLS] $A [SEP] [SEP]", None, ids)
+    backend.post_processor = processors.TemplateProcessing("[CLS] $A [SEP] [SEP] [SEP] [SEP]", None, ids)
     return backend
 
 
@@ -106,7 +106,7 @@ def long_frame() -> Tokenizer:
         (Tokenizer(models.Unigram([("a", 0.0)])), "lacks a token for what its Unigram model does not know"),
         (Tokenizer(models.BPE({"a": 0}, [])), r"the vocabulary lacks \[PAD\] .*; use a tokenizer.json that marks its"),
         (Tokenizer(models.BPE({}, [])), "no token of its vocabulary is found in a text"),
-        (long_frame(), r"post_processor makes 1 \+ 2 tokens around a text \(.*\), and at most 2 are supported"),
+        (long_frame(), r"post_processor makes 1 \+ 4 tokens around a text \(.*\), and at most 4 are supported"),
     ],
 )
 def test_what_cannot_be_used_is_named(backend: Tokenizer, message: str, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def texts_of(arrays, side):
 
 def alone(texts, i):
     """One of the texts without its padding."""
-    whole = ("special",)
+    whole = ("special", "before")
     return {n: x[[i]] if x.ndim == 3 or n in whole else x[[i]][:, texts["mask"][i]] for n, x in texts.items()}
 
 

@@ -144,6 +144,22 @@ def test_a_causal_trunk_reads_no_weights_at_its_first_token() -> None:
         assert not torch.equal(row, weights_of(model, example.query, "max"))
 
 
+@pytest.mark.parametrize("cls", [None, 2])
+def test_a_causal_trunk_leaves_out_only_what_the_tokenizer_puts_before_a_text(cls: int | None) -> None:
+    vocabulary = Vocabulary(40, pad=0, unk=1, cls=cls, sep=None, mask=None)
+    (before, _), text = vocabulary.text_frame, np.array([7, 9, 8])
+    keys = keys_of(max_document_tokens=8)
+    model = build(keys, is_decoder=True)
+    arrays = keys.document_framing(vocabulary).arrays([text])
+    row = model.embed_documents(**{name: torch.from_numpy(array) for name, array in arrays.items()}).vectors[0, 0]
+    ids = torch.tensor([[*before, *text]])
+    states = encode(model.trunk, ids, torch.ones_like(ids, dtype=torch.bool))[:, len(before) :]
+    mask = torch.ones(states.shape[:2], dtype=torch.bool)
+    expected = model.lm_head(states, model.trunk, mask, "max", None)[0]
+    expected[list(vocabulary.special)] = 0
+    torch.testing.assert_close(row, expected, rtol=1e-10, atol=1e-12)
+
+
 def test_regularisers_of_one_micro_batch_are_their_definitions() -> None:
     penalty = {"l1": 1.0, "flops": 1.0}
     keys = keys_of(regularise={"query": penalty, "document": penalty})

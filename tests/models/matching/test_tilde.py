@@ -59,6 +59,12 @@ def test_texts_begin_with_the_marker_of_their_side() -> None:
     assert set(arrays["document_ids"][:, 0]) == {41}
 
 
+def test_a_marker_replaces_no_word_where_nothing_stands_before_a_text() -> None:
+    framing = keys().query_framing(Worded(vocab_size=40, pad=0, unk=1, cls=None, sep=3, mask=None))
+    assert framing.row(np.array([30, 8, 9])).tolist() == [40, 30, 8, 9, 3]
+    assert framing.row(np.array([30, 8, 9, 10])).tolist() == [40, 30, 8, 9, 3]
+
+
 def test_terms_are_distinct_whole_words_of_what_the_model_reads() -> None:
     arrays = micro_batch().arrays
     assert [sorted({*row} - {0}) for row in arrays["terms_of_query"].tolist()] == [[8], [], [8, 9]]

@@ -10,6 +10,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, whole_folder
 from models.config import MatchingConfig
 from models.matching.siamese import SiameseConfig
+from models.trunk import plain_encoder
 from trainer.ranking.export import (
     export_adapters,
     export_colbert,
@@ -80,6 +81,7 @@ def _write(trained: TrainedModel, folder: Path, out: Path, form: str) -> str:
         "step": f"{trained.step:,}",
         "width": trained.model.trunk.config.hidden_size,
         "tokens": trained.text_tokens,
+        "loader": plain_encoder(type(trained.model.trunk.config))[0].__name__,
     }
     if form == "adapters":
         return export_adapters.write(trained, folder, facts)

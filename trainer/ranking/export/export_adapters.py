@@ -27,9 +27,9 @@ belong to the encoder in `{base}`.
 
 ```python
 from peft import PeftModel
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoTokenizer, {loader}
 
-tokenizer, base = AutoTokenizer.from_pretrained("{out}"), AutoModel.from_pretrained("{base}")
+tokenizer, base = AutoTokenizer.from_pretrained("{out}"), {loader}.from_pretrained("{base}")
 model = PeftModel.from_pretrained(base, "{out}")
 hidden = model(**tokenizer("a text", truncation=True, return_tensors="pt")).last_hidden_state
 ```
@@ -48,6 +48,7 @@ def write(trained: TrainedModel, folder: Path, facts: Mapping[str, Any]) -> str:
     heads = trained.model.heads.keys() - {"log_temperature"} if isinstance(method, MatchingConfig) else ()
     beyond = {
         f"have {min(heads, default='')}, which is outside the encoder": bool(heads),
+        "make a decoder bidirectional": trained.recipe.bidirectional,
         "have tokens that the base lacks": bool(method.added_tokens + method.markers),
     }
     refuse(trained, "adapters alone", beyond, ", or leave out --format adapters")

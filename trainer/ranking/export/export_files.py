@@ -14,7 +14,7 @@ from safetensors.torch import save
 from tokenizers import AddedToken
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
-from transformers import AutoModel, PreTrainedModel
+from transformers import PreTrainedModel
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.frame import Frames, Ids, read
@@ -23,6 +23,11 @@ from models.config import MatchingConfig, MethodConfig, Side
 from trainer.training.checkpoints.load import TrainedModel
 
 SETTINGS = "config_sentence_transformers.json"
+MODULES = {  # of a SentenceTransformer: class names that every version resolves
+    "": "sentence_transformers.models.Transformer",
+    "1_Pooling": "sentence_transformers.models.Pooling",
+    "2_Normalize": "sentence_transformers.models.Normalize",
+}
 
 
 def refuse(trained: TrainedModel, library: str, beyond: Mapping[str, bool], or_else: str = "") -> None:
@@ -34,12 +39,14 @@ def refuse(trained: TrainedModel, library: str, beyond: Mapping[str, bool], or_e
 
 def write_encoder(trunk: PreTrainedModel, folder: Path) -> None:
     """Write weights and configuration of the plain Hugging Face class, with exactly the keys that it expects."""
-    stock = AutoModel.from_config(copy.deepcopy(trunk.config))
-    state = {name: tensor.detach() for name, tensor in trunk.state_dict().items()}
-    for name in stock.state_dict().keys() - state.keys():
+    stock = type(trunk)(copy.deepcopy(trunk.config))
+    names = (dict(trunk.named_parameters(remove_duplicate=again)).keys() for again in (False, True))
+    tied = next(names) - next(names)  # T5's embedding has two names
+    state = {name: tensor.detach() for name, tensor in trunk.state_dict().items() if name not in tied}
+    for name in stock.state_dict().keys() - trunk.state_dict().keys():
         if not name.startswith("pooler."):
             raise InputError(f"{type(stock).__name__}: this encoder lacks {name} and cannot be exported")
-        # AutoModel adds BERT's pooler, which is not trained here, and would initialise it randomly at every load.
+        # BERT's class adds a pooler, which is not trained here, and would initialise it randomly at every load.
         # With identity weights it is tanh of the first state: deterministic, and still useful if used by mistake.
         like = stock.state_dict()[name]
         state[name] = torch.eye(len(like)) if like.ndim == 2 else torch.zeros_like(like)
@@ -138,6 +145,19 @@ def prompt_card(method: MethodConfig) -> str:
     prompts = method.prompts() if isinstance(method, MatchingConfig) else {}
     said = " and ".join(f"{text!r} before a {side}" for side, text in prompts.items())
     return f"\nIt was trained with {said}: put it there.\n" if said else ""
+
+
+def write_pooling(folder: Path, pooling: str, width: int, *, include_prompt: bool = True) -> None:
+    """Write the configuration of a SentenceTransformer's pooling of states of a width."""
+    switches = {
+        "pooling_mode_cls_token": pooling == "cls",
+        "pooling_mode_mean_tokens": pooling == "mean",
+        "pooling_mode_max_tokens": False,
+        "pooling_mode_mean_sqrt_len_tokens": False,
+        "pooling_mode_lasttoken": pooling == "last",
+        "include_prompt": include_prompt,
+    }
+    write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **switches})
 
 
 def save_tensors(state: Mapping[str, Tensor], path: Path) -> None:

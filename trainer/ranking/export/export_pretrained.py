@@ -8,7 +8,15 @@ from typing import Any
 
 from data_prep.common.errors import InputError
 from models.config import MatchingConfig
-from trainer.ranking.export.export_files import save_tensors, write_encoder, write_json, write_tokenizer
+from trainer.ranking.export.export_files import (
+    MODULES,
+    save_tensors,
+    write_encoder,
+    write_json,
+    write_modules,
+    write_pooling,
+    write_tokenizer,
+)
 from trainer.training.checkpoints.load import TrainedModel
 from trainer.training.published.settings import DECODER
 
@@ -22,9 +30,9 @@ A text encoder pre-trained with deepsiam ({kind}), {width} dimensions, texts up 
 step {step}. It has learned no similarity of texts yet: fine-tune it before using it for search.
 
 ```python
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoTokenizer, {loader}
 
-tokenizer, model = AutoTokenizer.from_pretrained("{out}"), AutoModel.from_pretrained("{out}")
+tokenizer, model = AutoTokenizer.from_pretrained("{out}"), {loader}.from_pretrained("{out}")
 hidden = model(**tokenizer("a text", truncation=True, return_tensors="pt")).last_hidden_state
 ```
 
@@ -43,6 +51,9 @@ hidden = model(torch.cat([ids[:, :1], own, ids[:, 1:]], dim=1)).last_hidden_stat
 embedding = hidden[:, :{special}].flatten(1)
 ```
 """
+POOLED = """
+Its method pooled texts by `{pooling}`, and so does this folder as a SentenceTransformer.
+"""
 DECODER_CARD = """
 `decoder.safetensors` has the heads that were trained with the encoder; `decoder.json` shows how to load both.
 """
@@ -53,6 +64,11 @@ def write(trained: TrainedModel, folder: Path, facts: Mapping[str, Any]) -> str:
     write_encoder(trained.model.trunk, folder)
     write_tokenizer(trained.tokenizer, trained.text_tokens, folder)
     text = CARD.format(**facts)
+    if (pooling := getattr(trained.method, "pooling", "cls")) != "cls":
+        types = {path: kind for path, kind in MODULES.items() if path != "2_Normalize"}
+        write_modules(folder, types, trained.text_tokens, {"similarity_fn_name": "cosine"})
+        write_pooling(folder, pooling, facts["width"])
+        text += POOLED.format(pooling=pooling)
     if (special := 1 + trained.method.added_tokens) > 1:
         first, own = trained.tokenizer.vocab_size, special - 1
         text += OWN_TOKENS.format(

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from models.matching.siamese import SiameseConfig
-from trainer.ranking.export.export_files import refuse, write_encoder, write_json, write_modules, write_tokenizer
+from trainer.ranking.export.export_files import (
+    MODULES,
+    refuse,
+    write_encoder,
+    write_modules,
+    write_pooling,
+    write_tokenizer,
+)
 from trainer.training.checkpoints.load import TrainedModel
 
-MODULES = {  # class names that every version resolves
-    "": "sentence_transformers.models.Transformer",
-    "1_Pooling": "sentence_transformers.models.Pooling",
-    "2_Normalize": "sentence_transformers.models.Normalize",
-}
 CARD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -33,7 +35,7 @@ queries, documents = model.encode(["a query"]{query}), model.encode(["a document
 print(model.similarity(queries, documents))
 ```
 
-`transformers.AutoModel` and `AutoTokenizer` load the same folder; its `last_hidden_state` is what is pooled. The
+`transformers.{loader}` and `AutoTokenizer` load the same folder; its `last_hidden_state` is what is pooled. The
 `pooler_output` is not trained.
 """
 CUT = """
@@ -64,16 +66,7 @@ def write(trained: TrainedModel, method: SiameseConfig, folder: Path, facts: Map
     cut = {"truncate_dim": method.dimensions[0]} if method.dimensions else {}
     settings = {"similarity_fn_name": method.similarity, **cut}
     write_modules(folder, types, method.max_document_tokens, method.prompts(), settings)
-    pooling = {
-        "word_embedding_dimension": trunk.config.hidden_size,
-        "pooling_mode_cls_token": method.pooling == "cls",
-        "pooling_mode_mean_tokens": method.pooling == "mean",
-        "pooling_mode_max_tokens": False,
-        "pooling_mode_mean_sqrt_len_tokens": False,
-        "pooling_mode_lasttoken": method.pooling == "last",
-        "include_prompt": method.prompt_in_pooling,
-    }
-    write_json(folder / "1_Pooling" / "config.json", pooling)
+    write_pooling(folder, method.pooling, trunk.config.hidden_size, include_prompt=method.prompt_in_pooling)
     name = {"cls": "[CLS]", "mean": "mean", "last": "last-token"}[method.pooling]
     width, *smaller = method.dimensions or [trained.model.width]
     named = {side: f', prompt_name="{side}"' if method.prompts() else "" for side in ("query", "document")}

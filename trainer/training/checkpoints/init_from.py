@@ -16,7 +16,7 @@ from data_prep.common.json_file import Count, Record, read_json
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.config import MethodConfig
-from models.trunk import TrunkModel
+from models.trunk import TrunkModel, make_bidirectional
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 from trainer.training.published import colbert_folder, cross_encoder_folder
@@ -25,6 +25,8 @@ from trainer.training.published.masked_lm_head import read_masked_lm_head
 from trainer.training.published.same_reading import require_same_reading
 from trainer.training.published.sentence_transformer import encoder_of, lower_cases, refuse_encoder
 from trainer.training.published.settings import DECODER, MARK
+from trainer.training.recipe.build import as_input_error
+from trainer.training.recipe.schema import Recipe
 
 
 class _Mark(Record):
@@ -75,6 +77,20 @@ class PretrainedEncoder:
             for name in matching:
                 own[name].copy_(self.heads[name])
         return f"starting from {self.path}: the encoder, and {len(matching)} of the {len(own)} head weights"
+
+
+def load_start(recipe: Recipe, tokenizer: Tokenizer) -> PretrainedEncoder:
+    """Load the encoder that a recipe starts from, a decoder made bidirectional if the recipe asks for it.
+
+    Raises:
+        InputError: as `load_encoder` does, or it cannot be made bidirectional.
+    """
+    assert recipe.init_from is not None
+    encoder = load_encoder(recipe.init_from, tokenizer)
+    if recipe.bidirectional:
+        with as_input_error("bidirectional"):
+            make_bidirectional(encoder.trunk)
+    return encoder
 
 
 def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:

@@ -14,8 +14,9 @@ from data_prep.common.json_file import read_json
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.adapters import Adapters
+from models.causality import is_causal
 from models.config import MatchingConfig, MethodConfig
-from models.trunk import TrunkModel, max_positions
+from models.trunk import TrunkModel, make_bidirectional, max_positions
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.base import read_base
 from trainer.training.published.hugging_face import CONFIG, load_hugging_face, read_tensors
@@ -96,6 +97,8 @@ def saved_trunk(folder: Path) -> PreTrainedModel:
     trunk = load_hugging_face(published) if (published / CONFIG).is_file() else load_trained(path).model.trunk.train()
     if trunk.config.vocab_size != (rows := settings.get("vocab_size")):
         trunk.resize_token_embeddings(rows, mean_resizing=False)
+    if settings.get("is_causal") is False and is_causal(trunk):
+        make_bidirectional(trunk)
     return trunk
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from models.config import MatchingConfig
+from models.config import MethodConfig, PretrainingConfig
 from models.matching.colbert import ColbertConfig
 from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.dual_encoder import DualEncoderConfig
 from models.matching.siamese import SiameseConfig
 from trainer.training.checkpoints import checkpoint
 from trainer.training.published import colbert_folder, cross_encoder_folder, prompts, sentence_transformer
-from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, kind_of
 from trainer.training.recipe.yaml_file import build, read_one
 
 TAKEN_OVER = {  # the keys of each method that a folder has
     "siamese": ("pooling", "similarity", "temperature"),
+    **dict.fromkeys(("seed", "retromae", "ict"), ("pooling",)),
     "colbert": ("dimension",),
     "cross_encoder": (
         "pooling",
@@ -29,7 +30,7 @@ TAKEN_OVER = {  # the keys of each method that a folder has
 }
 
 
-def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
+def take_over(recipe: AnyRecipe) -> AnyRecipe:
     """Fill in what a model of the folder's own kind needs, to compute what the folder's model computes.
 
     Raises:
@@ -40,7 +41,7 @@ def take_over(recipe: FinetuneRecipe) -> FinetuneRecipe:
     return _with(recipe, _keys(recipe.init_from, recipe.method), recipe.init_from)
 
 
-def take_over_again(recipe: FinetuneRecipe, resume_from: Path) -> FinetuneRecipe:
+def take_over_again(recipe: AnyRecipe, resume_from: Path) -> AnyRecipe:
     """Take the same keys from the checkpoint of a run: a resumed run needs no other folder."""
     names = TAKEN_OVER.get(recipe.method.name, ())
     if isinstance(recipe.method, DualEncoderConfig):
@@ -52,17 +53,19 @@ def take_over_again(recipe: FinetuneRecipe, resume_from: Path) -> FinetuneRecipe
     return _with(recipe, {key: saved[key] for key in names if isinstance(saved, dict) and key in saved}, file)
 
 
-def _with(recipe: FinetuneRecipe, taken: dict[str, Any], source: Path) -> FinetuneRecipe:
+def _with(recipe: AnyRecipe, taken: dict[str, Any], source: Path) -> AnyRecipe:
     """Give the recipe's method the keys that it does not set."""
     if not taken:
         return recipe
     values = recipe.model_dump(exclude_unset=True)
-    return build(FinetuneRecipe, {**values, "method": {**taken, **values["method"]}}, f"{source} and the recipe")
+    return build(type(recipe), {**values, "method": {**taken, **values["method"]}}, f"{source} and the recipe")
 
 
-def _keys(start: Path, method: MatchingConfig) -> dict[str, Any]:
+def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
+    if isinstance(method, PretrainingConfig):
+        return _pooled_by_a_run(start, method) or sentence_transformer.keys_of(start, method)
     if isinstance(method, SiameseConfig):
-        taken = sentence_transformer.keys_of(start, method)
+        taken = _pooled_by_a_run(start, method) or sentence_transformer.keys_of(start, method)
         return taken | prompts.keys_of(start, method, taken.get("pooling", method.pooling))
     if isinstance(method, ColbertConfig) and colbert_folder.is_colbert(start):
         (projection,) = colbert_folder.read_projection(start).values()
@@ -72,3 +75,16 @@ def _keys(start: Path, method: MatchingConfig) -> dict[str, Any]:
         kept = taken if method.hidden_layer else taken.keys() - {"hidden_activation", "hidden_norm"}
         return {key: taken[key] for key in kept}
     return prompts.keys_of(start, method, "") if isinstance(method, DualEncoderConfig) else {}
+
+
+def _pooled_by_a_run(start: Path, method: MethodConfig) -> dict[str, Any]:
+    """Return the key of the pooling by which a pre-training run read texts, unless that is the default."""
+    is_asked = "pooling" in type(method).model_fields.keys() - method.model_fields_set
+    recipes = [folder / checkpoint.RECIPE for folder in (start, *checkpoint.newest_first(start))]
+    recipe = next(filter(Path.is_file, recipes), None)
+    if not is_asked or recipe is None:
+        return {}
+    values = read_one(recipe)
+    if kind_of(values) is FinetuneRecipe or "pooling" not in values["method"]:
+        return {}
+    return {"pooling": values["method"]["pooling"]}

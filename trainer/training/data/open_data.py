@@ -45,7 +45,7 @@ class Data:
 
 def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
     """Return all settings except the schedule that a run's numbers depend on: they must not change on resume."""
-    encoder = recipe.model_dump(mode="json", include={"trunk", "init_from", "random_weights"})
+    encoder = recipe.model_dump(mode="json", include={"trunk", "init_from", "bidirectional", "random_weights"})
     # the name comes first: only the first difference is reported
     method = recipe.method.model_dump(mode="json")
     return {

@@ -5,6 +5,7 @@ No code of the folder is run.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from data_prep.common.errors import InputError
 from data_prep.common.json_file import read_json
 from models.sizes import check_sizes
-from models.trunk import REFUSALS
+from models.trunk import REFUSALS, plain_encoder
 from trainer.training.recipe.build import as_input_error, settings_of, trunk_of
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
@@ -65,7 +67,10 @@ def weight_files(folder: Path) -> list[Path]:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file; raise InputError if it is missing or damaged."""
     if not path.is_file():
-        raise InputError(f"{path}: cannot read the weights (no such file); only safetensors files are read")
+        raise InputError(
+            f"{path}: cannot read the weights (no such file); only safetensors files are read, since others can run "
+            "code: save the model again with save_pretrained of transformers"
+        )
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
@@ -73,10 +78,12 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_config(folder: Path) -> PreTrainedConfig:
-    """Read config.json; raise InputError if transformers does not know it, or the weights are quantised."""
+    """Read config.json; raise InputError if transformers has no class for it, or the weights are quantised."""
     path = folder / CONFIG
+    keys = read_keys(path, missing=True)
     with as_input_error(str(path)):
-        check_sizes(read_keys(path, missing=True).items(), "")
+        check_sizes(keys.items(), "")
+    _refuse_code(path, keys)
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, RecursionError, *REFUSALS) as error:
@@ -85,6 +92,20 @@ def read_config(folder: Path) -> PreTrainedConfig:
     if getattr(config, "quantization_config", None):
         raise InputError(f"{path}: quantization_config: its weights are quantised; name a folder with the full weights")
     return config
+
+
+def _refuse_code(path: Path, keys: Mapping[str, Any]) -> None:
+    """Raise InputError where the encoder is a class of the folder's code, and transformers has none of this name."""
+    kind = str(keys.get("model_type"))
+    config_class = CONFIG_MAPPING[kind] if kind in set(CONFIG_MAPPING) else PreTrainedConfig  # its `get` finds none
+    known = {config_class.__name__, getattr(plain_encoder(config_class)[1], "__name__", "")}
+    code = keys.get("auto_map")
+    for name in ("AutoConfig", "AutoModel"):
+        if isinstance(code, dict) and name in code and str(code[name]).rpartition(".")[2] not in known:
+            raise InputError(
+                f"{path}: auto_map: its encoder is code ({code[name]!s:.80}), which is never run, and transformers has "
+                f"no class of this name for model_type {kind!r:.80}: name another folder"
+            )
 
 
 def architecture_of(folder: Path) -> str:

@@ -10,6 +10,7 @@ from pydantic import PositiveInt
 from data_prep.common.errors import InputError
 from data_prep.common.json_file import Record, read_json
 from data_prep.tokenizers.tokenizer import CONFIG
+from models.config import MethodConfig
 from models.matching.siamese import SiameseConfig
 from trainer.training.published.hugging_face import AGAIN, read_keys
 from trainer.training.published.settings import (
@@ -148,10 +149,8 @@ def longest_texts(encoder: Path, positions: int) -> tuple[int, int]:
     return min(query, positions), min(document, positions)
 
 
-def keys_of(start: Path, method: SiameseConfig) -> dict[str, Any]:
-    """Return the keys that a Siamese network takes from a folder that it starts from, where its recipe sets none.
-
-    Other models have neither the folder's pooling nor its similarity.
+def keys_of(start: Path, method: MethodConfig) -> dict[str, Any]:
+    """Return the pooling and the similarity of a folder that a method starts from, if it has them and sets none.
 
     Raises:
         InputError: the folder is damaged, or has no such key and the recipe does not set it.
@@ -160,7 +159,7 @@ def keys_of(start: Path, method: SiameseConfig) -> dict[str, Any]:
     if not is_sentence_transformer(start) or "Pooling" not in modules_of(start):  # a ColBERT has none
         return taken
     for key, read in (("pooling", _pooling), ("similarity", _similarity)):  # a temperature suits one similarity
-        if key not in method.model_fields_set:
+        if key in type(method).model_fields.keys() - method.model_fields_set:
             try:
                 taken |= read(start)
             except InputError as error:

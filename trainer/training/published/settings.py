@@ -124,7 +124,7 @@ TABLE = (
         APPLIED,
         "but dropout of a `BPE`: the same text has the same tokens",
     ),
-    Setting(TOKENIZER, ("post_processor",), COMPARED, "what it puts around a text, at most two tokens, is put there"),
+    Setting(TOKENIZER, ("post_processor",), COMPARED, "what it puts around a text, at most four tokens, is put there"),
     Setting(TOKENIZER, ("truncation",), TO_RANK, "if on the left: the start of a text is kept", _cuts_the_end),
     Setting(TOKENIZER, ("padding", "decoder", "version"), HARMLESS, "a text alone has no padding"),
     Setting(SPECIAL_TOKENS, ("any key",), COMPARED, "tokens that tokenizer.json lacks or does not mark"),

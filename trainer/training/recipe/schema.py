@@ -198,6 +198,9 @@ class Recipe(Section):
     data: LanesConfig
     validation: ValidationConfig | None = None
     method: MethodConfig
+    trunk: dict[str, Any] | None = None  # a new encoder: keys of the Hugging Face configuration of trunk.model_type
+    init_from: Path | None = None  # or a trained one: a run, checkpoint, export, HF or sentence-transformers folder
+    bidirectional: bool = False  # every token of the decoder in init_from sees later ones too
 
     @model_validator(mode="before")
     @classmethod
@@ -207,6 +210,12 @@ class Recipe(Section):
         if not isinstance(method, dict) or key not in method:
             return values
         return {key: method[key], **values, "method": {name: method[name] for name in method if name != key}}
+
+    @model_validator(mode="after")
+    def _a_start_is_made_bidirectional(self) -> Recipe:
+        if self.bidirectional and self.init_from is None:
+            raise ValueError("bidirectional: is of the decoder in init_from; for a new one set trunk.is_causal=false")
+        return self
 
     @model_validator(mode="after")
     def _a_plateau_is_seen(self) -> Recipe:
@@ -223,8 +232,6 @@ class PretrainRecipe(Recipe):
     data: ShardDataConfig
     validation: ShardValidationConfig | None = None
     probe: ProbeConfig | None = None
-    trunk: dict[str, Any] | None = None  # keys of the Hugging Face configuration named by trunk.model_type
-    init_from: Path | None = None  # or a trained encoder: a run or checkpoint, an export, a Hugging Face folder
     method: PretrainingMethod
 
     @model_validator(mode="after")
@@ -242,8 +249,6 @@ class FinetuneRecipe(Recipe):
 
     data: PairDataConfig
     validation: PairValidationConfig | None = None
-    trunk: dict[str, Any] | None = None  # a new encoder, as in pre-training
-    init_from: Path | None = None  # or a trained one: a run, checkpoint, export, HF or sentence-transformers folder
     random_weights: bool = False  # the trunk of init_from with random weights: the baseline of pre-training
     refresh: RefreshConfig | None = None
     method: MatchingMethod

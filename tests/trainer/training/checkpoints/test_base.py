@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
+from models.causality import is_causal
 from tests import toy
 from tests.trainer.runs import STEP, write_adapters, write_run
 from trainer import finetune, pretrain
@@ -50,6 +51,21 @@ def test_adapters_are_merged_into_what_the_base_has(toy_collection: Path, start:
         assert (a is None) == (b is None) == (not name.endswith(("query.weight", "dense.weight")))
         expected = base[name] if a is None or b is None else base[name] + b @ a * (32 / 4)
         torch.testing.assert_close(parameter, expected, rtol=0, atol=1e-5)
+
+
+def test_adapters_of_a_decoder_that_was_made_bidirectional_find_it_so(toy_collection: Path, tmp_path: Path) -> None:
+    decoder = {**toy.TRUNK, "model_type": "llama", "num_key_value_heads": 1, "bos_token_id": 2, "eos_token_id": 3}
+    keys = {"name": "siamese", "pooling": "last"}
+    base = write_run(tmp_path / "base", toy_collection / "tokenizer.json", trunk=decoder, **keys)
+    method = {"pooling": "mean"}
+    run = write_adapters(
+        tmp_path / "run", toy_collection, base, {"rank": 2, "targets": ["q_proj"]}, bidirectional=True, method=method
+    )
+    assert is_causal(load_trained(base).model.trunk)
+    trained = load_trained(run)
+    assert not is_causal(trained.model.trunk)
+    with pytest.raises(InputError, match="adapters alone cannot make a decoder bidirectional"):
+        export_encoder(trained, tmp_path / "out", form="adapters")
 
 
 @pytest.mark.parametrize("damage", ["missing", "changed", "configured"])

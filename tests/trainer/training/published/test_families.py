@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModel
 
 from data_prep.tokenizers import tokenizer as tokenizers
+from models.causality import is_causal
 from models.trunk import build_trunk
 from tests.data_prep.tokenizers.families import FAMILIES, odd_strings
 from tests.trainer.runs import write_run
@@ -31,6 +32,8 @@ TRUNKS: dict[str, tuple[str, dict[str, Any]]] = {  # model_type: the family of i
     "deberta-v2": ("deberta-v2", {**ENCODER, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}),
     "modernbert": ("modernbert", {**ENCODER, "local_attention": 8}),
     "eurobert": ("eurobert", ENCODER),
+    "t5": ("t5", {"d_model": 32, "num_layers": 2, "num_heads": 2, "d_kv": 16, "d_ff": 64}),
+    "mt5": ("t5", {"d_model": 32, "num_layers": 2, "num_heads": 2, "d_kv": 16, "d_ff": 64}),
     "gpt2": ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 40}),
     "qwen2": ("qwen2", {**ENCODER, "num_key_value_heads": 1}),
     "qwen3": ("qwen3-embedding", DECODER),
@@ -103,13 +106,24 @@ def test_a_folder_that_pads_on_the_left_has_the_same_vectors(kind: str, tmp_path
 
 @pytest.mark.parametrize("kind", TRUNKS)
 def test_an_export_has_the_vectors_of_its_run(kind: str, tmp_path: Path) -> None:
+    check_export(kind, tmp_path)
+
+
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_the_export_of_a_bidirectional_decoder_has_the_vectors_of_its_run(kind: str, tmp_path: Path) -> None:
+    check_export(kind, tmp_path, is_causal=False)
+
+
+def check_export(kind: str, tmp_path: Path, **settings: bool) -> None:
+    """Compare a run's vectors with those that the library computes from its export."""
     library = pytest.importorskip("sentence_transformers")
     file = FAMILIES[TRUNKS[kind][0]].write(tmp_path / "family") / "tokenizer.json"
     trunk = {k: v for k, v in trunk_of(kind, tokenizers.load(file)).items() if k not in ("vocab_size", "pad_token_id")}
     method = {"name": "siamese", "max_document_tokens": 24, "similarity": "cosine"}
-    method["pooling"] = "last" if kind in CAUSAL else "mean"
-    run = write_run(tmp_path / "run", file, trunk=trunk, **method)
+    method["pooling"] = "last" if kind in CAUSAL and not settings else "mean"
+    run = write_run(tmp_path / "run", file, trunk={**trunk, **settings}, **method)
     trained = load_trained(run)
+    assert is_causal(trained.model.trunk) is (kind in CAUSAL and not settings)
     export_encoder(trained, tmp_path / "out")
     texts = [text for text in texts_for(tmp_path / "family") if "<" not in text and "[" not in text]
     theirs = library.SentenceTransformer(str(tmp_path / "out"), device="cpu", local_files_only=True).encode(texts)

@@ -173,3 +173,20 @@ def test_a_folder_that_does_not_fit_itself_is_not_called_damaged(tmp_path: Path)
         with pytest.raises(InputError, match=message) as refused:
             load_hugging_face(tmp_path / "b")
         assert "copy the folder again" not in str(refused.value)
+
+
+def test_an_encoder_that_is_code_of_the_folder_is_refused(tmp_path: Path) -> None:
+    theirs = publish(tmp_path, "bert")
+    config = json.loads((tmp_path / "config.json").read_text())
+    for changes in (
+        {"auto_map": {"AutoModel": "jinaai/jina-bert--modeling_bert.JinaBertModel"}},
+        {"model_type": "new", "auto_map": {"AutoConfig": "configuration.NewConfig", "AutoModel": "modeling.NewModel"}},
+        {"model_type": "new", "auto_map": {"AutoModel": ["a", "b"]}},
+    ):
+        (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+        with pytest.raises(InputError, match=r"config.json: auto_map: its encoder is code \(.*\), which is never run"):
+            load_hugging_face(tmp_path)
+    # EuroBERT's folders, for example, still name the code that has become transformers' own
+    code = {"AutoConfig": "configuration_bert.BertConfig", "AutoModel": "modeling_bert.BertModel"}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "auto_map": code}))
+    same_states(load_hugging_face(tmp_path), theirs)

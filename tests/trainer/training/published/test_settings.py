@@ -309,7 +309,7 @@ def test_truncate_dim_cuts_vectors(cased: Path, number: int) -> None:
 
 SEP, CLS = ("[SEP]", 3), ("[CLS]", 2)
 FRAMES = {
-    "[SEP] twice": processors.TemplateProcessing(single="[CLS] $A [SEP] [SEP]", special_tokens=[CLS, SEP]),
+    "five tokens": processors.TemplateProcessing(single="[CLS] $A [SEP] [SEP] [SEP] [SEP]", special_tokens=[CLS, SEP]),
     "type 1": processors.TemplateProcessing(single="[CLS]:1 $A:1 [SEP]:1", special_tokens=[CLS, SEP]),
     "none": None,
 }
@@ -327,7 +327,7 @@ def reframe(folder: Path, frame: processors.PostProcessor | None) -> None:
     write(folder / TOKENIZER, json.loads(made.to_str()) | ({} if frame else {"post_processor": None}))
 
 
-@pytest.mark.parametrize("single", ["$A [SEP]", "[CLS] $A", "[SEP] $A [CLS]"])
+@pytest.mark.parametrize("single", ["$A [SEP]", "[CLS] $A", "[SEP] $A [CLS]", "[CLS] $A [SEP] [SEP]"])
 def test_the_frame_is_that_of_the_folder(cased: Path, single: str) -> None:
     reframe(cased, processors.TemplateProcessing(single=single, special_tokens=[SEP, CLS]))
     require_equal(cased)

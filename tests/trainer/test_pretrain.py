@@ -1,0 +1,122 @@
+"""Pre-training from published folders, on shards of their own tokenizers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from data_prep.common.errors import InputError
+from data_prep.shards.writer import ShardWriter
+from data_prep.tokenizers import tokenizer as tokenizers
+from models.causality import is_causal
+from tests import toy
+from tests.data_prep.tokenizers.families import WORDS
+from tests.trainer.launches.test_methods import METHODS
+from tests.trainer.runs import write_job
+from tests.trainer.training.published.published_folders import own_embeddings
+from tests.trainer.training.published.test_families import write_folder
+from trainer import finetune, pretrain
+from trainer.ranking.export.export import export_encoder
+from trainer.ranking.published import load_any
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from trainer.training.recipe.yaml_file import build
+from trainer.training.run.job import Job
+
+WIDTH, MASK, CLS = "its width 16 must be hidden_size 32", r"needs a mask token", r"needs a token before a text"
+CAUSAL, POSITIONS = "is causal, so .CLS. sees no text", "Cross-Thought chooses the words' positions"
+ALL = ("mlm", "seed", "retromae", "cross_thought")
+REFUSED: dict[str, dict[str, str]] = {  # by the folder's type and the method; whatever is not here trains
+    "bert": {},
+    "roberta": {},
+    "deberta-v2": {},
+    "albert": dict.fromkeys(ALL, WIDTH),
+    "modernbert": {"cross_thought": POSITIONS},
+    "eurobert": {"cross_thought": POSITIONS},
+    "t5": dict.fromkeys(ALL, CLS),
+    "qwen3": dict.fromkeys(ALL, CLS),
+    "llama": dict.fromkeys(ALL, MASK),
+    "gemma3_text": dict.fromkeys(ALL, CAUSAL),
+}
+POOLINGS = {"t5": "mean", "qwen3": "lasttoken", "llama": "lasttoken", "gemma3_text": "lasttoken"}
+
+
+def write_shards(folder: Path, published: Path) -> Path:
+    """Shards of sentences of a few words, with the tokenizer of a published folder."""
+    tokenizer, words = tokenizers.load(published), WORDS.split()
+    with ShardWriter(folder, tokenizer, chunk_tokens=500, chunks_per_shard=2) as writer:
+        for i in range(100):
+            texts = [" ".join(np.roll(words, i + 3 * j)[: 3 + (i + j) % 9]) for j in range(6)]
+            writer.add(f"d{i}", tokenizer.encode(texts))
+    return folder
+
+
+def job_of(folder: Path, start: Path, bidirectional: bool = False, **method: Any) -> Job:
+    """The job of a method on shards beside a published folder, which it starts from."""
+    values = {
+        "run": str(folder / "run"),
+        "steps": 2,
+        "data": {"shards": str(folder / "shards"), "lanes": 4, "window": 2},
+        "batch": {"size": 4, "micro": 4},
+        "optimizer": {"lr": 1e-3},
+        "init_from": str(start),
+        "bidirectional": bidirectional,
+        "method": {**METHODS[method["name"]], **method},
+    }
+    return pretrain.build(build(PretrainRecipe, values, "test"))
+
+
+def gradients_of(job: Job) -> list[torch.Tensor]:
+    """The gradients of the encoder's parameters that the first micro-batch trains."""
+    arrays = next(iter(job.order.stream(job.order.start(), 0, 1))).micro_batch.arrays
+    losses = job.model(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+    sum(losses.values()).backward()
+    return [parameter.grad for parameter in job.model.trunk.parameters() if parameter.grad is not None]
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_methods_train_from_a_published_folder_or_say_what_they_lack(kind: str, tmp_path: Path) -> None:
+    start = write_folder(tmp_path / kind, kind, "cls")
+    (start / "modules.json").unlink()  # an encoder alone
+    write_shards(tmp_path / "shards", start)
+    for name in (*ALL, "ict"):
+        if name in REFUSED[kind]:
+            with pytest.raises(InputError, match=f"^method: .*{REFUSED[kind][name]}"):
+                job_of(tmp_path, start, name=name)
+            continue
+        job = job_of(tmp_path, start, name=name)
+        gradients = gradients_of(job)
+        assert gradients
+        assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("name", ["seed", "retromae", "ict"])
+def test_a_mean_pooled_folder_stays_one(name: str, toy_collection: Path, tmp_path: Path) -> None:
+    """Its pooling is the bottleneck, is kept by run and export, and is what a fine-tuning goes on with."""
+    start = write_folder(tmp_path / "bert", "bert", "mean")
+    write_shards(tmp_path / "shards", start)
+    assert job_of(tmp_path, start, name=name, pooling="cls").model.pooling == "cls"
+    job = job_of(tmp_path, start, name=name)
+    assert job.model.pooling == job.recipe.method.pooling == "mean"  # type: ignore[attr-defined]
+    run = write_job(tmp_path / "run", job)
+    export_encoder(load_trained(run), tmp_path / "out")
+    texts = ["the ship of bread", "a long way", "12 loaves"]
+    before, after = (own_embeddings(load_any(folder), texts) for folder in (start, tmp_path / "out"))
+    np.testing.assert_allclose(after, before, atol=1e-6)
+    toy.write_collection(tmp_path / "c", start / "tokenizer.json")
+    for pretrained in (run, tmp_path / "out"):
+        values = toy.finetune_values(tmp_path / "tuned", tmp_path / "c", init_from=str(pretrained))
+        assert finetune.build(build(FinetuneRecipe, values, "test")).model.keys.pooling == "mean"
+
+
+def test_a_bidirectional_decoder_learns_by_its_mean(tmp_path: Path) -> None:
+    start = write_folder(tmp_path / "gemma3_text", "gemma3_text", "mean")
+    write_shards(tmp_path / "shards", start)
+    with pytest.raises(InputError, match=CAUSAL):
+        job_of(tmp_path, start, name="seed")
+    job = job_of(tmp_path, start, name="seed", bidirectional=True)
+    assert gradients_of(job)
+    assert job.model.pooling == "mean"
+    assert not is_causal(load_trained(write_job(tmp_path / "run", job)).model.trunk)
