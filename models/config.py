@@ -17,7 +17,7 @@ from models.interface import Batcher, Vocabulary
 from models.sizes import check_sizes
 from models.trunk import TrunkModel
 
-TEACHERS = ("kl", "margin_mse")  # the losses that learn a teacher's scores
+TEACHERS = ("kl", "margin_mse", "rank_net")  # the losses that learn a teacher's scores
 NEEDS_NEGATIVES = ("hinge",)  # the losses that need at least one negative
 NEED_OF_NEGATIVES = (
     "needs a query's own negatives: set method.hard_negatives, which are given with the query, or "
@@ -67,6 +67,10 @@ class MethodConfig(Section):
     def heads_of_start(self) -> str | None:
         """How the names of the heads begin that an encoder to start from must have; None if none are needed."""
         return None
+
+    def head_tokens(self, vocabulary: Vocabulary) -> list[int]:
+        """Return the tokens whose rows of a language model's head the method starts from; raise ValueError if unfit."""
+        return []
 
     @property
     def added_tokens(self) -> int:

@@ -13,6 +13,7 @@ from models.matching.colbert import ColbertConfig
 from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.cross_thought_heads import CrossThoughtAnswersConfig, CrossThoughtPairsConfig
 from models.matching.duobert import DuobertConfig
+from models.matching.label_ranker import LabelRankerConfig
 from models.matching.poly_encoder import PolyEncoderConfig
 from models.matching.siamese import SiameseConfig
 from models.matching.sparse import SparseConfig
@@ -48,6 +49,7 @@ _MATCHING: tuple[type[MatchingConfig], ...] = (
     CrossThoughtPairsConfig,
     DuobertConfig,
     TildeConfig,
+    LabelRankerConfig,
 )
 
 

@@ -28,6 +28,13 @@ TRUNK = {
     "intermediate_size": 64,
     "max_position_embeddings": 64,
 }
+PROMPT: dict[str, Any] = {  # of a ranker by labels, with its trunk
+    "template": "{query}\n{passages}\n",
+    "passage": "{label} {passage}\n",
+    "labels": [*"abcd"],
+    "max_prompt_tokens": 100,
+    "trunk": {**TRUNK, "is_decoder": True, "max_position_embeddings": 100},
+}
 SEED_RECIPE: dict[str, Any] = {
     "run": "runs/x",
     "steps": 10,

@@ -26,6 +26,7 @@ with without_collecting():
     from trainer.training.published.prompts import remarks
     from trainer.training.published.sentence_transformer import not_taken
     from trainer.training.recipe.build import (
+        as_input_error,
         build_model,
         check_length,
         freeze_model,
@@ -57,6 +58,10 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     model = build_model(recipe.method, trunk.train())
     if encoder and model.heads:
         encoder.heads.pop("log_temperature", None)  # the recipe sets its initial value
+        with as_input_error("method"):
+            labels = recipe.method.head_tokens(data.tokenizer)
+        if labels:
+            encoder.add_head_rows(labels)
         copied = encoder.copy_heads(model, recipe.method)
         if World.from_environment().rank == 0:
             print(copied, flush=True)

@@ -33,6 +33,7 @@ class Example:
     relevant: np.ndarray  # int64 [r]: all documents known to be relevant to the query's text, or to be it
     mined: bool = False  # whether its hard negatives were mined by the run
     scores: np.ndarray | None = None  # fp32 [n]: a teacher's; None: those of the labels
+    text: str = ""  # the query, for methods that do not read its ids
 
 
 class Candidates:

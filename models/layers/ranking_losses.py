@@ -24,7 +24,7 @@ def of_own(loss: str, own: Tensor, real: Tensor, given: Mapping[str, Tensor]) ->
         return triplet_hinge(own, real)
     if loss == "binary":
         return binary(own, real, given["labels"] > 0)
-    return {"kl": distillation, "margin_mse": margin_mse}[loss](own, real, given["scores"])
+    return {"kl": distillation, "margin_mse": margin_mse, "rank_net": rank_net}[loss](own, real, given["scores"])
 
 
 def triplet_hinge(own: Tensor, real: Tensor, margin: float = 1.0) -> Tensor:
@@ -84,3 +84,15 @@ def margin_mse(own: Tensor, real: Tensor, teacher: Tensor) -> Tensor:
     """
     gaps = ((own[:, :1] - own[:, 1:]) - (teacher[:, :1] - teacher[:, 1:])).square() * real[:, 1:]
     return (gaps.sum(dim=1) / real[:, 1:].sum(dim=1).clamp(min=1)).sum()
+
+
+def rank_net(own: Tensor, real: Tensor, teacher: Tensor) -> Tensor:
+    """Sum log(1 + exp(s_j - s_i)) / (r_i + r_j) over queries and pairs of which the teacher prefers i; ranks r from 1.
+
+    RankNet (Burges et al., 2005) with the weights of FIRST (Reddy et al., 2024), so that the top counts most. Equal
+    scores of the teacher, fp32 [Q, n], share a rank and are not compared.
+    """
+    prefers = (teacher[:, :, None] > teacher[:, None, :]) & real[:, :, None] & real[:, None, :]  # [Q, i, j]
+    ranks = 1 + prefers.sum(dim=1)
+    weights = prefers / (ranks[:, :, None] + ranks[:, None, :]).to(own.dtype)
+    return (F.softplus(own[:, None, :] - own[:, :, None]) * weights).sum()

@@ -9,18 +9,19 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from data_prep.common.rng import keyed_rngs
-from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.candidates import Candidates, Example
 from models.config import MatchingConfig
 from models.interface import MicroBatch
 from models.registry import MATCHING, PRETRAINING
 from models.trunk import build_trunk
+from tests.models.matching.examples import spelled
+from tests.models.tiny import Spelled
 from tests.toy import ROOT
 from trainer.cluster.planning.compute import SPECIAL, made_up_batch
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.training.recipe.yaml_file import load
 
-VOCABULARY = Vocabulary(2048, **SPECIAL)
+VOCABULARY = Spelled(2048, **SPECIAL)
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
 TRUNKS: dict[str, dict[str, Any]] = {
     "bert": {},
@@ -48,6 +49,10 @@ class Corpus:
         """Return the ids of document i."""
         return self.texts[i]
 
+    def text(self, i: int) -> str:
+        """Return document i."""
+        return spelled(self.texts[i])
+
 
 @cache
 def recipe_of(name: str, *changes: str) -> Recipe:
@@ -70,9 +75,8 @@ def batch_of(recipe: Recipe) -> MicroBatch:
 def _example(corpus: Corpus, i: int, unit: str) -> Example:
     """Return query i with a relevant document and, unless the method trains on pairs, eight negatives of its own."""
     documents = [i] if unit == "pair" else [i, *range(200 + 8 * i, 208 + 8 * i)]
-    return Example(
-        corpus.tokens(TEXTS - i - 1), np.array(documents), np.ones(len(documents), np.float32), np.array([i])
-    )
+    query, labels = TEXTS - i - 1, np.ones(len(documents), np.float32)
+    return Example(corpus.tokens(query), np.array(documents), labels, np.array([i]), text=corpus.text(query))
 
 
 def suited(name: str, model_type: str) -> Recipe:

@@ -97,6 +97,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "cross_thought_answers": {"negatives_per_query": 1, "special_tokens": 2},
     "cross_thought_pairs": {"classes": 2, "special_tokens": 2},
     "cross_thought": {"special_tokens": 2},
+    "label_ranker": {"negatives_per_query": 1},
 }
 
 
@@ -106,7 +107,7 @@ POOLED = ("siamese", "cross_encoder", "duobert", "ict")
 @pytest.mark.parametrize("name", [*PRETRAINING, *MATCHING])
 def test_every_method_that_reads_the_first_state_refuses_a_causal_trunk(name: str) -> None:
     config = (PRETRAINING | MATCHING)[name](name=name, **NEEDED.get(name, {}))
-    if name in ("clm", "sparse"):  # a sparse encoder leaves out that state
+    if name in ("clm", "sparse", "label_ranker"):  # a sparse encoder leaves out that state
         config.model(decoder())
         return
     with pytest.raises(ValueError, match=r"is causal, so \[CLS\] sees no text: (take|set)"):

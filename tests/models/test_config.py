@@ -100,7 +100,7 @@ def test_a_frozen_seed_encoder_has_no_masked_words() -> None:
 def test_which_losses_depend_on_the_other_examples_of_the_micro_batch() -> None:
     """The losses of all others add up over examples: tests.models.checks.losses_add_up."""
     needed = {name: {"hard_negatives": 1} for name in ("cross_encoder", "cross_thought_answers", "duobert")}
-    needed["cross_thought_pairs"] = {"classes": 2}
+    needed |= {"cross_thought_pairs": {"classes": 2}, "label_ranker": {"hard_negatives": 1}}
     configs = (PRETRAINING | MATCHING).items()
     methods = [config.model_validate({"name": name, **needed.get(name, {})}) for name, config in configs]
     for keys in ({"negatives": "own", "hard_negatives": 1}, {"negatives": "step"}):

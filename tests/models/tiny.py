@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -22,7 +23,19 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 class Spelled(Vocabulary):
-    """A vocabulary whose prompts have a token for each letter, whatever text is behind them."""
+    """Tokens whose texts are known: w7 is the token 7, and any other character is a token after the special ones.
+
+    Prompts have a token for each letter, whatever text is behind them.
+    """
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each text."""
+        read = [re.findall(r"w\d+|.", text, re.DOTALL) for text in texts]
+        return [np.array([int(t[1:]) if t[1:] else 5 + ord(t) % 35 for t in tokens], np.uint16) for tokens in read]
+
+    def splitting(self, split_special_tokens: bool) -> Spelled:
+        """No text spells a special token out."""
+        return self
 
     def prompt(self, text: str) -> Prompt:
         """`a` has id 7."""

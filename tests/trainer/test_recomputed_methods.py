@@ -8,7 +8,7 @@ import torch
 
 from models.registry import MATCHING, PRETRAINING
 from tests import toy
-from tests.trainer.launches.test_matching import KEYS, OF_CLASSES, OWN
+from tests.trainer.launches.test_matching import DECODERS, KEYS, OF_CLASSES, OWN
 from tests.trainer.launches.test_methods import METHODS
 from tests.trainer.many_runs import job_of
 from trainer.training.run.job import Job
@@ -45,7 +45,8 @@ def test_pre_training(shards: Path, tmp_path: Path, name: str) -> None:
 def test_fine_tuning(toy_collection: Path, toy_classes: Path, tmp_path: Path, name: str) -> None:
     collection = toy_classes if name in OF_CLASSES else toy_collection
     method = {"name": name, **KEYS, **OWN.get(name, {})}
-    check(toy.finetune_recipe(tmp_path / "r.yaml", collection, trunk=TRUNK, method=method), [])
+    trunk = {**TRUNK, "is_decoder": True} if name in DECODERS else TRUNK
+    check(toy.finetune_recipe(tmp_path / "r.yaml", collection, trunk=trunk, method=method), [])
 
 
 def test_the_key_that_cross_thoughts_method_once_had_is_read(shards: Path, tmp_path: Path) -> None:

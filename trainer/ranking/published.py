@@ -13,11 +13,13 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.config import PretrainingConfig
 from models.matching.cross_encoder import CrossEncoderConfig
+from models.matching.label_ranker import LabelRankerConfig
 from models.matching.siamese import SiameseConfig
 from models.trunk import max_positions
 from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.load import LoadedModel, load_trained
 from trainer.training.published import cross_encoder_folder
+from trainer.training.published.causal_lm import is_causal_lm, read_head_rows
 from trainer.training.published.cross_encoder_folder import is_cross_encoder
 from trainer.training.published.hugging_face import CONFIG, TOKENIZER
 from trainer.training.published.prompts import prompts_of
@@ -29,7 +31,9 @@ from trainer.training.published.sentence_transformer import (
     refuse_to_rank,
 )
 from trainer.training.published.settings import SETTINGS
-from trainer.training.recipe.build import as_input_error, build_model
+from trainer.training.recipe.build import as_input_error, build_model, check_length
+
+MOST_PROMPT_TOKENS = 4096  # of a published model's prompts, unless a recipe says otherwise
 
 
 def load_any(path: Path) -> LoadedModel:
@@ -44,6 +48,8 @@ def load_any(path: Path) -> LoadedModel:
         return load_cross_encoder(path)
     if is_sentence_transformer(path):
         return load_published(path)
+    if is_causal_lm(path):
+        return load_causal_lm(path)
     if (path / CONFIG).is_file():
         raise InputError(f"{path}: an encoder without a pooling and a similarity: fine-tune it first, with init_from")
     trained = load_trained(path)
@@ -85,6 +91,36 @@ def load_cross_encoder(path: Path) -> LoadedModel:
     encoder.copy_heads(model, method)
     model.activation = about.activation
     return LoadedModel(model.eval(), method, tokenizer, path, classes=about.classes)
+
+
+def load_causal_lm(path: Path) -> LoadedModel:
+    """Load a folder's causal language model as a ranker by labels, of lists with the default template.
+
+    Raises:
+        InputError: a file is damaged, the model has no head, or its tokenizer lacks the labels.
+    """
+    tokenizer = tokenizers.load(path / TOKENIZER)
+    trunk = load_encoder(path, tokenizer).trunk
+    most = min(MOST_PROMPT_TOKENS, max_positions(trunk))
+    keys = LabelRankerConfig(name="label_ranker", loss="rank_net", max_prompt_tokens=most)
+    return by_labels(path, trunk, tokenizer, keys)
+
+
+def by_labels(path: Path, trunk: PreTrainedModel, tokenizer: Tokenizer, method: LabelRankerConfig) -> LoadedModel:
+    """Make a ranker by labels of a folder's causal language model, whose trunk is loaded.
+
+    Raises:
+        InputError: the model has no head, or no positions for the longest prompt, or its tokenizer lacks the labels.
+    """
+    with as_input_error(f"{path}: method"):
+        tokens = method.head_tokens(tokenizer)
+        model = method.model(trunk)
+    check_length(f"{path}: method.max_prompt_tokens", method.max_prompt_tokens, trunk)
+    rows = read_head_rows(path, trunk, tokens)
+    if rows is None:
+        raise InputError(f"{path}: has no head of a causal language model, from which the logits of labels are")
+    model.labels.weight.data.copy_(rows)
+    return LoadedModel(model.eval(), method, tokenizer, path)
 
 
 def _siamese(

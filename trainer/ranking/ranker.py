@@ -50,6 +50,7 @@ class Ranker(ABC):
         by_itself: whether the score of a document does not depend on the others of its list, so that it can be compared
             with scores from elsewhere.
         dimensions: how many numbers of a vector count, where it was cut.
+        passes_made: forward passes for a list, the mean of those that it scored last, where documents decide on them.
         position_bias: of the lists that it scored last, the mean of |p_ij + p_ji - 1| over pairs of documents, where it
             compares them in both orders: 0 if their order does not matter.
     """
@@ -60,6 +61,7 @@ class Ranker(ABC):
     searches: ClassVar[bool] = True
     by_itself: ClassVar[bool] = True
     dimensions: int | None = None
+    passes_made: float | None = None
     position_bias: float | None = None
 
     @property
@@ -134,7 +136,13 @@ class Ranker(ABC):
 
 
 class ModelRanker(Ranker):
-    """A trained model, on its device, in eval mode."""
+    """A trained model, on its device, in eval mode.
+
+    Attributes:
+        reads_text: whether it reads the collection's text, so that its tokenizer need not be the collection's.
+    """
+
+    reads_text: ClassVar[bool] = False
 
     def __init__(self, loaded: LoadedModel, collection: Collection, precision: str | None = None) -> None:
         """Move the model to the device, and make it compute in a precision of `PRECISIONS`.
@@ -191,7 +199,7 @@ class ModelRanker(Ranker):
         digest = hashlib.sha256(json.dumps(self.method.model_dump(mode="json"), sort_keys=True).encode())
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-            digest.update(tensor.cpu().contiguous().numpy().data)
+            digest.update(tensor.cpu().reshape(-1).view(torch.uint8).numpy().data)
         return {"checkpoint": str(Path(self.name).resolve()), "fingerprint": digest.hexdigest()}
 
 

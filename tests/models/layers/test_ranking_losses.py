@@ -44,7 +44,13 @@ def margin_mse(row: list[tuple[float, float]]) -> float:
     return sum(((positive - s) - (label - t)) ** 2 for s, t in negatives) / len(negatives)
 
 
-@pytest.mark.parametrize("loss", [softmax, hinge, binary, kl, margin_mse])
+def rank_net(row: list[tuple[float, float]]) -> float:
+    rank = {label: 1 + sum(other > label for _, other in row) for _, label in row}
+    pairs = [(a, b) for a in row for b in row if a[1] > b[1]]
+    return sum(math.log(1 + math.exp(worse - score)) / (rank[t] + rank[u]) for (score, t), (worse, u) in pairs)
+
+
+@pytest.mark.parametrize("loss", [softmax, hinge, binary, kl, margin_mse, rank_net])
 def test_losses_of_own_candidates_against_loops(loss) -> None:
     own = OWN.clone().requires_grad_()
     ours = of_own(loss.__name__, own, REAL, {"labels": LABELS, "scores": LABELS})
@@ -57,6 +63,14 @@ def test_losses_of_own_candidates_against_loops(loss) -> None:
         row, real, labels = (x[i : i + 1] for x in (OWN, REAL, LABELS))
         alone += of_own(loss.__name__, row, real, {"labels": labels, "scores": labels}).item()
     assert ours.item() == pytest.approx(alone)
+
+
+def test_rank_net_does_not_compare_equal_scores() -> None:
+    own, real = torch.tensor([[2.0, -1.5, 3.0]]), torch.ones(1, 3, dtype=torch.bool)
+    assert of_own("rank_net", own, real, {"scores": torch.tensor([[7.0, 7.0, 7.0]])}).item() == 0
+    assert of_own("rank_net", own, real, {"scores": torch.tensor([[1.0, 1.0, 0.0]])}).item() == pytest.approx(
+        (math.log1p(math.exp(1)) + math.log1p(math.exp(4.5))) / (1 + 3)
+    )
 
 
 def test_the_margin_is_that_of_the_hinge() -> None:

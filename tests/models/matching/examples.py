@@ -21,19 +21,32 @@ class Corpus:
         """The ids of document i."""
         return np.full(i % 10 + 1, 5 + i % 10, dtype=np.uint16)
 
+    def text(self, i: int) -> str:
+        """The text of document i."""
+        return spelled(self.tokens(i))
+
+
+def spelled(tokens: Iterable[int]) -> str:
+    """The text of some tokens of `VOCABULARY`."""
+    return "".join(f"w{token}" for token in tokens)
+
 
 def positive(document: int, *relevant: int, query: Iterable[int] = (30, 31), given: Sequence[int] = ()) -> Example:
     """An example of the unit `positive`, with `given` negatives."""
     labels = np.array([1, *[0] * len(given)], np.float32)
     known = np.array(sorted({document, *relevant}))
-    return Example(np.array([*query], np.uint16), np.array([document, *given]), labels, known)
+    return Example(np.array([*query], np.uint16), np.array([document, *given]), labels, known, text=spelled(query))
 
 
 def group(labels: dict[int, float], query: Iterable[int] = (30, 31)) -> Example:
     """An example of the unit `group` or `pair`: labels by document."""
     relevant = np.array([document for document, label in labels.items() if label > 0], np.int64)
     return Example(
-        np.array([*query], np.uint16), np.array([*labels]), np.array([*labels.values()], np.float32), relevant
+        np.array([*query], np.uint16),
+        np.array([*labels]),
+        np.array([*labels.values()], np.float32),
+        relevant,
+        text=spelled(query),
     )
 
 

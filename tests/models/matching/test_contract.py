@@ -27,6 +27,7 @@ EXAMPLES = {
 OWN = {"hard_negatives": 2}
 PROMPTS = {"query_prompt": "ab", "document_prompt": "c"}
 MEAN_OF_TEXT = {"pooling": "mean", "prompt_in_pooling": False}
+LIST = {"template": "{query}:{passages}=", "passage": "{label}{passage}", "labels": [*"ABC"], "max_prompt_tokens": 20}
 MODELS = {
     "siamese": {},
     "siamese, mean": {"pooling": "mean", "similarity": "cosine", "temperature": 0.2, "projection": 8},
@@ -58,10 +59,20 @@ MODELS = {
     "cross_encoder, several": {"loss": {"kl": 0.99, "margin_mse": 0.05}},
     "cross_encoder, classes": {"loss": "classes", "classes": 3},
     "duobert": {"max_document_tokens": 7, **OWN},
+    "label_ranker": {**LIST, **OWN},
+    "label_ranker, order": {**LIST, "loss": {"softmax": 1.0, "rank_net": 10.0}},
+    "label_ranker, pointwise": {**LIST, "template": "{query}:{document}=", "labels": ["y", "n"], "loss": "binary"},
     "cross_thought_answers": {"special_tokens": 3, **OWN},
     "cross_thought_pairs": {"special_tokens": 3, "classes": 3},
 }
-TOGETHER = {"pairs": "pair", "duels": "duel"}  # kinds whose models read several texts as one input, and its arrays
+# kinds whose models read several texts as one input: the name of its arrays, and the method
+PROMPT = ("prompt", "label_logits")
+TOGETHER = {
+    "pairs": ("pair", "score_pairs"),
+    "duels": ("duel", "score_duels"),
+    "listwise": PROMPT,
+    "pointwise": PROMPT,
+}
 ALL = pytest.mark.parametrize("model", MODELS)
 
 
@@ -73,7 +84,8 @@ def keys_of(model):
 def build(model, **config):
     keys = keys_of(model)
     rows = VOCABULARY.vocab_size + keys.added_tokens + keys.markers
-    return keys.model(trunk(vocab_size=rows, **config)).double()
+    decoder = {"is_decoder": True} if keys.name == "label_ranker" else {}
+    return keys.model(trunk(vocab_size=rows, **decoder, **config)).double()
 
 
 def batch_of(model, examples=None, start=0):
@@ -115,7 +127,8 @@ def test_losses_are_sums_over_the_examples_in_any_order(model, random):
     examples = EXAMPLES[built.keys.unit]
     if not built.keys.compares_micro_batch:
         losses_add_up(built, lambda some, start: batch_of(model, some, start), examples)
-    if not built.keys.negatives_per_query:  # each is drawn by the generator of its place
+    # the generator of its place draws each negative, and the order of each list
+    if not built.keys.negatives_per_query and built.kind != "listwise":
         shuffled = random.sample(examples, len(examples))
         with torch.no_grad():
             straight, mixed = (built(**tensors(batch_of(model, each))) for each in (examples, shuffled))
@@ -140,7 +153,8 @@ def test_a_score_depends_on_its_query_and_document_alone(model):
     built, arrays = perturbed(build(model)).eval(), tensors(batch_of(model))
     with torch.no_grad():
         if built.kind in TOGETHER:
-            read, score = texts_of(arrays, TOGETHER[built.kind]), getattr(built, f"score_{built.kind}")
+            name, method = TOGETHER[built.kind]
+            read, score = texts_of(arrays, name), getattr(built, method)
             together = score(**read)
             single = [score(**alone(read, i)) for i in range(len(together))]
             torch.testing.assert_close(torch.cat(single), together, rtol=0, atol=1e-12)
@@ -182,8 +196,8 @@ def test_half_precision_vectors_scores_and_losses_are_fp32(model, dtype):
     built, arrays = build(model), tensors(batch_of(model))
     half_precision(built, arrays, dtype, rel=0.05)
     if built.kind in TOGETHER:
-        score = getattr(built, f"score_{built.kind}")
-        assert score(**texts_of(arrays, TOGETHER[built.kind])).dtype == torch.float32
+        name, method = TOGETHER[built.kind]
+        assert getattr(built, method)(**texts_of(arrays, name)).dtype == torch.float32
         return
     queries = built.embed_queries(**texts_of(arrays, "query"))
     documents = built.embed_documents(**texts_of(arrays, "document"))

@@ -12,6 +12,7 @@ import torch
 
 from data_prep.collections.collection import Collection
 from models.registry import MATCHING
+from tests import toy
 from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_scores, positions, ranked_as, tokens_run
 from tests.trainer.ranking.retrieval.small_collections import candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
@@ -32,6 +33,7 @@ KEYS: dict[str, dict[str, Any]] = {  # what a model needs besides its name, or f
     "cross_encoder": {"negatives_per_query": 1},
     "cross_thought_answers": {"negatives_per_query": 1},
     "duobert": {"negatives_per_query": 1},
+    "label_ranker": {"negatives_per_query": 2, **toy.PROMPT},
     "poly_encoder": {"m": 4},
 }
 LOSSES = {name: get_args(config.model_fields["loss"].annotation) for name, config in MATCHING.items()}

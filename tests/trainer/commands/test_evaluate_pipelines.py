@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from data_prep.collections.collection import Collection
+from tests import toy
 from tests.trainer.ranking.retrieval.small_collections import candidate_lists
 from tests.trainer.runs import write_run
+from tests.trainer.training.published.causal_folders import write_causal_lm
 from trainer import evaluate
 from trainer.ranking.evaluation.fusion import ALONE, reordered
 from trainer.ranking.evaluation.task import Task
@@ -82,6 +84,48 @@ def test_stages_are_chained_and_their_costs_are_kept(
     assert f"re-rank: {20 * len(task.queries):,} forward passes of two documents, 20 a query\n" in printed.err
 
 
+def test_a_pipeline_ends_in_a_list_that_a_language_model_ranks(
+    runs: dict[str, Path],
+    toy_collection: Path,
+    opened: Collection,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Words, then one document a prompt, then two, then a list; the last model has a tokenizer of its own."""
+    pair = {**toy.PROMPT, "template": "{query}\n{document}\n", "labels": ["a", "b"], "loss": "binary"}
+    mono = write_run(tmp_path / "mono", toy_collection / "tokenizer.json", name="label_ranker", **{**LENGTHS, **pair})
+    model = write_causal_lm(tmp_path / "qwen3", "qwen3")
+    pipeline = f"bm25 > 30 {mono} > 10 {runs['duo']} > 8 {model}"
+    systems = [f"x={pipeline}(window=4, stride=3, shuffles=2)", f"heap={pipeline}(sort=heap, window=3, top=2)"]
+    results = run(toy_collection, tmp_path / "r.json", *systems)
+    ranked = Bm25Ranker(opened).system(task := Task.of(opened, "test")).rank(100)
+    stages = [(mono, 30, {}), (runs["duo"], 10, {}), (model, 8, {"window": "4", "stride": "3", "shuffles": "2"})]
+    for path, depth, options in stages:
+        lists = [
+            (query, [task.pool[i] for i in row.documents[:depth].tolist()])
+            for query, row in zip(task.queries, ranked, strict=True)
+        ]
+        scores = open_ranker(path, opened).with_options(options).scores(lists)
+        ranked = [reordered(row, new, ALONE) for row, new in zip(ranked, scores, strict=True)]
+    assert results["systems"]["x"]["metrics"] == pytest.approx(task.measure(ranked).means)
+
+    found = results["systems"]["x"]["stages"]
+    assert [stage.get("depth") for stage in found] == [None, 30, 10, 8]
+    lengths = [len(row.documents) for row in ranked]
+    duels, windows = (np.minimum(lengths, depth).tolist() for depth in (10, 8))
+    most = sum(2 * (1 + -(-(n - 4) // 3)) for n in windows)
+    of_each = [np.mean([n * (n - 1) for n in duels]), most / len(windows)]
+    assert [stage["passes"] for stage in found][2:] == [round(passes, 1) for passes in of_each]
+    assert all(stage["seconds"] >= 0 for stage in found)
+    few = results["systems"]["heap"]["stages"][-1]["passes"]
+    assert 3 <= few <= 4 + 2 * 2  # nodes with children, and what the first two and their followers take
+    printed = capsys.readouterr()
+    assert f"re-rank: {most:,} forward passes of lists, {most / len(windows):.0f} a query\n" in printed.err
+    assert "re-rank: at most " in printed.err
+    costs = f" + {found[2]['passes']:g} + {found[3]['passes']:g} = "
+    assert any(line.startswith("x: BM25 ") and costs in line for line in printed.out.splitlines())
+
+
 @pytest.mark.parametrize(
     ("name", "keys", "passes"),
     [
@@ -90,6 +134,7 @@ def test_stages_are_chained_and_their_costs_are_kept(
         ("sparse", {"hard_negatives": 0, "query": "tokens"}, 0),
         ("cross_encoder", {}, 40),
         ("duobert", {}, 40 * 39),
+        ("label_ranker", toy.PROMPT, 19),
     ],
 )
 def test_the_forward_passes_of_each_kind(

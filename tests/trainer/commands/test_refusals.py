@@ -21,6 +21,7 @@ RUNS = {
     "colbert": LENGTHS,
     "cross_encoder": {"loss": "binary", **LENGTHS},
     "duobert": {"hard_negatives": 1, **LENGTHS},
+    "label_ranker": {"loss": "rank_net", **toy.PROMPT, **LENGTHS},
     "seed": {"max_tokens": 32, "decoder_layers": 1},
 }
 INDEX = "trainer.index RUNS/siamese --collection=COLLECTION"
@@ -59,7 +60,9 @@ ROWS = [
     ("trainer.index RUNS/siamese --collection=OTHER --out=NEW", "another tokenizer"),
     ("trainer.index RUNS/cross_encoder --collection=COLLECTION --out=NEW", "a cross_encoder has no index: it re-ranks"),
     ("trainer.index RUNS/duobert --collection=COLLECTION --out=NEW", "a duobert has no index: it re-ranks"),
+    ("trainer.index RUNS/label_ranker --collection=COLLECTION --out=NEW", "a label_ranker has no index: it re-ranks"),
     # trainer.mine
+    (f"{MINE} --score=RUNS/label_ranker", "a label_ranker scores a document by comparing it with its list"),
     (f"{MINE} --system=RUNS/duobert", "a duobert cannot search"),
     (f"{MINE} --score=RUNS/duobert", "a duobert scores a document by comparing it with its list"),
     (f"{MINE} --system=bm25 --split=dev", "no split 'dev'; choose one of: test, train"),

@@ -24,11 +24,19 @@ OWN: dict[str, dict[str, Any]] = {
     "colbert": {"dimension": 16, "temperature": 4.0},
     "sparse": {"temperature": 20.0, "regularise": {"query": {"l1": 0.01}, "document": {"flops": 0.01}, "ramp": 3}},
     "duobert": {"max_duel_tokens": 64},
+    "label_ranker": {
+        "template": "{query}\n{passages}\n",
+        "passage": "{label} {passage}\n",
+        "labels": [*"ABC"],
+        "max_prompt_tokens": 64,
+        "max_document_tokens": 20,
+    },
     "cross_thought_pairs": {"classes": 3, "negatives_per_query": 0},
     # sums over the vocabulary overflow in the first steps of fp16, which DeepSpeed skips
     "tilde": {"negatives_per_query": 0, "loss": {"query_likelihood": 0.01, "document_likelihood": 0.01}},
 }
 OF_CLASSES = ("cross_thought_pairs",)
+DECODERS = ("label_ranker",)
 SEVERAL = "siamese_several"  # losses: of the documents of the step, and of each query's scored candidates
 ALL = [*MATCHING, SEVERAL]
 TRUNK = {  # different texts get different vectors
@@ -42,6 +50,10 @@ OF_STEP = [  # models that can be trained on negatives of the step
     for name, config in MATCHING.items()
     if issubclass(config, DualEncoderConfig) and "step" in get_args(config.model_fields["negatives"].annotation)
 ]
+TRUNKS = {
+    **dict.fromkeys(OF_CLASSES, {**TRUNK, "initializer_range": 0.05}),  # logits near 1
+    **dict.fromkeys(DECODERS, {**TRUNK, "initializer_range": 0.05, "is_decoder": True}),
+}
 ONE_LANE = ["data.lanes=1", "data.window=8", "steps=2", "checkpoint.every=2"]
 STEPS = 5
 COMPLETE = "siamese"  # the model that is trained with every file of ds_configs/
@@ -60,7 +72,7 @@ def recipes(
             folder / f"{name}.yaml",
             collections[name in OF_CLASSES],
             steps=STEPS,
-            trunk={**TRUNK, "initializer_range": 0.05} if name in OF_CLASSES else TRUNK,  # logits near 1
+            trunk=TRUNKS.get(name, TRUNK),
             method={"name": name, **KEYS, **OWN.get(name, {})},
             optimizer={"lr": 1e-3, "eps": 1e-3},  # with a small eps, rounding alone could move a weight by a whole lr
             checkpoint={"every": STEPS},

@@ -19,6 +19,7 @@ import pytest
 from data_prep.__main__ import main
 from data_prep.collections.collection import Collection
 from models.matching.duobert import DuobertConfig
+from models.matching.label_ranker import LabelRankerConfig
 from models.matching.pair_model import PairModelConfig
 from models.matching.tilde import TildeConfig
 from models.registry import MATCHING
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.slow  # real processes: all runs are one launch
 RECIPES = toy.ROOT / "recipes"
 OTHERS = {"demo_siamese", "demo_siamese_random", "demo_colbert", "minilm_siamese"}  # `make demo`; a downloaded encoder
 TRUNK = {**toy.TRUNK, "num_hidden_layers": 1, "max_position_embeddings": 640, "initializer_range": 0.2}
+DECODER = {**TRUNK, "is_decoder": True, "max_position_embeddings": 4096}
 STEPS = 2
 
 
@@ -47,10 +49,13 @@ class Case:
     named: tuple[str, ...] = ()
     how: str = ""  # an option of trainer.evaluate; without it, over the whole pool
     split: str = "dev"
+    decoder: bool = False
 
 
+RERANK = (PairModelConfig, DuobertConfig, TildeConfig, LabelRankerConfig)  # cannot search
 LISTS, CLASSES = "--candidates", "--classes"
 TWO = ("method.classes=2",)
+FEW_LABELS = ("method.labels=[a,b,c,d,e,f,g,h]", "method.candidates.per_query=8")
 CASES = {
     "finetune": Case("finetune", "data/mine"),
     "dpr": Case("dpr_small", "data/nq"),
@@ -63,6 +68,8 @@ CASES = {
     "tilde": Case("tilde_small", "data/msmarco_passage"),
     "sparse_small": Case("sparse_small", "data/mine"),
     "duobert": Case("duobert_small", "data/msmarco_passage"),
+    "label_ranker": Case("label_ranker_small", "data/msmarco_64way_zephyr", FEW_LABELS, decoder=True),
+    "yes_no": Case("yes_no_small", "data/msmarco_passage_qwen3", ("method.labels=[y,n]",), decoder=True),
     "colbert": Case("colbert", "data/msmarco_triples", how=LISTS, split="train"),
     "colbertv2": Case("colbertv2_small", "data/msmarco_64way"),
     "bge": Case("bge_small", "data/scored"),
@@ -145,7 +152,7 @@ def trained(collections: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
     runs = []
     for name, case in CASES.items():
         path = RECIPES / f"{case.recipe}.yaml"
-        start = ["init_from=null", f"trunk={json.dumps(TRUNK)}"]
+        start = ["init_from=null", f"trunk={json.dumps(DECODER if case.decoder else TRUNK)}"]
         if read(path)["init_from"] == "runs/small/seed_msmarco_passage":
             start = [f"init_from={folder}/seed_msmarco_passage"]
         every = [f"validation.every={STEPS}"] if read(path).get("validation") else []
@@ -171,7 +178,7 @@ def test_the_papers_data_train_and_are_ranked(trained: Path, collections: dict[s
         assert all(0 < loss < math.inf for loss in losses.values())
 
     folder, out = collections[case.collection], trained / f"{name}.json"
-    again = isinstance(recipe.method, PairModelConfig | DuobertConfig | TildeConfig) and not case.how  # cannot search
+    again = isinstance(recipe.method, RERANK) and not case.how
     system = f"m={'bm25 > 100 ' if again else ''}{trained / name}"
     options = [f"--collection={folder}", f"--split={case.split}", f"--system={system}", f"--out={out}"]
     evaluate.main([*options, *([case.how] if case.how else [])])  # refuses scores that are not finite

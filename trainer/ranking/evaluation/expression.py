@@ -3,7 +3,7 @@
     system      [NAME =] expression
     expression  first, then any number of: > DEPTH LEAF, or > DEPTH +LEAF
     first       LEAF, fuse(expression, expression, options) or (expression)
-    LEAF        bm25, the name of a system given before, or a path; one with other characters in "double quotes";
+    LEAF        bm25, lrl, the name of a system given before, or a path; one with other characters in "double quotes";
                 (options) may follow
     options     weight=0.3, split=dev, rule=scores or rule=ranks, where scores are fused (fuse, +);
                 NAME=VALUE of a LEAF are its ranker's, which knows them; with commas between them
@@ -21,7 +21,8 @@ from typing import NamedTuple, NoReturn
 
 from data_prep.common.errors import InputError
 
-RESERVED = ("bm25", "fuse")  # words that name no system of the user's
+NO_PATHS = ("bm25", "lrl")  # words that name a ranker
+RESERVED = (*NO_PATHS, "fuse")  # words that name no system of the user's
 RULES = ("scores", "ranks")
 OPTIONS = {"weight": "a number from 0 to 1", "split": "a split", "rule": " or ".join(RULES)}  # and what each is
 MOST_TOKENS = 200  # of a system: no tree is deeper than Python's stack
@@ -33,7 +34,7 @@ _TOKEN = re.compile(rf'(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<word>{_WORD})|(?P<sign>
 class Leaf:
     """BM25, a model or a run file."""
 
-    path: str  # "bm25" for BM25: a folder of this name is ./bm25
+    path: str  # or one of NO_PATHS: a folder of this name is ./bm25
     options: tuple[tuple[str, str], ...] = ()  # names and values, of its ranker
     at: int = field(default=0, compare=False)  # where it stands in the text, from 0
 
@@ -43,7 +44,7 @@ class Leaf:
 
     def with_mix(self, mix: str) -> str:
         """Format as text, with the options of a fusion, too."""
-        plain = self.path == "bm25" or ("/" in self.path and re.fullmatch(_WORD, self.path))
+        plain = self.path in NO_PATHS or ("/" in self.path and re.fullmatch(_WORD, self.path))
         escaped = self.path.replace("\\", r"\\").replace('"', r"\"")
         options = ", ".join([*map("=".join, self.options), *([mix] if mix else [])])
         return (self.path if plain else f'"{escaped}"') + (f"({options})" if options else "")
@@ -274,7 +275,7 @@ class _Parser:
             path = re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.DOTALL)
             if not path:
                 self.fail("the path is empty", token.at)
-            return Leaf("./bm25" if path == "bm25" else path, at=token.at)
+            return Leaf(f"./{path}" if path in NO_PATHS else path, at=token.at)
         if token.kind != "word":
             self.fail(f"{token} is no system: write bm25, a name given before, a path, or fuse(..., ...)", token.at)
         if token.text in self.known:

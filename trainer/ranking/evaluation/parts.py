@@ -158,6 +158,8 @@ class Parts:
             return [NOTHING.scores] * len(first)
         scores = iter(ranker.scores(lists, "re-rank"))
         self._bias[part] = ranker.position_bias
+        if ranker.passes_made is not None:
+            self._passes[part] = round(ranker.passes_made * len(lists) / len(first), 1)
         return [next(scores) if len(documents) else NOTHING.scores for documents in first]
 
     def _list(self, part: Expression, k: int) -> Rankings:

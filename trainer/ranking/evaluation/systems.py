@@ -11,7 +11,7 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from trainer.ranking.evaluation import fusion
 from trainer.ranking.evaluation.expression import (
-    BM25,
+    NO_PATHS,
     Expression,
     Fuse,
     Given,
@@ -42,7 +42,7 @@ def read_systems(arguments: Sequence[str]) -> list[Given]:
     for text in arguments:
         system = parse(text, {system.name: system.expression for system in given})
         for leaf in leaves(system.expression):
-            if leaf != BM25 and not os.path.exists(leaf.path):
+            if leaf.path not in NO_PATHS and not os.path.exists(leaf.path):
                 known = "" if "/" in leaf.path else "is no system named before, and "
                 raise problem(text, leaf.at, f"'{leaf.path}' {known}is no file or folder")
         given.append(system)
@@ -59,7 +59,7 @@ def leaves(expression: Expression) -> list[Leaf]:
 
 def is_run_file(part: Expression) -> bool:
     """Return whether a part of a system is a run file."""
-    return isinstance(part, Leaf) and part != BM25 and os.path.isfile(part.path)
+    return isinstance(part, Leaf) and part.path not in NO_PATHS and os.path.isfile(part.path)
 
 
 def ranks_all(part: Expression) -> bool:

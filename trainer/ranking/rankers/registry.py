@@ -9,9 +9,11 @@ from data_prep.common.errors import InputError
 from data_prep.tokenizers.check import require_same_tokenizer
 from trainer.ranking.published import load_any
 from trainer.ranking.ranker import ModelRanker, Ranker
+from trainer.ranking.rankers import written
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.dense import Dense
 from trainer.ranking.rankers.duels import Duels
+from trainer.ranking.rankers.labels import Listwise, Pointwise
 from trainer.ranking.rankers.likelihoods import Likelihoods
 from trainer.ranking.rankers.lists import Lists
 from trainer.ranking.rankers.multi_vector import MultiVector
@@ -29,11 +31,13 @@ RANKERS: dict[str, type[ModelRanker]] = {
     "likelihoods": Likelihoods,
     "pairs": Pairs,
     "duels": Duels,
+    "pointwise": Pointwise,
+    "listwise": Listwise,
 }
 
 
 def open_ranker(model: str | Path, collection: Collection, precision: str | None = None) -> Ranker:
-    """Open `bm25`, or the model of a run or of a published folder, to rank a collection.
+    """Open `bm25`, `lrl`, or the model of a run or of a published folder, to rank a collection.
 
     A model computes in `precision`, as in `ModelRanker`.
 
@@ -42,6 +46,8 @@ def open_ranker(model: str | Path, collection: Collection, precision: str | None
     """
     if str(model) == NAME:
         return Bm25Ranker(collection)
+    if str(model) == written.NAME:
+        return written.Written(collection)
     return ranker_of(load_any(Path(model)), collection, precision)
 
 
@@ -57,11 +63,12 @@ def ranker_of(loaded: LoadedModel, collection: Collection, precision: str | None
             f"{loaded.checkpoint}: a {loaded.kind} pre-training run, which was not trained to compare texts: "
             f"fine-tune it first (deepspeed --module trainer.finetune RECIPE init_from={loaded.checkpoint})"
         )
-    require_same_tokenizer(
-        loaded.tokenizer,
-        loaded.checkpoint,
-        collection.tokenizer.fingerprint,
-        collection.directory,
-        remedy(collection.directory, loaded.tokenizer.path),
-    )
+    if not RANKERS[kind].reads_text:
+        require_same_tokenizer(
+            loaded.tokenizer,
+            loaded.checkpoint,
+            collection.tokenizer.fingerprint,
+            collection.directory,
+            remedy(collection.directory, loaded.tokenizer.path),
+        )
     return RANKERS[kind](loaded, collection, precision)

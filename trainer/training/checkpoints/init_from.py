@@ -20,6 +20,7 @@ from models.trunk import TrunkModel, make_bidirectional
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 from trainer.training.published import colbert_folder, cross_encoder_folder
+from trainer.training.published.causal_lm import read_head_rows
 from trainer.training.published.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
 from trainer.training.published.masked_lm_head import read_masked_lm_head
 from trainer.training.published.same_reading import require_same_reading
@@ -27,6 +28,12 @@ from trainer.training.published.sentence_transformer import encoder_of, lower_ca
 from trainer.training.published.settings import DECODER, MARK
 from trainer.training.recipe.build import as_input_error
 from trainer.training.recipe.schema import Recipe
+
+NEEDED = {  # what a start lacks, by the name of the head
+    "lm_head.": "no masked LM's head of BERT's kind, whose output is the token embedding: start from a masked LM",
+    "labels.": "no head of a causal language model, from which the logits of labels are: start from a folder of one, "
+    "...ForCausalLM",
+}
 
 
 class _Mark(Record):
@@ -60,6 +67,12 @@ class PretrainedEncoder:
         rows = [*self.special_rows[: method.added_tokens], *self.marker_rows[: method.markers]]
         return rows if len(rows) == method.added_tokens + method.markers else []
 
+    def add_head_rows(self, tokens: Sequence[int]) -> None:
+        """Add to the heads the rows `labels.` of a causal language model's, where it is one."""
+        rows = read_head_rows(encoder_of(self.path), self.trunk, tokens)
+        if rows is not None:
+            self.heads["labels.weight"] = rows
+
     def copy_heads(self, model: TrunkModel, method: MethodConfig) -> str:
         """Copy into `model` the heads that match its own by name and shape; return a line that counts them.
 
@@ -69,10 +82,8 @@ class PretrainedEncoder:
         own, needed = model.heads, method.heads_of_start
         matching = [name for name, p in own.items() if name in self.heads and self.heads[name].shape == p.shape]
         if needed and any(name.startswith(needed) for name in own.keys() - set(matching)):
-            raise InputError(
-                f"init_from: {self.path} has no masked LM's head of BERT's kind, whose output is the token embedding: "
-                f"start from a masked LM{', or set method.head=new_mlm' if hasattr(method, 'head') else ''}"
-            )
+            new = ", or set method.head=new_mlm" if hasattr(method, "head") else ""
+            raise InputError(f"init_from: {self.path} has {NEEDED[needed]}{new}")
         with torch.no_grad():
             for name in matching:
                 own[name].copy_(self.heads[name])

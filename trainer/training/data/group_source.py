@@ -181,6 +181,7 @@ class GroupSource:
             np.concatenate([[label], np.zeros(len(negatives))]).astype(np.float32),
             relevant,
             mined=True,
+            text=self.collection.queries.text(query),
         )
 
     def _example(self, number: int, place: int) -> Example:
@@ -203,6 +204,7 @@ class GroupSource:
             np.asarray(labels[chosen], np.float32),
             relevant,
             scores=np.asarray(scores[chosen], np.float32),
+            text=self.collection.queries.text(query),
         )
 
     def _examples(self) -> tuple[np.ndarray, np.ndarray]:

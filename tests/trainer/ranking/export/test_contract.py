@@ -16,6 +16,7 @@ from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24}
+LABELS = {"name": "label_ranker", "loss": "rank_net", "max_prompt_tokens": 4000, "trunk": "llama"}
 CROSS = {"name": "cross_encoder", "loss": "binary", **LENGTHS}
 KINDS: dict[str, dict[str, Any]] = {
     "siamese": {"name": "siamese", "similarity": "cosine", **LENGTHS},
@@ -66,6 +67,7 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
     ("colbert", {}, {"form": "onnx"}, "--format onnx is for siamese and cross_encoder, not colbert"),
     ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {}, "no library loads a duobert; use the run"),
     ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {"form": "onnx"}, "for siamese and .*, not duobert"),
+    ("cross_encoder", LABELS, {}, "no library loads a label_ranker; use the run"),
     ("seed", {"name": "ict"}, {"with_decoder": True}, "ict trains only the encoder"),
     ("seed", {"name": "mlm"}, {"form": "onnx"}, "a pre-trained encoder has no embeddings yet"),
 ]

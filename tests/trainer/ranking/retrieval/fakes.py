@@ -186,6 +186,17 @@ def plain_scores(trained: LoadedModel, collection: Collection, query: int, docum
             arrays = method.duel_framing(trained.tokenizer).arrays(queries * number**2, firsts, seconds)
             chances = model.score_duels(**tensors(arrays)).double().sigmoid().view(number, number)
             return (chances.sum(dim=1) - chances.diagonal()).float().numpy()
+        if model.kind == "listwise":  # by windows, from the bottom up
+            framing, size = method.prompt_framing(trained.tokenizer), len(method.labels)
+            asked, passages = collection.queries.text(query), [collection.corpus.text(i) for i in documents]
+            order = list(range(len(documents)))
+            for end in range(len(order), size // 2, -(size // 2)):
+                window = order[max(0, end - size) : end]
+                row = framing.row(asked, [passages[i] for i in window])
+                logits = model.label_logits(**tensors(framing.arrays([row])))[0].tolist()
+                of_item = dict(zip(window, logits, strict=False))
+                order[max(0, end - size) : end] = sorted(window, key=lambda i, of=of_item: (-of[i], i))
+            return np.array([-order.index(i) for i in range(len(order))], np.float32)
         framings = method.query_framing(trained.tokenizer), method.document_framing(trained.tokenizer)
         of_query = model.embed_queries(**tensors(framings[0].arrays(queries)))
         of_documents = model.embed_documents(**tensors(framings[1].arrays(texts)))

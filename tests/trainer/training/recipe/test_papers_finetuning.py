@@ -80,6 +80,13 @@ STATED: dict[str, dict[str, Any]] = {
         "method.max_query_tokens": 64,
         "method.max_duel_tokens": 512,
     },
+    "label_ranker": {  # Reddy et al., 2024, section 4
+        "batch.size": 32,
+        "optimizer.lr": 5e-6,
+        "method.loss": {"softmax": 1.0, "rank_net": 10.0},
+        "method.candidates": {"per_query": 20, "keep": "positive"},
+        "method.labels": [*"ABCDEFGHIJKLMNOPQRST"],
+    },
     "cross_thought_answers": {  # Wang et al., section 4.2
         "batch.size": 80,
         "optimizer.lr": 5e-5,

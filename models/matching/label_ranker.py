@@ -1,0 +1,246 @@
+"""Rank by the labels of a causal language model: a prompt, one forward pass, the logits of the labels' tokens.
+
+Three rankers in one, by the template:
+
+pointwise   {document}: "is it relevant?", labels yes and no (Qwen3-Reranker): log p(yes) - log(p(yes) + p(no))
+listwise    {passages}: all passages of a window, each with its label, are ranked by the logits of the first token of
+            the answer (FIRST, Reddy et al., 2024); a sort that takes the best alone is setwise (Zhuang et al., 2024)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from string import ascii_uppercase
+from typing import Literal, Protocol, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from models.batching.candidates import Candidates, Example, Unit, columns, labels_of, scores_of
+from models.batching.packing import text_tokens
+from models.batching.prompts import LINE_PLACES, PLACES, PromptFraming, Reader, places_of
+from models.causality import is_causal
+from models.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
+from models.encode import encode_texts
+from models.interface import MicroBatch, Vocabulary
+from models.layers import ranking_losses
+from models.layers.pooling import pool
+from models.layers.shape import setting
+from models.matching.batcher import ExampleBatcher
+from models.trunk import TrunkModel
+
+Loss = Literal["softmax", "binary", "kl", "margin_mse", "rank_net"]
+TEMPLATE = (
+    "Search query: {query}\n\nPassages:\n{passages}\nRank the passages by their relevance to the search query, the "
+    "most relevant one first. Answer with their letters alone, as in: {labels}\n\nAnswer:\n"
+)
+YES, NO = 0, 1  # the places of the labels of a pointwise ranker
+
+
+class LabelRankerConfig(MatchingConfig):
+    """The keys of a ranker by labels; the negatives of a query are its own."""
+
+    name: Literal["label_ranker"]
+    loss: Losses[Loss] = "softmax"
+    template: str = TEMPLATE
+    passage: str = "[{label}] {passage}\n"  # of each passage, in the place of {passages}
+    labels: list[str] = Field([*ascii_uppercase[:20]], min_length=2)
+    max_document_tokens: int = Field(400, ge=3)  # some 300 words
+    max_prompt_tokens: int = Field(4096, ge=8)
+
+    @model_validator(mode="after")
+    def _has_its_places(self) -> LabelRankerConfig:
+        places, line = places_of(self.template, PLACES)[1::2], places_of(self.passage, LINE_PLACES)[1::2]
+        if "query" not in places or places.count("passages") + places.count("document") != 1:
+            raise ValueError(
+                "method.template: has a place for the {query}, and either one for the {passages} or one for the "
+                "{document}, and may have one for the {labels}"
+            )
+        if self.is_list and sorted(line) != ["label", "passage"]:
+            raise ValueError("method.passage: has a place for the {label} and one for the text of the {passage}")
+        if not self.is_list and len(self.labels) != 2:
+            raise ValueError(
+                f"method.labels: {len(self.labels)}, but a template with a {{document}} has two: that of a relevant "
+                "document, such as yes, and the other"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _lists_suit_the_loss(self) -> LabelRankerConfig:
+        most = max(1 + self.own_negatives, self.candidates.per_query if self.candidates else 0)
+        if self.is_list and most > len(self.labels):
+            raise ValueError(
+                f"method.labels: {len(self.labels)} are too few for the {most} passages of a query: name more, or "
+                "lower method.hard_negatives, method.negatives_per_query or method.candidates.per_query"
+            )
+        if self.is_list and "binary" in self.losses:
+            raise ValueError("method.loss=binary judges one document: take a template with a {document}, or softmax")
+        if "softmax" in self.losses and not self.has_own_negatives:
+            raise ValueError(f"method.loss=softmax {NEED_OF_NEGATIVES}")
+        return self
+
+    @property
+    def is_list(self) -> bool:
+        """Whether a prompt has a list of passages."""
+        return "passages" in places_of(self.template, PLACES)[1::2]
+
+    @property
+    def unit(self) -> Unit:
+        """What an example is; where an order is learnt, it is a whole group, the best candidate first."""
+        return "group" if self.taught else super().unit
+
+    @property
+    def heads_of_start(self) -> str | None:
+        """The rows of the language model's head come with it."""
+        return "labels."
+
+    @property
+    def input_lengths(self) -> dict[str, int]:
+        """The prompt."""
+        return {"method.max_prompt_tokens": self.max_prompt_tokens}
+
+    def head_tokens(self, vocabulary: Vocabulary) -> list[int]:
+        """Return the tokens of the labels; raise ValueError where they are not single tokens of the vocabulary."""
+        return self.prompt_framing(vocabulary).label_ids
+
+    def prompt_framing(self, vocabulary: Vocabulary) -> PromptFraming:
+        """How a query and passages become the arguments of `label_logits`.
+
+        Raises:
+            ValueError: a prompt has no room for them.
+        """
+        return PromptFraming(
+            cast(Reader, vocabulary),
+            self.template,
+            self.passage,
+            self.labels,
+            max_tokens=self.max_prompt_tokens,
+            max_query_tokens=self.max_query_tokens,
+            max_document_tokens=self.max_document_tokens,
+        )
+
+    def choose(self, candidates: Candidates, example: Example, rng: np.random.Generator) -> list[int]:
+        """Return the documents that a query is compared with, as many as there are labels for."""
+        chosen = super().choose(candidates, example, rng)
+        return chosen[: len(self.labels)] if self.is_list else chosen
+
+    def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> LabelBatcher:
+        """Build the batcher of prompts; raise ValueError where the labels are not single tokens."""
+        return LabelBatcher(self, vocabulary, candidates)
+
+    def model(self, trunk: PreTrainedModel) -> LabelRanker:
+        """Build the model around a trunk; raise ValueError where it is not causal."""
+        return LabelRanker(trunk, self)
+
+
+class Written(Protocol):
+    """A corpus whose documents are known as text."""
+
+    def text(self, i: int) -> str:
+        """Return document i."""
+
+
+class LabelBatcher(ExampleBatcher[LabelRankerConfig]):
+    """Examples -> N prompts: one for each query, with its candidates in a random order; or one for each candidate.
+
+    `prompt_ids` int64 and `prompt_mask` bool [N, T], as the framing makes them. For each query's candidates, n at most,
+    the relevant or best one first:
+
+    candidates   int64 [Q, n]: of a list, the place of its label in the flattened logits [N * L]; else its prompt;
+                 -1 where a query has fewer
+    labels       fp32 [Q, n]
+    scores       fp32 [Q, n], only where a loss learns them: a teacher's
+    """
+
+    def __init__(self, keys: LabelRankerConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
+        """Read the template.
+
+        Raises:
+            ValueError: the labels are not single tokens, or a prompt has no room for passages.
+        """
+        super().__init__(keys, vocabulary, candidates)
+        self.framing = keys.prompt_framing(vocabulary)
+        _ = self.framing.label_ids
+
+    def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Draw each query's negatives, and the order of its list, with its own rng; frame and pad the prompts.
+
+        Raises:
+            ValueError: a query has fewer documents to draw from than the recipe asks for.
+        """
+        text, width = cast(Written, self.candidates.corpus).text, len(self.keys.labels)
+        chosen, rows, places = list[list[int]](), list[np.ndarray](), list[np.ndarray]()
+        for example, rng in zip(examples, rngs, strict=True):
+            own = self.keys.choose(self.candidates, example, rng)
+            passages = list(map(text, own))
+            if self.keys.is_list:
+                order = rng.permutation(len(own))
+                places.append(len(rows) * width + order.argsort())
+                rows.append(self.framing.row(example.text, [passages[i] for i in order]))
+            else:
+                places.append(len(rows) + np.arange(len(own)))
+                rows += [self.framing.row(example.text, [passage]) for passage in passages]
+            chosen.append(own)
+        arrays = {f"prompt_{name}": array for name, array in self.framing.arrays(rows).items()}
+        at = columns(chosen)
+        at[at >= 0] = np.concatenate(places)
+        arrays |= {"candidates": at, "labels": labels_of(examples, chosen)}
+        if self.keys.taught:
+            arrays["scores"] = scores_of(examples, chosen, self.keys.teacher_scale)
+        counts = {loss: sum(map(len, chosen)) if loss == "binary" else len(examples) for loss in self.keys.losses}
+        return MicroBatch(arrays, counts, text_tokens(rows, self.vocabulary))
+
+
+class LabelHead(nn.Linear):
+    """Rows of a language model's head; its products are at least fp32, for in bf16 many logits would tie."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Return the logits of states [N, H], in their precision."""
+        return F.linear(states, self.weight.to(states.dtype))
+
+
+class LabelRanker(TrunkModel):
+    """A causal trunk and the rows `labels.` of a language model's head, one for each label; it can only re-rank."""
+
+    def __init__(self, trunk: PreTrainedModel, keys: LabelRankerConfig) -> None:
+        """Draw the rows at random; a start that is a language model has its own.
+
+        Raises:
+            ValueError: the trunk is not causal.
+        """
+        super().__init__()
+        if not is_causal(trunk):
+            raise ValueError(
+                f"a label_ranker continues a prompt, and the trunk (model_type {trunk.config.model_type!r}) is not "
+                "causal: take a decoder, such as qwen3 or llama"
+            )
+        self.trunk, self.keys = trunk, keys
+        self.kind = "listwise" if keys.is_list else "pointwise"
+        self.labels = LabelHead(trunk.config.hidden_size, len(keys.labels), bias=False)
+        nn.init.normal_(self.labels.weight, std=setting(trunk.config, "initializer_range", 0.02))
+
+    def label_logits(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return the logits of the labels after each prompt, at least fp32 [N, L]; ids int64 and mask bool [N, T]."""
+        logits: Tensor = self.labels(pool(encode_texts(self.trunk, ids, mask), mask, "last"))
+        cap = getattr(self.trunk.config, "final_logit_softcapping", None)  # Gemma 2's
+        return cap * torch.tanh(logits / cap) if cap else logits
+
+    def relevance(self, logits: Tensor) -> Tensor:
+        """Return log p(yes) - log(p(yes) + p(no)) of the logits of a pointwise ranker: [N, 2] to [N]."""
+        return F.logsigmoid(logits[:, YES] - logits[:, NO])
+
+    def forward(
+        self, prompt_ids: Tensor, prompt_mask: Tensor, candidates: Tensor, **given: Tensor
+    ) -> dict[str, Tensor]:
+        """The arrays of `LabelBatcher` as tensors -> {loss: the sum over its targets}.
+
+        A list's scores are the logits of its labels; a document's is the logit of yes less that of no.
+        """
+        logits = self.label_logits(prompt_ids, prompt_mask)
+        scores = logits.flatten() if self.keys.is_list else logits[:, YES] - logits[:, NO]
+        own = scores[candidates.clamp(min=0)]  # [Q, n]
+        return {loss: ranking_losses.of_own(loss, own, candidates >= 0, given) for loss in self.keys.losses}

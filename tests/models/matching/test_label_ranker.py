@@ -1,0 +1,179 @@
+"""The ranker by labels: its prompts, and its scores, losses and gradients against one prompt at a time in fp64."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from models.matching.label_ranker import LabelRanker, LabelRankerConfig
+from tests.models.matching.examples import group, micro_batch, positive
+from tests.models.tiny import VOCABULARY, perturbed, tensors, trunk
+from tests.models.trunks import trunk_like
+
+LIST = {"template": "{query}:{passages}=", "passage": "{label}{passage};", "labels": [*"ABCD"]}
+PAIR = {"template": "{query}:{document}=", "labels": ["y", "n"], "loss": "binary"}
+GIVEN = [positive(1, given=[3, 4]), positive(2, query=(30, 31, 32), given=[6, 7, 8])]
+TAUGHT = [group({3: 0.5, 4: -1.0, 5: 2.0}), group({6: 1.0, 2: 0.25}, query=(33, 32)), group({1: 1.0, 2: 1.0, 7: 0.0})]
+
+
+def config(**keys: Any) -> LabelRankerConfig:
+    short = {"max_query_tokens": 4, "max_document_tokens": 6, "max_prompt_tokens": 36, **LIST}
+    return LabelRankerConfig.model_validate({"name": "label_ranker", **short, **keys})
+
+
+def build(name: str = "qwen3", **keys: Any) -> LabelRanker:
+    return perturbed(config(**keys).model(trunk_like(name)))
+
+
+def ids_of(text: str) -> list[int]:
+    (ids,) = VOCABULARY.encode([text])
+    return ids.tolist()
+
+
+def rows_of(arrays: dict[str, Any]) -> list[list[int]]:
+    return [ids[mask].tolist() for ids, mask in zip(arrays["prompt_ids"], arrays["prompt_mask"], strict=True)]
+
+
+def test_a_prompt_has_the_candidates_in_a_random_order_and_the_places_of_their_labels() -> None:
+    seen = set()
+    for start in range(20):
+        arrays = micro_batch(config(hard_negatives=2), GIVEN, start=start).arrays
+        for i, row in enumerate(rows_of(arrays)):
+            order = arrays["candidates"][i] - 4 * i  # the label of the relevant document and of both negatives
+            assert sorted(order) == [0, 1, 2]
+            seen.add(tuple(order))
+            passages = bytes(row).split(bytes(ids_of(";")))
+            assert passages[order[0]].endswith(bytes(ids_of("w6w6" if i == 0 else "w7w7w7")))
+        assert arrays["labels"].tolist() == [[1, 0, 0]] * 2
+    assert len(seen) == 6
+
+
+def test_a_document_has_a_prompt_of_its_own() -> None:
+    batch = micro_batch(config(**PAIR, hard_negatives=1), GIVEN[:1])
+    negative = {7: "w8w8w8w8", 8: "w9w9w9w9w9"}
+    first, second = rows_of(batch.arrays)
+    assert first == [VOCABULARY.cls, *ids_of("w30w31:w6w6=")]
+    assert second in [[VOCABULARY.cls, *ids_of(f"w30w31:{text}=")] for text in negative.values()]
+    assert batch.arrays["candidates"].tolist() == [[0, 1]]
+    assert batch.counts == {"binary": 2}
+
+
+def test_a_group_is_ordered_by_its_teacher_and_no_longer_than_the_labels() -> None:
+    long = [group({i: float(-i) for i in range(9)})]
+    batch = micro_batch(config(loss="rank_net"), long)
+    assert batch.arrays["candidates"].shape == (1, 4)
+    assert batch.arrays["scores"][0, 0] == 0
+    assert batch.counts == {"rank_net": 1}
+
+
+def plain_logits(model: LabelRanker, arrays: dict[str, Tensor]) -> Tensor:
+    """The logits of each prompt by itself, without padding."""
+    prompts = zip(arrays["prompt_ids"], arrays["prompt_mask"], strict=True)
+    states = [model.trunk(input_ids=ids[mask][None]).last_hidden_state[0, -1] for ids, mask in prompts]
+    return torch.stack(states) @ model.labels.weight.T
+
+
+def plain_losses(model: LabelRanker, arrays: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Every loss by loops."""
+    logits, losses = plain_logits(model, arrays), dict.fromkeys(model.keys.losses, torch.zeros((), dtype=torch.float64))
+    for i, columns in enumerate(arrays["candidates"]):
+        own = logits.flatten() if model.keys.is_list else logits[:, 0] - logits[:, 1]
+        own = own[columns[columns >= 0]]
+        teacher = arrays["scores"][i].tolist() if "scores" in arrays else []
+        for name in losses:
+            if name == "softmax":
+                losses[name] = losses[name] - own.log_softmax(0)[0]
+            elif name == "binary":
+                signs = torch.where(arrays["labels"][i][: len(own)] > 0, 1.0, -1.0)
+                losses[name] = losses[name] - F.logsigmoid(signs * own).sum()
+            else:
+                ranks = [1 + sum(other > score for other in teacher[: len(own)]) for score in teacher]
+                for a in range(len(own)):
+                    for b in range(len(own)):
+                        if teacher[a] > teacher[b]:
+                            losses[name] = losses[name] + F.softplus(own[b] - own[a]) / (ranks[a] + ranks[b])
+    return losses
+
+
+@pytest.mark.parametrize("name", ["qwen3", "llama", "mistral", "gpt2", "bert, causal"])
+@pytest.mark.parametrize(
+    ("keys", "examples"),
+    [
+        ({"hard_negatives": 2}, GIVEN),
+        ({"loss": {"softmax": 1.0, "rank_net": 10.0}}, TAUGHT),
+        ({**PAIR, "hard_negatives": 2}, GIVEN),
+        ({**PAIR, "loss": {"binary": 1.0, "rank_net": 2.0}}, TAUGHT),
+    ],
+)
+def test_losses_and_gradients_against_one_prompt_at_a_time(name: str, keys: Any, examples: Any) -> None:
+    model = build(name, **keys)
+    arrays = tensors(micro_batch(model.keys, examples))
+    losses, expected = model(**arrays), plain_losses(model, arrays)
+    torch.testing.assert_close(losses, expected, rtol=1e-9, atol=0)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    mine, theirs = (torch.autograd.grad(sum(x.values()), parameters, allow_unused=True) for x in (losses, expected))
+    for a, b in zip(mine, theirs, strict=True):
+        if b is not None:
+            torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "llama"])
+def test_scores_are_those_of_the_causal_model(name: str) -> None:
+    model = build(name, **PAIR, hard_negatives=2)
+    library = AutoModelForCausalLM.from_config(model.trunk.config).double().eval()
+    library.model.load_state_dict(model.trunk.state_dict())
+    yes_no = model.keys.head_tokens(VOCABULARY)
+    assert yes_no == [*ids_of("y"), *ids_of("n")]
+    with torch.no_grad():
+        model.labels.weight.copy_(library.lm_head.weight[yes_no])
+        arrays = tensors(micro_batch(model.keys, GIVEN))
+        ours = model.relevance(model.label_logits(arrays["prompt_ids"], arrays["prompt_mask"]))
+        for row, score in zip(rows_of(arrays), ours.tolist(), strict=True):
+            yes, no = library(input_ids=torch.tensor([row])).logits[0, -1, yes_no].log_softmax(0).exp().tolist()
+            assert score == pytest.approx(torch.tensor(yes / (yes + no)).log().item(), rel=1e-6)
+
+
+def test_logits_in_half_precision_are_those_of_the_states_in_fp32() -> None:
+    model = build(hard_negatives=2).to(torch.bfloat16)
+    arrays = tensors(micro_batch(model.keys, GIVEN))
+    logits = model.label_logits(arrays["prompt_ids"], arrays["prompt_mask"])
+    assert logits.dtype == torch.float32
+    assert not torch.equal(logits, logits.bfloat16().float())  # of which many would tie
+
+
+def test_a_cap_of_logits_is_applied() -> None:
+    model = build(hard_negatives=2)
+    arrays = tensors(micro_batch(model.keys, GIVEN))
+    plain = model.label_logits(arrays["prompt_ids"], arrays["prompt_mask"])
+    model.trunk.config.final_logit_softcapping = 0.5
+    torch.testing.assert_close(
+        model.label_logits(arrays["prompt_ids"], arrays["prompt_mask"]), 0.5 * torch.tanh(plain / 0.5)
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"template": "{passages}"}, r"method.template: has a place for the \{query\}"),
+        ({"template": "{query}"}, r"either one for the \{passages\} or one for the \{document\}"),
+        ({"template": "{query}{passages}{document}"}, "method.template: has a place"),
+        ({"passage": "{passage}"}, r"method.passage: has a place for the \{label\}"),
+        ({"template": "{query}{document}", "hard_negatives": 1}, "method.labels: 4, but a template with a .* has two"),
+        ({"hard_negatives": 4}, "method.labels: 4 are too few for the 5 passages of a query"),
+        ({"loss": "rank_net", "candidates": {"per_query": 5}}, "4 are too few for the 5 passages"),
+        ({"loss": "binary", "hard_negatives": 1}, "method.loss=binary judges one document"),
+        ({}, "method.loss=softmax needs a query's own negatives"),
+        ({"loss": "hinge"}, "'softmax', 'binary', 'kl', 'margin_mse' or 'rank_net'"),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(keys: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        config(**keys)
+
+
+def test_a_trunk_that_is_not_causal_is_refused() -> None:
+    with pytest.raises(ValueError, match="continues a prompt, and the trunk .*'bert'.* is not causal: take a decoder"):
+        config(hard_negatives=1).model(trunk())

@@ -1,0 +1,209 @@
+"""LRL: a small server writes orders of passages; what is asked, how answers are read, and what is refused."""
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from tests.ports import free_port
+from trainer import evaluate
+from trainer.ranking.rankers.registry import open_ranker
+from trainer.ranking.rankers.written import Written, complete, named_in, prompt
+
+Answer = Callable[[dict[str, Any]], tuple[int, Any]]
+
+
+@contextmanager
+def server(answer: Answer) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server of this machine, by its URL, and the requests that it gets: their path, headers and body."""
+    asked: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked.append({"path": self.path, "headers": dict(self.headers), **body})
+            status, content = answer(body)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(content if isinstance(content, bytes) else json.dumps(content).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    serving = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=serving.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{serving.server_port}/v1", asked
+    finally:
+        serving.shutdown()
+        serving.server_close()
+
+
+def says(written: str) -> dict[str, Any]:
+    return {"choices": [{"message": {"content": written}}]}
+
+
+def passages_of(body: dict[str, Any]) -> list[str]:
+    lines = re.findall(r"^PASSAGE\d+ = (.*)$", body["messages"][0]["content"], re.MULTILINE)
+    return [json.loads(line) for line in lines]
+
+
+def by_length(body: dict[str, Any]) -> tuple[int, Any]:
+    """The longest passages first, with a repeat, a stranger and a missing one."""
+    texts = passages_of(body)
+    order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]), texts[i]))
+    named = [f"PASSAGE{i + 1}" for i in order[:-1]]
+    return 200, says(f"{', '.join([named[0], 'PASSAGE99', *named])}]")
+
+
+def lrl(collection: Collection, url: str, **options: str) -> Written:
+    ranker = open_ranker("lrl", collection)
+    assert isinstance(ranker, Written)
+    return ranker.with_options({"url": url, "model": "org/tiny", **options})
+
+
+def test_windows_are_ranked_by_what_the_server_writes(opened: Collection, capsys: pytest.CaptureFixture[str]) -> None:
+    lists = [(0, [*range(30)]), (3, [5, 2])]
+    with server(by_length) as (url, asked):
+        scores = lrl(opened, url, window="8", stride="4").scores(lists, "re-rank")
+    texts = [opened.corpus.text(i) for i in range(30)]
+    best = sorted(range(30), key=lambda i: (-len(texts[i]), texts[i]))
+    assert np.argsort(-scores[0])[:4].tolist() == best[:4]
+    assert sorted(scores[0].tolist()) == [*range(1, 31)]
+    assert len(asked) == 1 + -(-22 // 4) + 1
+    assert f"re-rank: {len(asked)} requests, {len(asked) / 2:.0f} a query\n" in capsys.readouterr().err
+    first = asked[0]
+    assert (first["path"], first["model"], first["temperature"]) == ("/v1/chat/completions", "org/tiny", 0)
+    assert "Authorization" not in first["headers"]
+    questions = [re.findall("^QUESTION = (.*)$", body["messages"][0]["content"], re.MULTILINE) for body in asked]
+    assert {json.loads(question) for (question,) in questions} == {opened.queries.text(0), opened.queries.text(3)}
+
+
+def test_long_passages_are_shortened_until_the_server_takes_them(opened: Collection) -> None:
+    def few(body: dict[str, Any]) -> tuple[int, Any]:
+        if max(len(text.split()) for text in passages_of(body)) > 4:
+            return 400, {"error": {"message": "This model's maximum context length is 40 tokens."}}
+        return 200, says("PASSAGE2, PASSAGE1]")
+
+    with server(few) as (url, asked):
+        (scores,) = lrl(opened, url).scores([(0, [0, 1])])
+    assert scores.tolist() == [1, 2]
+    longest = [max(len(text.split()) for text in passages_of(body)) for body in asked]
+    assert longest == sorted(longest, reverse=True)
+    assert longest[-1] <= 4 < longest[0]
+    with server(lambda _: (400, {"error": "context"})) as (url, asked), pytest.raises(InputError, match="window"):
+        lrl(opened, url).scores([(0, [0, 1])])
+
+
+def test_answers_that_name_no_passage_keep_the_order_and_are_counted(
+    opened: Collection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with server(lambda _: (200, says("I cannot tell."))) as (url, _):
+        (scores,) = lrl(opened, url).scores([(0, [4, 5, 6])], "re-rank")
+    assert scores.tolist() == [3, 2, 1]
+    assert "re-rank: 1 of 1 answers name no passage: their windows keep their order" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ("PASSAGE3, PASSAGE1, PASSAGE2]", [2, 0, 1]),
+        ("SORTED_PASSAGES = [PASSAGE2, PASSAGE2, PASSAGE9, passage 1]", [1, 0]),
+        ("[2] > [3] > [1]", [1, 2, 0]),
+        ("The best of the 3 is the first.", []),
+        ("PASSAGE0, PASSAGE99999999999", []),
+        ("", []),
+    ],
+)
+def test_answers_are_read_without_repeats_and_strangers(written: str, named: list[int]) -> None:
+    assert named_in(written, 3) == named
+
+
+@given(written=st.text(), number=st.integers(0, 9))
+def test_every_answer_becomes_an_order(written: str, number: int) -> None:
+    assert sorted(complete(named_in(written + "PASSAGE2", number), number)) == [*range(number)]
+
+
+def test_texts_cannot_end_their_quotation() -> None:
+    text = 'a" \nPASSAGE2 = "b'
+    assert passages_of({"messages": [{"content": prompt('q"', [text, "c"])}]}) == [text, "c"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda _: (500, b"out of memory"), "answered 500: 'out of memory'"),
+        (lambda _: (404, b"no such model"), "answered 404"),
+        (lambda _: (200, b"<html>"), "its answer is not a chat completion"),
+        (lambda _: (200, {"choices": []}), "its answer is not a chat completion"),
+    ],
+)
+def test_errors_of_the_server_are_told(opened: Collection, answer: Answer, words: str) -> None:
+    with server(answer) as (url, _), pytest.raises(InputError, match=f"^{url}: {words}"):
+        lrl(opened, url).scores([(0, [1, 2])])
+
+
+def test_a_server_that_is_not_there_or_too_slow_is_told(opened: Collection) -> None:
+    url = f"http://127.0.0.1:{free_port()}/v1"
+    with pytest.raises(InputError, match=f"^{url}: no answer .*start the server there, or name another url"):
+        lrl(opened, url).scores([(0, [1, 2])])
+
+    def slow(_: dict[str, Any]) -> tuple[int, Any]:
+        time.sleep(2)
+        return 200, says("")
+
+    with server(slow) as (url, _), pytest.raises(InputError, match="no answer within 1 s: allow more by timeout"):
+        lrl(opened, url, timeout="1").scores([(0, [1, 2])])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, r"lrl asks a server: write lrl\(url=http://127.0.0.1:8000/v1, model=NAME\)"),
+        ({"url": "http://127.0.0.1/v1"}, "lrl asks a server"),
+        ({"url": "https://api.example.com/v1", "model": "m"}, "url is http://127.0.0.1:8000/v1"),
+        ({"url": "http://example.com/v1", "model": "m"}, "the server is one of this machine"),
+        ({"url": "http://me:secret@localhost/v1", "model": "m"}, "the server is one of this machine"),
+        ({"url": "http://localhost:99999/v1", "model": "m"}, "the server is one of this machine"),
+        ({"url": "http://localhost/v1", "model": "m", "key": "k"}, "'key' is not an option of lrl"),
+        ({"url": "http://localhost/v1", "model": "m", "window": "4", "stride": "4"}, "the stride is less than the win"),
+        ({"url": "http://localhost/v1", "model": "m", "window": "x"}, "'x': window is a number"),
+    ],
+)
+def test_other_options_are_refused(opened: Collection, options: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        open_ranker("lrl", opened).with_options(options)
+
+
+def test_it_is_a_stage_of_a_system(toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "r.json"
+    command = ["--collection", str(toy_collection), "--split", "test", "--out", str(out)]
+    with server(by_length) as (url, asked):
+        evaluate.main([*command, "--system", f"x=bm25 > 6 lrl(url={url}, model=tiny, window=4)"])
+    stages = json.loads(out.read_text())["systems"]["x"]["stages"]
+    assert stages[1]["stage"] == f"> 6 lrl(url={url}, model=tiny, window=4)"
+    assert stages[1]["passes"] == 2
+    assert len(asked) == 2 * 20
+    out.unlink()
+    for system, words in (
+        ("x=bm25 > 6 lrl", "lrl asks a server"),
+        (f"x=lrl(url={url}, model=m)", "only re-ranks what another system found"),
+        (f"x=bm25 > 1 lrl(url={url}, model=m)", "re-rank 2 or more"),
+        (f"x=bm25 > 6 +lrl(url={url}, model=m, weight=0.3)", "a score alone means nothing"),
+        ("lrl=bm25", "'lrl' is a word of the language"),
+    ):
+        with pytest.raises(SystemExit):
+            evaluate.main([*command, "--system", system])
+        assert words in capsys.readouterr().err

@@ -1,0 +1,144 @@
+"""Sort a list with a judge that orders only a few items at once: sliding windows, heapsort, bubble sort.
+
+Each is a generator: it yields the items of a window, in their present order, is sent the same items, the best first,
+and returns the whole list. So a caller can let the windows of many lists be judged together. Heapsort and bubble sort
+take from a judgement only its best item, as in setwise ranking (Zhuang et al., 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+
+import numpy as np
+
+Sorting = Generator[list[int], list[int], list[int]]
+Window = tuple[int, list[int]]  # the number of its list, its items
+
+
+def slide(items: Sequence[int], size: int, stride: int) -> Sorting:
+    """Sort windows of `size`, from the bottom up, each `stride` above the one before (Sun et al., 2023).
+
+    The last one, at the top, may be smaller. The best size - stride items come first, in order.
+    """
+    order, end = list(items), len(items)
+    while end > 1:
+        start = max(0, end - size)
+        order[start:end] = yield order[start:end]
+        end = 0 if start == 0 else end - stride
+    return order
+
+
+def heapsort(items: Sequence[int], size: int, top: int) -> Sorting:
+    """Take the `top` best from a heap whose nodes have size - 1 children; the others follow in their old order."""
+    heap, best = list(items), list[int]()
+    for node in reversed(range(_first_leaf(len(heap), size))):
+        yield from _sift(heap, node, size)
+    while heap and len(best) < top:
+        best.append(heap[0])
+        last = heap.pop()
+        if heap:
+            heap[0] = last
+            if len(best) < top:
+                yield from _sift(heap, 0, size)
+    taken = set(best)
+    return [*best, *(item for item in items if item not in taken)]
+
+
+def bubble(items: Sequence[int], size: int, top: int) -> Sorting:
+    """Let the best item rise to the top, `top` times, through windows of `size`; others may rise on the way."""
+    order = list(items)
+    for first in range(min(top, len(order) - 1)):
+        end = len(order)
+        while end - first > 1:
+            start = max(first, end - size)
+            best = (yield order[start:end])[0]
+            order.remove(best)
+            order.insert(start, best)
+            end = start + 1
+    return order
+
+
+def most_judgements_of_heapsort(number: int, size: int, top: int) -> int:
+    """Return the most windows that `heapsort` yields for a list of `number` items."""
+
+    def sifts(node: int, number: int) -> int:
+        steps = 0
+        while node < _first_leaf(number, size):
+            node, steps = node * (size - 1) + 1, steps + 1
+        return steps
+
+    built = sum(sifts(node, number) for node in range(_first_leaf(number, size)))
+    return built + sum(sifts(0, number - taken) for taken in range(1, min(top, number)))
+
+
+def sort_together(
+    sortings: Sequence[Sorting], judge: Callable[[Sequence[Window]], Sequence[list[int]]]
+) -> list[list[int]]:
+    """Sort several lists; `judge` orders at once a window of each that is not done."""
+    orders: list[list[int]] = [[] for _ in sortings]
+    answers: dict[int, list[int] | None] = dict.fromkeys(range(len(sortings)))
+    while answers:
+        windows: list[Window] = []
+        for number, answer in answers.items():
+            try:
+                windows.append((number, sortings[number].send(answer)))  # type: ignore[arg-type]  # None starts it
+            except StopIteration as stop:
+                orders[number] = stop.value
+        numbers = [number for number, _ in windows]
+        answers = dict(zip(numbers, judge(windows), strict=True)) if windows else {}
+    return orders
+
+
+def central_order(orders: Sequence[Sequence[int]]) -> list[int]:
+    """Return an order that differs little from all of some: the sum of their Kendall distances is a local minimum.
+
+    It starts from the best of the orders and of their mean ranks (Borda), and moves single items while that helps; the
+    least sum of all is Kemeny's order. Of equal ones the earlier is kept.
+    """
+    items = list(orders[0])
+    ranks = np.array([[order.index(item) for item in items] for order in map(list, orders)])  # [m, n]
+    before = (ranks[:, :, None] < ranks[:, None, :]).sum(axis=0)  # in how many orders item i is before item j
+    borda = np.argsort(ranks.sum(axis=0), kind="stable").tolist()
+    starts = [borda, *(np.argsort(of_order).tolist() for of_order in ranks)]
+    order = min(starts, key=lambda one: _distance(one, before))
+    moved = True
+    while moved:
+        moved = False
+        for place in range(len(order)):
+            gains = _gains(order, place, before)
+            if (to := max(range(len(order)), key=gains.__getitem__)) != place and gains[to] > 0:
+                order.insert(to, order.pop(place))
+                moved = True
+    return [items[i] for i in order]
+
+
+def _distance(order: Sequence[int], before: np.ndarray) -> int:
+    """Return the number of pairs, over all orders, that an order has the other way round."""
+    return int(np.tril(before[np.ix_(order, order)], -1).sum())
+
+
+def _gains(order: Sequence[int], place: int, before: np.ndarray) -> list[int]:
+    """Return by how much the distance falls where the item at a place moves to each place."""
+    item, gains = order[place], [0] * len(order)
+    for to in range(place + 1, len(order)):
+        gains[to] = gains[to - 1] + int(before[order[to], item] - before[item, order[to]])
+    for to in reversed(range(place)):
+        gains[to] = gains[to + 1] + int(before[item, order[to]] - before[order[to], item])
+    return gains
+
+
+def _first_leaf(number: int, size: int) -> int:
+    """Return the number of a heap's nodes that have children."""
+    return 0 if number < 2 else (number - 2) // (size - 1) + 1
+
+
+def _sift(heap: list[int], node: int, size: int) -> Generator[list[int], list[int], None]:
+    """Move the item at a node down until it is the best of its window."""
+    while node < _first_leaf(len(heap), size):
+        children = range(node * (size - 1) + 1, min((node + 1) * (size - 1) + 1, len(heap)))
+        best = (yield [heap[place] for place in (node, *children)])[0]
+        if best == heap[node]:
+            return
+        below = next(place for place in children if heap[place] == best)
+        heap[node], heap[below] = heap[below], heap[node]
+        node = below

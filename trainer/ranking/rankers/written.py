@@ -1,0 +1,214 @@
+"""LRL (Ma et al., 2023): a language model on a server writes the order of a window's passages, and that is read.
+
+The server is one of this machine, with OpenAI's interface (vLLM, llama.cpp, Ollama): no text of the collection leaves
+the machine, and no key is sent.
+"""
+
+from __future__ import annotations
+
+import copy
+import http.client
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from data_prep.common.progress import meter
+from trainer.ranking.ranker import Ranker
+from trainer.ranking.rankers.labels import NUMBER, ListOptions, text_of
+from trainer.ranking.rankers.sorting import Window, sort_together
+from trainer.ranking.retrieval.encode import places
+from trainer.ranking.retrieval.shared import computed
+from trainer.ranking.retrieval.system import List
+
+NAME = "lrl"
+OPTIONS = {"url": r"http://\S+", "model": r"\S+", "window": NUMBER, "stride": NUMBER, "timeout": NUMBER}
+LOCAL = ("127.0.0.1", "localhost", "::1")
+WINDOW, STRIDE, TIMEOUT = 20, 10, 120
+AT_ONCE = 8  # requests
+WORDS = 300  # of a passage; halved until the server takes the prompt
+LONGEST_ANSWER = 1 << 20  # bytes
+EXAMPLE = "http://127.0.0.1:8000/v1"
+
+
+class Server(NamedTuple):
+    """Where the model is."""
+
+    url: str
+    model: str
+    timeout: int
+
+    def write(self, prompt: str, tokens: int) -> str | None:
+        """Return what the model writes after a prompt, greedily; None where the prompt is too long for it.
+
+        Raises:
+            InputError: there is no answer, or none of a chat.
+        """
+        body = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "temperature": 0,
+            "max_tokens": tokens,
+        }
+        status, content = self._post("/chat/completions", json.dumps(body).encode())
+        if status == 400 and re.search(rb"context|too long|maximum.*(length|tokens)", content):
+            return None
+        if status != 200:
+            raise InputError(f"{self.url}: answered {status}: {content[:200].decode(errors='replace')!r}")
+        try:
+            written = json.loads(content)["choices"][0]["message"]["content"]
+        except (ValueError, LookupError, TypeError):
+            raise InputError(f"{self.url}: its answer is not a chat completion: {content[:200]!r}") from None
+        return written if isinstance(written, str) else ""
+
+    def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        parts = urlsplit(self.url)
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=self.timeout)
+        try:
+            connection.request("POST", parts.path.rstrip("/") + path, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            return answer.status, answer.read(LONGEST_ANSWER)
+        except TimeoutError:
+            raise InputError(f"{self.url}: no answer within {self.timeout} s: allow more by timeout=SECONDS") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise InputError(f"{self.url}: no answer ({error}): start the server there, or name another url") from None
+        finally:
+            connection.close()
+
+
+class Written(Ranker):
+    """Ranks lists by the orders that a model writes; the option `url` says where."""
+
+    name = title = kind = NAME
+    searches = by_itself = False
+    options = ListOptions(WINDOW, STRIDE)
+    server: Server | None = None
+
+    def __init__(self, collection: Collection) -> None:
+        """Take the server with the options."""
+        self.collection = collection
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The server and its model."""
+        return {"fingerprint": f"{NAME} {self.server}"}
+
+    def with_options(self, options: Mapping[str, str]) -> Written:
+        """Return the ranker of a server; raise ValueError where it is not one of this machine."""
+        for name, value in options.items():
+            if name not in OPTIONS:
+                raise ValueError(f"'{name}' is not an option of {NAME}: {', '.join(OPTIONS)}")
+            if not re.fullmatch(OPTIONS[name], value):
+                raise ValueError(f"'{value}': {name} is {'a number' if OPTIONS[name] == NUMBER else EXAMPLE}")
+        if "url" not in options or "model" not in options:
+            raise ValueError(f"{NAME} asks a server: write {NAME}(url={EXAMPLE}, model=NAME)")
+        if not _is_local(options["url"]):
+            raise ValueError(f"'{options['url']}': the server is one of this machine, such as {EXAMPLE}")
+        window = int(options.get("window", WINDOW))
+        stride = int(options.get("stride", window // 2))
+        if window < 2 or stride >= window:
+            raise ValueError(f"'{stride}': the stride is less than the window, {window}, and that 2 or more")
+        chosen = copy.copy(self)
+        chosen.options = ListOptions(window, stride)
+        chosen.server = Server(options["url"], options["model"], int(options.get("timeout", TIMEOUT)))
+        return chosen
+
+    def passes(self, documents: int) -> int:
+        """Each window is a request."""
+        return self.options.passes(documents)
+
+    def require_depth(self, depth: int) -> None:
+        """Refuse a list of one."""
+        if depth < 2:
+            raise InputError(f"{self.title} ranks passages of a list: re-rank 2 or more")
+
+    def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
+        """Score each list's documents, fp32 [n]: n for the best, 1 for the last.
+
+        Raises:
+            InputError: the server does not answer, or not to what is asked.
+        """
+        total = sum(self.passes(len(documents)) for _, documents in lists)
+        on_rank_0 = os.environ.get("RANK", "0") == "0"
+        if on_rank_0:
+            print(f"{what}: {total:,} requests, {total / len(lists):,.0f} a query", file=sys.stderr, flush=True)
+        done = unread = 0
+        with meter(what, "requests", total) as report, ThreadPoolExecutor(AT_ONCE) as pool:
+
+            def answered(windows: Sequence[Window]) -> list[list[int]]:
+                return list(pool.map(lambda window: self._ask(window[1], lists[window[0]]), windows))
+
+            def judge(windows: Sequence[Window]) -> list[list[int]]:
+                nonlocal done, unread
+                orders = list[list[int]]()
+                for some, numbers in computed(_in_parts(windows), answered):
+                    for (_, window), named in zip(some, numbers, strict=True):
+                        unread += not named
+                        orders.append([window[i] for i in complete(named, len(window))])
+                    report(done := done + len(some), "")
+                return orders
+
+            orders = sort_together([self.options.sorting(len(documents)) for _, documents in lists], judge)
+        if unread and on_rank_0:
+            print(
+                f"{what}: {unread:,} of {total:,} answers name no passage: their windows keep their order", flush=True
+            )
+        return [(len(order) - places(order)).astype(np.float32) for order in orders]
+
+    def _ask(self, window: Sequence[int], of: List) -> list[int]:
+        """Return the places in a window that the model names, best first."""
+        assert self.server is not None
+        query, documents = of
+        texts = [text_of(self.collection, self.collection.corpus, int(documents[place])) for place in window]
+        asked, words = text_of(self.collection, self.collection.queries, query), WORDS
+        while words:
+            cut = [" ".join(text.split()[:words]) for text in texts]
+            written = self.server.write(prompt(asked, cut), 16 + 8 * len(window))
+            if written is not None:
+                return named_in(written, len(window))
+            words //= 2
+        raise InputError(f"{self.server.url}: {len(window)} passages of one word are too long: lower the option window")
+
+
+def prompt(query: str, passages: Sequence[str]) -> str:
+    """Fill LRL's template; quotation marks of texts are escaped."""
+    lines = [f"PASSAGE{i} = {json.dumps(text, ensure_ascii=False)}" for i, text in enumerate(passages, 1)]
+    names = ", ".join(f"PASSAGE{i}" for i in range(1, len(passages) + 1))
+    return (
+        "\n".join(lines)
+        + f"\nQUESTION = {json.dumps(query, ensure_ascii=False)}\nPASSAGES = [{names}]\n"
+        + "Sort the PASSAGES by their relevance to the QUESTION, the most relevant first. Answer with the list alone.\n"
+        + "SORTED_PASSAGES = ["
+    )
+
+
+def named_in(written: str, number: int) -> list[int]:
+    """Return the places, from 0, of the passages that an answer names, in its order: no repeats and no strangers."""
+    named = re.findall(r"PASSAGE\s*_?(\d{1,9})", written, re.IGNORECASE) or re.findall(r"\[(\d{1,9})\]", written)
+    return [i for i in dict.fromkeys(int(name) - 1 for name in named) if 0 <= i < number]
+
+
+def complete(named: Sequence[int], number: int) -> list[int]:
+    """Append the places that are missing, in their order."""
+    return [*named, *sorted({*range(number)} - {*named})]
+
+
+def _in_parts(windows: Sequence[Window]) -> Iterator[Sequence[Window]]:
+    """Yield as many windows as are asked at once."""
+    return (windows[i : i + AT_ONCE] for i in range(0, len(windows), AT_ONCE))
+
+
+def _is_local(url: str) -> bool:
+    try:
+        parts: Any = urlsplit(url)
+        return parts.hostname in LOCAL and (parts.port or 80) > 0 and not parts.username
+    except ValueError:
+        return False
