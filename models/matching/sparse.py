@@ -141,7 +141,7 @@ class SparseConfig(DualEncoderConfig):
 class SparseFraming(Framing):
     """Texts with `special`, the ids of special tokens, int64 [B, S], which never have a weight.
 
-    `before`, int64 [B, 1], is the number of tokens that the tokenizer puts before a text.
+    `before`, int64 [B, 1], is the number of tokens before a text: the tokenizer's and the prompt's.
     `terms`, int64 [B, T], are the tokens of a text that has weights for no others.
     """
 
@@ -151,7 +151,7 @@ class SparseFraming(Framing):
         """Make the arguments of `embed_queries` or `embed_documents`."""
         arrays = super().arrays(texts)
         special = np.tile(np.array(self.vocabulary.special, np.int64), (len(texts), 1))
-        before = np.full((len(texts), 1), len(self.vocabulary.text_frame[0]))
+        before = np.full((len(texts), 1), len(self.vocabulary.text_frame[0]) + self.prompt_tokens)
         return {**arrays, "special": special, "before": before, **({"terms": arrays["ids"]} if self.own_tokens else {})}
 
 
