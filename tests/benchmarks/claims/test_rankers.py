@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.claims import rankers
-from benchmarks.claims.rankers import HEADLESS, MODELS, STARTS, WITHOUT, Bench, few_queries
+from benchmarks.claims.rankers import HEADLESS, MODELS, STARTS, WITHOUT, Bench, few_queries, finished
 from tests.toy import ROOT
 from trainer.ranking.evaluation.expression import Given, parse
 from trainer.training.recipe.schema import FinetuneRecipe
@@ -51,6 +51,19 @@ def test_every_model_is_trained_and_ranks(start: str, tmp_path: Path, monkeypatc
             given[one.name] = one
     assert [*given][:3] == ["bm25", "dense", "colbert"]
     assert {f"{name}_bm25" for name in models if MODELS[name].finds} < given.keys()
+    assert ("tilde" in given) == ("tilde" in models)
+    monkeypatch.setattr(rankers, "finished", lambda run, steps: False)
+    recipes.clear()
+    Bench(tmp_path).tune_all([start], 3, at_once=4)
+    assert recipes.keys() == {f"{name}-{start}-{seed}" for name in models for seed in (1, 2, 3)}
+
+
+def test_a_finished_run_is_not_started_again(tmp_path: Path) -> None:
+    assert not finished(tmp_path, 300)
+    (tmp_path / "checkpoints" / "step-00000200").mkdir(parents=True)
+    assert not finished(tmp_path, 300)
+    (tmp_path / "checkpoints" / "step-00000300").mkdir()
+    assert finished(tmp_path, 300)
 
 
 def test_few_queries_are_judged_and_no_pool_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
