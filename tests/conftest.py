@@ -1,5 +1,7 @@
 """Fixtures shared by the tests of every room."""
 
+import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,23 @@ from tests import toy
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
 
-torch.set_num_threads(1)  # tiny models are slower on many threads, above all on a busy machine
+# tiny models are slower on many threads: here, and in every process that a test starts
+torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# minutes each: started first, so that no worker is left alone with one at the end
+LONGEST = [toy.ROOT / "tests" / name for name in ("test_readme.py", "trainer/launches/test_hosts.py")]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Move the tests of the longest files to the front; all others keep their order."""
+    items.sort(key=lambda item: item.path not in LONGEST)
+
+
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """Start one worker more than there are cores: tests of hosts, hangs and restarts wait much of their time."""
+    return (yield) + 1
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from trainer.ranking.evaluation.table import table
 
 # added to the trainings of `make demo`: a full run, as in benchmarks/results/demo.json, takes up to twenty minutes
 BRIEF = "steps=6 optimizer.warmup_steps=2 checkpoint.every=6"
+SHORT = "method.max_query_tokens=8 method.max_document_tokens=16"  # of what is ranked: 10,000 documents, five times
 # commands that the test cannot run as written, and what it runs instead
 INSTEAD = {
     "make test": None,  # it runs this test
@@ -53,6 +54,11 @@ def test_the_readme_has_commands_and_only_known_exceptions() -> None:
     assert set(INSTEAD) <= set(commands())
 
 
+def brief(training: str) -> str:
+    """A training of few steps, whose model reads little of each text that it ranks."""
+    return " ".join([training, BRIEF, *([SHORT] if "trainer.finetune" in training else [])])
+
+
 def brief_demo(clone: Path) -> str:
     """The commands of `make demo`, with a few steps of each training."""
     # this test itself runs under `make test`, whose settings must not reach this make
@@ -62,7 +68,7 @@ def brief_demo(clone: Path) -> str:
     lines = printed.replace("\\\n", " ").splitlines()
     trainings = [line for line in lines if "--resume" in line]
     assert len(trainings) == 5
-    return "\n".join(f"{line} {BRIEF}" if line in trainings else line for line in lines)
+    return "\n".join(brief(line) if line in trainings else line for line in lines)
 
 
 def test_the_table_is_that_of_a_whole_demo() -> None:
@@ -80,8 +86,8 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     (clone / ".venv").symlink_to(ROOT / ".venv")
     (ROOT / ".venv" / "ready").touch()  # newer than the clone's pyproject.toml, so that make skips the setup
     (clone / "hostfile").write_text("localhost slots=2\n")
-    brief = {command: f"{command} {BRIEF}" for command in pictured() if "recipes/" in command}
-    instead = {**INSTEAD, **brief, "make demo": brief_demo(clone)}
+    trainings = {command: brief(command) for command in pictured() if "recipes/" in command}
+    instead = {**INSTEAD, **trainings, "make demo": brief_demo(clone)}
     lines = [instead.get(command, command) for command in commands()]
     (tmp_path / "commands").write_text("\n".join(filter(None, lines)))
     typed = [str(clone / ".venv" / "bin" / "python"), "-m", "tests.typed", str(tmp_path / "commands")]

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from data_prep.common.errors import InputError
@@ -133,6 +134,22 @@ def test_each_rank_of_a_host_takes_its_own_accelerator(monkeypatch: pytest.Monke
     assert taken == [3, 0]
     # DeepSpeed takes this for the device's number, and requires Open MPI's to be the same
     assert os.environ["LOCAL_RANK"] == os.environ["OMPI_COMM_WORLD_LOCAL_RANK"] == "0"
+
+
+def test_the_ranks_of_a_host_share_its_cores_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*LAUNCHERS[0], "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")  # restored after the test
+    monkeypatch.setattr(world, "wait_for_rank_0", lambda rank: None)
+    monkeypatch.setattr(world.deepspeed, "init_distributed", lambda **options: None)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    chosen: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    monkeypatch.setattr(world, "_joined", False)
+    join(World(rank=7, size=8, local_rank=3, local_size=4))
+    assert chosen == []
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    join(World(rank=7, size=8, local_rank=3, local_size=4))
+    assert chosen == [2]
 
 
 @pytest.mark.parametrize(
