@@ -39,6 +39,12 @@ from trainer.training.recipe.schema import CheckpointConfig, PretrainRecipe
 from trainer.training.recipe.yaml_file import build
 
 
+class Stack(nn.Sequential):
+    """A plain stack of layers, none of which a base has."""
+
+    from_base: frozenset[str] = frozenset()
+
+
 def make_engine(hidden: int, layers: int) -> Engine:
     """Make an engine for a plain stack of matrices, and take one step so that the Adam moments exist."""
     values = {
@@ -51,7 +57,7 @@ def make_engine(hidden: int, layers: int) -> Engine:
         "method": {"name": "mlm"},
         "optimizer": {"lr": 1e-3},
     }
-    model = nn.Sequential(*(nn.Linear(hidden, hidden) for _ in range(layers)))
+    model = Stack(*(nn.Linear(hidden, hidden) for _ in range(layers)))
     engine = Engine(model, build(PretrainRecipe, values, "benchmark"), World.from_environment())
     engine.deepspeed.backward(engine.deepspeed(torch.ones(1, hidden)).sum())
     engine.deepspeed.step()
