@@ -21,7 +21,7 @@ def test_the_time_of_a_command_is_that_of_its_children_before_and_after_the_firs
     seconds, before, end = cpu(Path.cwd(), [sys.executable, "-c", f"{child}; {after}"])
     assert seconds > 0.3
     assert before > 0.25
-    assert 0.2 <= end < before + 10
+    assert end >= 0.2
 
 
 def test_a_command_that_fails_is_named() -> None:
