@@ -5,7 +5,8 @@ fp16 runs on any CPU here: where the processor lacks it, PyTorch emulates it in 
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,29 @@ def train_in_all_ways(recipes: Mapping[str, Path], complete: str, folder: Path) 
         if config in configs_of(name, complete)
     ]
     train(2, runs, folder)
+
+
+def train_and_resume(
+    whole: Sequence[Sequence[object]],
+    alone: Sequence[Sequence[object]],
+    resumed: Sequence[tuple[str, str]],
+    run: Callable[..., Sequence[object]],
+    steps: int,
+    folder: Path,
+) -> None:
+    """Train runs on two ranks, others alone, and KIND-2-CONFIG of each `resumed` (kind, config) in two parts.
+
+    `run(kind, config, name, change ...)` makes a run named KIND-NAME. The second half of a resumed run is trained on 2
+    ranks in -same and on one rank in -other, from the checkpoint half-way of the whole run, which must be in `whole`.
+    """
+    halves = [run(*one, f"2-{one[1]}-same", f"steps={end}") for one in resumed for end in (steps // 2, steps)]
+    # stage 3 comes last: later runs in the process would inherit its own linear layer, which rounds differently
+    train(2, sorted([*whole, *halves], key=lambda run: "zero3" in str(run[2])), folder)
+    for kind, config in resumed:
+        name = f"{kind}-2-{config}"
+        shutil.copytree(folder / name, folder / f"{name}-other", ignore=shutil.ignore_patterns("tensorboard"))
+        shutil.rmtree(checkpoint.folder(folder / f"{name}-other", steps))
+    train(1, [*alone, *(run(*one, f"2-{one[1]}-other") for one in resumed)], folder)
 
 
 def configs_of(name: str, complete: str) -> tuple[str, ...]:

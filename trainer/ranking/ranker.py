@@ -105,8 +105,10 @@ class Ranker(ABC):
         """Return the forward passes for a query and a list of documents, besides those of texts encoded ahead."""
         return 0
 
-    def require_depth(self, depth: int) -> None:  # noqa: B027  most rankers take lists of any length
+    def require_depth(self, depth: int) -> None:
         """Raise InputError where it does not re-rank lists of this many documents."""
+        if not self.by_itself and depth < 2:
+            raise InputError(f"{self.title} compares the documents of a list: re-rank 2 or more")
 
     def require_by_itself(self) -> None:
         """Raise InputError where the score of a document depends on its list."""

@@ -176,7 +176,7 @@ def test_ranks_of_duels_are_fused_and_their_scores_are_not(
     assert alone in refused(f"x=fuse(bm25, bm25 > 5 {duo}, weight=0.3)")
     assert alone in refused(f"x=bm25 > 9 {duo} > 5 +{runs['mono']}(weight=0.3)")
     assert "re-rank 100 or fewer, or allow it with the option most=101" in refused(f"x=bm25 > 101 {duo}")
-    assert "compares two documents: re-rank 2 or more" in refused(f"x=bm25 > 1 {duo}")
+    assert "compares the documents of a list: re-rank 2 or more" in refused(f"x=bm25 > 1 {duo}")
     assert "'mean': aggregate is sum, binary" in refused(f"x=bm25 > 5 {duo}(aggregate=mean)")
     assert "has no options: leave out pairs=..." in refused(f"x=bm25 > 5 {runs['mono']}(pairs=unordered)")
     assert "only re-ranks what another system found" in refused(f"x={duo}")

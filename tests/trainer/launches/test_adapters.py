@@ -1,7 +1,6 @@
 """Adapters on real ranks: equal to peft's own model; ZeRO stages, precisions, resuming, other numbers of ranks."""
 
 import json
-import shutil
 from itertools import islice
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests import toy
-from tests.trainer.many_runs import LOSS_SCALE_POWER, ds_config, job_of, stage_file, train
+from tests.trainer.many_runs import LOSS_SCALE_POWER, ds_config, job_of, stage_file, train, train_and_resume
 from tests.trainer.pairs_in_order import pairs_in_order
 from tests.trainer.runs import write_run
 from trainer.ranking.export.export import export_encoder
@@ -72,19 +71,8 @@ def runs(recipe: Path) -> Path:
     whole = [run(kind, config, f"2-{config}") for kind, config in dict.fromkeys([*WHOLE, *RESUMED])]
     recomputed = "activation_checkpointing=true"
     whole += [run("siamese", stage, f"2-{stage}-recomputed", recomputed) for stage in RECOMPUTED]
-    same = [
-        run(kind, config, f"2-{config}-same", f"steps={steps}")
-        for kind, config in RESUMED
-        for steps in (STEPS // 2, STEPS)
-    ]
-    # stage 3 comes last: later runs in the process would inherit its own linear layer, which rounds differently
-    train(2, sorted([*whole, *same], key=lambda run: "zero3" in str(run[2])), folder)
-    for kind, config in RESUMED:
-        name = f"{kind}-2-{config}"
-        shutil.copytree(folder / name, folder / f"{name}-other", ignore=shutil.ignore_patterns("tensorboard"))
-        shutil.rmtree(checkpoint.folder(folder / f"{name}-other", STEPS))
-    other = [run(kind, config, f"2-{config}-other") for kind, config in RESUMED]
-    train(1, [*(run(kind, "zero1", "1-zero1") for kind in KINDS), *other], folder)
+    alone = [run(kind, "zero1", "1-zero1") for kind in KINDS]
+    train_and_resume(whole, alone, RESUMED, run, STEPS, folder)
     return folder
 
 

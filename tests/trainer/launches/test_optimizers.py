@@ -1,6 +1,5 @@
 """Adamax, partly frozen encoders and plateaus on real ranks: ZeRO stages, precisions, stopping and resuming."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from safetensors.torch import load_file
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from tests import toy
-from tests.trainer.many_runs import LOSS_SCALE_POWER, ds_config, stage_file, train
+from tests.trainer.many_runs import LOSS_SCALE_POWER, ds_config, stage_file, train_and_resume
 from tests.trainer.runs import write_run
 from trainer import finetune
 from trainer.training.checkpoints import checkpoint
@@ -72,19 +71,8 @@ def runs(recipe: Path) -> Path:
 
     whole = [run(kind, config, f"2-{config}") for kind in KINDS for config in CONFIGS]
     whole += [run(kind, config, f"2-{config}") for kind, config in HALF]
-    same = [
-        run(kind, config, f"2-{config}-same", f"steps={steps}")
-        for kind, config in RESUMED
-        for steps in (STEPS // 2, STEPS)
-    ]
-    # stage 3 comes last: later runs in the process would inherit its own linear layer, which rounds differently
-    train(2, sorted([*whole, *same], key=lambda run: "zero3" in str(run[2])), folder)
-    for kind, config in RESUMED:
-        name = f"{kind}-2-{config}"
-        shutil.copytree(folder / name, folder / f"{name}-other", ignore=shutil.ignore_patterns("tensorboard"))
-        shutil.rmtree(checkpoint.folder(folder / f"{name}-other", STEPS))
-    other = [run(kind, config, f"2-{config}-other") for kind, config in RESUMED]
-    train(1, [*(run(kind, "zero1", "1-zero1") for kind in KINDS), *other], folder)
+    alone = [run(kind, "zero1", "1-zero1") for kind in KINDS]
+    train_and_resume(whole, alone, RESUMED, run, STEPS, folder)
     return folder
 
 

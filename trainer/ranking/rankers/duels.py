@@ -120,9 +120,8 @@ class Duels(ModelRanker):
         return self.options.count(documents)
 
     def require_depth(self, depth: int) -> None:
-        """Refuse a list of one, which has no duel, and lists of more documents than the option `most`."""
-        if depth < 2:
-            raise InputError(f"{self.title} compares two documents: re-rank 2 or more")
+        """Refuse a list of one, and lists of more documents than the option `most`."""
+        super().require_depth(depth)
         if depth > self.options.most:
             raise InputError(
                 f"{self.title} would need {self.passes(depth):,} forward passes for a list of {depth:,} documents: "

@@ -220,11 +220,6 @@ class Listwise(ByLabels):
         """Each window is a forward pass, in each of its orders; of heap and bubble, the most."""
         return self.options.passes(documents)
 
-    def require_depth(self, depth: int) -> None:
-        """Refuse a list of one."""
-        if depth < 2:
-            raise InputError(f"{self.title} ranks passages of a list: re-rank 2 or more")
-
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
         """Score each list's documents, fp32 [n]: n for the best, 1 for the last; equal logits keep the list's order.
 

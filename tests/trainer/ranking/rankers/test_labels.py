@@ -227,7 +227,7 @@ def test_other_options_are_refused(options: dict[str, str], words: str) -> None:
 
 def test_a_list_of_one_and_logits_that_are_not_finite_are_refused() -> None:
     one = ranker()
-    with pytest.raises(InputError, match="ranks passages of a list: re-rank 2 or more"):
+    with pytest.raises(InputError, match="compares the documents of a list: re-rank 2 or more"):
         one.require_depth(1)
     one.model.label_logits = lambda ids, mask: torch.full((len(ids), 6), torch.nan)
     with pytest.raises(InputError, match="logits are not finite"):
