@@ -229,6 +229,8 @@ def test_every_recipe_is_here_with_the_data_that_its_comment_makes() -> None:
 @pytest.mark.parametrize("name", [path.stem for path in RECIPES.glob("*_small.yaml") if is_small(path.stem)])
 def test_a_small_recipe_is_the_papers_with_other_sizes(name: str) -> None:
     small, large = (read(RECIPES / f"{stem}.yaml") for stem in (name, name.removesuffix("_small")))
+    for method in (small["method"], large["method"]):
+        method.get("regularise", {}).pop("ramp", None)  # in steps, of which a small recipe has few
     assert small["method"] == large["method"]
     assert small["data"]["collection"] == large["data"]["collection"]
     for key in ("validation", "refresh"):
