@@ -57,14 +57,14 @@ class LabelRankerConfig(MatchingConfig):
         places, line = places_of(self.template, PLACES)[1::2], places_of(self.passage, LINE_PLACES)[1::2]
         if "query" not in places or places.count("passages") + places.count("document") != 1:
             raise ValueError(
-                "method.template: has a place for the {query}, and either one for the {passages} or one for the "
-                "{document}, and may have one for the {labels}"
+                "method.template: needs a place for the {query}, and one for either the {passages} or the {document}; "
+                "it may have one for the {labels}"
             )
         if self.is_list and sorted(line) != ["label", "passage"]:
-            raise ValueError("method.passage: has a place for the {label} and one for the text of the {passage}")
+            raise ValueError("method.passage: needs a place for the {label} and one for the text of the {passage}")
         if not self.is_list and len(self.labels) != 2:
             raise ValueError(
-                f"method.labels: {len(self.labels)}, but a template with a {{document}} has two: that of a relevant "
+                f"method.labels: {len(self.labels)}, but a template with a {{document}} needs two: that of a relevant "
                 "document, such as yes, and the other"
             )
         return self

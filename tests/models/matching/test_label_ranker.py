@@ -157,11 +157,11 @@ def test_a_cap_of_logits_is_applied() -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"template": "{passages}"}, r"method.template: has a place for the \{query\}"),
-        ({"template": "{query}"}, r"either one for the \{passages\} or one for the \{document\}"),
-        ({"template": "{query}{passages}{document}"}, "method.template: has a place"),
-        ({"passage": "{passage}"}, r"method.passage: has a place for the \{label\}"),
-        ({"template": "{query}{document}", "hard_negatives": 1}, "method.labels: 4, but a template with a .* has two"),
+        ({"template": "{passages}"}, r"method.template: needs a place for the \{query\}"),
+        ({"template": "{query}"}, r"one for either the \{passages\} or the \{document\}"),
+        ({"template": "{query}{passages}{document}"}, "method.template: needs a place"),
+        ({"passage": "{passage}"}, r"method.passage: needs a place for the \{label\}"),
+        ({"template": "{query}{document}", "hard_negatives": 1}, "method.labels: 4, but a template .* needs two"),
         ({"hard_negatives": 4}, "method.labels: 4 are too few for the 5 passages of a query"),
         ({"loss": "rank_net", "candidates": {"per_query": 5}}, "4 are too few for the 5 passages"),
         ({"loss": "binary", "hard_negatives": 1}, "method.loss=binary judges one document"),
