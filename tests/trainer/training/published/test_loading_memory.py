@@ -9,15 +9,17 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 LOAD = """
-import gc, sys
+import sys
 from pathlib import Path
 from trainer.training.published.hugging_face import load_hugging_face
 
 def peak(key):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key)) * 1024
 
+tiny, folder = map(Path, sys.argv[1:])
+load_hugging_face(tiny)  # what is imported on the way is not counted
 before = peak("VmRSS")
-trunk = load_hugging_face(Path(sys.argv[1]))
+trunk = load_hugging_face(folder)
 print((peak("VmHWM") - before) / sum(4 * parameter.numel() for parameter in trunk.parameters()))
 """
 
@@ -26,9 +28,14 @@ print((peak("VmHWM") - before) / sum(4 * parameter.numel() for parameter in trun
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1.3), (torch.bfloat16, 1.8)])
 def test_the_peak_is_little_more_than_the_weights(dtype: torch.dtype, most: float, tmp_path: Path) -> None:
     """In shards and with a tied head; of half-precision weights, the mapped file counts too."""
-    shape = {"hidden_size": 512, "intermediate_size": 1536, "num_attention_heads": 8, "num_key_value_heads": 4}
-    config = LlamaConfig(vocab_size=4000, num_hidden_layers=8, pad_token_id=0, tie_word_embeddings=True, **shape)
-    LlamaForCausalLM(config).to(dtype).save_pretrained(tmp_path, max_shard_size="20MB")
-    assert len(list(tmp_path.glob("*.safetensors"))) > 2
-    loaded = subprocess.run([sys.executable, "-c", LOAD, str(tmp_path)], capture_output=True, text=True, check=True)
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "pad_token_id": 0, "tie_word_embeddings": True}
+    folders = {1: tmp_path / "tiny", 8: tmp_path / "larger"}
+    for layers, folder in folders.items():
+        sizes = {"vocab_size": 500 * layers, "num_hidden_layers": layers, "hidden_size": 512, "intermediate_size": 1536}
+        config = LlamaConfig(**sizes, **heads)
+        LlamaForCausalLM(config).to(dtype).save_pretrained(folder, max_shard_size="20MB")
+    assert len(list(folders[8].glob("*.safetensors"))) > 2
+    arguments = [sys.executable, "-c", LOAD, *map(str, folders.values())]
+    loaded = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    print(loaded.stdout)
     assert 0.5 < float(loaded.stdout.splitlines()[-1]) < most
