@@ -65,6 +65,7 @@ class TrunkModel(nn.Module):
     """The base class of every method's model: an encoder (`trunk`) and whatever the method puts on top of it."""
 
     trunk: PreTrainedModel
+    keys: Any  # of the method; a run on several sources sets those of the source that the next micro-batch comes from
     from_base: frozenset[str] = frozenset()  # the parameters that adapters leave as the base has them
     trains_every_position = False  # true where pre-training moves short inputs over all of the trunk's positions
 

@@ -51,7 +51,8 @@ ROOMS = {
         {"training"},
     ],
     "trainer/ranking": [
-        {"while_training", "evaluation"},
+        {"while_training"},
+        {"evaluation"},
         {"indexes", "export", "expansion"},
         {"rankers", "mining"},
         {"ranker", "published"},

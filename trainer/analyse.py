@@ -29,7 +29,7 @@ from trainer.analysis.held_out import held_out_arrays
 from trainer.analysis.plots import COLORS, new_figure, save, smooth
 from trainer.analysis.seed import cosines
 from trainer.analysis.wiring import draw, wiring
-from trainer.ranking.evaluation.metrics import Metric
+from trainer.ranking.evaluation.metrics import more_metrics
 from trainer.ranking.evaluation.task import Task
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.schema import PretrainRecipe
@@ -68,10 +68,7 @@ def _cosine(arguments: argparse.Namespace) -> None:
 
 def _learning(arguments: argparse.Namespace) -> None:
     require("evaluate", "matplotlib", "bm25s", "ir_measures", "pytrec_eval")
-    try:
-        Metric.of(arguments.metric)
-    except ValueError:
-        raise InputError(f"--metric {arguments.metric}: write one such as mrr@10, recall@100 or map@1000") from None
+    more_metrics([arguments.metric], "--metric")
     refuse_folder(arguments.out)
     task = Task.of(Collection.open(arguments.collection), arguments.split)
     make_directory(arguments.out.parent)

@@ -160,7 +160,7 @@ def _try(job: Job, start: Sequence[str], slots: Mapping[str, int], config: dict[
         exchange = exchange_seconds(met, sizes, zero, recipe.batch.micro_batches // ranks)
     try:
         speed.use_threads_of_a_rank(next(iter(slots.values())))
-        pace = speed.time_micro_batch(job.model, job.order, recipe.method.weights, dtype)
+        pace = speed.time_micro_batch(job.model, job.order, recipe.methods, dtype)
     except InputError as error:
         yield Finding("speed", "wrong", str(error), "lower batch.micro, or correct the data")
         return

@@ -27,7 +27,7 @@ from trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_li
 from trainer.ranking.evaluation.classes import compare_classes, read_classes
 from trainer.ranking.evaluation.compare import compare
 from trainer.ranking.evaluation.expression import Given, Leaf
-from trainer.ranking.evaluation.metrics import HEADINGS, IR_MEASURES, MOST, Metric
+from trainer.ranking.evaluation.metrics import IR_MEASURES, more_metrics
 from trainer.ranking.evaluation.results_file import write_results
 from trainer.ranking.evaluation.systems import Systems, is_run_file, read_systems
 from trainer.ranking.evaluation.table import table
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             given = read_systems(arguments.system)
             if arguments.candidates or arguments.classes:
                 _require_models(arguments, given)
-            metrics, identical_ids = _metrics(arguments.metrics or []), arguments.ignore_identical_ids
+            metrics, identical_ids = more_metrics(arguments.metrics or [], "--metrics"), arguments.ignore_identical_ids
             collection = Collection.open(arguments.collection)
             _read(collection, arguments)  # raise for a wrong split before loading a model
             refuse_folder(arguments.out)
@@ -99,17 +99,6 @@ def _require_models(arguments: argparse.Namespace, given: Sequence[Given]) -> No
     for system in given:
         if not isinstance(system.expression, Leaf) or is_run_file(system.expression):
             raise InputError(f"--system '{system.text}': {chosen} is for single models: leave it out, or {chosen}")
-
-
-def _metrics(given: Sequence[str]) -> list[str]:
-    """Parse `--metrics`: keep each additional metric once."""
-    for name in given:
-        try:
-            Metric.of(name)
-        except ValueError:
-            kinds = ", ".join(f"{kind}@K" for kind in IR_MEASURES)
-            raise InputError(f"--metrics {name}: write {kinds}, with K from 1 to {MOST:,}") from None
-    return [name for name in dict.fromkeys(given) if name not in HEADINGS]
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

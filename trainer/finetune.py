@@ -16,6 +16,7 @@ with without_collecting():
     from models.recomputing import recompute_layers
     from models.trunk import build_trunk
     from trainer.ranking.while_training.refresh import INDEXES, open_refresh
+    from trainer.ranking.while_training.retrieval_probe import open_retrieval_probe
     from trainer.training.checkpoints.base import base_of
     from trainer.training.checkpoints.init_from import PretrainedEncoder, load_start
     from trainer.training.checkpoints.load import restore_frozen, saved_trunk
@@ -77,7 +78,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     if recipe.compile:
         compile_model(model)
     base = base_of(recipe, encoder.path if encoder else None, resume_from)
-    return make_job(recipe, model, data, refresh=open_refresh(recipe, data), base=base)
+    return make_job(recipe, model, data, open_retrieval_probe(recipe, model), open_refresh(recipe, data), base)
 
 
 def open_trunk(

@@ -24,6 +24,7 @@ from trainer.training.data.loader import Loader
 from trainer.training.data.rng import dropout_seed
 from trainer.training.engine.engine import Engine
 from trainer.training.engine.world import World
+from trainer.training.recipe.objective import Objective
 from trainer.training.recipe.schema import FinetuneRecipe
 
 
@@ -66,9 +67,10 @@ class OurTraining(TrainingRival):
         for _ in range(self.steps):
             batches = list(islice(stream, self.engine.accumulation))
             micro_batches = [batch.micro_batch for batch in batches]
-            targets = {term: sum(batch.counts[term] for batch in micro_batches) for term in self.engine.weights}
+            targets = {term: sum(batch.counts[term] for batch in micro_batches) for term in self.engine.terms}
+            objectives = [Objective.at_end(recipe.method, targets)] * len(batches)
             seeds = [dropout_seed(recipe.seed, batch.index) for batch in batches]
-            result = self.engine.step(micro_batches, targets, seeds, recipe.optimizer.lr)
+            result = self.engine.step(micro_batches, objectives, seeds, recipe.optimizer.lr)
             self.losses.append(float(result.losses.sum()) / recipe.batch.size)
 
 

@@ -12,6 +12,7 @@ from benchmarks.common.collectives import replace_collectives
 from benchmarks.common.step_cases import recipe_of, workload_of
 from trainer.training.engine.engine import Engine
 from trainer.training.engine.world import World
+from trainer.training.recipe.objective import Objective
 
 
 class RankSteps:
@@ -30,7 +31,9 @@ class RankSteps:
     def take(self) -> None:
         """Take a step, always on the same micro-batches."""
         all_ranks = self.all
-        self.engine.step(all_ranks.micro_batches[self.own], all_ranks.targets, all_ranks.seeds[self.own], lr=1e-4)
+        batches, (method,) = all_ranks.micro_batches[self.own], self.engine.methods
+        objectives = [Objective.at_end(method, all_ranks.targets)] * len(batches)
+        self.engine.step(batches, objectives, all_ranks.seeds[self.own], lr=1e-4)
 
 
 class Done:

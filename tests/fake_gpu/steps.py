@@ -21,6 +21,7 @@ from trainer.cluster.planning.kernels import Kernels
 from trainer.training.engine.engine import Engine
 from trainer.training.engine.world import World
 from trainer.training.recipe.build import build_model
+from trainer.training.recipe.objective import Objective
 from trainer.training.recipe.schema import Recipe
 from trainer.training.run.agree import exchange
 from trainer.training.run.health import Health
@@ -71,7 +72,8 @@ def count_step(engine: Engine, batches: Sequence[MicroBatch], kernels: Kernels |
     documents = len(batches[0].arrays.get("document_keys", ()))
     asked = {"gather": [[[documents, 1]] * len(batches) * RANKS]}
     with kernels or Kernels(GPU) as kernels, Watch(asked) as watch:
-        engine.step(batches, targets, range(len(batches)), 1e-4)
+        objectives = [Objective.at_end(engine.methods[0], targets)] * len(batches)
+        engine.step(batches, objectives, range(len(batches)), 1e-4)
     return kernels, watch
 
 
@@ -80,7 +82,8 @@ def between_steps(method: str) -> Count:
     with FakeTensorMode(allow_non_fake_inputs=True):
         engine, batch = _engine("zero1_bf16", method)
         with Watch():
-            result = engine.step([batch], {term: RANKS * count for term, count in batch.counts.items()}, [1], 1e-4)
+            targets = {term: RANKS * count for term, count in batch.counts.items()}
+            result = engine.step([batch], [Objective.at_end(engine.methods[0], targets)], [1], 1e-4)
         health = Health(None, engine, None)  # type: ignore[arg-type]  # a sound step needs neither recipe nor order
         health.expect(1, [], result)
         with Kernels(GPU) as kernels, Watch({"exchange": [[1, 0, 0, 0, 0]]}) as watch:

@@ -89,6 +89,11 @@ def write_adapters(run: Path, collection: Path, start: Path, lora: dict[str, Any
         for parameter in job.model.parameters():
             if parameter.requires_grad:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
+    return save_run(run, job)
+
+
+def save_run(run: Path, job: Job) -> Path:
+    """Write a run of a job's model as it is."""
     return _write(run, job.model, job.sidecar_files)
 
 

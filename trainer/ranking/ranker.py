@@ -146,10 +146,13 @@ class ModelRanker(Ranker):
 
     reads_text: ClassVar[bool] = False
 
-    def __init__(self, loaded: LoadedModel, collection: Collection, precision: str | None = None) -> None:
+    def __init__(
+        self, loaded: LoadedModel, collection: Collection, precision: str | None = None, *, in_training: bool = False
+    ) -> None:
         """Move the model to the device, and make it compute in a precision of `PRECISIONS`.
 
-        The default is `usual_precision`. Vectors and scores are fp32 in either.
+        The default is `usual_precision`. Vectors and scores are fp32 in either. A model that is `in_training` stays
+        where its engine puts it, and as it is.
         """
         assert isinstance(loaded.method, MatchingConfig)
         self.loaded, self.collection, self.name = loaded, collection, str(loaded.checkpoint)
@@ -158,6 +161,8 @@ class ModelRanker(Ranker):
         self.method: MatchingConfig = loaded.method
         self.device = this_device()
         self.precision = precision or usual_precision(self.device)
+        if in_training:
+            return
         if self.precision != "fp32":
             _ = self.identity  # that of the weights as they were trained
         self.model.to(self.device, PRECISIONS[self.precision])

@@ -80,7 +80,7 @@ def test_over_steps_each_checkpoint_is_a_point_and_is_ranked_once(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--metric=speed@1", "a=a"], "--metric speed@1: write one such as mrr@10"),
+        (["--metric=speed@1", "a=a"], "--metric: 'speed@1' is not a metric: write mrr@K"),
         (["a=nowhere"], "nowhere: has no checkpoint: name a fine-tuning run"),
     ],
 )

@@ -48,7 +48,10 @@ def test_more_metrics_are_more_columns(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--metrics", "precision@5"], "--metrics precision@5: write mrr@K, ndcg@K, recall@K, map@K, with K from 1 to"),
+        (
+            ["--metrics", "precision@5"],
+            "--metrics: 'precision@5' is not a metric: write mrr@K, ndcg@K, recall@K, map@K, with K from 1 to",
+        ),
         (["--candidates", "--metrics", "mrr@5"], "--metrics is for rankings of the whole pool"),
     ],
 )

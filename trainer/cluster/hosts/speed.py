@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from data_prep.common.errors import InputError
 from models.arrays import on_device
+from models.config import MethodConfig
 from models.interface import MicroBatch
 from models.trunk import TrunkModel
 from trainer.cluster.hosts.checks import Finding, State
@@ -36,20 +37,21 @@ class Pace:
     device: str
 
 
-def time_micro_batch(model: TrunkModel, order: Order, weights: Mapping[str, float], dtype: torch.dtype) -> Pace:
+def time_micro_batch(model: TrunkModel, order: Order, methods: Sequence[MethodConfig], dtype: torch.dtype) -> Pace:
     """Time the forward and backward pass of a micro-batch on this host's device; of fewer examples if that takes long.
 
     Args:
         model: it is moved to the device, and to `dtype`.
         order: of the run; its first micro-batch is read.
-        weights: of the loss terms.
+        methods: of every source.
         dtype: of weights and gradients.
 
     Raises:
         InputError: the data cannot be read, or the micro-batch does not fit the device.
     """
     device = this_device()
-    lanes = list(order.sources.values())[order.mix.source(0)]
+    first = order.mix.source(0)
+    lanes, model.keys, weights = list(order.sources.values())[first], methods[first], methods[first].weights
     try:
         model.to(device, dtype).train()
         batch, examples = _first(lanes, 1), 1

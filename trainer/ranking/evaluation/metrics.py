@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data_prep.common.errors import InputError
+
 HEADINGS = {
     "mrr@10": "MRR@10",
     "ndcg@10": "nDCG@10",
@@ -47,7 +49,8 @@ class Metric(NamedTuple):
         """Parse a name such as `mrr@100`; raise ValueError where it is not a metric."""
         kind, _, depth = name.partition("@")
         if kind not in IR_MEASURES or not re.fullmatch("[1-9][0-9]{0,4}", depth) or int(depth) > MOST:
-            raise ValueError(f"{name!r} is not a metric")
+            kinds = ", ".join(f"{kind}@K" for kind in IR_MEASURES)
+            raise ValueError(f"{name!r} is not a metric: write {kinds}, with K from 1 to {MOST:,}")
         return cls(kind, int(depth))
 
     @property
@@ -59,6 +62,16 @@ class Metric(NamedTuple):
     def theirs(self) -> str:
         """The metric's name in ir_measures."""
         return f"{IR_MEASURES[self.kind]}@{self.depth}"
+
+
+def more_metrics(given: Sequence[str], where: str) -> tuple[str, ...]:
+    """Return the metrics that HEADINGS lacks, each once; raise InputError, naming `where` they are given."""
+    for name in given:
+        try:
+            Metric.of(name)
+        except ValueError as error:
+            raise InputError(f"{where}: {error}") from None
+    return tuple(name for name in dict.fromkeys(given) if name not in HEADINGS)
 
 
 def measure(

@@ -164,7 +164,7 @@ class TextEncoder:
 
         def encoded(batch: list[int]) -> tuple[np.ndarray, np.ndarray]:
             arrays = self.framing.arrays([texts[i] for i in batch])
-            with torch.inference_mode():
+            with torch.no_grad():  # a model that is being trained must keep no inference tensors
                 return self.kept(self.embed(**on_device(arrays, self.device)))
 
         around = self.framing.max_tokens - self.framing.room

@@ -18,30 +18,37 @@ from trainer.training.engine.device import this_device
 NOTHING = Ranked(np.empty(0, np.int64), np.empty(0, np.float32))
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
+_beat: ContextVar[Callable[[], None]] = ContextVar("beat", default=lambda: None)
 _ranks: ContextVar[tuple[int, int]] = ContextVar("ranks", default=(0, 1))  # this rank, the number of ranks
 
 
 @contextmanager
-def shared_by(rank: int, ranks: int) -> Iterator[None]:
-    """Let all ranks encode and score the same texts, in the same order, together within the block."""
-    token = _ranks.set((rank, ranks))
+def shared_by(rank: int, ranks: int, beat: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Let all ranks encode and score the same texts, in the same order, together within the block.
+
+    `beat` is called after every batch.
+    """
+    tokens = _ranks.set((rank, ranks)), _beat.set(beat)
     try:
         yield
     finally:
-        _ranks.reset(token)
+        _ranks.reset(tokens[0])
+        _beat.reset(tokens[1])
 
 
 def computed(batches: Iterable[Batch], compute: Callable[[Batch], Result]) -> Iterator[tuple[Batch, Result]]:
     """Yield each batch with its result, in order; within `shared_by`, each rank computes every `ranks`-th batch.
 
-    Neither a batch nor its result depends on the number of ranks.
+    Neither a batch nor its result depends on the number of ranks. A rank with no batch left computes one that is not
+    used: under ZeRO-3 a forward pass needs every rank.
     """
-    rank, ranks = _ranks.get()
+    (rank, ranks), beat = _ranks.get(), _beat.get()
     left = iter(batches)
     while of_round := list(islice(left, ranks)):
-        results: list[Any] = [compute(of_round[rank]) if rank < len(of_round) else None] * ranks
+        results: list[Any] = [compute(of_round[rank % len(of_round)])] * ranks
         if ranks > 1:
             dist.all_gather_object(results, results[rank])
+        beat()
         yield from zip(of_round, results, strict=False)
 
 

@@ -17,17 +17,15 @@ import numpy as np
 import torch
 
 from data_prep.collections.collection import Collection, remedy
-from data_prep.collections.relevant import left_out
-from data_prep.common.errors import InputError
-from data_prep.common.rng import keyed_rng
 from data_prep.tokenizers.check import require_same_tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.batching.packing import frame, pad
 from models.interface import Bottleneck, MicroBatch
 from trainer.ranking.retrieval.encode import length_batches
 from trainer.ranking.retrieval.search import search
+from trainer.ranking.while_training.sample import relevant_places, sample
 from trainer.training.engine.engine import Engine
-from trainer.training.recipe.schema import ProbeConfig
+from trainer.training.recipe.schema import ShardProbeConfig
 
 DEPTH = 10
 BATCH = 32  # texts of full length in one forward pass
@@ -43,6 +41,15 @@ class Probe:
     left_out: dict[int, int]  # the document that a query does not rank: it is the query itself
     max_tokens: int
     pad: int
+
+    @property
+    def about(self) -> str:
+        """The number of texts."""
+        return f"{len(self.relevant)} queries, {len(self.rows) - len(self.relevant)} documents"
+
+    def is_due(self, step: int, steps: int) -> bool:
+        """Return whether to measure before a step: after the last one there is no data that the model has not seen."""
+        return step % self.every == 0 and step < steps
 
     def measure(
         self, engine: Engine, micro_batches: Sequence[MicroBatch], beat: Callable[[], None]
@@ -73,7 +80,7 @@ class Probe:
         return share
 
 
-def open_probe(keys: ProbeConfig, tokenizer: Tokenizer) -> Probe:
+def open_probe(keys: ShardProbeConfig, tokenizer: Tokenizer) -> Probe:
     """Open the probe of a recipe: judged queries, their relevant documents, and other documents of the corpus.
 
     Raises:
@@ -88,28 +95,9 @@ def open_probe(keys: ProbeConfig, tokenizer: Tokenizer) -> Probe:
         f"probe.collection: {keys.collection}",
         remedy(keys.collection, tokenizer.path),
     )
-    corpus, queries = collection.corpus, collection.queries
-    judged = {
-        query: corpus.ids.find([name for name, grade in grades.items() if grade > 0 and name in corpus.ids]).tolist()
-        for query, grades in collection.qrels(keys.split).items()
-    }
-    chosen = [query for query in sorted(judged) if judged[query]]
-    chosen = [chosen[i] for i in keyed_rng("probe queries").permutation(len(chosen))[: keys.queries]]
-    if not chosen:
-        raise InputError(f"probe.split: {keys.split} has no query with a relevant document")
-    kept = list(dict.fromkeys(document for query in chosen for document in judged[query]))
-    others = keyed_rng("probe documents").permutation(len(corpus)).tolist()
-    kept = list(dict.fromkeys([*kept, *others]))[: max(keys.documents, len(kept))]
-    # this order breaks ties: if all embeddings are equal, the relevant documents must not come first
-    kept = [kept[i] for i in keyed_rng("probe order").permutation(len(kept))]
-    place = {document: i for i, document in enumerate(kept)}
-    numbers = queries.ids.find(chosen).tolist()
-    texts = [queries.tokens(i) for i in numbers] + [corpus.tokens(i) for i in kept]
-    rows = [frame(text, tokenizer, keys.max_tokens) for text in texts]
-    relevant = [frozenset(place[document] for document in judged[query]) for query in chosen]
-    own = left_out(collection, keys.split, "auto")
-    absent = {i: place[own[query]] for i, query in enumerate(numbers) if own.get(query) in place}
-    return Probe(keys.every, rows, relevant, absent, keys.max_tokens, tokenizer.pad)
+    task = sample(collection, keys)
+    rows = [frame(text, tokenizer, keys.max_tokens) for text in (*task.query_tokens(), *task.pool_tokens())]
+    return Probe(keys.every, rows, relevant_places(task), task.left_out, keys.max_tokens, tokenizer.pad)
 
 
 def figures(
@@ -154,7 +142,7 @@ def bottleneck_rises(engine: Engine, micro_batches: Sequence[MicroBatch]) -> dic
     model = engine.model
     if not isinstance(model, Bottleneck):
         return {}
-    terms = list(engine.weights)
+    terms = engine.terms
     rises = torch.zeros(2, len(terms), dtype=torch.float64)  # nats, targets
     for batch in micro_batches:
         rises[0] += (engine.evaluate(batch, swap=True) - engine.evaluate(batch)).double().cpu()

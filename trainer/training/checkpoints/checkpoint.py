@@ -35,6 +35,7 @@ from trainer.training.checkpoints.weights_file import write_weights
 from trainer.training.data.cursor import Cursor
 from trainer.training.engine.hashed_file import FileEntry, hashed_file
 from trainer.training.errors import SharedError
+from trainer.training.recipe.best import Best
 from trainer.training.recipe.plateau import Plateau
 from trainer.training.recipe.schema import CheckpointConfig
 
@@ -82,6 +83,7 @@ class _StateFile(Record):
     fixed: dict[str, Any]
     cursor: Cursor
     plateau: Plateau = Plateau()  # older checkpoints have none
+    best: Best = Best()  # likewise
 
 
 class SaveError(SharedError):
@@ -97,6 +99,7 @@ class State:
     world_size: int
     resume_invariants: dict[str, Any]  # seed, method, initial weights, data, batch: a resumed run must match these
     plateau: Plateau = Plateau()
+    best: Best = Best()
 
     def to_json(self) -> bytes:
         """Return the content of state.json, which `read_state` reads."""
@@ -106,6 +109,7 @@ class State:
             "fixed": self.resume_invariants,
             "cursor": self.cursor.to_json(),
             "plateau": asdict(self.plateau),
+            "best": asdict(self.best),
         }
         return json.dumps(values, indent=1).encode()
 
@@ -113,15 +117,29 @@ class State:
 def save(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, bytes], policy: CheckpointConfig) -> Path:
     """Save a checkpoint with the small `sidecar_files` (name to content); all ranks call.
 
-    Afterwards remove the older checkpoints that the policy does not keep. Raise SaveError on every rank if any of them
-    cannot write (disk full).
+    Afterwards remove the older checkpoints that the policy does not keep. Raise SaveError as `write` does.
+    """
+    final = write(run, engine, state, sidecar_files)
+    if engine.world.rank == 0:
+        for old in newest_first(run)[policy.keep :]:
+            if not policy.keep_every or step_of(old) % policy.keep_every:
+                shutil.rmtree(old, ignore_errors=True)  # the next save tries again
+    return final
+
+
+def write(
+    run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, bytes], *, resumable: bool = True
+) -> Path:
+    """Write a checkpoint, with DeepSpeed's files if it is to be `resumable`; all ranks call.
+
+    Raise SaveError on every rank if any of them cannot write (disk full).
     """
     final = folder(run, state.step)
     partial = final.with_name(f"{final.name}.partial")
     on_rank_0 = engine.world.rank == 0
     try:
         _together(engine, "save", partial, lambda: _prepare(partial) if on_rank_0 else None)
-        written = _together(engine, "save", partial, lambda: engine.save(partial, ENGINE))
+        written = _together(engine, "save", partial, lambda: engine.save(partial, ENGINE) if resumable else {})
         written += _together(engine, "save", partial, lambda: _save_weights(engine, partial))
         entries = {name: entry for of_rank in written for name, entry in of_rank.items()}
         contents = {**sidecar_files, STATE: state.to_json()}
@@ -130,10 +148,6 @@ def save(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, by
         if on_rank_0:
             shutil.rmtree(partial, ignore_errors=True)
         raise
-    if on_rank_0:
-        for old in newest_first(run)[policy.keep :]:
-            if not policy.keep_every or step_of(old) % policy.keep_every:
-                shutil.rmtree(old, ignore_errors=True)  # the next save tries again
     return final
 
 
@@ -203,7 +217,7 @@ def read_state(checkpoint: Path) -> State:
         if not isinstance(size := file.fixed.get(MICRO), int) or size < 1:
             raise InputError(f"{checkpoint / STATE}: cursor.micro_sizes: field required; {REMEDY}")
         cursor = replace(cursor, micro_sizes={0: size})
-    return State(file.step, cursor, file.world_size, file.fixed, file.plateau)
+    return State(file.step, cursor, file.world_size, file.fixed, file.plateau, file.best)
 
 
 def write_manifest(checkpoint: Path, hashed: Mapping[str, FileEntry] | None = None) -> None:

@@ -20,6 +20,8 @@ class HeldOut:
     seed: int
     window: int
     micro_batch: int  # examples; the last micro-batch of a unit may have fewer
+    number: int = 0  # of its source in the run
+    name: str = ""  # of its source, if there are several
 
     def units(self) -> list[list[tuple[int, int]]]:
         """Return the (shard, chunk) pairs of every unit."""

@@ -18,7 +18,7 @@ import numpy as np
 from data_prep.common.errors import InputError
 from data_prep.common.rng import keyed_rng
 
-LONGEST = 1000  # micro-batches in a block: after each block every source has provided exactly its share
+LONGEST = 1000  # turns in a block: after each block every source has provided exactly its share
 
 Graph = dict[Hashable, dict[Hashable, int]]  # node: {neighbour: amount}; places are numbers, turns (source, number)
 
@@ -26,29 +26,30 @@ Graph = dict[Hashable, dict[Hashable, int]]  # node: {neighbour: amount}; places
 class Mix:
     """The source of every global micro-batch, a pure function of the seed and its number.
 
-    Weights may have any scale: 0.7 and 0.3, or 7 and 3. Raise InputError for weights whose block would be longer than
-    `LONGEST` micro-batches: drawing it would take too long.
+    A source provides the `turn` consecutive micro-batches of its turn. Weights may have any scale: 0.7 and 0.3, or 7
+    and 3. Those that are not met exactly within `LONGEST` turns, such as the sizes of the sources, are rounded to
+    whole turns of so many. Raise InputError where this leaves a source none.
     """
 
-    def __init__(self, weights: Sequence[float], seed: int):
-        exact = [Fraction(str(weight)) for weight in weights]
-        whole = math.lcm(*(weight.denominator for weight in exact))
-        counts = [int(weight * whole) for weight in exact]
-        divisor = math.gcd(*counts)
-        self.shares = [count // divisor for count in counts]  # micro-batches of each source in a block
+    def __init__(self, weights: Sequence[float], seed: int, turn: int = 1):
+        self.shares = _whole_shares(weights)  # turns of each source in a block
         self.block = sum(self.shares)
-        if self.block > LONGEST:
-            raise InputError(
-                f"data.mix: the weights {', '.join(map(str, weights))} need {self.block:,} micro-batches "
-                f"to be met exactly, at most {LONGEST:,} are allowed: write them with fewer digits"
-            )
-        self.seed = seed
+        self.seed, self.turn = seed, turn
         self._order = lru_cache(maxsize=16)(self._draw)
 
     def source(self, micro_batch: int) -> int:
         """Return the number of the source of a global micro-batch."""
-        block, place = divmod(micro_batch, self.block)
+        block, place = divmod(micro_batch // self.turn, self.block)
         return self._order(block)[place]
+
+    def drawn(self, micro_batches: int) -> list[int]:
+        """Return how many of the first global micro-batches each source provides."""
+        turns, rest = divmod(micro_batches, self.turn)
+        blocks, places = divmod(turns, self.block)
+        begun = self._order(blocks)
+        drawn = [(share * blocks + begun[:places].count(i)) * self.turn for i, share in enumerate(self.shares)]
+        drawn[begun[places]] += rest
+        return drawn
 
     def _draw(self, block: int) -> list[int]:
         """Draw the sources of a block by dependent rounding (Gandhi et al., 2006) of overlaps of turns with places."""
@@ -76,6 +77,28 @@ class Mix:
                     graph[place][source, number] = amount
                     graph.setdefault((source, number), {})[place] = amount
         return graph
+
+
+def _whole_shares(weights: Sequence[float]) -> list[int]:
+    """Return the smallest whole numbers in the ratio of the weights, or numbers near it with the sum `LONGEST`."""
+    exact = [Fraction(str(weight)) for weight in weights]
+    whole = math.lcm(*(weight.denominator for weight in exact))
+    counts = [int(weight * whole) for weight in exact]
+    divisor = math.gcd(*counts)
+    if sum(counts) // divisor <= LONGEST:
+        return [count // divisor for count in counts]
+    quotas = [count * LONGEST / Fraction(sum(counts)) for count in counts]
+    shares = [int(quota) for quota in quotas]
+    by_rest = sorted(range(len(quotas)), key=lambda i: shares[i] - quotas[i])  # the largest rest first
+    for i in by_rest[: LONGEST - sum(shares)]:
+        shares[i] += 1
+    if 0 in shares:
+        least = weights[shares.index(0)]
+        raise InputError(
+            f"data.mix: the weight {least:g} is less than a thousandth of the sum of all, {sum(weights):g}: raise it, "
+            "or leave its source out"
+        )
+    return shares
 
 
 def _cycle(graph: Graph, start: Hashable) -> list[Hashable]:

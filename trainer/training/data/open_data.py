@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
+from data_prep.collections.collection import Collection, remedy
 from data_prep.common.errors import InputError
 from data_prep.common.urls import is_remote
 from data_prep.shards.manifest import Manifest
@@ -23,10 +24,11 @@ from models.config import MatchingConfig
 from models.interface import Batcher
 from trainer.training.data.group_source import GroupSource
 from trainer.training.data.held_out import HeldOut
-from trainer.training.data.order import Order, make_order
+from trainer.training.data.order import Order, WeightedSource, make_order
 from trainer.training.data.shard_source import ShardSource
 from trainer.training.recipe.build import as_input_error, build_batcher
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe, ShardDataConfig
+from trainer.training.recipe.data_keys import MixedPairsConfig, PairDataConfig, ShardDataConfig
+from trainer.training.recipe.schema import FinetuneRecipe, PairValidationConfig, PretrainRecipe, Recipe
 
 MOST_COPIES = 10_000  # no document has more copies than this
 EXAMPLES_OF_A_UNIT = 32  # dealt to a lane together; with fewer, dealing an epoch would be slower
@@ -37,7 +39,7 @@ class Data:
     """The order of the micro-batches, the held-out data, and their tokenizer."""
 
     order: Order
-    held_out: HeldOut | None
+    held_out: Sequence[HeldOut]  # of each source that has some
     tokenizer: Tokenizer
     sha256: dict[str, str]  # of every source, by name
     remarks: Sequence[str] = ()  # what the user should know about the data, one line each
@@ -55,7 +57,7 @@ def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
         "method": {"name": recipe.method.name, **method},
         "data": recipe.data.model_dump(mode="json", exclude={"workers", "cache", "cache_bytes"}),
         "batch.size": recipe.batch.size,
-        **({"batch.micro": recipe.batch.micro} if recipe.method.compares_micro_batch else {}),
+        **({"batch.micro": recipe.batch.micro} if any(m.compares_micro_batch for m in recipe.methods) else {}),
         "optimizer.name": recipe.optimizer.name,
         "optimizer.train": recipe.optimizer.model_dump(mode="json")["train"],
         "optimizer": recipe.optimizer.model_dump(mode="json", include={"betas", "eps", "weight_decay"}),
@@ -80,10 +82,10 @@ def shard_data(recipe: PretrainRecipe) -> Data:
     if recipe.method.needs_dialogues:
         _check_dialogues(manifests)
     batcher = build_batcher(recipe.method, tokenizer)
-    order = make_order(recipe, {name: (source, named[name].weight) for name, source in sources.items()}, batcher)
-    held_out = None
+    weighted = {name: WeightedSource(source, batcher, named[name].weight) for name, source in sources.items()}
+    order, held_out = make_order(recipe, weighted), list[HeldOut]()
     if validation:
-        held_out = HeldOut(validation, batcher, recipe.seed, recipe.data.window, recipe.batch.micro)
+        held_out.append(HeldOut(validation, batcher, recipe.seed, recipe.data.window, recipe.batch.micro))
     return Data(order, held_out, tokenizer, {name: source.manifest.sha256 for name, source in sources.items()})
 
 
@@ -94,30 +96,82 @@ def _open(location: str, data: ShardDataConfig) -> ShardSource:
 
 
 def pair_data(recipe: FinetuneRecipe) -> Data:
-    """Open the labelled groups of a fine-tuning run; raise InputError if they do not suit its method."""
-    collection = Collection.open(recipe.data.collection)
-    keys, micro = recipe.data, recipe.batch.micro
+    """Open the labelled groups of a fine-tuning run; raise InputError if they do not suit its method, or one another.
+
+    A single collection is a mix of one source, which has no name.
+    """
+    named = recipe.data.sources
+    collections = {source.collection: Collection.open(source.collection) for source in named.values()}
+    tokenizer = _one_tokenizer_of(list(collections.values()))
+    groups, sources, held_out, remarks = dict[str, GroupSource](), dict[str, WeightedSource](), list[HeldOut](), []
     # every lane gets a whole window of units, so that examples of the same unit are shuffled with others in every epoch
-    unit, least, kind = EXAMPLES_OF_A_UNIT, keys.lanes * keys.window, recipe.method.unit
-    source = GroupSource(collection, keys.split, kind, keys.pairs, recipe.seed, unit=unit, least_units=least)
-    remarks = _check_groups(recipe.method, source, mined=recipe.refresh is not None)
-    order = make_order(recipe, {"": (source, 1.0)}, _group_batcher(recipe, source))
-    held_out = None
-    if validation := recipe.validation:
+    unit, least = EXAMPLES_OF_A_UNIT, recipe.data.lanes * recipe.data.window
+    for (name, keys), method in zip(named.items(), recipe.methods, strict=True):
+        collection, section = collections[keys.collection], f"data.mix.{name}" if name else "data"
+        groups[name] = opened = GroupSource(
+            collection, keys.split, method.unit, keys.pairs, recipe.seed, section, unit=unit, least_units=least
+        )
+        with _naming(name):
+            remarks += _check_groups(method, opened, mined=recipe.refresh is not None)
+            if name and len(opened) < recipe.batch.size:
+                raise InputError(
+                    f"split {keys.split} has {len(opened):,} examples, fewer than a step's batch.size="
+                    f"{recipe.batch.size:,}: lower that, or leave the source out"
+                )
+            sources[name] = WeightedSource(opened, _group_batcher(method, opened), _weight(recipe.data, keys, opened))
+    if recipe.validation:
+        held_out, of_validation = _held_out(recipe, recipe.validation, groups)
+        remarks += of_validation
+    sha256 = {name: source.sha256 for name, source in groups.items()}
+    return Data(make_order(recipe, sources), held_out, tokenizer, sha256, remarks)
+
+
+def _weight(data: PairDataConfig, keys: MixedPairsConfig, source: GroupSource) -> float:
+    """Return how often a source is drawn, relative to others."""
+    if keys.weight is not None:
+        return keys.weight
+    assert data.mix_temperature is not None
+    return float(len(source) ** (1 / data.mix_temperature))
+
+
+def _held_out(
+    recipe: FinetuneRecipe, validation: PairValidationConfig, trained: Mapping[str, GroupSource]
+) -> tuple[list[HeldOut], list[str]]:
+    """Open the split to validate on of every source, and return remarks.
+
+    Sources of a mix that lack the split, or what their losses need in it, are left out, with a remark. Raise InputError
+    if none is left.
+    """
+    held_out, remarks, problems, micro = list[HeldOut](), list[str](), list[str](), recipe.batch.micro
+    for number, ((name, source), method) in enumerate(zip(trained.items(), recipe.methods, strict=True)):
         try:
             # a unit is one micro-batch; all negatives are documents of that micro-batch
             groups = GroupSource(
-                collection, validation.split, kind, validation.pairs, recipe.seed, "validation", unit=micro
+                *(source.collection, validation.split, method.unit, validation.pairs, recipe.seed, "validation"),
+                unit=micro,
             )
-            remarks += _check_groups(recipe.method, groups)
+            remarks += _check_groups(method, groups)
         except InputError as error:
-            raise InputError(f"{error}; or set validation to null") from None
-        held_out = HeldOut(groups, _group_batcher(recipe, groups), recipe.seed, window=1, micro_batch=micro)
-    return Data(order, held_out, collection.tokenizer, {"": source.sha256}, remarks)
+            problems.append(f"data.mix.{name} is not validated on: {error}" if name else str(error))
+            continue
+        batcher = _group_batcher(method, groups)
+        held_out.append(HeldOut(groups, batcher, recipe.seed, window=1, micro_batch=micro, number=number, name=name))
+    if not held_out:
+        raise InputError(f"{problems[0]}; or set validation to null")
+    return held_out, [*remarks, *problems]
 
 
-def _group_batcher(recipe: FinetuneRecipe, source: GroupSource) -> Batcher:
-    collection, method = source.collection, recipe.method
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Let errors begin with the source of a mix that they are of."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"data.mix.{name}: {error}" if name else str(error)) from None
+
+
+def _group_batcher(method: MatchingConfig, source: GroupSource) -> Batcher:
+    collection = source.collection
     candidates = Candidates(collection.corpus, source.candidates, collection.tokenizer.unk)
     if 0 <= source.negatives - method.own_negatives < MOST_COPIES:
         _check_copies(method, source, candidates)
@@ -237,10 +291,20 @@ def _check_dialogues(manifests: Sequence[Manifest]) -> None:
             )
 
 
+def _one_tokenizer_of(collections: Sequence[Collection]) -> Tokenizer:
+    first, *others = collections
+    for other in others:
+        require_same_tokenizer(
+            *(first.tokenizer, first.directory, other.tokenizer.fingerprint, other.directory),
+            remedy(other.directory, first.tokenizer.path),
+        )
+    return first.tokenizer
+
+
 def _one_tokenizer(manifests: Sequence[Manifest]) -> Tokenizer:
     first, *others = manifests
     tokenizer = tokenizers.load(first.directory / "tokenizer.json")
-    remedy = f"build the shards again with --tokenizer {tokenizer.path}"
+    build_again = f"build the shards again with --tokenizer {tokenizer.path}"
     for other in others:
-        require_same_tokenizer(tokenizer, first.directory, other.tokenizer["fingerprint"], other.directory, remedy)
+        require_same_tokenizer(tokenizer, first.directory, other.tokenizer["fingerprint"], other.directory, build_again)
     return tokenizer

@@ -6,8 +6,9 @@ workers serve whole lanes, so the examples of an optimizer step are the same for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from data_prep.common.errors import InputError
 from data_prep.common.rng import keyed_rng
@@ -79,20 +80,37 @@ class Order:
             yield LaneBatch(micro_batch, index, source, lane, before, after, skips)
             index += stride
 
+    def progress(self, micro_batches: int) -> dict[str, float]:
+        """Return the examples that each source has given in the first micro-batches, and the epochs where known."""
+        read: dict[str, float] = {}
+        for (name, lanes), drawn in zip(self.sources.items(), self.mix.drawn(micro_batches), strict=True):
+            read[f"examples/{name}"] = drawn * lanes.size
+            if isinstance(lanes.source, Sized):
+                read[f"epochs/{name}"] = drawn * lanes.size / len(lanes.source)
+        return read
+
     def origins(self, batch: LaneBatch) -> list[list[str]]:
         """Return the names of the documents that each example of a micro-batch was cut from."""
         lanes = list(self.sources.values())[batch.source]
         return lanes.origins(batch.lane, batch.before, lanes.size)
 
 
-def make_order(recipe: Recipe, sources: Mapping[str, tuple[ItemSource, float]], batcher: Batcher) -> Order:
+class WeightedSource(NamedTuple):
+    """Items, how they become micro-batches, and how often they do, relative to other sources."""
+
+    items: ItemSource
+    batcher: Batcher
+    weight: float = 1.0
+
+
+def make_order(recipe: Recipe, sources: Mapping[str, WeightedSource]) -> Order:
     """Build the order that a recipe asks for, from one source or from several weighted sources."""
     lanes = {}
-    for number, (name, (source, _)) in enumerate(sources.items()):
+    for number, (name, source) in enumerate(sources.items()):
         own_seed = int(keyed_rng(f"source {name}", recipe.seed).integers(2**62))  # sources must not share their masks
         lanes[name] = Lanes(
-            source,
-            batcher,
+            source.items,
+            source.batcher,
             seed=own_seed if name else recipe.seed,
             lanes=recipe.data.lanes,
             window=recipe.data.window,
@@ -100,4 +118,5 @@ def make_order(recipe: Recipe, sources: Mapping[str, tuple[ItemSource, float]], 
             number=number,
             skip_bad=recipe.faults.on_bad_shard == "skip",
         )
-    return Order(lanes, Mix([weight for _, weight in sources.values()], recipe.seed))
+    turn = recipe.batch.micro_batches if recipe.data.one_source_per == "step" else 1
+    return Order(lanes, Mix([source.weight for source in sources.values()], recipe.seed, turn))

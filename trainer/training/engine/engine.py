@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -31,6 +32,7 @@ from trainer.training.engine.hashed_file import FileEntry, hashed_file
 from trainer.training.engine.optimizer import build_optimizer
 from trainer.training.engine.plain_files import REMEDY, plain_values_only
 from trainer.training.engine.world import World, rank_0_speaks
+from trainer.training.recipe.objective import Objective
 from trainer.training.recipe.schema import Recipe
 
 
@@ -52,7 +54,8 @@ class Engine:
     """
 
     def __init__(self, model: TrunkModel, recipe: Recipe, world: World):
-        self.model, self.world, self.weights = model, world, recipe.method.weights
+        self.model, self.world, self.methods = model, world, recipe.methods
+        self.terms = list(dict.fromkeys(term for method in self.methods for term in method.weights))
         _, config = ds_config.load(recipe.deepspeed)
         bf16_optimizer.see_memory_usage = bf16_optimizer.print = _do_nothing  # lines for DeepSpeed's developers
         with without_compiler():
@@ -72,24 +75,22 @@ class Engine:
     def step(
         self,
         micro_batches: Sequence[MicroBatch],
-        targets: Mapping[str, int],
+        objectives: Sequence[Objective],
         seeds: Iterable[int],
         lr: float,
-        weights: Mapping[str, float] | None = None,
     ) -> StepResult:
-        """Take one optimizer step on this rank's micro-batches; `seeds` has the dropout seed of each.
+        """Take one optimizer step on this rank's micro-batches, each with its objective and the seed of its dropout.
 
-        `targets` is the number of targets of every loss term in the whole step, over all ranks; `weights` are the
-        weights of the loss terms, by default those at the end of their ramp.
+        Where losses are functions of the whole step, all micro-batches have the same objective.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         losses = []
         skipped_before = self.deepspeed.skipped_steps
-        for sums, objective in self._objectives(micro_batches, targets, seeds, weights or self.weights):
-            losses.append(torch.stack([sums[term].detach() for term in self.weights]))
+        for sums, scalar in self._differentiable(micro_batches, objectives, seeds):
+            losses.append(self._by_term(sums))
             # DeepSpeed averages over ranks and accumulated micro-batches; here the gradients must be summed
-            self.deepspeed.backward(objective * (self.world.size * self.accumulation))
+            self.deepspeed.backward(scalar * (self.world.size * self.accumulation))
             self.deepspeed.step()
         return StepResult(
             grad_norm=self._grad_norm(),
@@ -98,16 +99,15 @@ class Engine:
             losses=torch.stack(losses),
         )
 
-    def evaluate(self, micro_batch: MicroBatch, **options: bool) -> torch.Tensor:
-        """Return the summed losses of a micro-batch, fp32 [terms] on the device, without dropout.
+    def evaluate(self, micro_batch: MicroBatch, source: int = 0, **options: bool) -> torch.Tensor:
+        """Return the summed losses of a source's micro-batch, fp32 [terms] on the device, without dropout.
 
         Under ZeRO-3 all ranks call. `options` are keywords of the model's `forward` (see models.interface.Bottleneck).
         """
-        self.deepspeed.eval()
-        with torch.no_grad():
+        self.model.keys = self.methods[source]
+        with self.evaluating():
             sums = self.deepspeed(**self._tensors(micro_batch), **options)
-        self.deepspeed.train()
-        return torch.stack([sums[term] for term in self.weights])
+        return self._by_term(sums)
 
     def embed(self, ids: np.ndarray, mask: np.ndarray, **own: np.ndarray) -> np.ndarray:
         """Embed documents, ids int64 and mask bool [B, T], as one vector each, fp32 [B, H]; under ZeRO-3 all call.
@@ -115,11 +115,17 @@ class Engine:
         `own` are the arrays that only the model's framing makes.
         """
         assert isinstance(self.model, Encoder)
+        with self.evaluating():
+            vectors, _ = self.model.embed_documents(**on_device({"ids": ids, "mask": mask, **own}, self.device))
+        return vectors[:, 0].float().cpu().numpy()
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Let the model compute without dropout and without gradients."""
         self.deepspeed.eval()
         with torch.no_grad():
-            vectors, _ = self.model.embed_documents(**on_device({"ids": ids, "mask": mask, **own}, self.device))
+            yield
         self.deepspeed.train()
-        return vectors[:, 0].float().cpu().numpy()
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter by name, in the order of the names; tied parameters occur once.
@@ -212,12 +218,8 @@ class Engine:
         named = self.deepspeed.module.named_parameters()
         return sorted(((name, p) for name, p in named if name not in self.model.from_base), key=itemgetter(0))
 
-    def _objectives(
-        self,
-        micro_batches: Sequence[MicroBatch],
-        targets: Mapping[str, int],
-        seeds: Iterable[int],
-        weights: Mapping[str, float],
+    def _differentiable(
+        self, micro_batches: Sequence[MicroBatch], objectives: Sequence[Objective], seeds: Iterable[int]
     ) -> Iterator[tuple[Mapping[str, torch.Tensor], torch.Tensor]]:
         """Yield each micro-batch's summed losses and its part of the step's objective, to differentiate at once."""
 
@@ -226,18 +228,22 @@ class Engine:
             with self.forward_clock.counting():
                 return self.deepspeed(**tensors, **options)
 
-        def objective(sums: Mapping[str, torch.Tensor]) -> Any:
-            # max: a step may have no targets for a term
-            return sum(weight * (sums[term] / max(1, targets[term])) for term, weight in weights.items())
-
+        self.model.keys = objectives[0].method
         if isinstance(self.model, DualEncoder) and self.model.keys.spans_step:
             batches = [self._tensors(micro_batch) for micro_batch in micro_batches]
             encode = [partial(forward, *own, represent=True) for own in zip(batches, seeds, strict=True)]
-            yield from grad_cache.objectives(self.model, batches, encode, objective)
-        else:
-            for micro_batch, seed in zip(micro_batches, seeds, strict=True):
-                sums = forward(self._tensors(micro_batch), seed)
-                yield sums, objective(sums)
+            yield from grad_cache.objectives(self.model, batches, encode, objectives[0].of)
+            return
+        for micro_batch, objective, seed in zip(micro_batches, objectives, seeds, strict=True):
+            self.model.keys = objective.method
+            sums = forward(self._tensors(micro_batch), seed)
+            yield sums, objective.of(sums)
+
+    def _by_term(self, sums: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return summed losses in the order of the terms, without a graph; 0 for those of other sources."""
+        if len(self.methods) > 1:
+            sums = dict.fromkeys(self.terms, torch.zeros_like(next(iter(sums.values())))) | dict(sums)
+        return torch.stack([sums[term].detach() for term in self.terms])
 
     def _grad_norm(self) -> torch.Tensor:
         """Return the norm of the last step's gradient, as in `StepResult`, without waiting for the device."""

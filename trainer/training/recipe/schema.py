@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from models.adapters import Adapters
-from models.config import MethodConfig, Section
+from models.config import MatchingConfig, MethodConfig, Section
 from models.matching.dual_encoder import DualEncoderConfig
 from models.registry import MATCHING, MatchingMethod, PretrainingMethod
+from trainer.training.recipe.data_keys import OF_A_SOURCE, LanesConfig, PairDataConfig, ShardDataConfig
 from trainer.training.recipe.schedule import Schedule, learning_rate
 
 
@@ -61,6 +70,7 @@ class OptimizerConfig(Section):
     weight_decay: float = Field(0.01, ge=0)
     warmup_steps: int = Field(0, ge=0)
     schedule: Schedule = "linear"  # decays to zero at the run's last step; inverse_sqrt never reaches it
+    decay_steps: int = Field(0, ge=0)  # of the schedule wsd: its last steps, in which the rate decays
     plateau: PlateauConfig | None = None
     clip: float = Field(1.0, ge=0)  # maximum global gradient norm; 0: no clipping
 
@@ -74,7 +84,14 @@ class OptimizerConfig(Section):
 
     def rate(self, step: int, steps: int) -> float:
         """Return the learning rate of a step, counted from 0, in a run of `steps` steps."""
-        return learning_rate(step, peak=self.lr, warmup_steps=self.warmup_steps, steps=steps, schedule=self.schedule)
+        return learning_rate(
+            step,
+            peak=self.lr,
+            warmup_steps=self.warmup_steps,
+            steps=steps,
+            schedule=self.schedule,
+            decay_steps=self.decay_steps,
+        )
 
 
 class CheckpointConfig(Section):
@@ -85,6 +102,13 @@ class CheckpointConfig(Section):
     keep_every: PositiveInt | None = None  # steps; checkpoints at multiples of it are never removed
 
 
+class PairCheckpointConfig(CheckpointConfig):
+    """Also which one to keep apart, and when to stop: by the probe."""
+
+    keep_best: str | None = None  # a metric, such as ndcg@10: RUN/best has the weights with the highest
+    stop_after: PositiveInt | None = None  # consecutive probes without a higher one
+
+
 class FaultsConfig(Section):
     """What to do when something goes wrong during a run; see docs/operations.md."""
 
@@ -92,54 +116,6 @@ class FaultsConfig(Section):
     most_bad_shards: int = Field(10, ge=0)  # a run that skips bad shards stops if there are more than this
     on_nan: Literal["stop", "skip"] = "stop"  # skip: load the last checkpoint, continue after the bad step's data
     hang_seconds: float = Field(1800.0, gt=0, le=threading.TIMEOUT_MAX)  # without a step, a save or a validation batch
-
-
-class LanesConfig(Section):
-    """The deterministic order of data (trainer/training/data/lanes.py); a resumed run may change only `workers`."""
-
-    lanes: int = Field(64, ge=1, le=1 << 16)
-    window: PositiveInt = 16  # chunks (in fine-tuning, units of pairs) that are shuffled together
-    workers: int = Field(0, ge=0, le=1 << 10)  # loader processes per rank
-
-
-class MixedShardsConfig(Section):
-    """One source of a mix: its shards, and its weight relative to the other sources."""
-
-    shards: str
-    weight: PositiveFloat
-
-
-class ShardDataConfig(LanesConfig):
-    """Shards of token documents, as written by data_prep: one source, or several with names and weights.
-
-    They are in a folder, or at an http(s), s3 or file URL; remote shards are read through a cache on every host.
-    """
-
-    shards: str | None = None
-    mix: dict[str, MixedShardsConfig] | None = None
-    cache: Path = Path("~/.cache/deepsiam/shards")
-    cache_bytes: PositiveInt = 100_000_000_000
-
-    @model_validator(mode="after")
-    def _one_or_a_mix(self) -> ShardDataConfig:
-        if (self.shards is None) == (not self.mix):
-            raise ValueError("data: name either data.shards or, for several sources, data.mix (null for the other)")
-        return self
-
-    @property
-    def sources(self) -> dict[str, MixedShardsConfig]:
-        """Return every source by name; the source in `shards` has the name ""."""
-        if self.shards is not None:
-            return {"": MixedShardsConfig(shards=self.shards, weight=1.0)}
-        return self.mix or {}
-
-
-class PairDataConfig(LanesConfig):
-    """Labelled (query, relevant document) pairs of a collection."""
-
-    collection: Path
-    split: str = "train"
-    pairs: PositiveInt | None = None  # how many, in an order that depends only on the seed; null: all
 
 
 class ValidationConfig(Section):
@@ -162,14 +138,25 @@ class PairValidationConfig(ValidationConfig):
 
 
 class ProbeConfig(Section):
-    """What is measured besides the losses, and how often; see trainer/ranking/while_training/probe.py."""
+    """What is measured besides the losses, and how often; see trainer/ranking/while_training/."""
 
-    collection: Path  # a tokenised BEIR folder
     split: str
     every: PositiveInt  # optimizer steps
     queries: PositiveInt = 200
     documents: PositiveInt = 2000  # the relevant documents of these queries, plus others up to this number
+
+
+class ShardProbeConfig(ProbeConfig):
+    """Geometry and retrieval in pre-training."""
+
+    collection: Path  # a tokenised BEIR folder
     max_tokens: int = Field(128, ge=3)
+
+
+class PairProbeConfig(ProbeConfig):
+    """Retrieval in fine-tuning."""
+
+    collection: Path | None = None  # null: that of the training pairs
 
 
 class RefreshConfig(Section):
@@ -202,6 +189,11 @@ class Recipe(Section):
     init_from: Path | None = None  # or a trained one: a run, checkpoint, export, HF or sentence-transformers folder
     bidirectional: bool = False  # every token of the decoder in init_from sees later ones too
 
+    @property
+    def methods(self) -> Sequence[MethodConfig]:
+        """The method with the keys of each source of the data, in their order."""
+        return [self.method] * len(self.data.sources)
+
     @model_validator(mode="before")
     @classmethod
     def _for_every_method(cls, values: Any) -> Any:
@@ -210,6 +202,19 @@ class Recipe(Section):
         if not isinstance(method, dict) or key not in method:
             return values
         return {key: method[key], **values, "method": {name: method[name] for name in method if name != key}}
+
+    @model_validator(mode="after")
+    def _the_rate_decays_in_time(self) -> Recipe:
+        keys = self.optimizer
+        if (keys.schedule == "wsd") != bool(keys.decay_steps):
+            remedy = f"set it to 0 for schedule={keys.schedule}" if keys.decay_steps else "set how many"
+            raise ValueError(f"optimizer.decay_steps: the last steps, in which the schedule wsd decays: {remedy}")
+        if keys.warmup_steps + keys.decay_steps > self.steps and keys.decay_steps:
+            raise ValueError(
+                f"optimizer.decay_steps: {keys.decay_steps} and warmup_steps={keys.warmup_steps} are more than "
+                f"steps={self.steps}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _a_start_is_made_bidirectional(self) -> Recipe:
@@ -231,7 +236,7 @@ class PretrainRecipe(Recipe):
 
     data: ShardDataConfig
     validation: ShardValidationConfig | None = None
-    probe: ProbeConfig | None = None
+    probe: ShardProbeConfig | None = None
     method: PretrainingMethod
 
     @model_validator(mode="after")
@@ -248,7 +253,9 @@ class FinetuneRecipe(Recipe):
     """A fine-tuning run."""
 
     data: PairDataConfig
+    checkpoint: PairCheckpointConfig = PairCheckpointConfig()
     validation: PairValidationConfig | None = None
+    probe: PairProbeConfig | None = None
     random_weights: bool = False  # the trunk of init_from with random weights: the baseline of pre-training
     refresh: RefreshConfig | None = None
     method: MatchingMethod
@@ -261,7 +268,18 @@ class FinetuneRecipe(Recipe):
         return self
 
     @model_validator(mode="after")
+    def _the_best_is_measured(self) -> FinetuneRecipe:
+        keys = self.checkpoint
+        if keys.keep_best and self.probe is None:
+            raise ValueError("checkpoint.keep_best: the probe measures it: name its split in probe, or set null")
+        if keys.stop_after and not keys.keep_best:
+            raise ValueError("checkpoint.stop_after: name the metric that is to gain in checkpoint.keep_best")
+        return self
+
+    @model_validator(mode="after")
     def _mined_negatives_are_drawn(self) -> FinetuneRecipe:
+        if self.refresh and self.data.mix:
+            raise ValueError("refresh: negatives are mined in one collection, not in a data.mix: set refresh to null")
         if self.refresh and not (self.method.hard_negatives and self.method.unit == "positive"):
             raise ValueError(
                 "refresh: what is mined is drawn as hard negatives: set method.hard_negatives to 1 or more, with a "
@@ -271,8 +289,9 @@ class FinetuneRecipe(Recipe):
 
     @model_validator(mode="after")
     def _batch_has_negatives(self) -> FinetuneRecipe:
-        method = self.method
-        if isinstance(method, DualEncoderConfig) and method.has_batch_negatives and not method.has_own_negatives:
+        for method in self.methods:
+            if not isinstance(method, DualEncoderConfig) or not method.has_batch_negatives or method.has_own_negatives:
+                continue
             # validation compares a query with its micro-batch, whatever training compares it with
             key = "size" if method.negatives == "step" and self.validation is None else "micro"
             if getattr(self.batch, key) == 1:
@@ -281,6 +300,43 @@ class FinetuneRecipe(Recipe):
                     "negatives (method.hard_negatives, method.negatives_per_query)"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _sources_suit_each_other(self) -> FinetuneRecipe:
+        if len(self.methods) > 1 and self.data.one_source_per == "micro_batch":
+            for name, method in zip(self.data.sources, self.methods, strict=True):
+                if isinstance(method, DualEncoderConfig) and method.spans_step:
+                    raise ValueError(
+                        f"data.mix.{name}: its losses compare the texts of a whole step, which must be of one source: "
+                        "set data.one_source_per=step"
+                    )
+        if self.optimizer.plateau and any(method.weights != self.method.weights for method in self.methods):
+            raise ValueError(
+                "optimizer.plateau: the sources of data.mix have different losses, which have no common sum: set null"
+            )
+        return self
+
+    @property
+    def methods(self) -> Sequence[MatchingConfig]:
+        """The method with the keys of each source of the data, in their order."""
+        return [self._of_source(name, source.of_method) for name, source in self.data.sources.items()]
+
+    def _of_source(self, name: str, keys: Mapping[str, Any]) -> MatchingConfig:
+        """Return the method with the keys that a source replaces; raise ValueError where they do not suit it."""
+        if not keys:
+            return self.method
+        for key in keys:
+            if key not in OF_A_SOURCE:
+                raise ValueError(
+                    f"data.mix.{name}.{key}: unknown key; besides collection, split, pairs and weight, a source may "
+                    f"have {', '.join(OF_A_SOURCE)} of its own"
+                )
+        try:
+            return type(self.method).model_validate({**self.method.model_dump(exclude_unset=True), **keys})
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = "".join(f".{part}" for part in problem["loc"])
+            raise ValueError(f"data.mix.{name}{where}: {problem['msg'].removeprefix('Value error, ')}") from None
 
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)

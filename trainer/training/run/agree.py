@@ -8,9 +8,11 @@ from typing import NamedTuple
 import torch
 
 from models.arrays import sent
+from models.config import MethodConfig
 from trainer.training.data.cursor import Cursor
 from trainer.training.data.order import LaneBatch
 from trainer.training.engine.engine import Engine
+from trainer.training.recipe.objective import Objective, objectives
 from trainer.training.run.health import Health
 
 
@@ -18,8 +20,14 @@ class Agreed(NamedTuple):
     """What all ranks know before a step; if the last one was not sound, nothing else counts."""
 
     sound: bool  # whether losses and gradients of the last step were finite
-    targets: dict[str, int]  # of every loss term, in the next step, on all ranks
+    micro_batches: list[int]  # of every source, in the next step, on all ranks
+    targets: list[dict[str, int]]  # likewise, of every loss term
     stop: bool  # whether a stop is requested
+
+    def objectives(self, methods: Sequence[MethodConfig], step: int, batches: Sequence[LaneBatch]) -> list[Objective]:
+        """Return the objective of each of this rank's micro-batches in the step after `step` finished ones."""
+        of_sources = objectives(methods, step, self.micro_batches, self.targets)
+        return [of_sources[batch.source] for batch in batches]
 
 
 def agree(engine: Engine, health: Health, cursor: Cursor, batches: Sequence[LaneBatch], stop_requested: bool) -> Agreed:
@@ -27,16 +35,30 @@ def agree(engine: Engine, health: Health, cursor: Cursor, batches: Sequence[Lane
 
     Shards that any rank had to skip since the last step are recorded in the cursor, and reported.
     """
-    targets = [sum(batch.micro_batch.counts[term] for batch in batches) for term in engine.weights]
     skips = [skip for batch in batches for skip in batch.skips]
-    own = [*targets, stop_requested, len(skips)]
-    *targets, stop_requests, skip_count, bad, still = exchange(engine, health, own)
+    own = [*counts(engine, batches), stop_requested, len(skips)]
+    *numbers, stop_requests, skip_count, bad, still = exchange(engine, health, own)
     sound = health.is_sound(bad, still)
     if sound and skip_count:
         skips = [skip for rank_skips in engine.gather(skips) for skip in rank_skips]
         cursor.skips.update(skips)
         health.check_bad_shards(cursor, skips)
-    return Agreed(sound, dict(zip(engine.weights, targets, strict=True)), stop_requests > 0)
+    return Agreed(sound, *by_source(engine, numbers), stop_requests > 0)
+
+
+def counts(engine: Engine, batches: Sequence[LaneBatch]) -> list[int]:
+    """Count this rank's micro-batches by source, then the targets of every loss term by source."""
+    sources = range(len(engine.methods))
+    of_source = [[batch.micro_batch.counts for batch in batches if batch.source == source] for source in sources]
+    targets = [sum(batch.get(term, 0) for batch in of_source[i]) for i in sources for term in engine.terms]
+    return [*map(len, of_source), *targets]
+
+
+def by_source(engine: Engine, counted: Sequence[int]) -> tuple[list[int], list[dict[str, int]]]:
+    """Return the micro-batches and the targets of every source, of what `counts` made, summed over the ranks."""
+    sources, terms = len(engine.methods), engine.terms
+    rows = [counted[start : start + len(terms)] for start in range(sources, len(counted), len(terms))]
+    return list(counted[:sources]), [dict(zip(terms, row, strict=True)) for row in rows]
 
 
 def exchange(engine: Engine, health: Health, own: Sequence[int] = ()) -> list[int]:

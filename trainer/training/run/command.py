@@ -35,6 +35,7 @@ from trainer.training.errors import SharedError
 from trainer.training.recipe.schema import AnyRecipe, Recipe
 from trainer.training.recipe.yaml_file import load as load_recipe
 from trainer.training.run.commit import git_commit
+from trainer.training.run.find_lr import find_lr
 from trainer.training.run.job import Job
 from trainer.training.run.loop import Run
 from trainer.training.run.shared_folder import check_shared
@@ -51,7 +52,7 @@ def main(
     build: Callable[[AnyRecipe, Path | None], Job],
     argv: Sequence[str] | None = None,
 ) -> None:
-    """Run `name RECIPE [--resume] [key=value ...]`: train the job that `build` makes from the recipe.
+    """Run `name RECIPE [--resume | --find-lr] [key=value ...]`: train the job that `build` makes from the recipe.
 
     `build` is also given the checkpoint to resume from, if any.
 
@@ -79,6 +80,9 @@ def main(
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
         _check_ranks(recipe, world)
         ds_config.load(recipe.deepspeed)
+        if arguments.find_lr:
+            _find_lr(build(recipe, None), world)
+            return
         # before choosing the newest checkpoint: a process that holds the lock may save a newer one
         held = _lock(recipe.run) if world.rank == 0 and (recipe.run / LOCK).is_file() else None
         if world.rank == 0:
@@ -105,6 +109,16 @@ def main(
             held.close()
         if not finished:
             raise SystemExit(RESUME)
+
+
+def _find_lr(job: Job, world: World) -> None:
+    """Let the ranks, of which all but rank 0 have joined, try learning rates; the run's folder is not touched."""
+    _check_cluster(job, world)
+    if world.rank == 0:
+        join(world)
+        from_rank_0(None)
+    find_lr(job, world)
+    dist.destroy_process_group()
 
 
 def record(job: Job, world: World) -> None:
@@ -193,7 +207,9 @@ def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog=name, description="Train what a recipe describes.")
     parser.add_argument("recipe", type=Path, help="a YAML file, such as those in recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as optimizer.lr=2e-4")
-    parser.add_argument("--resume", action="store_true", help="resume the run from its newest whole checkpoint")
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--resume", action="store_true", help="resume the run from its newest whole checkpoint")
+    way.add_argument("--find-lr", action="store_true", help="train 95 steps at rising learning rates; suggest one")
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
     return parser.parse_intermixed_args(argv)
 

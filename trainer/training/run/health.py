@@ -145,7 +145,7 @@ class Health:
         return f"{problem}: {place}, documents {'; '.join(documents[:MOST_DOCUMENTS])}{more}"
 
     def _bad_terms(self, losses: list[float]) -> str:
-        pairs = zip(self.engine.weights, losses, strict=True)
+        pairs = zip(self.engine.terms, losses, strict=True)
         return ", ".join(f"the {term} loss is {loss}" for term, loss in pairs if not math.isfinite(loss))
 
     def _warn(self, line: str) -> None:

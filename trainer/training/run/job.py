@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import yaml
 
+from data_prep.common.errors import InputError
 from data_prep.common.files import read_bytes
 from data_prep.tokenizers.tokenizer import CONFIG, SPLIT
 from models.interface import MicroBatch
@@ -26,11 +27,14 @@ from trainer.training.run.validation import Validation
 
 
 class Probe(Protocol):
-    """Measures the model during the run, as `trainer.ranking.while_training.probe` does."""
+    """Measures the model during the run, as the probes of `trainer.ranking.while_training` do."""
 
     @property
-    def every(self) -> int:
-        """The optimizer steps between two measurements."""
+    def about(self) -> str:
+        """What is measured on what; measurements of the same can be compared."""
+
+    def is_due(self, step: int, steps: int) -> bool:
+        """Return whether to measure after `step` of `steps` optimizer steps."""
 
     def measure(
         self, engine: Engine, micro_batches: Sequence[MicroBatch], beat: Callable[[], None]
@@ -81,7 +85,8 @@ def make_job(
     """Assemble a job; raise SharedError if its held-out data give no example."""
     validation = None
     if data.held_out and recipe.validation:
-        data.held_out.first()
+        for held_out in data.held_out:
+            held_out.first()
         validation = Validation(data.held_out, recipe.validation.every)
     sidecar_files = {
         checkpoint.RECIPE: yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).encode(),
@@ -93,5 +98,19 @@ def make_job(
     if base:
         sidecar_files[checkpoint.BASE] = base.model_dump_json(indent=1).encode()
     states = ds_config.states(ds_config.load(recipe.deepspeed)[1])
+    _check_stage(recipe, states)
     invariants = resume_invariants(recipe, data) | {"deepspeed": states}
     return Job(recipe, model, data.order, validation, probe, refresh, sidecar_files, invariants)
+
+
+def _check_stage(recipe: Recipe, states: str) -> None:
+    """Raise InputError where ranks would compute different losses at the same time at ZeRO stage 3.
+
+    Its ranks gather each layer's weights together, in the order of their own backward pass, and would wait for ever.
+    """
+    differ = any(method != recipe.methods[0] for method in recipe.methods)
+    if differ and recipe.data.one_source_per == "micro_batch" and states.endswith("ZeRO-3"):
+        raise InputError(
+            "data.mix: its sources differ in their method, and the ranks of ZeRO stage 3 must compute the same at the "
+            "same time: set data.one_source_per=step, or deepspeed to a configuration of stage 2"
+        )

@@ -15,11 +15,12 @@ from trainer.training.data.rng import dropout_seed
 from trainer.training.engine.engine import Engine, StepResult
 from trainer.training.engine.world import World
 from trainer.training.errors import SharedError
-from trainer.training.recipe.plateau import Plateau
-from trainer.training.run.agree import agree, exchange
+from trainer.training.run.agree import Agreed, agree, exchange
 from trainer.training.run.health import Health
 from trainer.training.run.job import Job
 from trainer.training.run.monitor import Monitor
+from trainer.training.run.probing import Probing
+from trainer.training.run.rate import Rate
 from trainer.training.run.stop import STOP_FILE, Stop
 from trainer.training.run.validation import Validation
 from trainer.training.run.watchdog import Watchdog
@@ -33,7 +34,7 @@ class Run:
         self.engine = Engine(job.model, job.recipe, world)
         self.step, self.saved = 0, resume_from
         self.cursor = Cursor(job.order.start(), micro_sizes={0: self.recipe.batch.micro})
-        self.plateau = Plateau()
+        self.rate, self.probing = Rate(job.recipe), Probing(job, self.engine)
         if resume_from is not None:
             self.cursor = self._load(resume_from).cursor.with_micro(self.recipe.batch.micro, self.step)
             job.order.skip(self.cursor.skips)
@@ -61,8 +62,10 @@ class Run:
                     self._save(must_succeed=True)
                     self.monitor.info(f"stopped on request after step {self.step}: add --resume to continue")
                     break
-                self._probe(batches)
-                result = self._optimize(batches, agreed.targets)
+                if self._probe(batches):
+                    self._save_here()
+                    break
+                result = self._optimize(batches, agreed)
                 self.cursor.advance(batches, self.recipe.batch.micro_batches)
                 self.step += 1
                 self.health.expect(self.step, batches, result)
@@ -72,7 +75,7 @@ class Run:
                     continue
                 self._report_and_save(batches, result)
                 self.watchdog.beat()
-        return self.step == self.recipe.steps
+        return self.probing.ended or self.step == self.recipe.steps
 
     def _refresh(self) -> bool:
         """Use the negatives that belong to this step, mining them if due; return whether they have changed."""
@@ -81,32 +84,22 @@ class Run:
             return False
         with self.monitor.untimed():
             if refresh.is_due(self.step):
-                if self.saved is None or checkpoint.step_of(self.saved) != self.step:
-                    self._save(must_succeed=True)
-                assert self.saved is not None
-                self.monitor.refreshed(self.step, refresh.make(self.step, self.saved, self.watchdog.beat))
+                saved = self._save_here()
+                self.monitor.refreshed(self.step, refresh.make(self.step, saved, self.watchdog.beat))
             refresh.use(self.step)
             self.monitor.generation = refresh.current
         return True
 
-    def _probe(self, batches: Sequence[LaneBatch]) -> None:
-        """Run the probe, if due, before the model is trained on `batches`."""
-        probe = self.job.probe
-        if probe is not None and self.step % probe.every == 0:
-            with self.monitor.untimed():
-                micro_batches = [batch.micro_batch for batch in batches]
-                self.monitor.probed(self.step, probe.measure(self.engine, micro_batches, self.watchdog.beat))
+    def _probe(self, batches: Sequence[LaneBatch]) -> bool:
+        """Run the probe, if due; return whether it ends the run."""
+        return self.probing.measure(self.step, batches, self.monitor, self.watchdog.beat, self._state)
 
-    def _optimize(self, batches: Sequence[LaneBatch], targets: dict[str, int]) -> StepResult:
+    def _optimize(self, batches: Sequence[LaneBatch], agreed: Agreed) -> StepResult:
         micro_batches = [batch.micro_batch for batch in batches]
         seeds = [dropout_seed(self.recipe.seed, batch.index) for batch in batches]
-        weights = self.recipe.method.weights_at(self.step)
+        own = agreed.objectives(self.engine.methods, self.step, batches)
         with self.monitor.counting_flops(micro_batches):
-            return self.engine.step(micro_batches, targets, seeds, self._learning_rate(self.step), weights)
-
-    def _learning_rate(self, step: int) -> float:
-        rate = self.recipe.optimizer.rate(step, self.recipe.steps)
-        return rate * self.plateau.scale if self.recipe.optimizer.plateau else rate
+            return self.engine.step(micro_batches, own, seeds, self.rate.of(self.step))
 
     def _pauses(self) -> bool:
         """Whether more than training is due after this step: a progress line, a validation, a save, new negatives."""
@@ -122,39 +115,36 @@ class Run:
         return self._is_due(self.recipe.checkpoint.every) or self.step % self.recipe.log_every == 0
 
     def _report_and_save(self, batches: Sequence[LaneBatch], result: StepResult) -> None:
-        validation = self.job.validation
         if self._reports():
-            self.monitor.log(self.step, self._learning_rate(self.step - 1), result)
+            read = self.job.order.progress(self.cursor.micro_batches)
+            self.monitor.log(self.step, self.rate.of(self.step - 1), result, read)
             with self.monitor.untimed():
                 self.health.compare_vectors(self.step, batches)
+        if self.step == self.recipe.steps:
+            self._probe(())
         with self.monitor.untimed():
-            if validation is not None and self._is_due(validation.every):
+            if (validation := self.job.validation) and self._is_due(validation.every):
                 self._validate(validation)
             if self._is_due(self.recipe.checkpoint.every):
                 self._save(must_succeed=self.step == self.recipe.steps)
 
     def _validate(self, validation: Validation) -> None:
-        """Measure the losses on held-out data; if they no longer fall, lower the learning rate of the next steps."""
+        """Measure the losses on held-out data; if they no longer fall, the learning rate of the next steps is lower."""
         losses = validation.losses(self.engine, self.watchdog.beat)
         self.monitor.validated(self.step, losses)
-        keys = self.recipe.optimizer.plateau
-        if keys and self.step % validation.every == 0:  # a longer run has no validation at this one's last step
-            total = sum(weight * losses[term] for term, weight in self.engine.weights.items())
-            before, self.plateau = self.plateau, self.plateau.after(total, **keys.model_dump())
-            if self.plateau.scale != before.scale:
-                self.monitor.info(f"step {self.step}  plateau  the learning rate is now x {self.plateau.scale:.3g}")
+        total = sum(weight * losses[term] for term, weight in self.recipe.method.weights.items())
+        # a longer run has no validation at this one's last step
+        if self.step % validation.every == 0 and self.rate.validated(total):
+            self.monitor.info(f"step {self.step}  plateau  the learning rate is now x {self.rate.plateau.scale:.3g}")
 
     def _is_due(self, every: int) -> bool:
         return self.step % every == 0 or self.step == self.recipe.steps
 
     def _save(self, *, must_succeed: bool) -> None:
         """Save a checkpoint; if that fails and need not succeed, warn and continue training."""
-        cursor = Cursor.merged(self.engine.gather(self.cursor))
-        state = checkpoint.State(self.step, cursor, self.world.size, self.job.resume_invariants, self.plateau)
+        files, policy = self.job.sidecar_files, self.recipe.checkpoint
         try:
-            self.saved = checkpoint.save(
-                self.recipe.run, self.engine, state, self.job.sidecar_files, self.recipe.checkpoint
-            )
+            self.saved = checkpoint.save(self.recipe.run, self.engine, self._state(), files, policy)
             self.health.rollbacks = 0
             self.monitor.info(f"saved {self.saved}")
         except checkpoint.SaveError as error:
@@ -162,11 +152,22 @@ class Run:
                 raise
             self.monitor.warn(f"step {self.step}: {error}; training on, to try again at the next save")
 
+    def _save_here(self) -> Path:
+        """Save, unless there is a checkpoint of this step; return the checkpoint."""
+        if self.saved is None or checkpoint.step_of(self.saved) != self.step:
+            self._save(must_succeed=True)
+        assert self.saved is not None
+        return self.saved
+
+    def _state(self) -> checkpoint.State:
+        cursor, invariants = Cursor.merged(self.engine.gather(self.cursor)), self.job.resume_invariants
+        return checkpoint.State(self.step, cursor, self.world.size, invariants, self.rate.plateau, self.probing.best)
+
     def _load(self, path: Path) -> checkpoint.State:
-        """Load a checkpoint into the engine and take over its step and plateau; the cursor is not changed."""
+        """Load a checkpoint into the engine and take over all of its state but the cursor."""
         state = checkpoint.read_state(path)
         checkpoint.resume(self.engine, path, state.world_size)
-        self.step, self.plateau = state.step, state.plateau
+        self.step, self.rate.plateau, self.probing.best = state.step, state.plateau, state.best
         return state
 
     def _roll_back(self) -> Iterator[LaneBatch]:

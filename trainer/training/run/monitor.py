@@ -40,7 +40,7 @@ class Monitor:
 
     def __init__(self, recipe: Recipe, engine: Engine, sources: Sequence[str], start: int):
         self.recipe, self.engine, self.sources = recipe, engine, sources
-        self.terms = list(engine.weights)
+        self.terms = engine.terms
         self.skipped = 0
         self.zero: set[str] = set()  # the loss terms that were 0 at the last progress line
         name = torch.cuda.get_device_name() if engine.device.type == "cuda" else ""
@@ -71,10 +71,15 @@ class Monitor:
             interval.slots += batch.micro_batch.slots
             interval.filled += batch.micro_batch.filled
             interval.losses[batch.source] += losses
-            interval.counts[batch.source] += torch.tensor([batch.micro_batch.counts[term] for term in self.terms])
+            interval.counts[batch.source] += torch.tensor(
+                [batch.micro_batch.counts.get(term, 0) for term in self.terms]
+            )
 
-    def log(self, step: int, lr: float, result: StepResult) -> None:
-        """Write the events and the progress line after `step` finished steps; all ranks call."""
+    def log(self, step: int, lr: float, result: StepResult, read: Mapping[str, float]) -> None:
+        """Write the events and the progress line after `step` finished steps; all ranks call.
+
+        `read` is what was read of each source, of interest if there are several.
+        """
         now, interval, ranks = time.monotonic(), self.interval, self.engine.world.size
         seconds = now - self.since
         losses = self._means()
@@ -89,6 +94,7 @@ class Monitor:
         scalars |= {"lr": lr, "grad_norm": grad_norm, "loss_scale": result.loss_scale}
         scalars |= {"skipped_steps": self.skipped, "tokens_per_second": rate}
         scalars |= {"data_wait_share": interval.waited / seconds}
+        scalars |= read if len(self.sources) > 1 else {}
         scalars |= {"padding_share": 1 - interval.filled / interval.slots}
         if self.generation is not None:
             scalars["negatives/age"] = step - self.generation

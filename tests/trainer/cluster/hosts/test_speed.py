@@ -25,7 +25,7 @@ def job(shards: Path, tmp_path: Path) -> Job:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_first_micro_batch_of_the_run_is_timed(job: Job, dtype: torch.dtype) -> None:
     first = next(job.order.stream(job.order.start(), 0, 1)).micro_batch
-    pace = time_micro_batch(job.model, job.order, job.recipe.method.weights, dtype)
+    pace = time_micro_batch(job.model, job.order, job.recipe.methods, dtype)
     assert (pace.tokens, pace.examples) == (first.tokens, 4)
     assert pace.seconds > 0
     assert all(parameter.grad is None for parameter in job.model.parameters())
@@ -41,7 +41,7 @@ def test_a_slow_device_computes_fewer_examples(job: Job, monkeypatch: pytest.Mon
     monkeypatch.setattr(speed, "_seconds", seconds)
     for slowness, sizes, examples in ((0.1, [1, 1, 4, 4], 4), (1.0, [1, 1, 2, 2], 2), (100.0, [1], 1)):
         asked.clear()
-        pace = time_micro_batch(job.model, job.order, job.recipe.method.weights, torch.float32)
+        pace = time_micro_batch(job.model, job.order, job.recipe.methods, torch.float32)
         assert (asked, pace.examples) == (sizes, examples)
         assert pace.seconds == pytest.approx(4 * slowness)  # for the whole micro-batch
 
@@ -52,7 +52,7 @@ def test_a_micro_batch_that_does_not_fit_is_refused(job: Job, monkeypatch: pytes
 
     monkeypatch.setattr(speed, "_seconds", full)
     with pytest.raises(InputError, match="does not fit"):
-        time_micro_batch(job.model, job.order, job.recipe.method.weights, torch.float32)
+        time_micro_batch(job.model, job.order, job.recipe.methods, torch.float32)
 
 
 def test_tokens_a_second_and_days_follow_from_a_step(job: Job) -> None:

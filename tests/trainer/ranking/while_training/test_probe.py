@@ -23,7 +23,7 @@ from tests import toy
 from trainer.ranking.retrieval.encode import length_batches
 from trainer.ranking.while_training.probe import Probe, bottleneck_rises, figures, open_probe
 from trainer.training.engine.world import World
-from trainer.training.recipe.schema import ProbeConfig
+from trainer.training.recipe.schema import ShardProbeConfig
 
 
 def plain_figures(
@@ -103,7 +103,7 @@ class Engine:
 @pytest.fixture
 def probe(shards: Path, toy_collection: Path) -> Probe:
     tok = tokenizers.load(shards / "tokenizer.json")
-    keys = ProbeConfig(collection=toy_collection, split="train", every=3, queries=5, documents=70, max_tokens=16)
+    keys = ShardProbeConfig(collection=toy_collection, split="train", every=3, queries=5, documents=70, max_tokens=16)
     return open_probe(keys, tok)
 
 
@@ -140,7 +140,7 @@ def test_the_probe_does_not_rank_the_query_itself(shards: Path, tmp_path: Path) 
     texts = {f"t-{i}": " ".join(sentences) for i, sentences in enumerate(toy.documents(8, seed=2))}
     rows = "".join(f"t-{i}\tt-{(i + 1) % 8}\t1\nt-{i}\tgone\t1\n" for i in range(8))
     build("beir", [toy.write_beir(tmp_path, texts, texts, dev=rows)], tmp_path, tok)
-    keys = ProbeConfig(collection=tmp_path, split="dev", every=1, queries=8, documents=8, max_tokens=16)
+    keys = ShardProbeConfig(collection=tmp_path, split="dev", every=1, queries=8, documents=8, max_tokens=16)
     probe = open_probe(keys, tok)
     assert sorted(probe.left_out) == list(range(8))
     for query, own in probe.left_out.items():
@@ -152,7 +152,7 @@ def test_where_all_embeddings_are_equal_the_relevant_documents_are_not_first(
     shards: Path, toy_collection: Path
 ) -> None:
     tok = tokenizers.load(shards / "tokenizer.json")
-    keys = ProbeConfig(collection=toy_collection, split="train", every=1, queries=20, documents=200, max_tokens=16)
+    keys = ShardProbeConfig(collection=toy_collection, split="train", every=1, queries=20, documents=200, max_tokens=16)
     probe = open_probe(keys, tok)
     equal = np.ones((len(probe.rows), 4), dtype=np.float32)
     chance = sum(1 / rank for rank in range(1, 11)) / (len(probe.rows) - 20)
@@ -163,7 +163,7 @@ class BottleneckEngine:
     """Model and engine with three loss terms; two of them depend on a single vector of the sequence."""
 
     def __init__(self) -> None:
-        self.weights = {"a": 1.0, "mlm": 1.0, "b": 0.5}
+        self.terms = ["a", "mlm", "b"]
         self.bottleneck_terms = ("a", "b")
         self.model = self
 
@@ -185,7 +185,7 @@ def test_bottleneck_terms_are_reported_with_their_rise_in_nats_per_target() -> N
 
 def test_another_tokenizer_is_refused(shards: Path, toy_collection: Path) -> None:
     tok = tokenizers.load(shards / "tokenizer.json")
-    keys = ProbeConfig(collection=toy_collection, split="train", every=1)
+    keys = ShardProbeConfig(collection=toy_collection, split="train", every=1)
     with pytest.raises(InputError, match="probe.collection: .* another tokenizer than the shards"):
         open_probe(keys, replace(tok, fingerprint="0" * 64))
 
@@ -193,7 +193,7 @@ def test_another_tokenizer_is_refused(shards: Path, toy_collection: Path) -> Non
 def test_a_model_without_a_bottleneck_has_no_rises() -> None:
     class Plain:
         model = torch.nn.Linear(1, 1)
-        weights = {"mlm": 1.0}
+        terms = ["mlm"]
 
     assert bottleneck_rises(Plain(), []) == {}  # type: ignore[arg-type]
 

@@ -42,6 +42,30 @@ def test_one_source_needs_no_weights() -> None:
     assert {Mix([3.7], 1).source(i) for i in range(10)} == {0}
 
 
-def test_weights_that_never_come_out_even_are_refused() -> None:
-    with pytest.raises(InputError, match=r"data.mix: the weights 0.1234, 0.8766 .* fewer digits"):
-        Mix([0.1234, 0.8766], 1)
+@pytest.mark.parametrize("weights", [[0.1234, 0.8766], [502_939, 87_599], [10_000_000**0.5, 3_000.0**0.5, 77.7]])
+def test_weights_such_as_counts_are_rounded_to_thousandths(weights: list[float]) -> None:
+    mix = Mix(weights, 1)
+    assert mix.block == 1000
+    for share, weight in zip(mix.shares, weights, strict=True):
+        assert abs(share / 1000 - weight / sum(weights)) < 1e-3
+    assert Counter(mix.source(i) for i in range(1000)) == dict(enumerate(mix.shares))
+
+
+def test_a_source_that_would_never_be_drawn_is_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"^data.mix: the weight 1 is less than a thousandth of the sum of all, 10001: "
+    ):
+        Mix([1, 10_000], 1)
+
+
+@pytest.mark.parametrize("turn", [1, 4])
+def test_what_is_drawn_is_counted_without_drawing_it(turn: int) -> None:
+    mix, drawn = Mix([5, 2, 1], 3, turn), [0, 0, 0]
+    for number in range(200):
+        assert mix.drawn(number) == drawn
+        drawn[mix.source(number)] += 1
+
+
+def test_a_turn_is_of_one_source() -> None:
+    mix, of_one = Mix([5, 2, 1], 3, 4), Mix([5, 2, 1], 3)
+    assert [mix.source(i) for i in range(400)] == [of_one.source(i // 4) for i in range(400)]

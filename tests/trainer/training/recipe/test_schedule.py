@@ -1,10 +1,13 @@
 """The learning rate."""
 
 import math
+from typing import Any, get_args
 
+import numpy as np
 import pytest
 
-from trainer.training.recipe.schedule import learning_rate
+from trainer.training.recipe.schedule import Schedule, learning_rate
+from trainer.training.recipe.schema import OptimizerConfig
 
 
 def test_linear_warm_up_and_decay() -> None:
@@ -28,3 +31,31 @@ def test_linear_warm_up_and_inverse_square_root_decay(warmup_steps: int) -> None
 def test_linear_warm_up_and_no_decay() -> None:
     rates = [learning_rate(step, peak=2.0, warmup_steps=4, steps=6, schedule="constant") for step in range(6)]
     assert rates == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.0, 2.0])
+
+
+@pytest.mark.parametrize("warmup_steps", [0, 1, 4])
+def test_linear_warm_up_and_cosine_decay(warmup_steps: int) -> None:
+    rates = [learning_rate(n, peak=3.0, warmup_steps=warmup_steps, steps=12, schedule="cosine") for n in range(13)]
+    assert rates[:warmup_steps] == pytest.approx([3 * n / warmup_steps for n in range(1, warmup_steps + 1)])
+    decayed = np.linspace(0, math.pi, 13 - warmup_steps)
+    assert rates[warmup_steps:] == pytest.approx(1.5 + 1.5 * np.cos(decayed), abs=1e-12)
+
+
+def test_warm_up_stable_decay() -> None:
+    rates = [learning_rate(n, peak=2.0, warmup_steps=2, steps=9, schedule="wsd", decay_steps=4) for n in range(10)]
+    assert rates == pytest.approx([1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.5, 1.0, 0.5, 0.0])
+
+
+def test_a_longer_wsd_run_has_the_same_rates_until_the_shorter_one_decays() -> None:
+    keys: dict[str, Any] = {"peak": 2.0, "warmup_steps": 2, "schedule": "wsd", "decay_steps": 4}
+    short, long = ([learning_rate(n, steps=steps, **keys) for n in range(steps)] for steps in (9, 30))
+    assert short[:6] == long[:6]
+
+
+@pytest.mark.parametrize("schedule", get_args(Schedule))
+def test_a_recipe_passes_on_all_that_its_schedule_needs(schedule: Schedule) -> None:
+    decay_steps = 3 if schedule == "wsd" else 0
+    keys = OptimizerConfig(lr=1e-3, warmup_steps=2, schedule=schedule, decay_steps=decay_steps)
+    for step in range(10):
+        expected = learning_rate(step, peak=1e-3, warmup_steps=2, steps=10, schedule=schedule, decay_steps=decay_steps)
+        assert keys.rate(step, 10) == expected

@@ -80,6 +80,21 @@ def test_adapters_of_random_weights_are_refused(tmp_path: Path, changes: list[st
         load(FinetuneRecipe if changes else PretrainRecipe, path, [*changes, LORA])
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        ("{lr: 1, schedule: wsd}", "optimizer.decay_steps: .*: set how many"),
+        ("{lr: 1, decay_steps: 2}", "optimizer.decay_steps: .*: set it to 0 for schedule=linear"),
+        ("{lr: 1, schedule: wsd, warmup_steps: 8, decay_steps: 3}", "3 and warmup_steps=8 are more than steps=10"),
+        ("{lr: 1, schedule: slanted}", "optimizer.schedule: "),
+    ],
+)
+def test_a_schedule_that_cannot_be_followed_is_refused(tmp_path: Path, optimizer: str, message: str) -> None:
+    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
+    with pytest.raises(InputError, match=message):
+        load(PretrainRecipe, path, [f"optimizer={optimizer}"])
+
+
 def test_a_plateau_is_that_of_a_validation(tmp_path: Path) -> None:
     path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
     with pytest.raises(InputError, match="optimizer.plateau: .* name them in validation"):

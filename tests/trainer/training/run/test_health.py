@@ -20,7 +20,7 @@ NAN = float("nan")
 
 
 class OneRank:
-    world, weights, fp16, device = World(0, 1, 0, 1), {"mlm": 1.0, "decoder": 1.0}, False, torch.device("cpu")
+    world, terms, fp16, device = World(0, 1, 0, 1), ["mlm", "decoder"], False, torch.device("cpu")
     spread = 1e-2  # how much the second number of a vector depends on the text
 
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:

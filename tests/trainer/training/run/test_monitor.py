@@ -28,7 +28,7 @@ class TwinEngine:
     """An engine of one of two ranks; both ranks have the same values."""
 
     world: World
-    weights: dict[str, float]
+    terms: list[str]
     device = torch.device("cpu")
     forward_clock = DeviceClock(device)
 
@@ -40,7 +40,7 @@ class TwinEngine:
 
 
 def monitor(run: Path, rank: int = 0, start: int = 0, sources: tuple[str, ...] = ("",)) -> Monitor:
-    engine = TwinEngine(World(rank, 2, rank, 2), {"mlm": 1.0})
+    engine = TwinEngine(World(rank, 2, rank, 2), ["mlm"])
     method = SimpleNamespace(vanishing={"mlm": "mlm is 0: look"})
     return Monitor(SimpleNamespace(run=run, steps=10, method=method), engine, sources, start)  # type: ignore[arg-type]
 
@@ -54,7 +54,7 @@ def batch(source: int = 0, targets: int = 4, tokens: int = 100) -> LaneBatch:
 def one_step(monitor: Monitor, step: int, loss: float, skipped: bool = False) -> None:
     result = StepResult(torch.tensor(0.5), 1.0, skipped, torch.tensor([[loss * 4]]))
     monitor.count([batch()], result)
-    monitor.log(step, 1e-4, result)
+    monitor.log(step, 1e-4, result, {"examples/wiki": 4.0 * step})
 
 
 def test_a_term_that_vanishes_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,8 +70,9 @@ def test_the_mean_is_over_targets_and_each_source_has_its_own(
     m = monitor(tmp_path, sources=("wiki", "books"))
     result = StepResult(torch.tensor(0.5), 1.0, False, torch.tensor([[8.0], [30.0], [2.0]]))
     m.count([batch(0, targets=4), batch(1, targets=10), batch(0, targets=1)], result)
-    m.log(1, 1e-4, result)
+    m.log(1, 1e-4, result, {"examples/wiki": 8.0})
     m.close()
+    assert scalars(tmp_path, "examples/wiki") == {1: 8.0}
     assert scalars(tmp_path, "loss/mlm") == {1: pytest.approx(40 / 15)}
     assert scalars(tmp_path, "loss/mlm/wiki") == {1: 2.0}
     assert scalars(tmp_path, "loss/mlm/books") == {1: 3.0}
@@ -82,7 +83,7 @@ def test_the_share_of_padding(tmp_path: Path) -> None:
     m = monitor(tmp_path)
     result = StepResult(torch.tensor(0.5), 1.0, False, torch.tensor([[8.0], [30.0]]))
     m.count([batch(tokens=97), batch(tokens=91)], result)
-    m.log(1, 1e-4, result)
+    m.log(1, 1e-4, result, {})
     m.close()
     assert scalars(tmp_path, "padding_share") == {1: pytest.approx(0.06)}
 

@@ -19,13 +19,13 @@ HELD_OUT = HeldOut(Numbers(UNEVEN), Echo(), seed=1, window=2, micro_batch=4)
 class OneRank:
     """An engine of one rank whose loss is a sum of sines over its micro-batch."""
 
-    weights = {"loss": 1.0}
+    terms = ("loss",)
     world = World(0, 1, 0, 1)
 
     def __init__(self) -> None:
         self.evaluated = 0
 
-    def evaluate(self, batch: MicroBatch) -> torch.Tensor:
+    def evaluate(self, batch: MicroBatch, source: int) -> torch.Tensor:
         self.evaluated += 1
         return torch.tensor([float(np.sin(batch.arrays["items"]).sum())])
 
@@ -39,7 +39,7 @@ class OneRank:
 def test_the_loss_is_the_mean_over_every_target_and_each_batch_is_progress() -> None:
     beats: list[int] = []
     engine = OneRank()
-    losses = Validation(HELD_OUT, every=10).losses(engine, lambda: beats.append(1))  # type: ignore[arg-type]
+    losses = Validation([HELD_OUT], every=10).losses(engine, lambda: beats.append(1))  # type: ignore[arg-type]
     batches = list(HELD_OUT.micro_batches(0, 1))
     expected = math.fsum(float(np.float32(np.sin(batch.arrays["items"]).sum())) for batch in batches)
     assert losses == {"loss": pytest.approx(expected / (sum(UNEVEN) * 3), rel=1e-12)}

@@ -1,0 +1,177 @@
+"""The checkpoint of the best probe: kept apart, chosen and stopped at as without interruption, whole after a kill."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests import toy
+from tests.trainer.killed import kill_at
+from tests.trainer.runs import STEP, write_run
+from trainer import evaluate, export, index
+from trainer.training.checkpoints import best as best_module
+from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.best import save_best
+from trainer.training.checkpoints.checkpoint import State
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.data.cursor import Cursor
+from trainer.training.engine.world import World
+
+STEPS, EVERY, PATIENCE = 30, 3, 3
+
+
+class Engine:
+    """One rank that saves given weights."""
+
+    world = World(0, 1, 0, 1)
+
+    def __init__(self, weights: dict[str, torch.Tensor]):
+        self.weights = dict(sorted(weights.items()))
+
+    def gather(self, value: object) -> list[object]:
+        return [value]
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(weight.shape) for name, weight in self.weights.items()}
+
+    def full_weights(self) -> list[torch.Tensor]:
+        return list(self.weights.values())
+
+
+@pytest.fixture
+def save(tmp_path: Path, toy_collection: Path) -> Callable[[int], Path]:
+    """Saves the weights of a run, scaled by the step, as its best."""
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", name="siamese")
+    folder = checkpoint.folder(run, STEP)
+    weights = load_file(folder / checkpoint.WEIGHTS)
+    files = {name: (folder / name).read_bytes() for name in (checkpoint.RECIPE, checkpoint.TOKENIZER, checkpoint.TRUNK)}
+
+    def save(step: int) -> Path:
+        engine = Engine({name: weight * step for name, weight in weights.items()})
+        state = State(step, Cursor([], micro_sizes={0: 4}), 1, {})
+        return save_best(run, engine, state, files)  # type: ignore[arg-type]
+
+    return save
+
+
+def test_only_the_last_best_is_kept_and_loads(save: Callable[[int], Path], tmp_path: Path) -> None:
+    for step in (3, 9, 6):  # a run may go back
+        saved = save(step)
+        assert [saved] == checkpoint.newest_first(tmp_path / "run" / "best")
+        assert load_trained(tmp_path / "run" / "best").step == step
+    assert load_trained(tmp_path / "run").step == STEP  # what resumes is apart
+    assert not (saved / checkpoint.ENGINE).exists() or not any((saved / checkpoint.ENGINE).iterdir())
+
+
+@pytest.mark.parametrize("dies_in", ["_finish", "_remove"])
+def test_a_kill_at_any_point_leaves_a_whole_best(
+    save: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str
+) -> None:
+    """Before the rename the earlier one is there, after it both are, and the later one counts."""
+    save(3)
+    module = checkpoint if dies_in == "_finish" else best_module
+    calls = [None, KeyboardInterrupt] if dies_in == "_remove" else KeyboardInterrupt  # the first call removes nothing
+    with monkeypatch.context() as patch:
+        patch.setattr(module, dies_in, Mock(side_effect=calls))
+        with pytest.raises(KeyboardInterrupt):
+            save(6)
+    assert load_trained(tmp_path / "run" / "best").step == (3 if dies_in == "_finish" else 6)
+    assert load_trained(tmp_path / "run" / "best").step == checkpoint.step_of(save(9)) - (
+        6 if dies_in == "_finish" else 3
+    )
+
+
+@pytest.fixture(scope="module")
+def recipe(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training that gains at first, until its rate is too high; one rank, deterministic."""
+    return toy.finetune_recipe(
+        tmp_path_factory.mktemp("best") / "run.yaml",
+        toy_collection,
+        steps=STEPS,
+        trunk=toy.TRUNK,
+        optimizer={"lr": 0.02, "warmup_steps": 20, "schedule": "constant"},
+        probe={"split": "test", "every": EVERY, "documents": 60},
+        checkpoint={"every": 4, "keep": 9, "keep_best": "ndcg@10", "stop_after": PATIENCE},
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(recipe: Path) -> str:
+    """What the undisturbed run printed."""
+    done = toy.launch(1, "trainer.finetune", recipe)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def probes(printed: str) -> dict[int, float]:
+    """The steps and values of the probes."""
+    return {int(a): float(b) for a, b in re.findall(r"^step (\d+)  probe .* ndcg@10 ([\d.]+)", printed, re.MULTILINE)}
+
+
+@pytest.mark.slow
+def test_a_run_keeps_its_best_and_stops_without_a_gain(recipe: Path, whole: str) -> None:
+    seen, run = probes(whole), recipe.with_suffix("")
+    best = max(seen, key=lambda step: seen[step])
+    assert list(seen) == list(range(0, best + EVERY * PATIENCE + 1, EVERY))
+    assert max(seen) < STEPS
+    assert (
+        f"stopped after step {max(seen)}: {PATIENCE} probes without a gain in ndcg@10, which was {seen[best]}" in whole
+    )
+    assert load_trained(run / "best").step == best
+    assert load_trained(run).step == max(seen)
+
+
+@pytest.mark.slow
+def test_evaluate_export_and_index_take_it(recipe: Path, whole: str, toy_collection: Path, tmp_path: Path) -> None:
+    best = recipe.with_suffix("") / "best"
+    evaluate.main(
+        [f"--collection={toy_collection}", "--split=test", f"--system=x={best}", f"--out={tmp_path / 'results.json'}"]
+    )
+    stage = json.loads((tmp_path / "results.json").read_text())["systems"]["x"]["stages"][0]
+    assert stage["checkpoint"] == str(checkpoint.newest(best))
+    export.main([str(best), str(tmp_path / "exported")])
+    assert (tmp_path / "exported" / "model.safetensors").is_file()
+    index.main([str(best), f"--collection={toy_collection}", f"--out={tmp_path / 'index'}"])
+    assert (tmp_path / "index" / "manifest.json").is_file()
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_it_stops_at_the_same_step_with_the_same_best(recipe: Path, whole: str) -> None:
+    run, other = recipe.with_suffix(""), recipe.with_name("other")
+    kill_at(max(probes(whole)) - 2, 1, "trainer.finetune", recipe, f"run={other}")
+    done = toy.launch(1, "trainer.finetune", recipe, f"run={other}", "--resume")
+    assert done.returncode == 0, done.stderr
+    seen = probes(whole)
+    assert probes(done.stdout).items() <= seen.items()
+    ended = re.findall(r"^stopped after .*$", whole, re.MULTILINE)
+    assert len(ended) == 1
+    assert re.findall(r"^stopped after .*$", done.stdout, re.MULTILINE) == ended
+    one, two = (checkpoint.newest(folder / "best") for folder in (run, other))
+    assert one is not None
+    assert two is not None
+    assert one.name == two.name
+    assert (one / checkpoint.WEIGHTS).read_bytes() == (two / checkpoint.WEIGHTS).read_bytes()
+    again = toy.launch(1, "trainer.finetune", recipe, f"run={other}", "--resume")
+    assert again.returncode == 0, again.stderr
+    assert re.findall(r"^stopped after .*$", again.stdout, re.MULTILINE) == ended
+    assert checkpoint.newest(other / "best") == two
+
+
+@pytest.mark.slow
+def test_from_an_early_checkpoint_two_ranks_count_on(recipe: Path, whole: str) -> None:
+    run, other = recipe.with_suffix(""), recipe.with_name("two_ranks")
+    shutil.copytree(run, other)
+    for saved in checkpoint.newest_first(other)[:-2]:
+        shutil.rmtree(saved)
+    done = toy.launch(2, "trainer.finetune", recipe, f"run={other}", "--resume")
+    assert done.returncode == 0, done.stderr
+    expected = {step: value for step, value in probes(whole).items() if step in probes(done.stdout)}
+    assert expected
+    first = min(expected)
+    assert probes(done.stdout)[first] == pytest.approx(expected[first], abs=0.02)

@@ -1,0 +1,177 @@
+"""The probe of fine-tuning: its sample, the numbers of `trainer.evaluate`, and no effect on the training."""
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+from data_prep.collections.build import build as build_collection
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
+from tests import toy
+from tests.trainer.runs import save_run
+from trainer import evaluate, finetune
+from trainer.ranking.evaluation.task import Task
+from trainer.ranking.while_training.sample import relevant_places, sample
+from trainer.training.engine.engine import Engine
+from trainer.training.engine.world import World
+from trainer.training.recipe.schema import FinetuneRecipe, PairProbeConfig
+from trainer.training.recipe.yaml_file import build
+from trainer.training.run.job import Job
+
+PROBE = {"split": "test", "every": 3}
+KEYS = {"siamese": {"similarity": "cosine"}, "cross_encoder": {"negatives_per_query": 1}}
+
+
+def job_of(
+    folder: Path,
+    collection: Path,
+    *,
+    probe: dict[str, Any] | None,
+    name: str = "siamese",
+    best: str | None = None,
+    stop_after: int | None = None,
+) -> Job:
+    """A job whose model gives different texts different vectors."""
+    lengths = {"name": name, "max_query_tokens": 16, "max_document_tokens": 32, **KEYS.get(name, {})}
+    values = toy.finetune_values(folder, collection, trunk=toy.TRUNK, probe=probe) | {"method": lengths}
+    values["checkpoint"] = {"keep_best": best, "stop_after": stop_after}
+    job = finetune.build(build(FinetuneRecipe, values, "test"))
+    with torch.no_grad():
+        for parameter in job.model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return job
+
+
+def measured(job: Job) -> dict[str, float]:
+    """What the job's probe measures on one rank, without DeepSpeed."""
+    engine = Engine.__new__(Engine)
+    engine.model, engine.world, engine.deepspeed = job.model, World(0, 1, 0, 1), Mock()
+    engine.deepspeed.eval, engine.deepspeed.train = job.model.eval, job.model.train
+    engine.gather = lambda value: [value]  # type: ignore[method-assign]
+    assert job.probe is not None
+    beats: list[int] = []
+    figures = job.probe.measure(engine, [], lambda: beats.append(1))
+    assert beats
+    assert job.model.training
+    assert not any(parameter.is_inference() for parameter in job.model.parameters())
+    return figures
+
+
+def evaluated(run: Path, collection: Path, split: str, out: Path) -> dict[str, float]:
+    """What `trainer.evaluate` prints of a run."""
+    evaluate.main([f"--collection={collection}", f"--split={split}", f"--system=x={run}", f"--out={out}"])
+    means: dict[str, float] = json.loads(out.read_text())["systems"]["x"]["metrics"]
+    return means
+
+
+@pytest.mark.parametrize("name", ["siamese", "colbert", "sparse"])
+def test_on_a_whole_pool_the_numbers_are_those_of_evaluate(toy_collection: Path, tmp_path: Path, name: str) -> None:
+    job = job_of(tmp_path / "run", toy_collection, probe={**PROBE, "documents": 1000}, name=name)
+    figures = measured(job)
+    save_run(tmp_path / "run", job)
+    assert figures == evaluated(tmp_path / "run", toy_collection, "test", tmp_path / "results.json")
+    assert 0 < figures["ndcg@10"] < 1
+
+
+def test_on_a_sample_they_are_those_of_a_collection_of_the_same_texts(toy_collection: Path, tmp_path: Path) -> None:
+    job = job_of(tmp_path / "run", toy_collection, probe={**PROBE, "queries": 7, "documents": 40})
+    figures = measured(job)
+    whole, task = Collection.open(toy_collection), job.probe.task  # type: ignore[union-attr]
+    assert (len(task.queries), len(task.pool)) == (7, 40)
+    corpus = {whole.corpus.ids[i]: whole.corpus.text(i) for i in sorted(task.pool)}
+    queries = {whole.queries.ids[i]: whole.queries.text(i) for i in task.queries}
+    rows = "".join(
+        f"{query}\t{document}\t{grade}\n" for query, of in task.qrels.items() for document, grade in of.items()
+    )
+    build_collection(
+        "beir",
+        [toy.write_beir(tmp_path / "part", corpus, queries, test=rows)],
+        tmp_path / "part",
+        tokenizers.load(toy_collection / "tokenizer.json"),
+    )
+    save_run(tmp_path / "run", job)
+    assert figures == evaluated(tmp_path / "run", tmp_path / "part", "test", tmp_path / "results.json")
+
+
+def scored(folder: Path, collection: Path, **keys: Any) -> Task:
+    """A sample of a split with four named negatives for each query."""
+    opened = Collection.open(toy.write_scored(folder, collection))
+    return sample(opened, PairProbeConfig(split="train", every=1, **keys))
+
+
+def test_the_pool_is_of_relevant_named_and_random_documents(toy_collection: Path, tmp_path: Path) -> None:
+    task = scored(tmp_path / "scored", toy_collection, queries=10, documents=50)
+    assert (len(task.queries), len(set(task.pool))) == (10, 50)
+    relevant = {task.pool[place] for places in relevant_places(task) for place in places}
+    assert len(relevant) == 10
+    names = task.collection.corpus.ids
+    named = [names.find([name for name, grade in of.items() if grade <= 0]).tolist() for of in task.qrels.values()]
+    firsts = {document for of_query in named for document in of_query[:2]}
+    assert firsts <= set(task.pool)  # 20 of the other 40 places, as many for each query
+    assert any(document not in relevant | {i for of in named for i in of} for document in task.pool)
+
+
+def test_all_relevant_documents_are_in_the_pool_however_small(toy_collection: Path, tmp_path: Path) -> None:
+    task = scored(tmp_path / "scored", toy_collection, queries=10, documents=3)
+    assert len(task.pool) == 10
+    assert all(relevant_places(task))
+
+
+def test_the_sample_does_not_depend_on_anything_else(toy_collection: Path, tmp_path: Path) -> None:
+    one, other = (scored(tmp_path / name, toy_collection, queries=10, documents=50) for name in ("a", "b"))
+    assert (one.queries, one.pool) == (other.queries, other.pool)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"probe": {**PROBE, "split": "dev"}}, "no split 'dev'; choose one of: test, train"),
+        ({"probe": PROBE, "name": "cross_encoder"}, "probe: a cross_encoder re-ranks, and cannot search a pool"),
+        ({"probe": {**PROBE, "collection": "none"}}, "none: not tokenised, or not a collection"),
+        ({"probe": PROBE, "best": "ndgc@10"}, "checkpoint.keep_best: 'ndgc@10' is not a metric: write mrr@K, ndcg@K"),
+        ({"probe": None, "best": "ndcg@10"}, "checkpoint.keep_best: the probe measures it: name its split in probe"),
+        ({"probe": PROBE, "stop_after": 3}, "checkpoint.stop_after: name the metric that is to gain in"),
+        ({"probe": PROBE, "best": "ndcg@10", "stop_after": 0}, "checkpoint.stop_after: "),
+    ],
+)
+def test_a_probe_that_cannot_measure_is_refused(
+    toy_collection: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        job_of(tmp_path / "run", toy_collection, **changes)
+
+
+def test_a_pool_without_a_relevant_document_is_refused(toy_collection: Path, tmp_path: Path) -> None:
+    texts = {f"t{i}": " ".join(sentences) for i, sentences in enumerate(toy.documents(8, seed=2))}
+    folder = toy.write_beir(tmp_path / "c", texts, texts, dev="t1\tt2\t0\nt3\tgone\t1\n")
+    build_collection("beir", [folder], folder, tokenizers.load(toy_collection / "tokenizer.json"))
+    with pytest.raises(InputError, match="probe.split: dev of .* has no query with a relevant document in its pool"):
+        job_of(tmp_path / "run", toy_collection, probe={"split": "dev", "every": 1, "collection": str(folder)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["cpu", "zero3_bf16"])
+def test_a_run_reports_the_probe_and_trains_as_without_it(toy_collection: Path, tmp_path: Path, config: str) -> None:
+    changes = {"steps": 8, "deepspeed": config, "trunk": toy.TRUNK, "log_every": 1}  # with dropout
+    plain = toy.finetune_recipe(tmp_path / "plain.yaml", toy_collection, **changes)
+    probed = toy.finetune_recipe(tmp_path / "probed.yaml", toy_collection, probe={**PROBE, "documents": 999}, **changes)
+    for recipe in (plain, probed):
+        done = toy.launch(2, "trainer.finetune", recipe)
+        assert done.returncode == 0, done.stderr
+    assert "step 3  probe  mrr@10 " in done.stdout
+    two, without = (toy.scalars(tmp_path / name, "loss/softmax") for name in ("probed", "plain"))
+    assert two == without
+    assert toy.launch(1, "trainer.finetune", probed, f"run={tmp_path / 'one'}").returncode == 0
+    for tag in ("ndcg@10", "recall@100"):
+        one, two = (toy.scalars(tmp_path / name, f"probe/{tag}") for name in ("one", "probed"))
+        assert list(one) == list(two) == [0, 3, 6, 8]
+        assert one[0] == two[0]
+        if config == "cpu":
+            assert one == pytest.approx(two, abs=0.05)  # a rounded score may move a document by a rank
+            expected = evaluated(tmp_path / "probed", toy_collection, "test", tmp_path / "results.json")
+            assert two[8] == pytest.approx(expected[tag], abs=1e-7)  # TensorBoard has fp32

@@ -1,0 +1,82 @@
+"""The learning-rate range test: its curve and suggestion, and that a run of it leaves nothing behind."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import toy
+from trainer.training.run.find_lr import RATES, STEPS, WIDTH, curve, suggestion
+
+
+def test_the_rates_rise_by_a_factor_in_less_than_100_steps() -> None:
+    assert len(RATES) * STEPS < 100
+    assert (RATES[0], RATES[-1]) == (pytest.approx(1e-7), pytest.approx(0.1))
+    factors = {round(b / a, 6) for a, b in zip(RATES[:-1], RATES[1:], strict=True)}
+    assert factors == {round(10 ** (1 / 3), 6)}
+
+
+def test_the_suggestion_is_a_tenth_of_the_rate_of_the_lowest_loss() -> None:
+    losses = [4.0, 4.0, 3.9, 3.5, 2.0, 3.0, math.nan]  # the first is that of no step
+    where = f"a tenth of {RATES[3]:.1e}, where the loss was lowest"
+    assert suggestion(losses) == f"suggestion: optimizer.lr={RATES[3] / 10:.1e} ({where})"
+
+
+@pytest.mark.parametrize("losses", [[4.0, 3.99, 5.0], [4.0, 9.0], [math.nan], [4.0, math.inf]])
+def test_without_a_fall_there_is_none(losses: list[float]) -> None:
+    assert suggestion(losses).startswith("no suggestion: the loss did not fall")
+
+
+def test_the_curve_has_a_bar_for_each_rate() -> None:
+    heading, *rows = curve([4.0, 2.0, 8.0, math.nan])
+    assert [row.split()[:2] for row in rows] == [
+        ["0.0e+00", "4.0000"],
+        ["1.0e-07", "2.0000"],
+        ["2.2e-07", "8.0000"],
+        ["4.6e-07", "nan"],
+    ]
+    assert [row.count("#") for row in rows] == [WIDTH // 2, WIDTH // 4, WIDTH, 0]
+    assert rows[-1].endswith("diverged")
+
+
+def found(printed: str) -> dict[str, float]:
+    """The rates and losses of a printed curve."""
+    return {rate: float(loss) for rate, loss in re.findall(r"^ +(\d\.\de[-+]\d\d) +([\d.]+) ", printed, re.MULTILINE)}
+
+
+LEARNS = {"similarity": "cosine", "pooling": "mean", "temperature": 0.05}
+
+
+@pytest.mark.slow
+def test_ranks_print_the_same_curve_and_leave_nothing(toy_collection: Path, tmp_path: Path) -> None:
+    recipe = toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, trunk=toy.TRUNK, method=LEARNS)
+    curves = []
+    for ranks in (1, 2):
+        done = toy.launch(ranks, "trainer.finetune", recipe, "--find-lr")
+        assert done.returncode == 0, done.stderr
+        assert len(re.findall(r"^suggestion: optimizer.lr=\d\.\de-\d\d ", done.stdout, re.MULTILINE)) == 1
+        curves.append(found(done.stdout))
+    assert [*tmp_path.iterdir()] == [recipe]
+    one, two = curves
+    assert 10 < len(one) <= 1 + len(RATES)
+    assert min(one.values()) < 0.9 * one["0.0e+00"]
+    for rate in [*one][:10]:  # later, rounding grows with the rate
+        assert two[rate] == pytest.approx(one[rate], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_there_stays_as_it_is(toy_collection: Path, tmp_path: Path) -> None:
+    recipe = toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, trunk=toy.TRUNK)
+    assert toy.launch(1, "trainer.finetune", recipe).returncode == 0
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert toy.launch(1, "trainer.finetune", recipe, "--find-lr").returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.slow
+def test_it_cannot_resume(toy_collection: Path, tmp_path: Path) -> None:
+    recipe = toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, trunk=toy.TRUNK)
+    done = toy.launch(1, "trainer.finetune", recipe, "--find-lr", "--resume")
+    assert done.returncode == 2
+    assert "not allowed with argument" in done.stderr

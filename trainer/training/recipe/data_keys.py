@@ -1,0 +1,120 @@
+"""The keys of a recipe's `data`: shards or labelled pairs, one source or a mix of several."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+from models.config import Section
+
+
+class LanesConfig(Section):
+    """The deterministic order of data (trainer/training/data/lanes.py); a resumed run may change only `workers`."""
+
+    lanes: int = Field(64, ge=1, le=1 << 16)
+    window: PositiveInt = 16  # chunks (in fine-tuning, units of pairs) that are shuffled together
+    workers: int = Field(0, ge=0, le=1 << 10)  # loader processes per rank
+    # of a mix; left out of a recipe, it is no part of its identity
+    one_source_per: Literal["micro_batch", "step"] = Field("micro_batch", exclude_if=lambda per: per == "micro_batch")
+
+    @property
+    @abstractmethod
+    def sources(self) -> Mapping[str, Any]:
+        """Every source by name."""
+
+
+class MixedShardsConfig(Section):
+    """One source of a mix: its shards, and its weight relative to the other sources."""
+
+    shards: str
+    weight: PositiveFloat
+
+
+class ShardDataConfig(LanesConfig):
+    """Shards of token documents, as written by data_prep: one source, or several with names and weights.
+
+    They are in a folder, or at an http(s), s3 or file URL; remote shards are read through a cache on every host.
+    """
+
+    shards: str | None = None
+    mix: dict[str, MixedShardsConfig] | None = None
+    cache: Path = Path("~/.cache/deepsiam/shards")
+    cache_bytes: PositiveInt = 100_000_000_000
+
+    @model_validator(mode="after")
+    def _one_or_a_mix(self) -> ShardDataConfig:
+        if (self.shards is None) == (not self.mix):
+            raise ValueError("data: name either data.shards or, for several sources, data.mix (null for the other)")
+        return self
+
+    @property
+    def sources(self) -> dict[str, MixedShardsConfig]:
+        """Return every source by name; the source in `shards` has the name ""."""
+        if self.shards is not None:
+            return {"": MixedShardsConfig(shards=self.shards, weight=1.0)}
+        return self.mix or {}
+
+
+class PairsConfig(Section):
+    """Labelled (query, relevant document) pairs of a collection."""
+
+    collection: Path
+    split: str = "train"
+    pairs: PositiveInt | None = None  # how many, in an order that depends only on the seed; null: all
+
+
+OF_A_SOURCE = (
+    *("query_prompt", "document_prompt", "loss", "negatives", "hard_negatives", "negatives_per_query"),
+    *("candidates", "teacher_scale"),
+)
+"""The keys of `method` that a source of a mix may have otherwise: none changes the model."""
+
+
+class MixedPairsConfig(PairsConfig):
+    """One source of a mix: its pairs, its weight, and the keys of `method` that it has otherwise."""
+
+    model_config = ConfigDict(extra="allow")
+
+    weight: PositiveFloat | None = None  # relative to the other sources
+
+    @property
+    def of_method(self) -> dict[str, Any]:
+        """The keys of the recipe's method that this source replaces."""
+        return dict(self.model_extra or {})
+
+
+class PairDataConfig(LanesConfig):
+    """Labelled pairs of one collection, or of several with names and weights."""
+
+    # left out of a recipe, the keys of a mix are no part of its identity
+    collection: Path | None = None
+    split: str = "train"
+    pairs: PositiveInt | None = None
+    mix: dict[str, MixedPairsConfig] | None = Field(None, exclude_if=lambda mix: mix is None)
+    # instead of weights: a source weighs its number of examples to the power of 1 / this
+    mix_temperature: PositiveFloat | None = Field(None, exclude_if=lambda temperature: temperature is None)
+
+    @model_validator(mode="after")
+    def _one_or_a_mix(self) -> PairDataConfig:
+        if (self.collection is None) == (not self.mix):
+            raise ValueError("data: name either data.collection or, for several sources, data.mix (null for the other)")
+        if self.mix and (self.split, self.pairs) != ("train", None):
+            raise ValueError("data.split and data.pairs are of data.collection: set those of each source in data.mix")
+        unweighted = [name for name, source in self.sources.items() if source.weight is None]
+        if self.mix and bool(unweighted) != bool(self.mix_temperature):
+            without = (
+                f"data.mix.{unweighted[0]}.weight: missing" if unweighted else "data.mix: its sources have weights"
+            )
+            raise ValueError(f"{without}: set a weight for every source, or data.mix_temperature and none")
+        return self
+
+    @property
+    def sources(self) -> dict[str, MixedPairsConfig]:
+        """Return every source by name, in the order of the names; the source in `collection` has the name ""."""
+        if self.collection is not None:
+            return {"": MixedPairsConfig(collection=self.collection, split=self.split, pairs=self.pairs, weight=1.0)}
+        return dict(sorted((self.mix or {}).items()))

@@ -1,0 +1,52 @@
+"""What an optimizer step differentiates, by the source of its micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from models.config import MethodConfig
+
+
+class Objective(NamedTuple):
+    """What becomes of the summed losses of a micro-batch: a scalar to differentiate."""
+
+    method: MethodConfig  # its keys tell the model which losses to compute
+    weights: Mapping[str, float]
+    targets: Mapping[str, int]  # of every loss term, in all micro-batches of the step with the same losses
+
+    @classmethod
+    def at_end(cls, method: MethodConfig, targets: Mapping[str, int]) -> Objective:
+        """Return the objective of a method alone, with the weights at the end of their ramp."""
+        return cls(method, method.weights, targets)
+
+    def of(self, sums: Mapping[str, Tensor]) -> Any:
+        """Return the weighted sum of the losses, each divided by its targets."""
+        # max: a step may have no targets for a term
+        return sum(weight * (sums[term] / max(1, self.targets[term])) for term, weight in self.weights.items())
+
+
+def objectives(
+    methods: Sequence[MethodConfig], step: int, micro_batches: Sequence[int], targets: Sequence[Mapping[str, int]]
+) -> list[Objective]:
+    """Return the objective of every source in the step after `step` finished ones.
+
+    Sources with the same losses are one to the step: each loss is the mean over the targets of all. Sources with other
+    losses count by their share of the micro-batches, whatever their losses count as targets.
+
+    Args:
+        methods: of every source.
+        step: the number of finished steps.
+        micro_batches: how many each source provides in this step, on all ranks.
+        targets: of each source's loss terms, likewise.
+    """
+    weights = [method.weights_at(step) for method in methods]
+    made = []
+    for method, own in zip(methods, weights, strict=True):
+        alike = [i for i, other in enumerate(weights) if other == own]
+        share = sum(micro_batches[i] for i in alike) / sum(micro_batches)
+        counts = {term: sum(targets[i][term] for i in alike) for term in own}
+        made.append(Objective(method, {term: share * weight for term, weight in own.items()}, counts))
+    return made

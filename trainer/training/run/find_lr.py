@@ -1,0 +1,97 @@
+"""A learning-rate range test (Smith, 2017): train a few steps at rising rates, and see where the loss falls and rises.
+
+Nothing is written: the model is trained in memory alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+import torch
+
+from trainer.training.data.cursor import Cursor
+from trainer.training.data.loader import Loader
+from trainer.training.data.order import LaneBatch
+from trainer.training.data.rng import dropout_seed
+from trainer.training.engine.engine import Engine
+from trainer.training.engine.world import World
+from trainer.training.recipe.objective import Objective, objectives
+from trainer.training.run.agree import by_source, counts
+from trainer.training.run.job import Job
+from trainer.training.run.watchdog import Watchdog
+
+RATES = [10 ** (-7 + level / 3) for level in range(19)]  # 1e-7 to 0.1
+STEPS = 5  # at each rate: 95 in all
+EXAMPLES = 256  # at least, on which the loss is measured
+DIVERGED = 2.0  # a loss of so many times the first one ends the test
+LEAST_FALL = 0.01  # share of the first loss by which the loss must fall for a suggestion
+BELOW = 10.0  # the suggestion is the rate of the lowest loss, divided by this
+WIDTH = 50  # of the longest bar
+
+
+def find_lr(job: Job, world: World) -> None:
+    """Train at rising rates until the loss has diverged; print a curve and a suggestion on rank 0; all ranks call."""
+    losses: list[float] = []
+    with Watchdog(job.recipe.faults.hang_seconds, world.rank) as watchdog:
+        for loss in _losses(job, Engine(job.model, job.recipe, world), watchdog.beat):
+            losses.append(loss)
+            if not loss <= DIVERGED * losses[0]:  # or it is NaN
+                break
+    if world.rank == 0:
+        print("\n".join([*curve(losses), suggestion(losses)]), flush=True)
+
+
+def curve(losses: list[float]) -> list[str]:
+    """Return a line for the loss before the first step, and for that after each rate, with a bar of its length."""
+    longest = max((loss for loss in losses if math.isfinite(loss)), default=1.0)
+    bars = ["#" * round(WIDTH * loss / longest) if math.isfinite(loss) else "diverged" for loss in losses]
+    rows = [f"{rate:13.1e}  {loss:8.4f}  {bar}" for rate, loss, bar in zip([0, *RATES], losses, bars, strict=False)]
+    return ["learning rate      loss", *rows]
+
+
+def suggestion(losses: list[float]) -> str:
+    """Return the line with the suggested rate: a tenth of the one after which the loss was lowest."""
+    before, *after = (loss if math.isfinite(loss) else math.inf for loss in losses)
+    if not min(after, default=math.inf) < before * (1 - LEAST_FALL):
+        return "no suggestion: the loss did not fall at any rate: check the data, the method and what it starts from"
+    best = RATES[after.index(min(after))]
+    return f"suggestion: optimizer.lr={best / BELOW:.1e} (a tenth of {best:.1e}, where the loss was lowest)"
+
+
+def _losses(job: Job, engine: Engine, beat: Callable[[], None]) -> Iterator[float]:
+    """Yield the loss on the first examples of the run before any step, and after the steps at each rate on later ones.
+
+    Always the same examples: the differences between batches would hide those between rates.
+    """
+    recipe, world = job.recipe, engine.world
+    start = Cursor(job.order.start(), micro_sizes={0: recipe.batch.micro})
+    stream = Loader(job.order, world.rank, world.size, recipe.data.workers).micro_batches(start)
+    fixed = list(islice(stream, engine.accumulation * math.ceil(EXAMPLES / recipe.batch.size)))
+    yield _loss(engine, recipe.steps, fixed, beat)
+    for rate in RATES:
+        for _ in range(STEPS):
+            batches = list(islice(stream, engine.accumulation))
+            seeds = [dropout_seed(recipe.seed, batch.index) for batch in batches]
+            of_sources = _objectives(engine, recipe.steps, batches)
+            own = [of_sources[batch.source] for batch in batches]
+            engine.step([batch.micro_batch for batch in batches], own, seeds, rate)
+            beat()
+        yield _loss(engine, recipe.steps, fixed, beat)
+
+
+def _loss(engine: Engine, step: int, batches: Sequence[LaneBatch], beat: Callable[[], None]) -> float:
+    """Return the weighted loss on micro-batches of all ranks, without dropout."""
+    sums = torch.zeros(len(engine.methods), len(engine.terms), dtype=torch.float64)
+    for batch in batches:
+        sums[batch.source] += engine.evaluate(batch.micro_batch, batch.source).double().cpu()
+        beat()
+    of_sources = zip(_objectives(engine, step, batches), engine.sum_over_ranks(sums), strict=True)
+    return float(sum(objective.of(dict(zip(engine.terms, own, strict=True))) for objective, own in of_sources))
+
+
+def _objectives(engine: Engine, step: int, batches: Sequence[LaneBatch]) -> list[Objective]:
+    """Return the objective of every source for micro-batches of all ranks, with the weights of a step."""
+    counted = engine.sum_over_ranks(torch.tensor(counts(engine, batches)))
+    return objectives(engine.methods, step, *by_source(engine, counted.tolist()))

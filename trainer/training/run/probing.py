@@ -1,0 +1,66 @@
+"""The probe of a run: when it measures, what it reports, and the checkpoint of its best measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trainer.training.checkpoints.best import save_best
+from trainer.training.checkpoints.checkpoint import SaveError, State
+from trainer.training.data.order import LaneBatch
+from trainer.training.engine.engine import Engine
+from trainer.training.recipe.best import Best
+from trainer.training.recipe.schema import PairCheckpointConfig
+from trainer.training.run.job import Job
+from trainer.training.run.monitor import Monitor
+
+
+class Probing:
+    """A job's probe, if it has one, and which of its measurements is the best so far."""
+
+    def __init__(self, job: Job, engine: Engine):
+        self.job, self.engine = job, engine
+        self.best = Best()
+        self.ended = False  # the run, before its last step
+
+    def measure(
+        self,
+        step: int,
+        batches: Sequence[LaneBatch],
+        monitor: Monitor,
+        beat: Callable[[], None],
+        state: Callable[[], State],
+    ) -> bool:
+        """Run the probe, if due after `step` steps, before the model is trained on `batches`; all ranks call.
+
+        Keep the model's weights if they are the best so far, with the run's `state`. Return whether the run is to end,
+        because too many probes had no gain.
+        """
+        probe, keys = self.job.probe, self.job.recipe.checkpoint
+        if probe is None or not probe.is_due(step, self.job.recipe.steps):
+            return False
+        with monitor.untimed():
+            figures = probe.measure(self.engine, [batch.micro_batch for batch in batches], beat)
+            monitor.probed(step, figures)
+            if not isinstance(keys, PairCheckpointConfig) or not keys.keep_best:
+                return False
+            best = self.best.after(step, figures[keys.keep_best], f"{keys.keep_best} of {probe.about}")
+            if best.step == step and best != self.best and not self._saves(monitor, step, state):
+                return False
+        self.best = best
+        if keys.stop_after and best.bad >= keys.stop_after:
+            self.ended = True
+            monitor.info(
+                f"stopped after step {step}: {best.bad} probes without a gain in {keys.keep_best}, which was "
+                f"{best.value:.4f} at step {best.step}"
+            )
+        return self.ended
+
+    def _saves(self, monitor: Monitor, step: int, state: Callable[[], State]) -> bool:
+        """Save the weights as the best so far; return whether that was possible: if not, later ones will be tried."""
+        try:
+            saved = save_best(self.job.recipe.run, self.engine, state(), self.job.sidecar_files)
+        except SaveError as error:
+            monitor.warn(f"step {step}: {error}; training on, with the best of before")
+            return False
+        monitor.info(f"step {step}  the best so far: saved {saved}")
+        return True

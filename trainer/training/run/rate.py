@@ -1,0 +1,26 @@
+"""The learning rate of a run: that of its schedule, lowered at plateaus."""
+
+from __future__ import annotations
+
+from trainer.training.recipe.plateau import Plateau
+from trainer.training.recipe.schema import Recipe
+
+
+class Rate:
+    """A recipe's learning rate, given the validations so far."""
+
+    def __init__(self, recipe: Recipe):
+        self.recipe, self.plateau = recipe, Plateau()
+
+    def of(self, step: int) -> float:
+        """Return the rate of a step, counted from 0."""
+        optimizer = self.recipe.optimizer
+        rate = optimizer.rate(step, self.recipe.steps)
+        return rate * self.plateau.scale if optimizer.plateau else rate
+
+    def validated(self, total: float) -> bool:
+        """Take note of the weighted sum of the losses on held-out data; return whether the rate is lowered."""
+        keys, before = self.recipe.optimizer.plateau, self.plateau
+        if keys:
+            self.plateau = before.after(total, **keys.model_dump())
+        return self.plateau.scale != before.scale
