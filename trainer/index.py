@@ -19,10 +19,11 @@ from trainer.ranking.indexes import approximate
 from trainer.ranking.indexes.folder import MANIFEST
 from trainer.ranking.indexes.index import require_choice
 from trainer.ranking.indexes.registry import APPROXIMATIONS, DTYPES, kind_of
-from trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS
+from trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS, PROMPTS
 from trainer.ranking.rankers.registry import open_ranker
 from trainer.ranking.retrieval.shared import rank_0_first
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
+from trainer.training.recipe.build import as_input_error
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -35,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         with rank_0_first(world.rank, world.size):
             collection = Collection.open(chosen.collection)
             ranker = open_ranker(chosen.system, collection, chosen.precision)
+            prompts = {name: text for name in PROMPTS if (text := getattr(chosen, name)) is not None}
+            with as_input_error(chosen.system):
+                ranker = ranker.with_options(prompts)
             if chosen.dimensions:
                 ranker = ranker.cut(chosen.dimensions)
             kind = kind_of(ranker)
@@ -70,6 +74,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "a bit of each number to search by, and float16 to score what is found",
     )
     parser.add_argument("--dimensions", type=positive, metavar="N", help=DIMENSIONS_HELP)
+    for name in PROMPTS:
+        option, texts = f"--{name.replace('_', '-')}", name.removesuffix("_prompt")
+        parser.add_argument(option, metavar="TEXT", help=f"before every {texts}, in place of the model's own")
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
     parser.add_argument("--approximate", choices=APPROXIMATIONS, help="also prepare approximate search")
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too

@@ -8,13 +8,22 @@ from tests import toy
 SOURCES = ("plain", "prompted", "taught")
 
 
-def mixed_recipe(path: Path, collection: Path, scored: Path, *, per: str = "micro_batch", **changes: Any) -> Path:
-    """Four micro-batches of two queries per step, of any source or all of one; dropout is on."""
-    mix = {
+def mixed_recipe(
+    path: Path, collection: Path, scored: Path, *, per: str = "micro_batch", refreshed: bool = False, **changes: Any
+) -> Path:
+    """Four micro-batches of two queries per step, of any source or all of one; dropout is on.
+
+    With `refreshed`, the run mines for the source `plain`, as many documents as there are: no order of scores matters.
+    """
+    mix: dict[str, dict[str, Any]] = {
         "prompted": {"collection": str(collection), "weight": 3, "query_prompt": "abc de", "pairs": 60},
         "taught": {"collection": str(scored), "weight": 2, "loss": {"kl": 1.0, "margin_mse": 0.5}, "negatives": "own"},
         "plain": {"collection": str(collection), "weight": 3, "negatives_per_query": 1},
     }
+    if refreshed:
+        mix["plain"]["hard_negatives"] = 1
+        mix["prompted"]["refresh"] = mix["taught"]["refresh"] = False
+        changes["refresh"] = {"every": 2, "depth": 1000}
     values: dict[str, Any] = {
         "steps": 6,
         "data": {"mix": mix, "one_source_per": per, "lanes": 4, "window": 2},

@@ -5,31 +5,38 @@ rankers/ has a file for each kind, and registry.py there opens them.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from models.batching.framing import Framing
 from models.config import MatchingConfig
+from trainer.ranking.options import TEXT, check_options
 from trainer.ranking.retrieval.encode import TextEncoder
 from trainer.ranking.retrieval.system import List, System, Texts, scores_of_lists
 from trainer.training.checkpoints.load import LoadedModel
 from trainer.training.engine.device import has_bf16, this_device
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 CLASSES = "classes"  # the loss of models that classify pairs
 PRECISION_HELP = "what models compute in (bf16 on a GPU that has it, else fp32)"
 DIMENSIONS_HELP = "rank by the first N numbers of the vectors of models of one vector per text"
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 NO_SCORE = "a score alone means nothing, so it cannot be fused, mined with or learned from"
+PROMPTS = {"query_prompt": TEXT, "document_prompt": TEXT}  # the options of models that encode texts
 LONG = 1 << 16  # tokens, more than any model reads
 
 
@@ -213,10 +220,40 @@ class ModelRanker(Ranker):
 class VectorRanker(ModelRanker):
     """A model that encodes queries and documents separately (`models.matching.dual_encoder.DualEncoder`)."""
 
+    OPTIONS: ClassVar[Mapping[str, str]] = PROMPTS
+
     @cached_property
     def identity(self) -> dict[str, str]:
         """Also its prompts; the fingerprint depends on them."""
-        return {**super().identity, **{f"{side}_prompt": text for side, text in self.method.prompts().items()}}
+        return {**super().identity, **_prompts(self.method)}
+
+    def with_options(self, options: Mapping[str, str]) -> Self:
+        """Return the ranker with other prompts, `query_prompt` or `document_prompt`."""
+        check_options(options, self.OPTIONS, self.title)
+        return self.with_prompts({name: options[name] for name in PROMPTS if name in options})
+
+    def with_prompts(self, prompts: Mapping[str, str]) -> Self:
+        """Return the ranker with other prompts, which shares its model; itself where they are its own.
+
+        Raises:
+            ValueError: a prompt leaves a text no room, or its side is not read by a model.
+        """
+        own = _prompts(self.method)
+        if all(text == own.get(name, "") for name, text in prompts.items()):
+            return self
+        try:
+            method = type(self.method).model_validate({**self.method.model_dump(exclude_unset=True), **prompts})
+        except ValidationError as error:
+            raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        for framing in (method.query_framing, method.document_framing):
+            framing(self.loaded.tokenizer)
+        chosen = copy.copy(self)
+        chosen.method = method
+        of_prompts = json.dumps(method.prompts(), sort_keys=True)
+        digest = hashlib.sha256(f"{self.identity['fingerprint']} {of_prompts}".encode())
+        of_weights = {name: value for name, value in self.identity.items() if name not in own}
+        chosen.identity = {**of_weights, "fingerprint": digest.hexdigest(), **_prompts(method)}
+        return chosen
 
     @property
     def temperature(self) -> float:
@@ -234,6 +271,11 @@ class VectorRanker(ModelRanker):
         """The encoder of documents."""
         framing = self.method.document_framing(self.loaded.tokenizer)
         return TextEncoder(self.model.embed_documents, framing, self.device, "encode documents")
+
+
+def _prompts(method: MatchingConfig) -> dict[str, str]:
+    """Return the prompts that there are, by their keys."""
+    return {f"{side}_prompt": text for side, text in method.prompts().items()}
 
 
 def _most_tokens(framing: Framing) -> int:

@@ -25,7 +25,13 @@ def runs(toy_collection: Path, toy_scored: Path, tmp_path_factory: pytest.TempPa
     folder = tmp_path_factory.mktemp("mixes")
     stages = {"micro_batch": stage_file(folder, 1), "step": stage_file(folder, 3)}
     recipes = {
-        kind: mixed_recipe(folder / f"{kind}.yaml", toy_collection, toy_scored, per=kind, steps=STEPS) for kind in KINDS
+        kind: mixed_recipe(
+            *(folder / f"{kind}.yaml", toy_collection, toy_scored),
+            per=kind,
+            refreshed=kind == "micro_batch",
+            steps=STEPS,
+        )
+        for kind in KINDS
     }
 
     def commands(ranks: int, *changes: str) -> list[list[object]]:
@@ -58,6 +64,12 @@ def test_any_number_of_ranks_and_a_resume_train_the_same_model(runs: Path, kind:
         torch.testing.assert_close(weights[name], weight, rtol=0, atol=2e-6)
     validation = [toy.scalars(run, "validation/softmax/prompted")[STEPS] for run in (alone, other)]
     assert validation[0] == pytest.approx(validation[1], rel=1e-5)
+
+
+def test_negatives_are_mined_for_the_sources_that_ask(runs: Path) -> None:
+    of_runs = [runs / f"micro_batch-{ranks}" for ranks in (1, 2, 4)]
+    assert [toy.scalars(run, "negatives/of_a_query/plain").keys() for run in of_runs] == [{2, 4}, {2, 4}, {4}]
+    assert {folder.name for run in of_runs for folder in (run / "negatives").iterdir()} == {"plain"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

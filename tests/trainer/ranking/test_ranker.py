@@ -1,4 +1,4 @@
-"""A model that ranks: the precision that it computes in."""
+"""A model that ranks: the precision that it computes in, and the prompts before its texts."""
 
 from pathlib import Path
 
@@ -9,8 +9,12 @@ import torch
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from tests.trainer.runs import write_run
+from trainer import index
 from trainer.ranking.indexes.dense import DenseIndex
+from trainer.ranking.indexes.registry import open_index
+from trainer.ranking.ranker import VectorRanker
 from trainer.ranking.rankers.registry import ranker_of
+from trainer.ranking.retrieval.system import Texts
 from trainer.training.checkpoints.load import load_trained
 
 LENGTHS = {"max_query_tokens": 16, "max_document_tokens": 24}
@@ -37,3 +41,47 @@ def test_an_index_is_not_continued_in_another_precision(opened: Collection, tmp_
     DenseIndex.build(half, tmp_path / "index")
     with pytest.raises(InputError, match="holds an index with another --precision: name another"):
         DenseIndex.build(usual, tmp_path / "index")
+
+
+PROMPTS = {"query_prompt": "abc de: ", "document_prompt": "fgh"}
+
+
+@pytest.mark.parametrize("name", ["siamese", "colbert", "sparse"])
+def test_other_prompts_rank_as_the_models_own(opened: Collection, tmp_path: Path, name: str) -> None:
+    def ranker(folder: str, **prompts: str) -> VectorRanker:
+        keys = {"name": name, **LENGTHS, **prompts}
+        run = write_run(tmp_path / folder, opened.directory / "tokenizer.json", seed=3, **keys)
+        made = ranker_of(load_trained(run), opened)
+        assert isinstance(made, VectorRanker)
+        return made
+
+    without, own = ranker("without"), ranker("own", **PROMPTS)
+    other = without.with_options(PROMPTS)
+    lists = [(0, list(range(40))), (1, list(range(20, 60)))]
+    plain, expected, scores = (np.concatenate(one.scores(lists)) for one in (without, own, other))
+    np.testing.assert_array_equal(scores, expected)
+    assert not np.array_equal(scores, plain)
+    assert other.identity.items() >= PROMPTS.items()
+    assert other.identity["fingerprint"] != without.identity["fingerprint"]
+    assert own.with_options(PROMPTS) is own
+    assert without.with_options({"query_prompt": ""}) is without
+    removed = own.with_options(dict.fromkeys(PROMPTS, ""))
+    np.testing.assert_array_equal(np.concatenate(removed.scores(lists)), plain)
+    assert not removed.identity.keys() & PROMPTS.keys()
+    with pytest.raises(ValueError, match="document_prompt has .* tokens, which leave a text no room"):
+        without.with_options({"document_prompt": "abc de " * 30})
+    with pytest.raises(ValueError, match="'prompt' is not an option of .*: query_prompt, document_prompt"):
+        without.with_options({"prompt": "abc"})
+
+
+def test_an_index_keeps_its_prompts(opened: Collection, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", opened.directory / "tokenizer.json", seed=3, name="siamese", **LENGTHS)
+    options = [f"--{name.replace('_', '-')}={text}" for name, text in PROMPTS.items()]
+    index.main([str(run), f"--collection={opened.directory}", f"--out={tmp_path / 'index'}", *options])
+    found, prompted = open_index(tmp_path / "index"), ranker_of(load_trained(run), opened).with_options(PROMPTS)
+    assert isinstance(found, DenseIndex)
+    texts = Texts(opened, [0, 1, 2], list(range(len(opened.corpus))))
+    words = [opened.queries.text(i) for i in texts.queries]
+    for ranked, other in zip(found.search(words, 10), prompted.system(texts).rank(10), strict=True):
+        assert ranked.documents.tolist() == other.documents.tolist()
+        np.testing.assert_allclose(ranked.scores, other.scores, atol=1e-6)

@@ -6,7 +6,8 @@
     LEAF        bm25, lrl, the name of a system given before, or a path; one with other characters in "double quotes";
                 (options) may follow
     options     weight=0.3, split=dev, rule=scores or rule=ranks, where scores are fused (fuse, +);
-                NAME=VALUE of a LEAF are its ranker's, which knows them; with commas between them
+                NAME=VALUE of a LEAF are its ranker's, which knows them; with commas between them; a VALUE with other
+                characters in "double quotes"
 
 `a > 100 b` re-ranks the first 100 documents of a by the scores of b, and `a > 100 +b` by those of both.
 Equal trees are equal and hash equally, so that each distinct part is evaluated once.
@@ -45,9 +46,9 @@ class Leaf:
     def with_mix(self, mix: str) -> str:
         """Format as text, with the options of a fusion, too."""
         plain = self.path in NO_PATHS or ("/" in self.path and re.fullmatch(_WORD, self.path))
-        escaped = self.path.replace("\\", r"\\").replace('"', r"\"")
-        options = ", ".join([*map("=".join, self.options), *([mix] if mix else [])])
-        return (self.path if plain else f'"{escaped}"') + (f"({options})" if options else "")
+        own = (f"{name}={value if re.fullmatch(_WORD, value) else _quoted(value)}" for name, value in self.options)
+        options = ", ".join([*own, *([mix] if mix else [])])
+        return (self.path if plain else _quoted(self.path)) + (f"({options})" if options else "")
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,11 @@ def problem(text: str, at: int, message: str) -> InputError:
     return InputError(f"--system '{text}': character {at + 1}: {message}")
 
 
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'
+
+
 class _Token(NamedTuple):
     kind: str  # quoted, word, sign or end
     text: str
@@ -156,6 +162,11 @@ class _Token(NamedTuple):
     def __str__(self) -> str:
         """Name the token in a message."""
         return "the end" if self.kind == "end" else f"'{self.text}'"
+
+    @property
+    def content(self) -> str:
+        """The text without quotes."""
+        return re.sub(r"\\(.)", r"\1", self.text[1:-1], flags=re.DOTALL) if self.kind == "quoted" else self.text
 
 
 class _Parser:
@@ -232,7 +243,7 @@ class _Parser:
                 self.fail(f"{name} is there twice", name.at)
             self.expect("=")
             value = self.take()
-            if value.kind != "word":
+            if value.kind not in ("word", "quoted"):
                 self.fail(f"{value} is no value of '{name.text}'", value.at)
             given.append((name, value))
             if self.skip(")"):
@@ -264,7 +275,7 @@ class _Parser:
         of_mix = [(name, value) for name, value in options if name.text in OPTIONS]
         if of_mix and not fused:
             self.fail(f"options are for fused scores: write +{named.text}(...)", bracket.at)
-        own = {name.text: value.text for name, value in options if name.text not in OPTIONS}
+        own = {name.text: value.content for name, value in options if name.text not in OPTIONS}
         if isinstance(part, Leaf):
             part = replace(part, options=tuple({**dict(part.options), **own}.items()))
         return part, of_mix
@@ -272,7 +283,7 @@ class _Parser:
     def named(self) -> Expression:
         token = self.take()
         if token.kind == "quoted":
-            path = re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.DOTALL)
+            path = token.content
             if not path:
                 self.fail("the path is empty", token.at)
             return Leaf(f"./{path}" if path in NO_PATHS else path, at=token.at)

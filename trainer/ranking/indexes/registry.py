@@ -12,7 +12,7 @@ from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
 from trainer.ranking.indexes.multi_vector import MultiVectorIndex
 from trainer.ranking.indexes.sparse import SparseIndex
-from trainer.ranking.ranker import Ranker
+from trainer.ranking.ranker import PROMPTS, Ranker, VectorRanker
 from trainer.ranking.rankers.registry import open_ranker
 from trainer.ranking.retrieval.bm25 import NAME
 
@@ -60,6 +60,8 @@ def open_index(directory: Path, collection: Path | None = None, model: Path | No
     if "checkpoint" not in about and model:
         raise InputError(f"--model {model}: {directory} was made without a model: leave it out")
     ranker = open_ranker(model or about.get("checkpoint", NAME), opened)
+    if isinstance(ranker, VectorRanker):
+        ranker = ranker.with_prompts({name: about.get(name, "") for name in PROMPTS})
     if "checkpoint" in about and ranker.identity["fingerprint"] != about["fingerprint"]:
         raise InputError(
             f"{ranker.name}: is not the model that {directory} was made with: name that one with "

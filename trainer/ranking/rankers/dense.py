@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from data_prep.common.errors import InputError
 from models.matching.siamese import SiameseConfig
 from models.vectors import Vectors
-from trainer.ranking.ranker import VectorRanker
+from trainer.ranking.options import NUMBER
+from trainer.ranking.ranker import PROMPTS, VectorRanker
 from trainer.ranking.retrieval.encode import TextEncoder, without_padding
 from trainer.ranking.retrieval.system import Embedded, Texts
 
-OPTION = "dimensions"
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+DIMENSIONS = "dimensions"
 
 
 class Dense(VectorRanker):
     """Ranks by exact search among embeddings, or among their first `dimensions` numbers."""
 
+    OPTIONS = {**PROMPTS, DIMENSIONS: NUMBER}
     method: SiameseConfig
 
     @property
@@ -37,7 +42,7 @@ class Dense(VectorRanker):
             return None
         return f"{self.title} was trained for {', '.join(map(str, trained))} dimensions, not for its first {self.width}"
 
-    def cut(self, dimensions: int) -> Dense:
+    def cut(self, dimensions: int) -> Self:
         """Return the ranker by the first numbers of vectors, which shares its model."""
         if dimensions > self.width:
             raise InputError(
@@ -47,15 +52,11 @@ class Dense(VectorRanker):
         chosen.dimensions = dimensions
         return chosen
 
-    def with_options(self, options: Mapping[str, str]) -> Dense:
-        """Return the ranker with the option `dimensions`."""
-        for name, value in options.items():
-            if name != OPTION:
-                raise ValueError(f"'{name}' is not an option of a model of one vector per text: {OPTION}")
-            if not re.fullmatch("[1-9][0-9]{0,8}", value):
-                raise ValueError(f"'{value}' is not a number of dimensions")
+    def with_options(self, options: Mapping[str, str]) -> Self:
+        """Return the ranker with other prompts, and by the first `dimensions` numbers of its vectors."""
+        prompted = super().with_options(options)
         try:
-            return self.cut(int(options[OPTION])) if options else self
+            return prompted.cut(int(options[DIMENSIONS])) if DIMENSIONS in options else prompted
         except InputError as error:
             raise ValueError(str(error)) from None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import re
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from data_prep.common.progress import meter
 from data_prep.common.rng import keyed_rngs
 from models.arrays import on_device
 from models.matching.duobert import DuobertConfig
+from trainer.ranking.options import NUMBER, check_options
 from trainer.ranking.ranker import ModelRanker
 from trainer.ranking.retrieval.encode import batch_tokens, distinct, length_batches, places
 from trainer.ranking.retrieval.shared import computed
@@ -25,7 +25,6 @@ from trainer.ranking.retrieval.system import List
 from trainer.training.checkpoints.load import LoadedModel
 
 AGGREGATES = ("sum", "binary", "min", "max", "log_sum")
-NUMBER = "[1-9][0-9]{0,8}"
 OPTIONS = {  # and what each may be
     "aggregate": "|".join(AGGREGATES),
     "pairs": f"ordered|unordered|{NUMBER}",
@@ -105,11 +104,7 @@ class Duels(ModelRanker):
 
     def with_options(self, options: Mapping[str, str]) -> Duels:
         """Return the ranker with options of `OPTIONS`, which shares its model and the logits of lists."""
-        for name, value in options.items():
-            if name not in OPTIONS:
-                raise ValueError(f"'{name}' is not an option of duels: {', '.join(OPTIONS)}")
-            if not re.fullmatch(OPTIONS[name], value):
-                raise ValueError(f"'{value}': {name} is {OPTIONS[name].replace('|', ', ').replace(NUMBER, 'a number')}")
+        check_options(options, OPTIONS, "duels")
         chosen = copy.copy(self)
         typed = {name: int(value) if name == "most" else value for name, value in options.items()}
         chosen.options = DuelOptions(**typed)  # type: ignore[arg-type]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from data_prep.common.rng import keyed_rngs
 from models.arrays import on_device
 from models.batching.prompts import PromptFraming
 from models.matching.label_ranker import LabelRankerConfig
+from trainer.ranking.options import NUMBER, TEXT, check_options
 from trainer.ranking.published import by_labels
 from trainer.ranking.ranker import ModelRanker
 from trainer.ranking.rankers.sorting import (
@@ -41,9 +41,15 @@ from trainer.training.recipe.build import as_input_error
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import load
 
-NUMBER = "[1-9][0-9]{0,8}"
 SORTS = ("window", "heap", "bubble")
-OPTIONS = {"window": NUMBER, "stride": NUMBER, "sort": "|".join(SORTS), "top": NUMBER, "shuffles": NUMBER}
+OPTIONS = {
+    "window": NUMBER,
+    "stride": NUMBER,
+    "sort": "|".join(SORTS),
+    "top": NUMBER,
+    "shuffles": NUMBER,
+    "recipe": TEXT,
+}
 LISTS_AT_ONCE = 256  # whose windows are held together
 
 
@@ -195,11 +201,7 @@ class Listwise(ByLabels):
 
     def with_own(self, options: Mapping[str, str]) -> Listwise:
         """Return the ranker with options of `OPTIONS`, which shares its model."""
-        for name, value in options.items():
-            if name not in OPTIONS:
-                raise ValueError(f"'{name}' is not an option of lists: {', '.join(OPTIONS)}, recipe")
-            if not re.fullmatch(OPTIONS[name], value):
-                raise ValueError(f"'{value}': {name} is {OPTIONS[name].replace('|', ', ').replace(NUMBER, 'a number')}")
+        check_options(options, OPTIONS, "lists")
         sort, most = options.get("sort", "window"), self.framing.most
         if (foreign := "top" if sort == "window" else "stride") in options:
             raise ValueError(f"{foreign} is not an option of sort={sort}: leave it out")

@@ -22,21 +22,21 @@ import numpy as np
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.common.progress import meter
+from trainer.ranking.options import EXAMPLE, NUMBER, URL, WORD, check_options
 from trainer.ranking.ranker import Ranker
-from trainer.ranking.rankers.labels import NUMBER, ListOptions, text_of
+from trainer.ranking.rankers.labels import ListOptions, text_of
 from trainer.ranking.rankers.sorting import Window, sort_together
 from trainer.ranking.retrieval.encode import places
 from trainer.ranking.retrieval.shared import computed
 from trainer.ranking.retrieval.system import List
 
 NAME = "lrl"
-OPTIONS = {"url": r"http://\S+", "model": r"\S+", "window": NUMBER, "stride": NUMBER, "timeout": NUMBER}
+OPTIONS = {"url": URL, "model": WORD, "window": NUMBER, "stride": NUMBER, "timeout": NUMBER}
 LOCAL = ("127.0.0.1", "localhost", "::1")
 WINDOW, STRIDE, TIMEOUT = 20, 10, 120
 AT_ONCE = 8  # requests
 WORDS = 300  # of a passage; halved until the server takes the prompt
 LONGEST_ANSWER = 1 << 20  # bytes
-EXAMPLE = "http://127.0.0.1:8000/v1"
 
 
 class Server(NamedTuple):
@@ -103,11 +103,7 @@ class Written(Ranker):
 
     def with_options(self, options: Mapping[str, str]) -> Written:
         """Return the ranker of a server; raise ValueError where it is not one of this machine."""
-        for name, value in options.items():
-            if name not in OPTIONS:
-                raise ValueError(f"'{name}' is not an option of {NAME}: {', '.join(OPTIONS)}")
-            if not re.fullmatch(OPTIONS[name], value):
-                raise ValueError(f"'{value}': {name} is {'a number' if OPTIONS[name] == NUMBER else EXAMPLE}")
+        check_options(options, OPTIONS, NAME)
         if "url" not in options or "model" not in options:
             raise ValueError(f"{NAME} asks a server: write {NAME}(url={EXAMPLE}, model=NAME)")
         if not _is_local(options["url"]):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from trainer.ranking.indexes.encode_blocks import encode_blocks
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.sparse import SparseIndex
 from trainer.ranking.mining import mine, mining_texts
-from trainer.ranking.ranker import VectorRanker
+from trainer.ranking.ranker import PROMPTS, VectorRanker
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import salts_of
 from trainer.ranking.retrieval.system import Texts
@@ -52,12 +52,10 @@ PARTS, INDEX, WORK = "parts", "index", ".work"
 
 @dataclass
 class Refresh:
-    """The generations of a run's negatives, and which of them its examples use."""
+    """The negatives of a run's sources, and which generation of them its examples use."""
 
     config: RefreshConfig
-    source: GroupSource  # the source of the examples
-    run: Path
-    world: World
+    sources: dict[str, Generations]  # that are mined for, by name
     current: int = field(default=0, init=False)  # the step of the generation in use; 0: the groups' own negatives
 
     def step_of(self, step: int) -> int:
@@ -76,12 +74,37 @@ class Refresh:
         """
         self.current = self.step_of(step)
         try:
-            opened = Generation.map(self._folder(self.current)) if self.current else None
-            if opened:
-                opened.check(self._folder(self.current), len(self.source.collection.corpus))
-            self.source.generation = opened
+            for generations in self.sources.values():
+                generations.use(self.current)
         except InputError as error:
             raise SharedError(str(error)) from None
+
+    def make(self, step: int, saved: Path, beat: Callable[[], None]) -> dict[str, dict[str, float]]:
+        """Mine for every source in turn; return the figures of each, by its name; see `Generations.make`."""
+        return {name: generations.make(step, saved, beat) for name, generations in self.sources.items()}
+
+
+@dataclass
+class Generations:
+    """The generations of one source's negatives, in folders by step."""
+
+    config: RefreshConfig
+    source: GroupSource
+    prompts: Mapping[str, str]  # before its texts, by their keys in a recipe
+    run: Path
+    folder: Path
+    world: World
+
+    def use(self, step: int) -> None:
+        """Let the examples use the generation of a step; of step 0, the groups' own negatives.
+
+        Raises:
+            InputError: the negatives are missing or damaged.
+        """
+        opened = Generation.map(self._folder(step)) if step else None
+        if opened:
+            opened.check(self._folder(step), len(self.source.collection.corpus))
+        self.source.generation = opened
 
     def make(self, step: int, saved: Path, beat: Callable[[], None]) -> dict[str, float]:
         """Mine with the weights of a checkpoint, publish, and return figures about the negatives; all ranks call.
@@ -108,7 +131,7 @@ class Refresh:
         return figures
 
     def _folder(self, step: int) -> Path:
-        return self.run / "negatives" / f"step-{step:08d}"
+        return self.folder / f"step-{step:08d}"
 
     def _mine(self, saved: Path, work: Path, beat: Callable[[], None]) -> None:
         """Encode and search; each rank does its share of the missing blocks and parts."""
@@ -118,6 +141,7 @@ class Refresh:
         pool = np.array(texts.pool)
         ranker = ranker_of(load_trained(saved), texts.collection)
         assert isinstance(ranker, VectorRanker)
+        ranker = ranker.with_prompts(self.prompts)
         kind = INDEXES[ranker.kind]
         storage = replace(kind.STORAGE, dtype="float32")  # coarser numbers could differ for another number of ranks
         encode_blocks(storage, ranker, work / INDEX, rank, ranks, documents=pool, beat=beat)
@@ -167,8 +191,9 @@ class Refresh:
     def _tidy(self, final: Path) -> None:
         """Remove what no checkpoint can need: work folders, and generations older than the oldest checkpoint's."""
         oldest = min(checkpoint.step_of(saved) for saved in checkpoint.newest_first(self.run))
-        for folder in final.parent.iterdir():
-            if folder.name.endswith(WORK) or folder.name < self._folder(self.step_of(oldest)).name:
+        needed = self._folder(oldest - oldest % self.config.every)
+        for folder in self.folder.iterdir():
+            if folder.name.endswith(WORK) or folder.name < needed.name:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -176,9 +201,15 @@ def open_refresh(recipe: FinetuneRecipe, data: Data) -> Refresh | None:
     """Open the refresh of a recipe, if it asks for one."""
     if recipe.refresh is None:
         return None
-    (lanes,) = data.order.sources.values()
-    assert isinstance(lanes.source, GroupSource)
-    return Refresh(recipe.refresh, lanes.source, recipe.run, World.from_environment())
+    world, sources = World.from_environment(), dict[str, Generations]()
+    for (name, keys), method in zip(recipe.data.sources.items(), recipe.methods, strict=True):
+        groups = data.order.sources[name].source
+        assert isinstance(groups, GroupSource)
+        if keys.refresh:
+            prompts = {key: getattr(method, key) for key in PROMPTS}
+            folder = recipe.run / "negatives" / name
+            sources[name] = Generations(recipe.refresh, groups, prompts, recipe.run, folder, world)
+    return Refresh(recipe.refresh, sources)
 
 
 def _is_of(file: Path, about: dict[str, Any]) -> bool:

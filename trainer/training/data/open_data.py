@@ -112,7 +112,7 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
             collection, keys.split, method.unit, keys.pairs, recipe.seed, section, unit=unit, least_units=least
         )
         with _naming(name):
-            remarks += _check_groups(method, opened, mined=recipe.refresh is not None)
+            remarks += _check_groups(method, opened, mined=recipe.refresh is not None and keys.refresh)
             if name and len(opened) < recipe.batch.size:
                 raise InputError(
                     f"split {keys.split} has {len(opened):,} examples, fewer than a step's batch.size="

@@ -80,6 +80,7 @@ class MixedPairsConfig(PairsConfig):
     model_config = ConfigDict(extra="allow")
 
     weight: PositiveFloat | None = None  # relative to the other sources
+    refresh: bool = Field(True, exclude_if=lambda refresh: refresh)  # whether a run with `refresh` mines for it
 
     @property
     def of_method(self) -> dict[str, Any]:

@@ -278,13 +278,15 @@ class FinetuneRecipe(Recipe):
 
     @model_validator(mode="after")
     def _mined_negatives_are_drawn(self) -> FinetuneRecipe:
-        if self.refresh and self.data.mix:
-            raise ValueError("refresh: negatives are mined in one collection, not in a data.mix: set refresh to null")
-        if self.refresh and not (self.method.hard_negatives and self.method.unit == "positive"):
-            raise ValueError(
-                "refresh: what is mined is drawn as hard negatives: set method.hard_negatives to 1 or more, with a "
-                "loss of a relevant document against others, or refresh to null"
-            )
+        for (name, source), method in zip(self.data.sources.items(), self.methods, strict=True):
+            if self.refresh and source.refresh and not (method.hard_negatives and method.unit == "positive"):
+                where, instead = (f"data.mix.{name}", f"data.mix.{name}.refresh to false") if name else ("refresh", "")
+                raise ValueError(
+                    f"{where}: what is mined is drawn as hard negatives: set method.hard_negatives to 1 or more, with "
+                    f"a loss of a relevant document against others, or {instead or 'refresh to null'}"
+                )
+        if self.refresh and not any(source.refresh for source in self.data.sources.values()):
+            raise ValueError("refresh: no source of data.mix is to be mined for: set refresh to null")
         return self
 
     @model_validator(mode="after")
@@ -328,8 +330,8 @@ class FinetuneRecipe(Recipe):
         for key in keys:
             if key not in OF_A_SOURCE:
                 raise ValueError(
-                    f"data.mix.{name}.{key}: unknown key; besides collection, split, pairs and weight, a source may "
-                    f"have {', '.join(OF_A_SOURCE)} of its own"
+                    f"data.mix.{name}.{key}: unknown key; besides collection, split, pairs, weight and refresh, "
+                    f"a source may have {', '.join(OF_A_SOURCE)} of its own"
                 )
         try:
             return type(self.method).model_validate({**self.method.model_dump(exclude_unset=True), **keys})

@@ -53,8 +53,8 @@ class Refresh(Protocol):
     def is_due(self, step: int) -> bool:
         """Return whether negatives are mined after `step` steps."""
 
-    def make(self, step: int, saved: Path, beat: Callable[[], None]) -> dict[str, float]:
-        """Mine with the weights of a checkpoint; all ranks call; return figures about the negatives."""
+    def make(self, step: int, saved: Path, beat: Callable[[], None]) -> dict[str, dict[str, float]]:
+        """Mine with the weights of a checkpoint; all ranks call; return figures about the negatives of each source."""
 
     def use(self, step: int) -> None:
         """Let the examples use the negatives that belong to a step."""

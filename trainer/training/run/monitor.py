@@ -120,13 +120,15 @@ class Monitor:
         if self._write_once(step, {f"probe/{name}": value for name, value in figures.items()}):
             self.info(f"step {step}  probe  " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
 
-    def refreshed(self, step: int, figures: Mapping[str, float]) -> None:
-        """Write the figures about new negatives."""
-        if self._write_once(step, {f"negatives/{name}": value for name, value in figures.items()}):
-            self.info(
-                f"step {step}  negatives  {figures['of_a_query']:.0f} a query, {figures['new']:.0%} new, "
-                f"{figures['above_relevant']:.0%} above the relevant document, {figures['minutes']:.1f} min"
-            )
+    def refreshed(self, step: int, of_sources: Mapping[str, Mapping[str, float]]) -> None:
+        """Write the figures about new negatives, by the names of the sources."""
+        for source, figures in of_sources.items():
+            end = f"/{source}" if source else ""
+            if self._write_once(step, {f"negatives/{name}{end}": value for name, value in figures.items()}):
+                self.info(
+                    f"step {step}  negatives{end}  {figures['of_a_query']:.0f} a query, {figures['new']:.0%} new, "
+                    f"{figures['above_relevant']:.0%} above the relevant document, {figures['minutes']:.1f} min"
+                )
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

@@ -56,7 +56,9 @@ MIXES = st.one_of(
     st.builds(Mix, rule=st.sampled_from([None, "scores", "ranks"])),
 )
 PATHS = st.text(min_size=1).filter(lambda path: path != "bm25")
-OWN = st.dictionaries(st.sampled_from(["pairs", "fuse", "bm25"]), st.sampled_from(["9", "bm25", "a/b"])).map(dict.items)
+OWN = st.dictionaries(
+    st.sampled_from(["pairs", "fuse", "bm25"]), st.sampled_from(["9", "bm25", "a b: ", '"\\', ""])
+).map(dict.items)
 LEAVES = st.one_of(st.just(BM25), st.builds(Leaf, PATHS, OWN.map(tuple)))
 TREES = st.recursive(
     LEAVES,
@@ -122,6 +124,7 @@ def test_any_text_is_a_system_or_an_error(text: str) -> None:
         ("x=bm25 > 100 a(n=1, weight=0.1)", 15, "options are for fused scores: write +a(...)"),
         ("x=bm25 > 100 a()", 16, "')' is not an option: write NAME=VALUE"),
         ("x=bm25 > 100 a(n=,)", 18, "',' is no value of 'n'"),
+        ("x=a/b(n=))", 9, "')' is no value of 'n'"),
         ("x=bm25(n=1)", 8, "'n' is not an option: weight, split, rule"),
         ("x=both(n=1)", 8, "'n' is not an option: weight, split, rule"),
         ("x=(bm25", 8, "the end stands where ')' is expected"),

@@ -30,7 +30,7 @@ from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import salts_of
 from trainer.ranking.retrieval.system import Texts
 from trainer.ranking.while_training import refresh as refresh_module
-from trainer.ranking.while_training.refresh import Refresh
+from trainer.ranking.while_training.refresh import Generations, Refresh
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.data import generation as generation_module
@@ -62,10 +62,10 @@ def several_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresh_module.dist, "barrier", lambda: None)  # one rank
 
 
-def alone(saved: Path, opened: Collection, margin: float | None = None) -> Refresh:
-    config = RefreshConfig(every=STEP, depth=20, margin=margin)
+def alone(saved: Path, opened: Collection, margin: float | None = None, **prompts: str) -> Generations:
+    config, run = RefreshConfig(every=STEP, depth=20, margin=margin), saved.parents[1]
     source = GroupSource(opened, "train", "positive", None, 1, unit=8)
-    return Refresh(config, source, saved.parents[1], World(0, 1, 0, 1))
+    return Generations(config, source, prompts, run, run / "negatives", World(0, 1, 0, 1))
 
 
 def arrays(folder: Path) -> dict[str, bytes]:
@@ -77,11 +77,12 @@ def opened(toy_collection: Path) -> Collection:
     return Collection.open(toy_collection)
 
 
-def plain(saved: Path, opened: Collection, margin: float | None) -> dict[int, list[int]]:
+def plain(saved: Path, opened: Collection, margin: float | None, **prompts: str) -> dict[int, list[int]]:
     """The negatives found by a single search in memory, sorted."""
     found = mining_texts(opened, "train")
     texts = Texts(opened, found.queries, sorted(found.pool))
-    ranked = ranker_of(load_trained(saved), texts.collection).system(texts).rank(20, salts_of(texts.queries))
+    ranker = ranker_of(load_trained(saved), texts.collection).with_options(prompts)
+    ranked = ranker.system(texts).rank(20, salts_of(texts.queries))
     mined = mine(texts, Relevant(opened, opened.groups("train")), ranked, margin)
     return {query: sorted(of_query.documents.tolist()) for query, of_query in mined.negatives.items()}
 
@@ -90,11 +91,12 @@ def plain(saved: Path, opened: Collection, margin: float | None) -> dict[int, li
 def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
     saved: Path, opened: Collection, margin: float | None
 ) -> None:
-    refresh, beats = alone(saved, opened, margin), []
-    figures = refresh.make(STEP, saved, lambda: beats.append(1))
+    generations, beats = alone(saved, opened, margin), []
+    refresh = Refresh(generations.config, {"": generations})
+    figures = refresh.make(STEP, saved, lambda: beats.append(1))[""]
     assert beats
     refresh.use(STEP + 2)
-    made = refresh.source.generation
+    made = generations.source.generation
     assert made is not None
     expected = plain(saved, opened, margin)
     assert {query: sorted(made.of(query).tolist()) for query in expected} == expected
@@ -103,13 +105,21 @@ def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
     assert figures["of_a_query"] == pytest.approx(np.mean([len(found) for found in expected.values()]))
     assert 0 < figures["above_relevant"] < 1 or margin
     assert sorted(path.name for path in (saved.parents[1] / "negatives").iterdir()) == [f"step-{STEP:08d}"]
-    drawn = [example.candidates.tolist() for example in refresh.source.read(0, 0)]
-    numbers = refresh.source.numbers[:8].tolist()
+    drawn = [example.candidates.tolist() for example in generations.source.read(0, 0)]
+    numbers = generations.source.numbers[:8].tolist()
     for candidates, number in zip(drawn, numbers, strict=True):
-        query, positives, _ = refresh.source.groups[number]
+        query, positives, _ = generations.source.groups[number]
         assert candidates == [*positives.tolist(), *made.of(query).tolist()]
     refresh.use(STEP - 1)
-    assert refresh.source.generation is None
+    assert generations.source.generation is None
+
+
+def test_a_sources_own_prompts_are_put_before_its_texts(saved: Path, opened: Collection) -> None:
+    prompts = {"query_prompt": "abc de", "document_prompt": "abc"}
+    alone(saved, opened, **prompts).make(STEP, saved, lambda: None)
+    made = Generation.map(saved.parents[1] / "negatives" / f"step-{STEP:08d}")
+    expected = plain(saved, opened, None, **prompts)
+    assert {query: sorted(made.of(query).tolist()) for query in expected} == expected != plain(saved, opened, None)
 
 
 def test_a_sparse_models_generation_is_a_plain_search(toy_collection: Path, opened: Collection, tmp_path: Path) -> None:
@@ -149,7 +159,7 @@ def test_a_refresh_that_is_stopped_goes_on_and_makes_the_same(
                 "search": (refresh_module, "mine", 2),
                 "publish": (generation_module, "write", 0),
                 "rename": (refresh_module, "whole_folder", 0),
-                "tidy": (refresh_module.Refresh, "_tidy", 0),
+                "tidy": (refresh_module.Generations, "_tidy", 0),
             }[stage]
         )
         with pytest.raises(KeyboardInterrupt):
@@ -189,7 +199,8 @@ def test_generations_that_no_checkpoint_needs_are_removed(saved: Path, opened: C
 
 
 def test_missing_and_damaged_negatives_are_refused(saved: Path, opened: Collection) -> None:
-    refresh = alone(saved, opened)
+    generations = alone(saved, opened)
+    refresh = Refresh(generations.config, {"": generations})
     with pytest.raises(SharedError, match=r"step-00000007: is missing, and the negatives of this step are in it"):
         refresh.use(STEP + 1)
     refresh.make(STEP, saved, lambda: None)
