@@ -56,7 +56,7 @@ ROOMS = {
         {"indexes", "export", "expansion"},
         {"rankers", "mining"},
         {"ranker", "published"},
-        {"retrieval"},
+        {"retrieval", "options"},
     ],
     "trainer/cluster": [{"planning"}, {"hosts"}],
     "benchmarks": [{"demo", "claims", "step", "matching", "retrieval", "scaling", "data", "costs"}, {"common"}],

@@ -84,8 +84,7 @@ class Run:
             return False
         with self.monitor.untimed():
             if refresh.is_due(self.step):
-                saved = self._save_here()
-                self.monitor.refreshed(self.step, refresh.make(self.step, saved, self.watchdog.beat))
+                self.monitor.refreshed(self.step, refresh.make(self.step, self._save_here(), self.watchdog.beat))
             refresh.use(self.step)
             self.monitor.generation = refresh.current
         return True
