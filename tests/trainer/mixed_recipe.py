@@ -23,7 +23,7 @@ def mixed_recipe(
     if refreshed:
         mix["plain"]["hard_negatives"] = 1
         mix["prompted"]["refresh"] = mix["taught"]["refresh"] = False
-        changes["refresh"] = {"every": 2, "depth": 1000}
+        changes["refresh"] = {"every": 3, "depth": 1000}
     values: dict[str, Any] = {
         "steps": 6,
         "data": {"mix": mix, "one_source_per": per, "lanes": 4, "window": 2},

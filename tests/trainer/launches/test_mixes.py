@@ -68,7 +68,7 @@ def test_any_number_of_ranks_and_a_resume_train_the_same_model(runs: Path, kind:
 
 def test_negatives_are_mined_for_the_sources_that_ask(runs: Path) -> None:
     of_runs = [runs / f"micro_batch-{ranks}" for ranks in (1, 2, 4)]
-    assert [toy.scalars(run, "negatives/of_a_query/plain").keys() for run in of_runs] == [{2, 4}, {2, 4}, {4}]
+    assert [toy.scalars(run, "negatives/of_a_query/plain").keys() for run in of_runs] == [{SAVED}] * 3
     assert {folder.name for run in of_runs for folder in (run / "negatives").iterdir()} == {"plain"}
 
 
