@@ -117,7 +117,7 @@ def _merge(folders: Sequence[Path], sources: Sequence[dict[str, Any]], out: Path
 
 def _near(folders: Sequence[Path], threshold: float, folder: Path, processes: int) -> near_duplicates.Result:
     """Search for near-duplicates among all parts."""
-    files = [output.pairs_of(part, threshold) for part in folders]
+    files = [output.bands_of(part, threshold) for part in folders]
     ranges = near_duplicates.ranges(sum(file.stat().st_size for file in files))
     left = [each for each in ranges if not near_duplicates.pairs_file(folder, each).exists()]
     arguments: tuple[Any, ...] = [], files, [], folder

@@ -1,6 +1,7 @@
 """The options of a preparation, and the errors in them and in the inputs that show before anything is read."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -66,7 +67,11 @@ def check_options(options: Options) -> None:
 
 
 def check_inputs(locations: Sequence[str], options: Options) -> None:
-    """Raise InputError where a local input does not exist."""
+    """Raise InputError where a local input does not exist, or a file is named twice."""
     here = [Path(location) for location in locations if not urls.is_remote(location)]
     if here:
-        inputs.listed(list(registry.SOURCES[options.source].find(here)))
+        files = list(registry.SOURCES[options.source].find(here))
+        inputs.listed(files)
+        numbers = Counter(file.path.absolute() for file in files)
+        for path in (path for path, number in numbers.items() if number > 1):
+            raise InputError(f"{path}: is named twice; name every file once")

@@ -38,7 +38,7 @@ REMOVALS = ("against", "duplicates", "near_duplicates")  # the last stages, whic
 OTHERWISE = "{}: was made from other input or with other options; choose another --out or remove it"
 NAMED = 10  # unknown templates that are printed
 NAMES = 5  # of the documents in a guessed encoding, that are printed for each
-PAIRS = "near_duplicates.npy"  # the bands and keys of all documents that were compared
+BANDS = "near_duplicates.npy"  # the bands and keys of all documents that were compared
 
 
 def is_finished(out: Path) -> bool:
@@ -96,7 +96,7 @@ def finish(
     shards: Sequence[ShardPlan],
     tok: Tokenizer,
     source: Mapping[str, Any],
-    pairs: Path | None,
+    bands: Path | None,
     dropped_before: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     """Write the manifests of finished shards, and move all into place.
@@ -109,7 +109,7 @@ def finish(
     written = {split: writing.entries(folder, [shard for shard in shards if shard.split == split]) for split in SPLITS}
     dropped = sum((counts for _, counts in written.values()), Counter(dropped_before))
     stages = [*source["stages"], *last_stages(source, dropped)]
-    hashes = {"pairs": sha256_of(pairs)} if pairs else {}
+    hashes = {"bands": sha256_of(bands)} if bands else {}
     reasons = tally.dropped(stages)
     if not written["shards"][0] and not manifest.is_part(source):
         raise nothing_left(out, reasons, source["options"]["held_out"])
@@ -129,16 +129,16 @@ def finish(
             file.write(read_bytes(tok.path))
         about = {**source, "split": split, "ranges": ranges[split], "stages": stages, "counts": counts, **hashes}
         manifest.write(folder / split, tok, about, entries)
-    _move_into_place(folder, out, kept, pairs)
+    _move_into_place(folder, out, kept, bands)
 
 
-def _move_into_place(folder: Path, out: Path, kept: Sequence[str], pairs: Path | None) -> None:
+def _move_into_place(folder: Path, out: Path, kept: Sequence[str], bands: Path | None) -> None:
     """Move finished splits to OUT; replace those of a run that was killed here, perhaps one with other options."""
     with os_errors_as_input_errors(out, "write"):
-        if pairs is not None:
-            os.replace(pairs, out / PAIRS)
+        if bands is not None:
+            os.replace(bands, out / BANDS)
         else:
-            (out / PAIRS).unlink(missing_ok=True)
+            (out / BANDS).unlink(missing_ok=True)
         for split in SPLITS:
             if split not in kept:
                 shutil.rmtree(out / split, ignore_errors=True)
@@ -248,16 +248,16 @@ def comparable(out: Path, threshold: float | None) -> dict[str, Any]:
     return source
 
 
-def pairs_of(out: Path, threshold: float | None) -> Path:
+def bands_of(out: Path, threshold: float | None) -> Path:
     """Return the file of a data set's bands and keys.
 
     Raises:
         InputError: the data set was prepared with another `threshold`, or the file is missing or damaged.
     """
     source = comparable(out, threshold)
-    if sha256_of(out / PAIRS) != source.get("pairs"):
-        raise InputError(f"{out / PAIRS}: its SHA-256 is not the one in the manifest (damaged); copy it again")
-    return out / PAIRS
+    if sha256_of(out / BANDS) != source.get("bands"):
+        raise InputError(f"{out / BANDS}: its SHA-256 is not the one in the manifest (damaged); copy it again")
+    return out / BANDS
 
 
 def summary(out: Path) -> str:

@@ -92,6 +92,7 @@ class Made(Record):
 
     command: str
     dialogues: bool
+    pairs: bool = False  # each document has two segments, a query and a document
     options: _Options
     part: _Part
     inputs: _Inputs
@@ -113,7 +114,7 @@ class Provenance(Made):
     split: Literal["shards", "held_out"]
     ranges: Annotated[int, Field(ge=1, le=MOST_SHARDS)]
     counts: _Counts
-    pairs: Hash | None = None
+    bands: Hash | None = None  # of the file that near-duplicates are found by
 
 
 def checked(source: Mapping[str, Any], where: object) -> dict[str, Any]:

@@ -38,6 +38,7 @@ class Reading:
     choices: Mapping[str, Any]
     part: Part
     stages: stages.StageOptions
+    pairs: bool = False  # whether each document is a pair
     near_duplicates: float | None = None  # the similarity from which documents count as near-duplicates
     evaluation: str = ""  # the file with the n-grams that no document may have
     evaluation_sha256: str = ""
@@ -163,7 +164,8 @@ class _Finish:
 
     def __init__(self, reading: Reading, source: Source) -> None:
         table = np.load(reading.evaluation, mmap_mode="r") if reading.evaluation else None
-        self.stages = stages.build(reading.stages, source.are_paragraphs(reading.choices), table)
+        paragraphs = source.are_paragraphs(reading.choices) and not reading.pairs
+        self.stages = stages.build(reading.stages, paragraphs, table, pairs=reading.pairs)
         self.threshold = reading.near_duplicates
 
     def __call__(

@@ -153,9 +153,14 @@ class _Run:
 
     def _reading(self) -> Reading:
         options = self.options
-        wanted = self.rejects is not None
         steps = Reading(
-            options.source, options.choices, options.part, options.stages, options.near_duplicates, rejected=wanted
+            options.source,
+            options.choices,
+            options.part,
+            options.stages,
+            self._pairs,
+            options.near_duplicates,
+            rejected=self.rejects is not None,
         )
         if not options.stages.decontaminate:
             return steps
@@ -214,7 +219,7 @@ class _Run:
 
     def _near(self, spooled: list[Path]) -> near_duplicates.Result:
         threshold = self.options.near_duplicates
-        others = [output.pairs_of(Path(folder), threshold) for folder in self.options.against]
+        others = [output.bands_of(Path(folder), threshold) for folder in self.options.against]
         folder = self._folder("near", [path.name for path in spooled], self._elsewhere_identity)
         ranges = near_duplicates.ranges(near_duplicates.size_of(spooled))
         files = [near_duplicates.pairs_file(folder, bounds) for bounds in ranges]
@@ -269,6 +274,15 @@ class _Run:
         return self.source.are_dialogues(self.files, self.options.choices)
 
     @cached_property
+    def _pairs(self) -> bool:
+        return self.source.are_pairs(self.files, self.options.choices)
+
+    @cached_property
+    def _sentences(self) -> bool:
+        """Whether the segments of a document are sentences of one text."""
+        return not (self._dialogues or self._pairs)
+
+    @cached_property
     def _removed_identity(self) -> list[str]:
         near = [sha256_of(path) for path in (self.near.keys, self.near.elsewhere)] if self.near else []
         return [*self._elsewhere_identity, *near]
@@ -278,7 +292,7 @@ class _Run:
         size = sum(spool.about(path)["bytes"] for path in spooled)
         high = spool.KEYS * SAMPLE // max(size, SAMPLE)
         for _, document in writing.kept(self._selection(spooled), 0, high, False, dropped):
-            yield ("\n" if self._dialogues else " ").join(document.segments)
+            yield (" " if self._sentences else "\n").join(document.segments)
 
     def _selection(self, spooled: list[Path]) -> Selection:
         options = self.options
@@ -301,7 +315,7 @@ class _Run:
         plan = output.plan(documents, size, options.held_out, options.shards)
         folder = self._write_folder(spooled, tok.fingerprint, options.chunk_tokens, options.held_out)
         files = [writing.finished(folder, shard) for shard in plan]
-        arguments = self._selection(spooled), tok.path, options.chunk_tokens, folder, not self._dialogues
+        arguments = self._selection(spooled), tok.path, options.chunk_tokens, folder, self._sentences
         self._each("write", "shards", plan, files, writing.shard_writer, arguments)
         self._collect(files)
         pairs = self.near.pairs if self.near else None
@@ -332,6 +346,7 @@ class _Run:
         return {
             "command": self.options.source,
             "dialogues": self._dialogues,
+            "pairs": self._pairs,
             "options": self.options.recorded(),
             "part": asdict(self.options.part),
             "inputs": inputs.record(self.files, hashed=self.options.limit is None),

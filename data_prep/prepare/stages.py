@@ -13,7 +13,7 @@ from data_prep.common.extras import require
 from data_prep.prepare import ngrams
 from data_prep.sources.document import Document, Dropped
 from data_prep.text import language_id, scrub, sentences
-from data_prep.text.normalize import one_line
+from data_prep.text.normalize import fold, one_line
 
 # Bounds of --quality: rules of Gopher (Rae et al. 2021, appendix A.1.1; the last: table A1, duplicate lines), similar
 # to those of C4 (Raffel et al. 2020, section 2.2). Their other rules are for web pages, or for English.
@@ -21,6 +21,8 @@ WORD_LENGTH = (3, 10)  # characters of a word on average, at least and at most
 MAX_SYMBOLS_A_WORD = 0.1  # of hashes, and of ellipses
 MIN_LETTERED_WORDS = 0.8  # the share of words that have a letter
 MAX_REPEATED_SEGMENTS = 0.3  # the share that repeats an earlier segment word for word
+
+LONGEST_PAIR = 1 << 18  # characters: a longer one might be cut in two
 
 _ELLIPSIS = re.compile(r"\.\.\.|…")
 _LETTERED_WORD = re.compile(r"[^\W\d_]\S*")  # from the first letter of a word to its end
@@ -71,13 +73,14 @@ class Stage:
     apply: Callable[[Document], Document | Dropped]  # picklable
 
 
-def build(options: StageOptions, paragraphs: bool, evaluation: np.ndarray | None) -> list[Stage]:
+def build(options: StageOptions, paragraphs: bool, evaluation: np.ndarray | None, pairs: bool = False) -> list[Stage]:
     """Return the chosen stages, in the order in which each document passes them.
 
     Args:
         options: which stages.
         paragraphs: whether the source's segments are paragraphs; sentences and utterances are not split.
         evaluation: `ngrams.of_collections(options.decontaminate, options.ngram)`; None without `decontaminate`.
+        pairs: whether each document is a pair.
 
     Raises:
         InputError: the package of `repair` or `scrub` is not installed.
@@ -90,6 +93,8 @@ def build(options: StageOptions, paragraphs: bool, evaluation: np.ndarray | None
         stages.append(Stage("scrub", {"phonenumbers": scrub.phonenumbers().__version__}, _scrub))
     if options.sentences and paragraphs:
         stages.append(Stage("sentences", {}, _sentences))
+    if pairs:
+        stages.append(Stage("pairs", {"characters": LONGEST_PAIR}, _pair))
     if options.min_words > 0 or options.max_words is not None:
         fewest, most = options.min_words, options.max_words
         stages.append(Stage("length", {"min_words": fewest, "max_words": most}, partial(_length, fewest, most)))
@@ -149,6 +154,15 @@ def _resegmented(document: Document, split: Callable[[str, bool], list[str]]) ->
     if context == len(segments):
         return Dropped("empty")
     return replace(document, segments=tuple(segments), headings=tuple(headings), context=context)
+
+
+def _pair(document: Document) -> Document | Dropped:
+    if len(document.segments) != 2:
+        return Dropped("empty query or document")  # once it is in normal form
+    query, text = document.segments
+    if fold(query) == fold(text):
+        return Dropped("query is document")
+    return Dropped("too long") if len(query) + len(text) > LONGEST_PAIR else document
 
 
 def _length(min_words: int, max_words: int | None, document: Document) -> Document | Dropped:

@@ -37,7 +37,7 @@ def upload(out: Path, url: str) -> None:
     system = fsspec.filesystem(SCHEME, skip_instance_cache=True)
     folders = [out / name for name in (*output.SPLITS, texts.FOLDER) if (out / name).exists()]
     files = [path for folder in folders for path in folder.iterdir()]
-    files += [out / output.PAIRS] if (out / output.PAIRS).exists() else []
+    files += [out / output.BANDS] if (out / output.BANDS).exists() else []
     for path in track(
         sorted(files, key=lambda path: (path.name in (manifest.NAME, texts.NAME), path)), "upload", "files"
     ):

@@ -45,8 +45,8 @@ class Manifest:
     """The manifest of a folder of shards.
 
     `tokenizer` holds fingerprint, vocab_size, pad, unk, cls, sep and mask, null where it has none; `source` is
-    free-form: what was read, with which options, how much was dropped, and `dialogues`, whether segments are
-    utterances; `sha256` is the hash of manifest.json itself.
+    free-form: what was read, with which options, how much was dropped, `dialogues`, whether segments are utterances,
+    and `pairs`, whether each document is a query and a document; `sha256` is the hash of manifest.json itself.
     """
 
     directory: Path

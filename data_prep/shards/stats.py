@@ -49,9 +49,9 @@ def collect(directory: Path) -> dict[str, Any]:
 
     Returns:
         counts: documents, segments, tokens, bytes, shards, and dropped: {reason: number} from the manifest.
-        lengths: of document_tokens and segment_tokens: min, p5, p25, p50, p75, p95 (the shortest length that at least
-            this percentage does not exceed), max, mean, and histogram: [[low, high, number], ...] by doublings; all 0
-            for no documents or segments.
+        lengths: of document_tokens, segment_tokens and, for pairs, query_tokens: min, p5, p25, p50, p75, p95 (the
+            shortest length that at least this percentage does not exceed), max, mean, and histogram: [[low, high,
+            number], ...] by doublings; all 0 for no documents or segments.
         vocabulary: size; used, the pieces that occur, and coverage, their share of the size; unknown_share, of all
             tokens; tokens_of_half, how many of the most frequent pieces make half of all tokens; and
             frequencies: [[rank, number], ...] of the 1st, 2nd, 4th, ... most frequent piece and the rarest.
@@ -61,13 +61,15 @@ def collect(directory: Path) -> dict[str, Any]:
         InputError: the folder has no shards, or one cannot be read or differs from what the manifest lists.
     """
     manifest = Manifest.load(shards_folder(directory))
-    documents, segments = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    documents, segments, queries = (np.zeros(1, np.int64) for _ in range(3))
+    pairs = manifest.source.get("pairs") is True
     pieces = np.zeros(manifest.tokenizer["vocab_size"], np.int64)
     for index in track(range(len(manifest.shards)), "stats", "shards"):
         for chunk in Shard.open(manifest, index).chunks():
             texts = [document.segments for document in chunk]
             documents = _count(documents, [sum(map(len, text)) for text in texts])
             segments = _count(segments, [len(segment) for text in texts for segment in text])
+            queries = _count(queries, [len(text[0]) for text in texts if pairs and len(text)])
             pieces = _count(pieces, np.concatenate([np.empty(0, np.int64), *chain.from_iterable(texts)]))
     return {
         "counts": {
@@ -78,7 +80,11 @@ def collect(directory: Path) -> dict[str, Any]:
             "shards": len(manifest.shards),
             "dropped": _dropped(manifest.source),
         },
-        "lengths": {"document_tokens": _lengths(documents), "segment_tokens": _lengths(segments)},
+        "lengths": {
+            "document_tokens": _lengths(documents),
+            "segment_tokens": _lengths(segments),
+            **({"query_tokens": _lengths(queries)} if pairs else {}),
+        },
         "vocabulary": _vocabulary(pieces, manifest.tokenizer["unk"]),
         "stages": manifest.source.get("stages", []),
     }

@@ -13,9 +13,10 @@ from typing import NamedTuple
 from data_prep.common.errors import InputError
 from data_prep.sources.compressed import lines, open_input
 from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.pairing import neighbours
 from data_prep.sources.plain_text import EMPTY, ENCODING, LONGEST, Text, decoded, text_files, whole_file, whole_text
 from data_prep.sources.recognise import not_text
-from data_prep.sources.source import APPLE_DOUBLE, OF_A_MAC, Choices, File, Piece, Source, named, numbered
+from data_prep.sources.source import APPLE_DOUBLE, OF_A_MAC, PAIRS, Choices, File, Piece, Source, named, numbered
 from data_prep.sources.tar_stream import members
 from data_prep.text.encoding import wide
 from data_prep.text.normalize import legible_line, one_line
@@ -237,7 +238,8 @@ BOOKCORPUS = Source(
     find=_find_books,
     pieces=_books,
     read=_read_book,
-    options=(ENCODING,),
+    pairing=neighbours,
+    options=(ENCODING, PAIRS),
     example="books1.tar.gz --out data/bookcorpus",
 )
 
@@ -252,5 +254,7 @@ BOOKCORPUS_SENTENCES = Source(
     pieces=_runs,
     read=_read_run,
     paragraphs=False,
+    pairing=neighbours,
+    options=(PAIRS,),
     example="books_large_p1.txt books_large_p2.txt --out data/bookcorpus",
 )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,19 +70,19 @@ def _text(about: dict[str, Any], key: str) -> str:
     return value
 
 
-def _are_dialogues(files: Sequence[File], _: Choices) -> bool:
-    """Return whether the files' texts are dialogues; raise InputError where only some are."""
-    kinds = {}
+def _are(kind: str, files: Sequence[File], _: Choices) -> bool:
+    """Return whether the files' texts are of a kind; raise InputError where only some are."""
+    found = set()
     for folder in {file.path.parent for file in files}:
         try:
-            kinds[folder] = bool(json.loads((folder / ABOUT).read_bytes())["source"]["dialogues"])
-        except (OSError, ValueError, KeyError, TypeError):
+            found.add(bool(json.loads((folder / ABOUT).read_bytes())["source"].get(kind)))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise InputError(f"{folder / ABOUT}: is damaged; prepare the text again") from None
-    if len(set(kinds.values())) > 1:
+    if len(found) > 1:
         raise InputError(
-            "some of the texts are dialogues and some are not; prepare them apart, and mix them in the recipe"
+            f"some of the texts are {kind} and some are not; prepare them apart, and mix them in the recipe"
         )
-    return any(kinds.values())
+    return True in found
 
 
 # The documents as they were before tokenising: ids, groups, headings and context are those of the first step, and
@@ -92,7 +93,8 @@ CLEANED = Source(
     pieces=_pieces,
     read=_read,
     paragraphs=False,
-    dialogues=_are_dialogues,
+    dialogues=partial(_are, "dialogues"),
+    pairs=partial(_are, "pairs"),
     later=4.0,
     example="data/wikipedia --out data/wikipedia_bert --tokenizer data/bert-base-uncased",
 )

@@ -14,8 +14,9 @@ from typing import Any, BinaryIO, NamedTuple
 from data_prep.common.files import os_errors_as_input_errors
 from data_prep.sources.compressed import EmptyFileError, lines, open_input
 from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.pairing import neighbours
 from data_prep.sources.recognise import not_text
-from data_prep.sources.source import EXPECTED, Choices, File, Option, Piece, Source, named, walk
+from data_prep.sources.source import EXPECTED, PAIRS, Choices, File, Option, Piece, Source, named, walk
 from data_prep.text.encoding import GUESS, decode, known
 from data_prep.text.language_id import ANY
 from data_prep.text.normalize import one_line
@@ -187,7 +188,8 @@ TEXT = Source(
     find=_find_text,
     pieces=whole_file,
     read=_read_text,
-    options=(ENCODING,),
+    pairing=neighbours,
+    options=(ENCODING, PAIRS),
     example="notes/ --out data/notes",
 )
 
@@ -199,8 +201,10 @@ JSONL = Source(
     find=_find_lines,
     pieces=_lines,
     read=_read_line,
+    pairing=neighbours,
     options=(
         Option("text", "text", "field with the text of a document", "NAME"),
         Option("id", None, "field with its id, instead of the line number", "NAME"),
+        PAIRS,
     ),
 )

@@ -2,6 +2,8 @@
 
 from data_prep.sources.bookcorpus import BOOKCORPUS, BOOKCORPUS_SENTENCES
 from data_prep.sources.cleaned import CLEANED
+from data_prep.sources.docstrings.python import PYTHON
+from data_prep.sources.pairs import PAIRS
 from data_prep.sources.plain_text import JSONL, TEXT
 from data_prep.sources.reddit.utterances import REDDIT
 from data_prep.sources.webdataset import WEBDATASET
@@ -15,5 +17,7 @@ SOURCES = {
     "text": TEXT,
     "jsonl": JSONL,
     "webdataset": WEBDATASET,
+    "python": PYTHON,
+    "pairs": PAIRS,
     "cleaned": CLEANED,
 }

@@ -11,6 +11,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import os_errors_as_input_errors
 from data_prep.sources.compressed import FORMATS
 from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.pairing import Pairing, pairs_of
 from data_prep.text import language_id
 from data_prep.text.normalize import one_line
 
@@ -53,6 +54,9 @@ class Option:
     also: str = ""  # another name of it on the command line
 
 
+PAIRS = Option("pairs", False, "make pairs to pre-train on, a query and a document, instead of documents")
+
+
 @dataclass(frozen=True)
 class Join:
     """How documents are joined from records anywhere in the files.
@@ -66,6 +70,11 @@ class Join:
 
     belongs: Callable[[Piece], str]
     documents: Callable[[list[Any], Choices], Iterable[Document | Dropped]]
+
+
+def as_chosen(_: Sequence[File], choices: Choices) -> bool:
+    """Return whether the option PAIRS is chosen."""
+    return bool(choices.get("pairs"))
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,9 @@ class Source:
             If it is a function, the options decide.
         dialogues: whether segments are utterances, each an answer to the one before; the manifest records it. If it is
             a function, the files and options decide.
+        pairs: whether each document is a pair, its segments a query and a document; the manifest records it. If it is a
+            function, the files and options decide.
+        pairing: how the option PAIRS makes pairs of what `read` yields; None: it has no such option, or `join` does it.
         options: the source's own; `pieces` and `read` get their values.
         expand: the paths or addresses that an input of the command line stands for.
         join: for a source whose documents are not records of one file.
@@ -98,6 +110,8 @@ class Source:
     read: Callable[[File, Piece, Choices], Iterable[Any]]
     paragraphs: bool | Callable[[Choices], bool] = True
     dialogues: bool | Callable[[Sequence[File], Choices], bool] = False
+    pairs: bool | Callable[[Sequence[File], Choices], bool] = as_chosen
+    pairing: Pairing | None = None
     options: tuple[Option, ...] = ()
     expand: Callable[[str], Iterable[str]] = itself
     join: Join | None = None
@@ -112,9 +126,16 @@ class Source:
         else:
             yield from self.pieces(file, choices)
 
-    def items(self, file: File, piece: Piece, choices: Choices) -> Iterable[Any]:
-        """Return what is read from a piece, or why it is not."""
-        return (piece.content,) if isinstance(piece.content, Bad | Dropped) else self.read(file, piece, choices)
+    def items(self, file: File, piece: Piece, choices: Choices) -> Iterator[Any]:
+        """Yield what is read from a piece, or why it is not."""
+        if isinstance(piece.content, Bad | Dropped):
+            yield piece.content
+            return
+        for item in self.read(file, piece, choices):
+            if self.pairing and choices.get("pairs") and isinstance(item, Document):
+                yield from pairs_of(item, self.pairing(item))
+            else:
+                yield item
 
     def are_paragraphs(self, choices: Choices) -> bool:
         """Return whether segments are paragraphs."""
@@ -122,7 +143,13 @@ class Source:
 
     def are_dialogues(self, files: Sequence[File], choices: Choices) -> bool:
         """Return whether the segments of these files are utterances."""
+        if self.are_pairs(files, choices):
+            return False
         return self.dialogues if isinstance(self.dialogues, bool) else self.dialogues(files, choices)
+
+    def are_pairs(self, files: Sequence[File], choices: Choices) -> bool:
+        """Return whether the documents of these files are pairs."""
+        return self.pairs if isinstance(self.pairs, bool) else self.pairs(files, choices)
 
     def choices(self, **chosen: Any) -> dict[str, Any]:
         """Return the values of all options, with the default of those that are not chosen."""
@@ -156,7 +183,7 @@ def walk(paths: Iterable[Path], wanted: re.Pattern[str], missing: str) -> Iterat
     for path in paths:
         with os_errors_as_input_errors(path, "list"):
             if path.is_dir():
-                within = sorted(file for file in _below(path, set()) if wanted.fullmatch(_uncompressed(file)))
+                within = sorted(file for file in _below(path, set()) if wanted.fullmatch(uncompressed(file)))
                 files = [(file, file.relative_to(path).as_posix()) for file in within]
             else:
                 files = [(path, path.name)]
@@ -186,7 +213,8 @@ def is_of_a_mac(path: Path) -> bool:
         return file.read(len(APPLE_DOUBLE)) == APPLE_DOUBLE
 
 
-def _uncompressed(path: Path) -> str:
+def uncompressed(path: Path) -> str:
+    """Return the name of a file without .gz and the like."""
     return path.stem if any(path.suffix.lower() in known.suffixes for known in FORMATS) else path.name
 
 

@@ -9,7 +9,7 @@ import io
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ _NAME = re.compile(r".*\.tar", re.IGNORECASE | re.DOTALL)
 _MEMBER = re.compile(r"(?P<extension>[\w.-]+)(?::(?P<key>.+))?", re.DOTALL)
 
 
-class _Sample(NamedTuple):
+class Sample(NamedTuple):
     """A sample: its id, and its members with text or JSON by extension; None is a link, a device or the like."""
 
     id: str
@@ -48,7 +48,7 @@ class _Text(NamedTuple):
         return self.extension.endswith(("json", "jsonl"))
 
 
-def _expand(location: str) -> list[str]:
+def expand(location: str) -> list[str]:
     """Return the tars that a pattern stands for, as `tars-{0000..0099}.tar` or `a.tar::b.tar`."""
     if Path(location).exists():
         return [location]
@@ -63,8 +63,11 @@ def _find(paths: Sequence[Path]) -> Iterator[File]:
 
 
 def _pieces(file: File, choices: Choices) -> Iterator[Piece]:
-    """Yield the samples of a tar; if it is damaged, the last piece is Bad."""
-    wanted = {_text(choices).extension, *(["json"] if choices["group"] else [])}
+    return samples(file, {_text(choices).extension, *(["json"] if choices["group"] else [])})
+
+
+def samples(file: File, wanted: Collection[str]) -> Iterator[Piece]:
+    """Yield the samples of a tar with their members of the `wanted` extensions; if it is damaged, a Bad at the end."""
     names: Counter[str] = Counter()
     repeated: set[str] = set()  # why the open sample is bad
 
@@ -74,11 +77,11 @@ def _pieces(file: File, choices: Choices) -> Iterator[Piece]:
 
     try:
         files = _files(file.path)
-        for sample in group_by_keys(files, suffixes=wanted | {f"{name}.gz" for name in wanted}, handler=note):
+        for sample in group_by_keys(files, suffixes={*wanted} | {f"{name}.gz" for name in wanted}, handler=note):
             key = one_line(sample["__key__"])
             name, where = numbered(f"{file.name}/{key}", names), f"sample {key}"
             parts = {extension: part for extension, part in sample.items() if not extension.startswith("__")}
-            content = Bad(str(file.path), where, repeated.pop()) if repeated else _Sample(name, parts)
+            content = Bad(str(file.path), where, repeated.pop()) if repeated else Sample(name, parts)
             yield Piece(where, sum(len(part or b"") for part in parts.values()), content)
     except (CutOffError, StoppedError):
         raise
@@ -97,8 +100,8 @@ def _files(path: Path) -> Iterator[dict[str, Any]]:
 def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
     sample, text = piece.content, _text(choices)
     try:
-        content = _content(sample, text.extension)
-        about = _content(sample, "json") if choices["group"] and not text.is_json else content
+        content = member(sample, text.extension)
+        about = member(sample, "json") if choices["group"] and not text.is_json else content
     except ValueError as error:
         yield Bad(str(file.path), piece.where, str(error))
         return
@@ -110,7 +113,7 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad
             yield _document(file, f"{piece.where}, line {number:,}", f"{sample.id}/{number}", line, line, choices)
 
 
-def _content(sample: _Sample, extension: str) -> bytes:
+def member(sample: Sample, extension: str) -> bytes:
     """Return a member of a sample, inflated; raise ValueError with the reason if there is none or it is unusable."""
     name = next((name for name in (extension, f"{extension}.gz") if name in sample.members), None)
     if name is None:
@@ -207,6 +210,6 @@ WEBDATASET = Source(
             _known_segments,
         ),
     ),
-    expand=_expand,
+    expand=expand,
     example="'tars-{0000..0099}.tar' --out data/mine --text json:body",
 )

@@ -64,7 +64,8 @@ def test_each_choice_of_the_output_has_its_option(line: str, expected: dict[str,
 
 def test_a_source_has_options_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "names").write_text("r/Two\none\n")
-    assert options("jsonl", "--text", "body", "--id", "url").choices == {"text": "body", "id": "url"}
+    assert options("jsonl", "--text", "body", "--id", "url").choices == {"text": "body", "id": "url", "pairs": False}
+    assert options("jsonl", "--pairs").choices == {"text": "text", "id": None, "pairs": True}
     names = str(tmp_path / "names")
     line = ["--language", "DE", "--language-threshold", "5", "--subreddits", names, "--exclude-subreddits", names]
     assert options("reddit", *line, "--bots", names, "--min-score", "-3").choices == {
@@ -72,6 +73,7 @@ def test_a_source_has_options_of_its_own(tmp_path: Path) -> None:
         "without": ["one", "two"],
         "bots": ["one", "r/two"],
         "min_score": -3,
+        "pairs": False,
         "language": "de",
         "language_threshold": 5.0,
     }

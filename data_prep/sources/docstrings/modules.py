@@ -18,6 +18,7 @@ from data_prep.text.language import is_english
 from data_prep.text.sentences import sentences
 
 MIN_WORDS = 8  # of a document
+UNPARSED = "file cannot be parsed"
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -60,14 +61,23 @@ def read_all(files: Sequence[SourceFile], workers: int) -> Iterator[tuple[list[D
 
 
 def read(file: SourceFile) -> tuple[list[Docstring], Counter[str]]:
-    """Read the docstrings of a file that are English prose, and count those dropped by reason."""
+    """Read the docstrings of a file, as `docstrings_of` does."""
+    try:
+        content = file.path.read_bytes()
+    except OSError:
+        return [], Counter([UNPARSED])
+    return docstrings_of(content, f"{file.package}:{file.module}", file.package)
+
+
+def docstrings_of(content: bytes, where: str, package: str = "") -> tuple[list[Docstring], Counter[str]]:
+    """Return a file's docstrings that are English prose, with the ids `where:NAME`; count those dropped by reason."""
     dropped: Counter[str] = Counter()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # SyntaxWarning for invalid escape sequences
-            tree = ast.parse(file.path.read_bytes())
-    except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):
-        dropped["file cannot be parsed"] += 1  # templates and files for other versions of Python
+            tree = ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        dropped[UNPARSED] += 1  # templates and files for other versions of Python
         return [], dropped
     docstrings: list[Docstring] = []
     names: Counter[str] = Counter()
@@ -85,8 +95,8 @@ def read(file: SourceFile) -> tuple[list[Docstring], Counter[str]]:
         elif not is_english(text):
             dropped["not English"] += 1
         else:
-            document = Document(f"{file.package}:{file.module}:{name or '<module>'}{number}", tuple(segments))
-            docstrings.append(Docstring(file.package, document, len(first)))
+            document = Document(f"{where}:{name or '<module>'}{number}", tuple(segments))
+            docstrings.append(Docstring(package, document, len(first)))
     return docstrings, dropped
 
 

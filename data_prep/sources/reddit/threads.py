@@ -14,7 +14,7 @@ of all its documents. So
   utterances, however deep the thread.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
@@ -38,17 +38,36 @@ class Utterance(NamedTuple):
     text: str  # one line; "" if the utterance is dropped for any reason but its language
     dropped: str  # the reason; "" where it is kept
     doubtful: bool = False  # too short to tell its language: its thread decides
+    author: str = ""  # for pairs, if it is known
+    title: int = 0  # for pairs: how many of the text's first characters are the title
 
 
 def cut(thread: list[Utterance], wanted: Callable[[str], bool]) -> Iterator[Document | Dropped]:
     """Yield the documents of a thread and its dropped utterances; the order of the utterances does not matter.
 
-    Doubtful utterances are kept if `wanted` accepts all texts of the thread, including those in another language.
-
     Replies to a dropped or missing utterance have no parent: they begin documents. An utterance without parent and
-    replies is dropped as `alone`. If several utterances have the same id and content, all but one are dropped as
-    `duplicate`; if several have the same id, all but the newest as `older version`. A circle of replies is cut before
-    its first utterance.
+    replies is dropped as `alone`. A circle of replies is cut before its first utterance.
+    """
+    kept = yield from select(thread, wanted)
+    parents = {u.id: u.parent for u in kept.values() if u.parent in kept}
+    for name in _circles(kept, parents):
+        del parents[name]
+    replies: dict[str, list[str]] = {}
+    for name, parent in parents.items():
+        replies.setdefault(parent, []).append(name)
+    for name in kept:
+        if name in replies and name not in parents:
+            yield from _documents(name, kept, parents, replies)
+        elif name not in parents:
+            yield Dropped("alone")
+
+
+def select(thread: list[Utterance], wanted: Callable[[str], bool]) -> Generator[Dropped, None, dict[str, Utterance]]:
+    """Yield the dropped utterances of a thread; return the others by their ids, by time, then id.
+
+    Doubtful utterances are kept if `wanted` accepts all texts of the thread, including those in another language. If
+    several utterances have the same id and content, all but one are dropped as `duplicate`; if several have the same
+    id, all but the newest as `older version`.
     """
     kept: dict[str, Utterance] = {}
     texts = []
@@ -66,17 +85,7 @@ def cut(thread: list[Utterance], wanted: Callable[[str], bool]) -> Iterator[Docu
         for name in doubtful:
             del kept[name]
             yield Dropped(OTHER_LANGUAGE)
-    parents = {u.id: u.parent for u in kept.values() if u.parent in kept}
-    for name in _circles(kept, parents):
-        del parents[name]
-    replies: dict[str, list[str]] = {}
-    for name, parent in parents.items():
-        replies.setdefault(parent, []).append(name)
-    for name in kept:
-        if name in replies and name not in parents:
-            yield from _documents(name, kept, parents, replies)
-        elif name not in parents:
-            yield Dropped("alone")
+    return kept
 
 
 def _newest(thread: list[Utterance]) -> Iterator[Utterance | Dropped]:

@@ -18,9 +18,10 @@ from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.sources.plain_text import Line, line_pieces
 from data_prep.sources.reddit import unwanted
 from data_prep.sources.reddit.markdown import paragraphs
-from data_prep.sources.reddit.threads import OTHER_LANGUAGE, Utterance, cut
+from data_prep.sources.reddit.pairs import pairs
+from data_prep.sources.reddit.threads import OTHER_LANGUAGE, Utterance, cut, select
 from data_prep.sources.reddit.unwanted import LONGEST_MARKDOWN, MOST
-from data_prep.sources.source import Choices, File, Join, Option, Piece, Source, named, walk
+from data_prep.sources.source import PAIRS, Choices, File, Join, Option, Piece, Source, named, walk
 from data_prep.text import language_id
 
 LONGEST_LINE = 1 << 22  # bytes
@@ -56,10 +57,15 @@ def _thread(piece: Piece) -> str:
 
 
 def _documents(fragments: list[Any], choices: Choices) -> Iterator[Document | Dropped]:
-    return cut(
-        [Utterance(*fragment) for fragment in fragments],
-        wanted=lambda text: language_id.odds_against(text, choices["language"]) < choices["language_threshold"],
-    )
+    def wanted(text: str) -> bool:
+        return bool(language_id.odds_against(text, choices["language"]) < choices["language_threshold"])
+
+    thread = [Utterance(*fragment) for fragment in fragments]
+    if not choices["pairs"]:
+        yield from cut(thread, wanted)
+        return
+    kept = yield from select(thread, wanted)
+    yield from pairs(kept)
 
 
 def _utterance(line: Line, choices: Choices) -> Utterance:
@@ -88,6 +94,8 @@ def _utterance(line: Line, choices: Choices) -> Utterance:
         text if reason in ("", OTHER_LANGUAGE) else "",
         reason,
         not reason and against >= 0,
+        _author(record) if choices["pairs"] else "",
+        len(_plain(texts[:1])) if choices["pairs"] and not comment and not reason else 0,
     )
 
 
@@ -138,6 +146,12 @@ def _parent(value: Any, thread: str) -> str:
     return value if match and match[1] else ""
 
 
+def _author(record: dict[str, Any]) -> str:
+    """Return who wrote an utterance; "" if that is not known."""
+    author = record.get("author")
+    return author if isinstance(author, str) and author != "[deleted]" else ""
+
+
 def _whole(value: Any) -> int | None:
     """Return a number of seconds or votes, which some dumps give as a string; None if it is neither."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
@@ -179,6 +193,7 @@ REDDIT = Source(
         ),
         Option("bots", (), "leave out the authors named in a file too, one a line", "FILE", unwanted.authors),
         Option("min_score", None, "leave out utterances with a lower score", "N", unwanted.least_score),
+        PAIRS,
     ),
     join=Join(_thread, _documents),
     language="en",

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 from data_prep.common.errors import InputError
 from data_prep.sources.compressed import open_input
 from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.pairing import titled
 from data_prep.sources.parquet import parquet_columns, parquet_rows
 from data_prep.sources.plain_text import EMPTY, Line, line_pieces
-from data_prep.sources.source import Choices, File, Option, Piece, Source, named, walk
+from data_prep.sources.source import PAIRS, Choices, File, Option, Piece, Source, named, walk
 from data_prep.sources.wikipedia.functions import Facts
 from data_prep.sources.wikipedia.wikitext import HIDING, plain
 from data_prep.sources.wikipedia.xml_export import LARGEST_PAGE, Export, Page
@@ -172,11 +173,13 @@ WIKIPEDIA = Source(
     find=_find,
     pieces=_pieces,
     read=_read,
+    pairing=titled,
     later=0.4,
     example="enwiki-latest-pages-articles.xml.bz2 --out data/wikipedia --held-out 0.001",
     options=(
         Option("keep_disambiguation", False, "keep the pages that list the meanings of a title"),
         Option("keep_references", False, "keep the sections See also, References, External links and the like"),
         Option("infoboxes", False, "keep the rows of infoboxes, as list items"),
+        PAIRS,
     ),
 )

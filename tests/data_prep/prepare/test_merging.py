@@ -191,7 +191,7 @@ def test_a_merge_refuses_a_damaged_part_and_resumes_once_it_is_repaired(
     file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(80))
     two = raw.parts(tmp_path, 2, "jsonl", file, "--tokenizer", tok, *NEAR)
     raw.run("merge", *two, "--out", tmp_path / "whole")
-    for damaged in (two[1] / "shards" / "shard-000001.tar", two[1] / output.PAIRS):
+    for damaged in (two[1] / "shards" / "shard-000001.tar", two[1] / output.BANDS):
         sound = damaged.read_bytes()
         flip(damaged)
         message = raw.refusal(capfd, "merge", *two, "--out", tmp_path / "out")

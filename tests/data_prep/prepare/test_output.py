@@ -53,27 +53,27 @@ def test_shards_without_keys_are_refused_for_comparison(small: Tokenizer, tmp_pa
 
 
 def test_the_pairs_of_a_data_set_are_those_of_all_documents(out: Path) -> None:
-    pairs = np.load(output.pairs_of(out, 0.8))
+    pairs = np.load(output.bands_of(out, 0.8))
     assert set(pairs["key"].tolist()) == set(output.keys_of([out]).tolist())
     assert (np.sort(pairs) == pairs).all()
     with pytest.raises(InputError, match=f"{out}: was not prepared with --near-duplicates 0.7; prepare it again"):
-        output.pairs_of(out, 0.7)
+        output.bands_of(out, 0.7)
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\0")])
 def test_damaged_pairs_are_refused(out: Path, tmp_path: Path, damage: Callable[[Path], object]) -> None:
     shutil.copytree(out, tmp_path / "copy")
-    pairs = tmp_path / "copy" / output.PAIRS
+    pairs = tmp_path / "copy" / output.BANDS
     damage(pairs)
     with pytest.raises(InputError, match=f"{pairs}: (cannot read: No such file|its SHA-256 is not the one)"):
-        output.pairs_of(tmp_path / "copy", 0.8)
+        output.bands_of(tmp_path / "copy", 0.8)
 
 
 def test_shards_not_made_by_a_preparation_are_refused_for_comparison(small: Tokenizer, tmp_path: Path) -> None:
     with ShardWriter(tmp_path / "shards", small) as writer:
         writer.add("d", [[1]])
     with pytest.raises(InputError, match="its shards are not those of a prepared data set"):
-        output.pairs_of(tmp_path, 0.8)
+        output.bands_of(tmp_path, 0.8)
 
 
 def test_the_work_folder_of_a_killed_run_is_removed(out: Path, tmp_path: Path) -> None:

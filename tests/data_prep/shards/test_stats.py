@@ -75,6 +75,15 @@ def test_every_document_segment_and_token_is_counted(small: Tokenizer, tmp_path:
     assert numbers["stages"] == []
 
 
+def test_the_queries_of_pairs_are_measured_too(small: Tokenizer, tmp_path: Path) -> None:
+    documents = written(tmp_path / "shards", small, {"pairs": True})
+    queries = [len(document[0]) for document in documents if document]
+    lengths = stats.collect(tmp_path)["lengths"]["query_tokens"]
+    assert {name: value for name, value in lengths.items() if name != "histogram"} == expected(queries)
+    written(tmp_path / "others", small)
+    assert "query_tokens" not in stats.collect(tmp_path / "others")["lengths"]
+
+
 def test_the_vocabulary_is_measured_by_how_often_its_pieces_occur(small: Tokenizer, tmp_path: Path) -> None:
     documents = written(tmp_path, small)
     numbers = stats.collect(tmp_path)["vocabulary"]

@@ -47,6 +47,10 @@ SAMPLES = {
     ),
     "text": Sample("a.txt", f"{FOX}\n\n{DOG}".encode(), "no .txt file in this folder", Dropped("empty")),
     "jsonl": Sample("a.jsonl", json.dumps({"text": f"{FOX}\n\n{DOG}"}).encode(), NAME_FILES),
+    "python": Sample("a.py", f'"""{FOX}\n\n{DOG}\n"""'.encode(), "no .py file in this folder", Dropped("empty")),
+    "pairs": Sample(
+        "a.jsonl", json.dumps({"query": FOX, "document": DOG}).encode(), "no .jsonl, .parquet, .csv, .tsv or .tar file"
+    ),
     "webdataset": Sample("a.tar", packed({"7.txt": f"{FOX}\n\n{DOG}".encode()}), "no .tar file in this folder"),
 }
 every_source = pytest.mark.parametrize("source", SAMPLES)

@@ -208,6 +208,7 @@ def test_the_counts_of_reddit_agree(tmp_path: Path, capfd: pytest.CaptureFixture
             "without": [],
             "bots": [],
             "min_score": None,
+            "pairs": False,
             "language": "en",
             "language_threshold": 20.0,
         },

@@ -244,7 +244,7 @@ def test_what_a_run_with_other_options_had_moved_into_place_does_not_stay(
     monkeypatch.setattr(output, "sync", refuse)
     wanted = ["--held-out", 0.3, "--near-duplicates", 0.8]
     assert "cannot write: Input/output error" in raw.refusal(capfd, "jsonl", file, "--out", out, *wanted)
-    assert sorted(path.name for path in out.iterdir()) == [".partial", "held_out", output.PAIRS]
+    assert sorted(path.name for path in out.iterdir()) == [".partial", "held_out", output.BANDS]
     monkeypatch.undo()
     raw.run("jsonl", file, "--out", out)
     raw.run("jsonl", file, "--out", tmp_path / "whole")

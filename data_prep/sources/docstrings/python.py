@@ -1,0 +1,71 @@
+"""Docstrings of Python files, which are parsed and never imported: a document each, or pairs of name, summary, body."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from data_prep.sources.compressed import EmptyFileError, open_input
+from data_prep.sources.docstrings.installed import TEST_FOLDERS
+from data_prep.sources.docstrings.modules import Docstring, docstrings_of
+from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.pairing import pairs_of
+from data_prep.sources.plain_text import EMPTY, LONGEST, whole_file
+from data_prep.sources.source import PAIRS, Choices, File, Piece, Source, named, walk
+
+KIND = "python"
+
+_NAME = re.compile(r".*\.py", re.DOTALL)
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")  # of a name in any case: HTTPServer, to_csv
+
+
+def _find(paths: Sequence[Path]) -> Iterator[File]:
+    return named(KIND, walk(paths, _NAME, "no .py file in this folder; name a folder of Python packages"))
+
+
+def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
+    if not TEST_FOLDERS.isdisjoint(file.name.split("/")):
+        yield Dropped("test")
+        return
+    try:
+        with open_input(piece.content) as stream:
+            content = stream.read(LONGEST + 1)
+    except EmptyFileError:
+        yield EMPTY
+        return
+    if len(content) > LONGEST:
+        yield Bad(str(file.path), piece.where, f"more than {LONGEST:,} bytes")
+        return
+    docstrings, dropped = docstrings_of(content, file.name)
+    for reason in dropped.elements():
+        yield Dropped(reason)
+    for docstring in docstrings:
+        document = replace(docstring.document, group=file.name)
+        if choices["pairs"]:
+            yield from pairs_of(document, _described(docstring))
+        else:
+            yield document
+
+
+def _described(docstring: Docstring) -> Iterator[tuple[str, str]]:
+    """Yield the name, as words, with the summary, and the summary with the body."""
+    path, _, name = docstring.document.id.removeprefix(f"{KIND}/").rpartition(":")
+    parts = path.removesuffix(".py").split("/")
+    spoken = [part for part in parts if part != "__init__"] if name == "<module>" else [parts[0], name]
+    words = " ".join(_WORD.findall(" ".join(spoken).partition("#")[0])).lower()
+    if docstring.summary:
+        yield words, docstring.summary
+        yield docstring.summary, docstring.body
+
+
+# One document per docstring of English prose, `python/FILE:NAME`; its file is its group. Dropped: docstrings of tests,
+# without prose, too short or in another language, and files that this version of Python cannot parse.
+PYTHON = Source(
+    what="the docstrings of Python files, one document each",
+    find=_find,
+    pieces=whole_file,
+    read=_read,
+    paragraphs=False,
+    options=(PAIRS,),
+    example="site-packages/ --out data/python --pairs",
+)

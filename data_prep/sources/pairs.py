@@ -1,0 +1,174 @@
+"""Pairs of texts, a query and a document, to pre-train on: JSON lines, Parquet, .csv, .tsv, tars of .json members."""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from data_prep.common.errors import InputError, printable
+from data_prep.sources.compressed import lines, open_input
+from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
+from data_prep.sources.plain_text import LONGEST, Line, json_object, line_pieces, name_in, require_characters
+from data_prep.sources.source import Choices, File, Option, Piece, Source, named, uncompressed, walk
+from data_prep.sources.webdataset import Sample, expand, member, samples
+from data_prep.text.normalize import legible_line
+
+KIND = "pairs"
+BEGINNING = 1 << 9  # bytes of a file that determine its format: a tar's header
+MOST_COLUMNS = 20  # that a message lists
+
+_NAME = re.compile(r".*\.(?:jsonl|ndjson|json|parquet|csv|tsv|tar)", re.IGNORECASE | re.DOTALL)
+
+
+class _Row(NamedTuple):
+    """A row of a table: its number, and its cells by the names of the columns that are read."""
+
+    number: int
+    cells: Mapping[str, Any]
+
+
+def _find(paths: Sequence[Path]) -> Iterator[File]:
+    missing = "no .jsonl, .parquet, .csv, .tsv or .tar file in this folder; name a folder with such files, or files"
+    return named(KIND, walk(paths, _NAME, missing))
+
+
+def _pieces(file: File, choices: Choices) -> Iterator[Piece]:
+    """Read a file in the format that its first bytes determine, or a table by its name."""
+    path, suffix = file.path, Path(uncompressed(file.path)).suffix.lower()
+    with open_input(path) as stream:
+        start = stream.read(BEGINNING)
+    if start.startswith(MAGIC):
+        return _parquet(path, _fields(choices))
+    if start[257:262] == b"ustar" or suffix == ".tar":
+        return samples(file, {"json"})
+    if suffix in (".csv", ".tsv"):
+        return _table(path, suffix, _fields(choices))
+    return _lines(path)
+
+
+def _fields(choices: Choices) -> list[str]:
+    return [choices[name] for name in ("query", "document", "group", "id") if choices[name]]
+
+
+def _lines(path: Path) -> Iterator[Piece]:
+    with open_input(path) as stream:
+        yield from line_pieces(stream, LONGEST)
+
+
+def _parquet(path: Path, fields: Sequence[str]) -> Iterator[Piece]:
+    _require(path, fields, parquet_columns(path))
+    for number, values in parquet_rows(path, fields):
+        size = sum(len(value) for value in values if isinstance(value, str))
+        yield Piece(f"row {number:,}", size, _Row(number, dict(zip(fields, values, strict=True))))
+
+
+def _table(path: Path, suffix: str, fields: Sequence[str]) -> Iterator[Piece]:
+    rows = _csv_rows(path) if suffix == ".csv" else ((n, line.split("\t")) for n, line in _text_lines(path))
+    _, header = next(rows)
+    names = [name.strip() for name in header]
+    _require(path, fields, names)
+    for number, cells in rows:
+        if not any(cells):
+            continue
+        where = f"line {number:,}"
+        content: _Row | Bad = _Row(number, dict(zip(names, cells, strict=False)))
+        if len(cells) != len(names):
+            content = Bad(str(path), where, f"{len(cells):,} cells, the header has {len(names):,}")
+        yield Piece(where, sum(map(len, cells)), content)
+
+
+def _require(path: Path, fields: Iterable[str], columns: Sequence[str]) -> None:
+    """Raise InputError if a table lacks one of the columns, or has two of its name."""
+    for field in fields:
+        if columns.count(field) != 1:
+            found = ", ".join(name[:40] for name in columns[:MOST_COLUMNS]) + ", …" * (len(columns) > MOST_COLUMNS)
+            number = "two columns" if field in columns else "no column"
+            raise InputError(
+                f"{path}: {number} {field!r}, but {printable(found)}; name its columns with --query and --document"
+            )
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a .csv file, each with the line that it begins on."""
+    begins, last = 1, 0
+
+    def read() -> Iterator[str]:
+        nonlocal last
+        for number, line in _text_lines(path):
+            last = number
+            yield line + "\n"
+
+    csv.field_size_limit(LONGEST)
+    try:
+        for row in csv.reader(read(), strict=True):
+            yield begins, row
+            begins = last + 1
+    except csv.Error as error:
+        raise InputError(f"{path}: line {begins:,}: not CSV ({error}); does a quote of this row not end?") from None
+
+
+def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    with open_input(path) as stream:
+        for number, line in lines(stream, LONGEST):
+            if line is None:
+                raise InputError(f"{path}: line {number:,}: more than {LONGEST:,} bytes")
+            try:
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                problem = f"not UTF-8 at byte {error.start:,}; convert it, as iconv does"
+                raise InputError(f"{path}: line {number:,}: {problem}") from None
+
+
+def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
+    try:
+        match piece.content:
+            case Line(number, content):
+                if content is None:
+                    raise ValueError(f"more than {LONGEST:,} bytes")
+                name, record = f"{file.name}/{number}", json_object(content)
+            case Sample(name, _):
+                record = json_object(member(piece.content, "json"))
+            case _Row(number, record):
+                name = f"{file.name}/{number}"
+        if choices["id"]:
+            name = f"{file.name}/{name_in(record, choices['id'])}"
+        group = f"{KIND}/{name_in(record, choices['group'])}" if choices["group"] else ""
+        segments = tuple(_text(record, choices[side]) for side in ("query", "document"))
+    except ValueError as error:
+        yield Bad(str(file.path), piece.where, str(error))
+        return
+    empty = next((side for side, segment in zip(("query", "document"), segments, strict=True) if not segment), None)
+    yield Dropped(f"empty {empty}") if empty else Document(name, segments, group=group)
+
+
+def _text(record: Mapping[str, Any], field: str) -> str:
+    text = record.get(field)
+    if text is None and field in record:
+        raise ValueError(f"field {field!r} is null")
+    if not isinstance(text, str):
+        raise ValueError(f"field {field!r} is missing or not a string")
+    require_characters(text)
+    return legible_line(text)
+
+
+# One document per record, `pairs/FILE/ID`, of two segments: the query and the document. Whether a file's own ids are
+# unique is not checked. Bad: a record without these fields, or with one that is null or no text. Dropped: a record
+# whose query or document is blank.
+PAIRS = Source(
+    what="pairs of texts, a query and a document: JSON lines, Parquet, .csv, .tsv, tars of .json",
+    find=_find,
+    pieces=_pieces,
+    read=_read,
+    paragraphs=False,
+    pairs=True,
+    expand=expand,
+    example="titles.jsonl.zst --query title --document body --out data/titles",
+    options=(
+        Option("query", "query", "field or column with the query (query)", "FIELD"),
+        Option("document", "document", "field or column with the document (document)", "FIELD"),
+        Option("group", "", "field that names the page, thread or book of a pair", "FIELD"),
+        Option("id", None, "field with its id, instead of the number of its line", "FIELD"),
+    ),
+)

@@ -1,0 +1,162 @@
+"""Shards of pairs: every document has a query and a document, whatever the stages, and the manifest says so."""
+
+import bz2
+import json
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from data_prep.__main__ import main
+from tests.data_prep import raw
+from tests.data_prep.raw import refusal
+from tests.toy import ROOT
+
+Capture = pytest.CaptureFixture[str]
+COMMANDS = re.findall(r"^    python -m data_prep (.+)$", (ROOT / "docs/pairs.md").read_text(), re.MULTILINE)
+
+
+def write(path: Path, number: int = 60, **fields: str) -> Path:
+    """Write pairs, six of each group; two sentences are a document, one a query."""
+    texts = raw.texts(number, sentences=3)
+    names = {"query": "query", "document": "document", "group": "page", **fields}
+    parts = [text.partition(". ") for text in texts]
+    return raw.write_jsonl(
+        path,
+        [
+            {names["query"]: query, names["document"]: document, names["group"]: f"page {index // 6}"}
+            for index, (query, _, document) in enumerate(parts)
+        ],
+    )
+
+
+def segments(out: Path, split: str = "shards") -> list[int]:
+    return [len(document.segments) for document in raw.documents(out, split)]
+
+
+def test_a_pair_keeps_its_two_texts_and_its_group(tok: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl")
+    raw.run("pairs", path, "--group", "page", "--held-out", 0.4, "--tokenizer", tok, "--out", tmp_path / "out")
+    assert raw.source_of(tmp_path / "out")["pairs"] is True
+    assert raw.source_of(tmp_path / "out")["dialogues"] is False
+    texts = {}
+    groups = []
+    for split in ("shards", "held_out"):
+        texts |= raw.decoded(tmp_path / "out", split)
+        groups.append({document.group for document in raw.documents(tmp_path / "out", split)})
+    record = json.loads(path.read_text().splitlines()[0])
+    assert texts["pairs/a.jsonl/1"] == [record[side].lower() for side in ("query", "document")]
+    assert len(texts) == 60
+    assert all(groups)
+    assert not groups[0] & groups[1]
+    assert groups[0] | groups[1] == {f"pairs/page {number}" for number in range(10)}
+
+
+def test_what_is_no_pair_is_counted_and_named(tok: Path, tmp_path: Path, capfd: Capture) -> None:
+    path = write(tmp_path / "a.jsonl")
+    odd = [("", "no query"), ("no document", " "), ("The  Fox", "the fox"), ("long", "word " * 60_000)]
+    with open(path, "a") as file:
+        file.write("".join(json.dumps({"query": query, "document": text}) + "\n" for query, text in odd))
+    rejected = tmp_path / "rejected.jsonl"
+    raw.run("pairs", path, "--tokenizer", tok, "--out", tmp_path / "out", "--rejected", rejected)
+    assert set(segments(tmp_path / "out")) == {2}
+    dropped = raw.source_of(tmp_path / "out")["counts"]["dropped"]
+    assert dropped == {"empty_query": 1, "empty_document": 1, "query_is_document": 1, "too_long": 1}
+    lines = [json.loads(line) for line in rejected.read_text().splitlines()]
+    assert {(line["stage"], line["reason"]) for line in lines} == {
+        ("read", "empty_query"),
+        ("read", "empty_document"),
+        ("pairs", "query_is_document"),
+        ("pairs", "too_long"),
+    }
+
+
+def test_two_steps_and_parts_make_the_shards_of_one_run(tok: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl")
+    whole = raw.agree(tmp_path, "pairs", path, "--tokenizer", tok, numbers=[2])
+    raw.run("pairs", path, "--out", tmp_path / "text", "--text-only")
+    raw.run("cleaned", tmp_path / "text", "--tokenizer", tok, "--out", tmp_path / "text")
+    assert raw.source_of(tmp_path / "text")["pairs"] is True
+    one, two = (raw.contents(folder / "shards") for folder in (whole, tmp_path / "text"))
+    assert {name: content for name, content in one.items() if name != "manifest.json"} == {
+        name: content for name, content in two.items() if name != "manifest.json"
+    }
+
+
+def test_pairs_and_documents_are_not_mixed(tok: Path, tmp_path: Path, capfd: Capture) -> None:
+    raw.run("pairs", write(tmp_path / "a.jsonl"), "--out", tmp_path / "one", "--text-only")
+    raw.run("jsonl", raw.write_jsonl(tmp_path / "b.jsonl", raw.texts(9)), "--out", tmp_path / "two", "--text-only")
+    message = refusal(capfd, "cleaned", tmp_path / "one", tmp_path / "two", "--out", tmp_path / "out")
+    assert message == "some of the texts are pairs and some are not; prepare them apart, and mix them in the recipe"
+
+
+def test_near_duplicates_are_removed(datasketch: None, tok: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl")
+    record = json.loads(path.read_text().splitlines()[0])
+    record["document"] = raw.near_copy(record["document"])
+    with open(path, "a") as file:
+        file.write(json.dumps(record) + "\n")
+    raw.run("pairs", path, "--tokenizer", tok, "--near-duplicates", 0.6, "--out", tmp_path / "out")
+    assert raw.source_of(tmp_path / "out")["counts"]["dropped"] == {"near_duplicate": 1}
+    assert raw.source_of(tmp_path / "out")["pairs"] is True
+
+
+def test_a_dry_run_counts_pairs_and_writes_nothing(tok: Path, tmp_path: Path, capfd: Capture) -> None:
+    raw.run("pairs", write(tmp_path / "a.jsonl"), "--tokenizer", tok, "--out", tmp_path / "out", "--dry-run")
+    assert "about 60 documents" in capfd.readouterr().out
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_input_is_refused_in_one_line(tmp_path: Path, capfd: Capture) -> None:
+    path, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
+    assert refusal(capfd, "pairs", path, tmp_path, "--out", out) == f"{path}: is named twice; name every file once"
+    message = refusal(capfd, "pairs", path, "--query", "title", "--out", out)
+    assert message.startswith(
+        f"60 of 60 records are bad, more than --max-bad 0.001, as {path}: line 1: field 'title' is"
+    )
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.partition("--out ")[2])
+def test_the_commands_of_the_page(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    inputs()
+    raw.run(*command.split())
+    out = Path(command.partition("--out ")[2])
+    assert raw.source_of(out)["pairs"] is True
+    assert set(segments(out)) == {2}
+    for shown in (["verify"], ["stats"], ["inspect"]):
+        assert main([*shown, str(out)]) == 0
+    assert "(2 segments, " in capfd.readouterr().out
+
+
+def inputs() -> None:
+    """Write the inputs of the page's commands into this folder."""
+    for folder in ("answers", "notes", "site-packages"):
+        Path(folder).mkdir()
+    compressed("titles.jsonl.zst", write(Path("titles.jsonl"), query="title", document="body"))
+    write(Path("answers/a.jsonl"), query="question", document="answer", group="thread")
+    texts = raw.texts(40, sentences=8)
+    pages = [f"{text}\n\n== History ==\n{text[::-1].capitalize()}." for text in texts]
+    compressed("enwiki-latest-pages-articles.xml.bz2", raw.write_wikipedia(Path("pages.xml"), pages))
+    dumps = raw.write_reddit(Path("reddit"), [raw.texts(4, number, 1) for number in range(30)], files=1)
+    for name in ("RC", "RS"):
+        path = dumps / f"{name}_2020-01"
+        path.write_text(path.read_text().replace('"author": "u", "score"', '"author": "v", "score"'))  # of the comments
+        compressed(f"{name}_2019-12.zst", path)
+    for text in texts:
+        Path(f"notes/{text[:9]}.txt").write_text("\n\n".join([text, *texts[:4]]))
+    with tarfile.open("books1.tar.gz", "w:gz") as tar:
+        tar.add("notes")
+    raw.write_jsonl(Path("posts.jsonl"), ["\n\n".join([text, *texts[:4]]) for text in texts])
+    code = "".join(f'def f{n}():\n    """{text[:72]}.\n\n    {text}\n    """\n\n' for n, text in enumerate(texts))
+    Path("site-packages/zoo.py").write_text(code)
+
+
+def compressed(name: str, path: Path) -> None:
+    compress = bz2.compress if name.endswith(".bz2") else zstandard.compress
+    Path(name).write_bytes(compress(path.read_bytes()))
