@@ -86,6 +86,26 @@ class MethodConfig(Section):
         return False
 
     @property
+    def compares_step(self) -> bool:
+        """Whether a query's negatives come from the whole step."""
+        return False
+
+    @property
+    def spans_step(self) -> bool:
+        """Whether a loss term is a function of the vectors of the whole step."""
+        return self.compares_step
+
+    @property
+    def has_own_negatives(self) -> bool:
+        """Whether each query has negatives besides in-batch negatives."""
+        return False
+
+    @property
+    def of_model(self) -> MethodConfig:
+        """The keys that the model reads; of one that ranks as it is, those of fine-tuning."""
+        return self
+
+    @property
     def markers(self) -> int:
         """How many marker tokens tell kinds of texts apart: extra embedding rows, random if the encoder lacks them."""
         return 0
@@ -142,6 +162,11 @@ class PretrainingConfig(MethodConfig):
     @property
     def needs_dialogues(self) -> bool:
         """Whether the segments must be utterances, each a reply to the previous one."""
+        return False
+
+    @property
+    def needs_pairs(self) -> bool:
+        """Whether a document must have two segments, a query and what it should find."""
         return False
 
 

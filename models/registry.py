@@ -23,6 +23,7 @@ from models.pretraining.condenser import CondenserConfig
 from models.pretraining.cross_thought import CrossThoughtConfig
 from models.pretraining.ict import IctConfig
 from models.pretraining.mlm import MlmConfig
+from models.pretraining.pairs import PairsConfig
 from models.pretraining.poly import PolyConfig
 from models.pretraining.retromae import RetroMaeConfig
 from models.pretraining.seed import SeedConfig
@@ -38,6 +39,7 @@ _PRETRAINING: tuple[type[PretrainingConfig], ...] = (
     RetroMaeConfig,
     CondenserConfig,
     PolyConfig,
+    PairsConfig,
 )
 _MATCHING: tuple[type[MatchingConfig], ...] = (
     SiameseConfig,

@@ -40,6 +40,12 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def pair_shards(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of made-up pairs, with the shards' tokenizer; read only."""
+    return toy.write_pairs(tmp_path_factory.mktemp("pairs") / "shards", shards)
+
+
+@pytest.fixture(scope="session")
 def toy_collection(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenised collection of made-up text, with the shards' tokenizer; read only."""
     return toy.write_collection(tmp_path_factory.mktemp("collection") / "toy", shards / "tokenizer.json")

@@ -23,7 +23,8 @@ ROOMS = {
     ],
     "models": [
         {"registry"},
-        {"pretraining", "matching", "adapters", "recomputing"},
+        {"pretraining"},
+        {"matching", "adapters", "recomputing"},
         {"config", "compiling", "freeze"},
         {"trunk"},
         {"encode", "layers", "batching", "vectors"},
@@ -53,7 +54,7 @@ ROOMS = {
     "trainer/ranking": [
         {"while_training"},
         {"evaluation"},
-        {"indexes", "export", "expansion"},
+        {"indexes", "export", "expansion", "consistency"},
         {"rankers", "mining"},
         {"ranker", "published"},
         {"retrieval", "options"},

@@ -78,6 +78,18 @@ def write_shards_with(folder: Path, other: Path, count: int, seed: int = 9) -> P
     return folder / "held_out"
 
 
+def write_pairs(folder: Path, other: Path, count: int = 400, seed: int = 6) -> Path:
+    """Shards of pairs, with the tokenizer of the shards at `other`: two sentences that share half their words."""
+    vocabulary = tokenizer.load(other / "tokenizer.json")
+    texts = [sentences[0].split() for sentences in documents(2 * count, seed)]
+    source = {"pairs": True}
+    with ShardWriter(folder, vocabulary, chunk_tokens=300, chunks_per_shard=2, source=source) as writer:
+        for number, (query, more) in enumerate(zip(texts[:count], texts[count:], strict=True)):
+            document = [*query[: 1 + len(query) // 2], *more]
+            writer.add(f"p{number}", vocabulary.encode([" ".join(query), " ".join(document)]))
+    return folder
+
+
 def write_collection(folder: Path, tokenizer_json: Path, count: int = 120, seed: int = 1) -> Path:
     """A collection whose query i is the first sentence of document i; the last 20 queries are the test split."""
     import json

@@ -1,9 +1,10 @@
-"""Mine hard negatives for a split of a collection, have a teacher score its candidates, or expand its documents.
+"""Mine hard negatives, have a teacher score candidates, expand documents, or keep the pairs that a model finds.
 
 python -m trainer.mine --collection C --split train --system bm25 --out C-bm25
 python -m trainer.mine --collection C --split train --system runs/first --depth 200 --out C-mined
 python -m trainer.mine --collection C-mined --split train --score runs/cross_encoder --out C-scored
 python -m trainer.mine --collection C --expand runs/tilde --terms 200 --out C-expanded
+python -m trainer.mine --pairs P/shards --consistent 2 --pool 1000000 --system runs/pairs --out P-consistent
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from data_prep.collections.relevant import Relevant
 from data_prep.common.argument_types import margin, positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.parser import Parser
+from trainer.ranking.consistency import Filter
 from trainer.ranking.expansion import likeliest_terms
 from trainer.ranking.mining import Mined, mine, mining_texts, with_negatives, with_scores
 from trainer.ranking.published import load_any
@@ -37,6 +39,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     chosen = _arguments(argv)
     with exit_on_input_error("trainer.mine"):
+        if chosen.pairs:
+            _filter(chosen)
+            return
         collection = Collection.open(chosen.collection)
         require_room(collection, chosen.out)
         if chosen.expand:
@@ -113,11 +118,26 @@ def _expand(collection: Collection, chosen: argparse.Namespace) -> None:
     print(f"wrote {made.directory}: the same queries and splits; its documents are longer")
 
 
+def _filter(chosen: argparse.Namespace) -> None:
+    """Keep the pairs whose documents the model finds."""
+    if chosen.out.exists():
+        raise InputError(f"{chosen.out}: exists: name a new folder, or remove it")
+    model = Path(chosen.system)
+    pairs = Filter.open(chosen.pairs, model, chosen.consistent, chosen.pool, chosen.seed, chosen.precision)
+    for line in pairs.write(chosen.out):
+        print(line, flush=True)
+    shutil.rmtree(chosen.out.with_name(f"{chosen.out.name}.kept"))
+    print(f"wrote {chosen.out}: the pairs that are kept, in their order")
+
+
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(
-        prog="trainer.mine", description="Mine hard negatives, have a teacher score candidates, or expand documents."
+        prog="trainer.mine",
+        description="Mine hard negatives, have a teacher score candidates, expand documents, or keep consistent pairs.",
     )
-    parser.add_argument("--collection", type=Path, required=True, help="the collection, as `data_prep collection` made")
+    data = parser.add_mutually_exclusive_group(required=True)
+    data.add_argument("--collection", type=Path, help="the collection, as `data_prep collection` made")
+    data.add_argument("--pairs", type=Path, metavar="SHARDS", help="instead, shards of `data_prep pairs`, to filter")
     parser.add_argument("--split", help="whose groups get other candidates; all but --expand need it")
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--system", metavar="RUN", help="mine with this run, or sentence-transformers folder; or bm25")
@@ -135,9 +155,22 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--margin", type=margin, help="leave out documents that score less than this below the best relevant one"
     )
+    parser.add_argument(
+        "--consistent", type=positive, metavar="K", help="keep a pair if its document is among the first K of the pool"
+    )
+    parser.add_argument("--pool", type=positive, metavar="N", help="documents drawn for the pool of --consistent (all)")
+    parser.add_argument("--seed", type=int, default=1, help="of the pool (1)")
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the new collection")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the new collection or shards")
     chosen = parser.parse_args(argv)
+    if bool(chosen.pairs) != bool(chosen.consistent):
+        parser.error("--pairs is filtered by --consistent, and a collection is not: give both or neither")
+    if chosen.pairs:
+        if not chosen.system or chosen.split or chosen.depth or chosen.margin is not None or chosen.terms:
+            parser.error("--pairs needs --system, a run or sentence-transformers folder; leave out what is of mining")
+        return chosen
+    if chosen.pool:
+        parser.error("--pool is of --consistent: leave it out")
     if not chosen.system and (chosen.depth or chosen.margin is not None):
         parser.error(
             f"--depth and --margin are of mining: leave them out with --{'score' if chosen.score else 'expand'}"

@@ -2,9 +2,9 @@
 
     python -m benchmarks.step.methods [--methods seed mlm ...] [--rounds 5] [--out FILE.json]
 
-The plain way is in benchmarks.step.plain_way; before measuring, its losses are checked to be the same. ICT has no
-logits, and all sequences of Cross-Thought have the same length, so only one of the differences remains there. Memory is
-measured in a separate process for each: the highest resident size during a step, minus the size before it.
+The plain way is in benchmarks.step.plain_way; before measuring, its losses are checked to be the same. ICT and pairs
+have no logits, and all sequences of Cross-Thought have the same length, so only one of the differences remains there.
+Memory is measured in a separate process for each: the highest resident size during a step, minus the size before it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from benchmarks.step.plain_way import plain_arrays, plain_layers
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.rng import keyed_rng, keyed_rngs
+from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.config import PretrainingConfig
 from models.interface import MicroBatch
@@ -46,9 +47,11 @@ def method_of(name: str, tokens: int) -> PretrainingConfig:
         keys |= {"sequences": 8, "sequence_tokens": 64}
     elif name == "poly":
         keys |= {"max_tokens": 128, "tokens": 1024}  # pairs of sentences, in groups
+    elif name == "pairs":
+        keys |= {"max_query_tokens": tokens, "max_document_tokens": tokens}
     elif name != "skip_thought":
         keys["max_tokens"] = tokens
-    values = {"run": "r", "steps": 1, "data": {"shards": "s"}, "batch": {"size": 1, "micro": 1}, "trunk": {}}
+    values = {"run": "r", "steps": 1, "data": {"shards": "s"}, "batch": {"size": 2, "micro": 2}, "trunk": {}}
     return build(PretrainRecipe, {**values, "optimizer": {"lr": 1e-3}, "method": keys}, name).method
 
 
@@ -75,6 +78,8 @@ def model_and_batch(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, Micro
     rng = keyed_rng("benchmark text")
     # enough for a micro-batch of any method
     documents = [make_document(rng, vocabulary, range(2, 12), log_tokens=3.0) for _ in range(40 * sizes["batch"])]
+    if method.needs_pairs:
+        documents = [TokenDocument(document.segments[:2]) for document in documents]
     examples = batcher.examples(documents)[: sizes["batch"]]
     batch = batcher.micro_batch(examples, keyed_rngs("benchmark", [(i,) for i in range(len(examples))]))
     return method.model(trunk), batch

@@ -68,7 +68,8 @@ def plain_arrays(method: PretrainingConfig, arrays: dict[str, Tensor]) -> dict[s
         if name in longest:
             plain[name] = F.pad(array, (0, longest[name] - array.shape[-1]))
         elif name.endswith("_mask") or name == "token_types":
-            ids = {"query_mask": "query_ids", "passage_mask": "passage_ids"}.get(name, "input_ids")
+            side = name.removesuffix("mask")
+            ids = f"{side}ids" if side in ("query_", "passage_", "document_") else "input_ids"
             plain[name] = F.pad(array, (0, longest[ids] - array.shape[-1]))
         elif name == "visible_bits":  # [B, T, T / 8]
             width = longest["input_ids"]
@@ -85,9 +86,9 @@ def plain_arrays(method: PretrainingConfig, arrays: dict[str, Tensor]) -> dict[s
 
 def _longest_inputs(method: PretrainingConfig, arrays: dict[str, Tensor]) -> dict[str, int]:
     """Return the width to pad each array of ids to."""
-    most = {"query_ids": getattr(method, "max_query_tokens", 0)}
+    most = {f"{side}_ids": getattr(method, f"max_{side}_tokens", 0) for side in ("query", "document")}
     ids = {name: array.shape[-1] for name, array in arrays.items() if name.endswith("_ids")}
-    return {name: max(width, most.get(name, getattr(method, "max_tokens", 0))) for name, width in ids.items()}
+    return {name: max(width, most.get(name) or getattr(method, "max_tokens", 0)) for name, width in ids.items()}
 
 
 def _labels(positions: Tensor, targets: Tensor, shape: torch.Size, width: int) -> Tensor:

@@ -55,11 +55,11 @@ class Candidates:
             query: its token ids; without any, or with an unknown one, it is not known to equal a document.
             relevant: as in `Example`.
         """
-        own = [_text_key(query)] if len(query) and self.unknown not in query.tolist() else []
+        own = [text_key(query)] if len(query) and self.unknown not in query.tolist() else []
         return np.concatenate([self.keys(relevant), np.array(own, np.int64)])
 
     def _key(self, document: int) -> int:
-        return _text_key(self.corpus.tokens(document))
+        return text_key(self.corpus.tokens(document))
 
     def choose(self, example: Example, hard: int, at_random: int, rng: np.random.Generator) -> list[int]:
         """Return the example's first candidate, then `hard` of its own negatives, then `at_random` from the pool.
@@ -122,9 +122,14 @@ def _hashes(documents: np.ndarray, key: np.uint64) -> np.ndarray:
     return mixed ^ mixed >> np.uint64(31)
 
 
-def _text_key(tokens: np.ndarray) -> int:
-    digest = hashlib.blake2b(tokens.astype(np.int64).tobytes(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
+def text_key(tokens: np.ndarray) -> int:
+    """Return an int64 of a text's token ids, the same for those of any integer type."""
+    return hash_of(tokens.astype(np.int64).tobytes())
+
+
+def hash_of(content: bytes) -> int:
+    """Return an int64 that differs, but for chance, for different content."""
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
 
 
 def columns(chosen: Sequence[Sequence[int]]) -> np.ndarray:

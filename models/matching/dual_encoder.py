@@ -78,11 +78,6 @@ class DualEncoderConfig(MatchingConfig):
         """Whether a query's negatives come from the whole step."""
         return self.negatives == "step"
 
-    @property
-    def spans_step(self) -> bool:
-        """Whether a loss term is a function of the vectors of the whole step."""
-        return self.compares_step
-
     def prompts(self) -> dict[Side, str]:
         """Return the prompts that there are."""
         both: dict[Side, str] = {"query": self.query_prompt, "document": self.document_prompt}
@@ -148,15 +143,8 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
 
     def _relevance(self, examples: Sequence[Example], documents: Sequence[int]) -> dict[str, np.ndarray]:
         """What tells which documents a query may be compared with."""
-        keys = self.candidates.keys(documents)
         relevant = [self.candidates.never_negative(e.query, e.relevant) for e in examples]
-        if self.keys.compares_step:
-            width = max(map(len, relevant))
-            padded = [np.pad(own, (0, width - len(own)), mode="edge") for own in relevant]
-            return {"document_keys": keys, "relevant_keys": np.stack(padded)}
-        allowed = np.stack([~np.isin(keys, own) for own in relevant])
-        np.fill_diagonal(allowed, True)
-        return {"allowed": allowed}
+        return relevance(self.candidates.keys(documents), relevant, of_step=self.keys.compares_step)
 
 
 class DualEncoder(Encoder):
@@ -279,12 +267,30 @@ def arguments_of(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in arguments.items() if name not in NOT_TEXT}
 
 
+def relevance(keys: np.ndarray, relevant: Sequence[np.ndarray], *, of_step: bool) -> dict[str, np.ndarray]:
+    """Return what tells which documents each query may be compared with: its positive, and all irrelevant texts.
+
+    Args:
+        keys: of the documents, int64 [D] or, where they have several each, [D, k]; document i is query i's positive.
+        relevant: the keys of what is no negative of each query, int64.
+        of_step: leave it to `allowed_documents`, with the documents of the whole step.
+    """
+    if of_step:
+        width = max(map(len, relevant))
+        padded = [np.pad(own, (0, width - len(own)), mode="edge") for own in relevant]
+        return {"document_keys": keys, "relevant_keys": np.stack(padded)}
+    allowed = np.stack([~np.isin(keys, own).reshape(len(keys), -1).any(axis=1) for own in relevant])
+    np.fill_diagonal(allowed, True)
+    return {"allowed": allowed}
+
+
 def allowed_documents(arrays: Mapping[str, Tensor]) -> Tensor:
     """Return which documents each query is compared with, bool [Q, D]: its positive, and all irrelevant texts."""
     if "allowed" in arrays:
         return arrays["allowed"]
     keys, relevant, positives = arrays["document_keys"], arrays["relevant_keys"], arrays["candidates"][:, :1]
     allowed = torch.ones(len(relevant), len(keys), dtype=torch.bool, device=keys.device)
-    for column in relevant.T:  # few columns; all at once would need [Q, D, r]
-        allowed &= keys != column[:, None]
+    for own in keys.view(len(keys), -1).T:  # few columns; all at once would need [Q, D, r]
+        for column in relevant.T:
+            allowed &= own != column[:, None]
     return allowed.scatter(1, positives, True)

@@ -101,7 +101,7 @@ NEEDED: dict[str, dict[str, Any]] = {
 }
 
 
-POOLED = ("siamese", "cross_encoder", "duobert", "ict")
+POOLED = ("siamese", "cross_encoder", "duobert", "ict", "pairs")
 
 
 @pytest.mark.parametrize("name", [*PRETRAINING, *MATCHING])

@@ -30,6 +30,10 @@ from tests.models import tiny
         ("poly", "max_tokens", [7]),
         ("poly", "tokens", [0, 511]),  # a group has room for at least one pair
         ("poly", "pairs", ["paragraphs"]),
+        ("pairs", "max_query_tokens", [2]),
+        ("pairs", "negatives", ["own"]),
+        ("pairs", "temperature", [0.0]),
+        ("pairs", "prompt_in_pooling", [False]),  # of a mean alone
         ("siamese", "temperature", [0.0, -1.0]),
         ("siamese", "max_query_tokens", [2]),
         ("siamese", "max_document_tokens", [2]),
@@ -105,5 +109,6 @@ def test_which_losses_depend_on_the_other_examples_of_the_micro_batch() -> None:
     methods = [config.model_validate({"name": name, **needed.get(name, {})}) for name, config in configs]
     for keys in ({"negatives": "own", "hard_negatives": 1}, {"negatives": "step"}):
         methods.append(MATCHING["siamese"].model_validate({"name": "siamese", **keys}))
+    methods.append(PRETRAINING["pairs"].model_validate({"name": "pairs", "negatives": "step"}))
     comparing = [method.name for method in methods if method.compares_micro_batch]
-    assert comparing == ["ict", "siamese", "poly_encoder", "colbert", "sparse"]
+    assert comparing == ["ict", "pairs", "siamese", "poly_encoder", "colbert", "sparse"]

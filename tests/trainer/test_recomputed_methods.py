@@ -35,10 +35,11 @@ def check(path: Path, changes: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", PRETRAINING)
-def test_pre_training(shards: Path, tmp_path: Path, name: str) -> None:
+def test_pre_training(shards: Path, pair_shards: Path, tmp_path: Path, name: str) -> None:
     method: dict[str, Any] = {"name": name, **METHODS[name]}
     trunk = {**TRUNK, "is_decoder": True} if name == "clm" else TRUNK
-    check(toy.seed_recipe(tmp_path / "r.yaml", shards, trunk=trunk, method=method), [])
+    data = pair_shards if name == "pairs" else shards
+    check(toy.seed_recipe(tmp_path / "r.yaml", data, trunk=trunk, method=method), [])
 
 
 @pytest.mark.parametrize("name", MATCHING)

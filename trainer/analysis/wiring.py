@@ -76,7 +76,8 @@ def _model_and_batch(recipe: PretrainRecipe) -> tuple[TrunkModel, MicroBatch]:
     batcher = build_batcher(method, Vocabulary(len(WORDS), pad=0, unk=1, cls=2, sep=3, mask=4))
     number = {word: i for i, word in enumerate(WORDS)}
     texts = [[np.array([number[word] for word in segment.split()]) for segment in text] for text in TEXT]
-    examples = batcher.examples([TokenDocument(text) for text in texts])[:EXAMPLES]
+    kept = 2 if method.needs_pairs else None
+    examples = batcher.examples([TokenDocument(text[:kept]) for text in texts])[:EXAMPLES]
     if not examples:
         raise InputError(f"method: {method.name} makes no example of two documents of a few words each")
     return model, batcher.micro_batch(examples, keyed_rngs("wiring", [(recipe.seed, i) for i in range(len(examples))]))
@@ -93,7 +94,7 @@ def _single_targets(arrays: Arrays, words: list[str]) -> Iterator[tuple[str, Arr
             target[place] = arrays[name][place]
             yield names[target[place]], arrays | none | {name: target}
     for query, passages in enumerate(arrays.get("allowed", ())):  # a softmax over the micro-batch's passages
-        allowed = np.eye(len(passages), dtype=bool)  # the loss of a query with a single allowed passage is 0
+        allowed = np.eye(len(arrays["allowed"]), len(passages), dtype=bool)  # with one allowed passage a loss is 0
         allowed[query] = passages
         yield f"passage {query + 1}", arrays | {"allowed": allowed}
 

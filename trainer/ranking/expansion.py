@@ -8,21 +8,19 @@ OUT.terms/NNNNNN.npy      int32 [texts of the block, terms], best first, padded 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, read_bytes, whole_file
+from data_prep.common.files import whole_file
 from data_prep.common.progress import meter
 from models.matching.tilde import terms_in
 from trainer.ranking.rankers.likelihoods import Likelihoods
 from trainer.ranking.retrieval.encode import distinct, require_finite
+from trainer.ranking.retrieval.kept_work import begin_or_resume
 
 BLOCK = 4096  # texts
-MADE_OF = "made_of.json"
 
 
 def likeliest_terms(ranker: Likelihoods, number: int, folder: Path) -> Iterator[np.ndarray]:
@@ -37,7 +35,8 @@ def likeliest_terms(ranker: Likelihoods, number: int, folder: Path) -> Iterator[
         InputError: the folder is of another collection, model or number; a likelihood is not finite.
     """
     corpus, framing = ranker.collection.corpus, ranker.documents.framing
-    _begin(ranker, number, folder)
+    made_of = {"collection": ranker.collection.sha256, "model": ranker.identity["fingerprint"], "terms": number}
+    begin_or_resume(folder, made_of, "collection, model or --terms")
     of_text, first = distinct(framing.cut(corpus.tokens(i)) for i in range(len(corpus)))
     files = [folder / f"{start // BLOCK:06d}.npy" for start in range(0, len(first), BLOCK)]
     with meter("expand", "texts", len(first)) as report:
@@ -52,16 +51,6 @@ def likeliest_terms(ranker: Likelihoods, number: int, folder: Path) -> Iterator[
     for text in of_text.tolist():
         terms = blocks[text // BLOCK][text % BLOCK]
         yield terms[terms >= 0]
-
-
-def _begin(ranker: Likelihoods, number: int, folder: Path) -> None:
-    made_of = {"collection": ranker.collection.sha256, "model": ranker.identity["fingerprint"], "terms": number}
-    content = json.dumps(made_of).encode()
-    if folder.exists() and (not (folder / MADE_OF).is_file() or read_bytes(folder / MADE_OF) != content):
-        raise InputError(f"{folder}: is of another collection, model or --terms: remove it, or name another --out")
-    make_directory(folder)
-    with whole_file(folder / MADE_OF) as file:
-        file.write(content)
 
 
 def _of_texts(ranker: Likelihoods, texts: list[np.ndarray], number: int) -> np.ndarray:

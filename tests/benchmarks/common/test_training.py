@@ -20,7 +20,7 @@ LANES = training.SAMPLED  # all lanes are sampled, with their only window: the e
 
 def recipe(shards: Path, **method: Any) -> PretrainRecipe:
     data = {"shards": str(shards), "lanes": LANES, "window": 1000}
-    batch = {"size": 4, "micro": 1}
+    batch = {"size": 4, "micro": 2}
     return build(PretrainRecipe, {**toy.SEED_RECIPE, "data": data, "batch": batch, "method": method}, "test")
 
 

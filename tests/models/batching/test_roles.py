@@ -11,7 +11,7 @@ from models.registry import MATCHING, PRETRAINING
 from tests.data_prep.tokenizers.families import FAMILIES
 from tests.models.tiny import Text
 
-NEEDED = {"colbert": {"mask"}, "clm": {"sep"}, "ict": set(), "skip_thought": {"cls", "sep"}}
+NEEDED = {"colbert": {"mask"}, "clm": {"sep"}, "ict": set(), "pairs": set(), "skip_thought": {"cls", "sep"}}
 MASKING = {"cls", "sep", "mask"}
 KEYS = {"cross_thought": {"special_tokens": 2}, "cross_encoder": {"negatives_per_query": 1, "separators": 1}}
 NAMED = {"cls": r"before a text \(\[CLS\]\)", "sep": r"after a text \(\[SEP\]\)", "mask": r"mask token \(\[MASK\]\)"}

@@ -21,13 +21,14 @@ from tests.models.checks import (
     pad_more,
     training_lowers_every_loss,
 )
-from tests.models.tiny import MAX_TOKENS, VOCABULARY, documents, perturbed, rekeyed, rngs, tensors, trunk
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, documents, perturbed, rekeyed, rngs, tensors, trunk
 from tests.models.varlen import attend_text_by_text
 
 KEYS = {name: {"max_tokens": MAX_TOKENS} for name in PRETRAINING} | {
     "ict": {"max_tokens": MAX_TOKENS, "max_query_tokens": 10, "remove": 0.5},
     "cross_thought": {"sequences": 6, "sequence_tokens": 7, "special_tokens": 3},
     "poly": {"max_tokens": MAX_TOKENS, "tokens": 60},
+    "pairs": {"max_query_tokens": 10, "max_document_tokens": MAX_TOKENS},
 }
 VARIANTS = {  # more than one configuration of a method
     **KEYS,
@@ -44,7 +45,10 @@ VARIANTS = {  # more than one configuration of a method
     "condenser early": KEYS["condenser"] | {"early_layers": 1, "head_layers": 1},
     "poly spans": KEYS["poly"] | {"pairs": "spans"},
     "poly utterances": KEYS["poly"] | {"pairs": "utterances"},
+    "pairs cosine": KEYS["pairs"] | {"similarity": "cosine", "temperature": 0.1, "pooling": "mean"},
+    "pairs in all ways": KEYS["pairs"] | {"both_directions": True, "same_side": True},
 }
+COMPARING = ("ict", "pairs")  # a text with others of its micro-batch
 BOTTLENECKS = {
     "seed": ("decoder",),
     "retromae": ("decoder",),
@@ -71,7 +75,13 @@ def model_of(method, **changes):
 
 
 def examples_of(method, texts=DOCUMENTS):
-    return config_of(method).batcher(VOCABULARY).examples(texts)
+    return config_of(method).batcher(VOCABULARY).examples(suited(method, texts))
+
+
+def suited(method, texts):
+    """Return documents that suit a method: of pairs, the first two segments."""
+    empty = np.empty(0, np.int64)
+    return [Text([*text, empty, empty][:2]) for text in texts] if config_of(method).needs_pairs else texts
 
 
 def micro_batch(method, examples, start=0):
@@ -88,14 +98,13 @@ def test_micro_batches_are_a_function_of_documents_and_rngs(method):
     examples = examples_of(method)
     batcher = config_of(method).batcher(VOCABULARY)
     assert batcher.examples([]) == []
-    assert len(batcher.origins(DOCUMENTS)) == len(examples) > 2
+    assert len(batcher.origins(suited(method, DOCUMENTS))) == len(examples) > 2
     first = micro_batch(method, examples)
     assert equal(first, micro_batch(method, examples))  # the examples are as they were
     assert equal(first, micro_batch(method, examples_of(method)))
     assert equal(first, batcher.micro_batch(examples, rekeyed(len(examples))))
-    assert equal(first, micro_batch(method, examples, start=50)) == (
-        method in ("clm", "skip_thought")
-    )  # they draw nothing
+    draws_nothing = method.startswith(("clm", "skip_thought", "pairs"))
+    assert equal(first, micro_batch(method, examples, start=50)) == draws_nothing
     assert 0 < first.filled <= first.slots
     assert first.tokens
 
@@ -136,7 +145,7 @@ def test_more_padding_and_rows_of_padding_only_change_nothing(method, rows):
     if "offsets" in arrays:
         arrays["offsets"] %= 4  # so that they also fit the wider sequences of Cross-Thought
     padded = pad_more(
-        arrays, MAX_TOKENS, rows=0 if method.startswith("ict") else rows
+        arrays, MAX_TOKENS, rows=0 if method.startswith(COMPARING) else rows
     )  # no row is a negative of others
     assert any(array.shape != padded[name].shape for name, array in arrays.items())
     losses, results = [], []
@@ -153,7 +162,7 @@ def test_more_padding_and_rows_of_padding_only_change_nothing(method, rows):
 @METHODS
 def test_texts_without_padding_give_the_same_losses_and_gradients(method, monkeypatch):
     model, arrays = perturbed(model_of(method)), tensors(micro_batch(method, examples_of(method)))
-    arrays = pad_more(arrays, MAX_TOKENS, rows=0 if method.startswith("ict") else 1)
+    arrays = pad_more(arrays, MAX_TOKENS, rows=0 if method.startswith(COMPARING) else 1)
     shapes = []
     model.trunk.register_forward_pre_hook(lambda *call: shapes.append(call[2]["input_ids"].shape), with_kwargs=True)
 
@@ -175,7 +184,10 @@ def test_texts_without_padding_give_the_same_losses_and_gradients(method, monkey
 def test_half_precision_losses_are_fp32_and_near_the_exact_ones(method, dtype):
     model = model_of(method, initializer_range=0.02)
     half_precision(
-        model, tensors(micro_batch(method, examples_of(method))), dtype, rel=0.05 if method.startswith("ict") else 0.02
+        model,
+        tensors(micro_batch(method, examples_of(method))),
+        dtype,
+        rel=0.05 if method.startswith(COMPARING) else 0.02,
     )
 
 
@@ -228,7 +240,7 @@ def test_a_bottleneck_is_the_first_state_and_swapping_changes_its_terms_only(met
         assert not gradient[:, 1:].any()
 
 
-@pytest.mark.parametrize("method", [name for name in PRETRAINING if name != "ict"])  # it projects to no vocabulary
+@pytest.mark.parametrize("method", sorted(PRETRAINING.keys() - COMPARING))  # they project to no vocabulary
 def test_a_table_of_another_width_is_refused(method):
     with pytest.raises(ValueError, match="its width 8 must be hidden_size 16"):
         model_of(method, model_type="electra", embedding_size=8)

@@ -31,6 +31,16 @@ METHODS: dict[str, dict[str, Any]] = {
     "poly": {"max_tokens": 48, "tokens": 400},
     "retromae": {"max_tokens": 32},
     "condenser": {"max_tokens": 32, "early_layers": 1, "head_layers": 1},
+    "pairs": {
+        "max_query_tokens": 16,
+        "max_document_tokens": 32,
+        "similarity": "cosine",
+        "pooling": "mean",
+        "temperature": 0.5,
+        "negatives": "step",
+        "both_directions": True,
+        "same_side": True,
+    },
 }
 STEPS = 6
 COMPLETE = "seed"  # the method that is trained with every file of ds_configs/
@@ -53,10 +63,16 @@ def test_every_method_is_tested_here() -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shards_of(shards: Path, pair_shards: Path) -> dict[str, Path]:
+    """The shards that each method reads."""
+    return dict.fromkeys(METHODS, shards) | {"pairs": pair_shards}
+
+
+@pytest.fixture(scope="module")
+def trained(shards_of: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the runs NAME of every method, on one rank in fp32, and NAME-CONFIG, on two ranks."""
     folder = tmp_path_factory.mktemp("methods")
-    recipes = {name: recipe_of(folder / f"{name}.yaml", shards, name) for name in METHODS}
+    recipes = {name: recipe_of(folder / f"{name}.yaml", shards, name) for name, shards in shards_of.items()}
     train_in_all_ways(recipes, COMPLETE, folder)
     return folder
 
@@ -125,12 +141,15 @@ def test_pretraining_continues_from_an_export(trained: Path, published: dict[str
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_trunk_of_any_kind_learns_or_is_refused_by_name(shards: Path, tmp_path: Path, name: str) -> None:
+def test_a_trunk_of_any_kind_learns_or_is_refused_by_name(
+    shards_of: dict[str, Path], tmp_path: Path, name: str
+) -> None:
     from data_prep.tokenizers import tokenizer as tokenizers
     from trainer.training.recipe.build import build_model, resize_embeddings
     from trainer.training.recipe.schema import PretrainRecipe
     from trainer.training.recipe.yaml_file import load as load_recipe
 
+    shards = shards_of[name]
     tokenizer = tokenizers.load(shards / "tokenizer.json")
     method = load_recipe(PretrainRecipe, recipe_of(tmp_path / "run.yaml", shards, name)).method
     shape = {k: v for k, v in toy.TRUNK.items() if k not in ("model_type", "intermediate_size")}

@@ -79,8 +79,23 @@ def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-def losses_of(run: Path) -> dict[int, float]:
-    return toy.scalars(run, "loss/softmax")
+def pretrain_recipe(folder: Path, first: Path, second: Path) -> Path:
+    """The same sizes for streamed pairs of two sources, in both directions."""
+    mix = {"first": {"shards": str(first), "weight": 2}, "second": {"shards": str(second), "weight": 1}}
+    shape = {"max_query_tokens": 16, "max_document_tokens": 32, "similarity": "cosine", "temperature": 0.1}
+    return toy.seed_recipe(
+        folder / "run.yaml",
+        first,
+        data={"mix": mix, "one_source_per": "step", "lanes": 4, "window": 2},
+        batch={"size": 8, "micro": 2},
+        trunk={**toy.TRUNK, "initializer_range": 0.2},
+        method={"name": "pairs", "negatives": "step", "both_directions": True, "same_side": True, **shape},
+        optimizer={"lr": 3e-3, "eps": 1e-3},
+    )
+
+
+def losses_of(run: Path, term: str = "softmax") -> dict[int, float]:
+    return toy.scalars(run, f"loss/{term}")
 
 
 def weights_of(run: Path) -> dict[str, torch.Tensor]:
@@ -146,16 +161,20 @@ def test_it_resumes_with_another_number_of_ranks(runs: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("command", "term"), [("finetune", "softmax"), ("pretrain", "pairs")])
 def test_killed_in_a_step_it_resumes_exactly_and_on_another_number_of_ranks(
-    toy_collection: Path, tmp_path: Path
+    toy_collection: Path, shards: Path, pair_shards: Path, tmp_path: Path, command: str, term: str
 ) -> None:
     steps, every = 10, 3
-    killed = recipe_of(tmp_path, toy_collection)
+    if command == "finetune":
+        killed = recipe_of(tmp_path, toy_collection)
+    else:
+        killed = pretrain_recipe(tmp_path, pair_shards, toy.write_pairs(tmp_path / "second", shards, 200, seed=8))
     of_run = [f"steps={steps}", f"checkpoint.every={every}"]
     killed.write_text(yaml.safe_dump(read(killed, of_run)))
     train(2, [[killed, f"run={tmp_path}/undisturbed"]], tmp_path)
     at = random.randint(every + 1, steps - 2)
-    kill_at(at, 2, "trainer.finetune", killed)
+    kill_at(at, 2, f"trainer.{command}", killed)
     shutil.copytree(tmp_path / "run", tmp_path / "one", ignore=shutil.ignore_patterns("tensorboard", "lock"))
     saved = checkpoint.newest(tmp_path / "one")  # may be older than the printed step, which is saved later
     assert saved is not None
@@ -164,9 +183,9 @@ def test_killed_in_a_step_it_resumes_exactly_and_on_another_number_of_ranks(
     train(1, [[killed, f"run={tmp_path}/one"]], tmp_path)
     final = Path("checkpoints") / f"step-{steps:08}" / checkpoint.WEIGHTS
     assert (tmp_path / "run" / final).read_bytes() == (tmp_path / "undisturbed" / final).read_bytes(), f"killed at {at}"
-    losses = losses_of(tmp_path / "undisturbed")
-    assert losses_of(tmp_path / "run") == losses
-    seen = losses_of(tmp_path / "one")
+    losses = losses_of(tmp_path / "undisturbed", term)
+    assert losses_of(tmp_path / "run", term) == losses
+    seen = losses_of(tmp_path / "one", term)
     assert sorted(seen) == list(range(checkpoint.step_of(saved) + 1, steps + 1))
     assert seen == pytest.approx({step: losses[step] for step in seen}, rel=1e-5)
 

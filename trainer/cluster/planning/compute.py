@@ -159,14 +159,18 @@ def _model(recipe: PretrainRecipe, vocabulary: Vocabulary) -> TrunkModel:
 
 
 def made_up_batch(method: PretrainingConfig, vocabulary: Vocabulary, number: int) -> tuple[MicroBatch, float]:
-    """Make a micro-batch of made-up text; return it and the seconds per example: cutting a window, making arrays."""
+    """Make a micro-batch of made-up text; return it and the seconds per example: cutting a window, making arrays.
+
+    The texts of a pair fill an input.
+    """
     batcher, rng = build_batcher(method, vocabulary), np.random.default_rng(0)
     documents: list[MadeUp] = []
     examples: list[Any] = []
     cutting = 0.0
     while len(examples) < number:
         for _ in range(DOCUMENTS):
-            sentences = [rng.integers(10, vocabulary.vocab_size, SENTENCE) for _ in range(SENTENCES)]
+            lengths = [method.positions] * 2 if method.needs_pairs else [SENTENCE] * SENTENCES
+            sentences = [rng.integers(10, vocabulary.vocab_size, length) for length in lengths]
             documents.append(MadeUp(sentences, f"group {len(documents) // 4}"))
         began = time.perf_counter()
         examples = batcher.examples(documents)

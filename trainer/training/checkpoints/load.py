@@ -15,7 +15,7 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.adapters import Adapters
 from models.causality import is_causal
-from models.config import MatchingConfig, MethodConfig
+from models.config import MatchingConfig, MethodConfig, PretrainingConfig
 from models.trunk import TrunkModel, make_bidirectional, max_positions
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.base import read_base
@@ -53,11 +53,12 @@ class TrainedModel(LoadedModel):
     @property
     def text_tokens(self) -> int:
         """The longest text that the encoder was trained on, in tokens, [CLS] and [SEP] included."""
-        method = self.recipe.method
+        method = self.method
         if isinstance(method, MatchingConfig):
             return method.max_document_tokens
         if self.model.trains_every_position:
             return max_positions(self.model.trunk) - method.added_tokens
+        assert isinstance(method, PretrainingConfig)
         return method.positions
 
 
@@ -78,7 +79,7 @@ def load_trained(path: Path) -> TrainedModel:
         model.from_base = frozenset()
     return TrainedModel(
         model=model.eval(),
-        method=recipe.method,
+        method=recipe.method.of_model,
         tokenizer=tokenizers.load(folder / checkpoint.TOKENIZER),
         checkpoint=folder,
         recipe=recipe,

@@ -18,6 +18,7 @@ from trainer.training.recipe.yaml_file import build, read_one
 TAKEN_OVER = {  # the keys of each method that a folder has
     "siamese": ("pooling", "similarity", "temperature"),
     **dict.fromkeys(("seed", "retromae", "ict"), ("pooling",)),
+    "pairs": ("pooling", "similarity", "temperature", *prompts.KEYS),
     "colbert": ("dimension",),
     "cross_encoder": (
         "pooling",
@@ -62,11 +63,12 @@ def _with(recipe: AnyRecipe, taken: dict[str, Any], source: Path) -> AnyRecipe:
 
 
 def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
-    if isinstance(method, PretrainingConfig):
-        return _pooled_by_a_run(start, method) or sentence_transformer.keys_of(start, method)
-    if isinstance(method, SiameseConfig):
-        taken = _pooled_by_a_run(start, method) or sentence_transformer.keys_of(start, method)
-        return taken | prompts.keys_of(start, method, taken.get("pooling", method.pooling))
+    if isinstance(method, PretrainingConfig | SiameseConfig):
+        taken = _of_a_run(start, method) or sentence_transformer.keys_of(start, method)
+        if isinstance(of_model := method.of_model, SiameseConfig):
+            own = prompts.keys_of(start, of_model, taken.get("pooling", of_model.pooling))
+            taken |= {key: value for key, value in own.items() if key not in method.model_fields_set}
+        return taken
     if isinstance(method, ColbertConfig) and colbert_folder.is_colbert(start):
         (projection,) = colbert_folder.read_projection(start).values()
         return {"dimension": len(projection)}
@@ -77,14 +79,14 @@ def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
     return prompts.keys_of(start, method, "") if isinstance(method, DualEncoderConfig) else {}
 
 
-def _pooled_by_a_run(start: Path, method: MethodConfig) -> dict[str, Any]:
-    """Return the key of the pooling by which a pre-training run read texts, unless that is the default."""
-    is_asked = "pooling" in type(method).model_fields.keys() - method.model_fields_set
+def _of_a_run(start: Path, method: MethodConfig) -> dict[str, Any]:
+    """Return the keys by which a pre-training run read and compared texts, but for defaults."""
+    asked = set(TAKEN_OVER["pairs"]) & type(method).model_fields.keys() - method.model_fields_set
     recipes = [folder / checkpoint.RECIPE for folder in (start, *checkpoint.newest_first(start))]
     recipe = next(filter(Path.is_file, recipes), None)
-    if not is_asked or recipe is None:
+    if not asked or recipe is None:
         return {}
     values = read_one(recipe)
-    if kind_of(values) is FinetuneRecipe or "pooling" not in values["method"]:
+    if kind_of(values) is FinetuneRecipe:
         return {}
-    return {"pooling": values["method"]["pooling"]}
+    return {key: value for key, value in values["method"].items() if key in asked}

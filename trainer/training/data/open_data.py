@@ -81,6 +81,8 @@ def shard_data(recipe: PretrainRecipe) -> Data:
     tokenizer = _one_tokenizer(manifests)
     if recipe.method.needs_dialogues:
         _check_dialogues(manifests)
+    if recipe.method.needs_pairs:
+        _check_pairs(manifests)
     batcher = build_batcher(recipe.method, tokenizer)
     weighted = {name: WeightedSource(source, batcher, named[name].weight) for name, source in sources.items()}
     order, held_out = make_order(recipe, weighted), list[HeldOut]()
@@ -288,6 +290,16 @@ def _check_dialogues(manifests: Sequence[Manifest]) -> None:
             raise InputError(
                 f"method.pairs=utterances: the documents of {manifest.directory} are not dialogues: "
                 "set method.pairs=sentences, or name shards of `data_prep reddit`"
+            )
+
+
+def _check_pairs(manifests: Sequence[Manifest]) -> None:
+    """Raise InputError for shards whose manifest does not state that they are pairs."""
+    for manifest in manifests:
+        if manifest.source.get("pairs") is not True:
+            raise InputError(
+                f"method.name=pairs: the documents of {manifest.directory} are not pairs of a query and a document: "
+                "name shards of `data_prep pairs`"
             )
 
 

@@ -104,7 +104,7 @@ class Engine:
 
         Under ZeRO-3 all ranks call. `options` are keywords of the model's `forward` (see models.interface.Bottleneck).
         """
-        self.model.keys = self.methods[source]
+        self.model.keys = self.methods[source].of_model
         with self.evaluating():
             sums = self.deepspeed(**self._tensors(micro_batch), **options)
         return self._by_term(sums)
@@ -228,14 +228,14 @@ class Engine:
             with self.forward_clock.counting():
                 return self.deepspeed(**tensors, **options)
 
-        self.model.keys = objectives[0].method
+        self.model.keys = objectives[0].method.of_model
         if isinstance(self.model, DualEncoder) and self.model.keys.spans_step:
             batches = [self._tensors(micro_batch) for micro_batch in micro_batches]
             encode = [partial(forward, *own, represent=True) for own in zip(batches, seeds, strict=True)]
             yield from grad_cache.objectives(self.model, batches, encode, objectives[0].of)
             return
         for micro_batch, objective, seed in zip(micro_batches, objectives, seeds, strict=True):
-            self.model.keys = objective.method
+            self.model.keys = objective.method.of_model
             sums = forward(self._tensors(micro_batch), seed)
             yield sums, objective.of(sums)
 

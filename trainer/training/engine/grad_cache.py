@@ -31,7 +31,7 @@ class Documents(NamedTuple):
 
     vectors: Tensor  # fp32 [D, m, H]
     mask: Tensor  # bool [D, m]
-    keys: Tensor  # int64 [D], equal for equal texts
+    keys: Tensor  # int64 [D], equal for equal texts, or [D, k]
     own: list[slice]  # the documents of each micro-batch of this rank
 
 
@@ -138,10 +138,9 @@ def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
     places = torch.from_numpy(np.flatnonzero(np.arange(most) < numbers[:, None]))
     real = sent(places, device)
 
-    def gathered(rows: Sequence[Tensor]) -> Tensor:
-        """[D_j], [D_j, m_j] or [D_j, m_j, H] of each micro-batch -> [D, ...]."""
-        shape = (most, width, *rows[0].shape[2:])[: rows[0].ndim]
-        padded = rows[0].new_zeros(len(rows), *shape)
+    def gathered(rows: Sequence[Tensor], *shape: int) -> Tensor:
+        """[D_j, ...] of each micro-batch -> [D, *shape]."""
+        padded = rows[0].new_zeros(len(rows), most, *shape)
         for place, row in zip(padded, rows, strict=True):
             place[tuple(map(slice, row.shape))] = row
         return _all_gather(padded).flatten(0, 1)[real]
@@ -149,8 +148,13 @@ def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
     ends = numbers.cumsum().tolist()
     starts = [0, *ends]
     own = [slice(starts[i], ends[i]) for i in range(dist.get_rank(), len(ends), dist.get_world_size())]
-    vectors = gathered([texts["document_vectors"].detach() for texts in encoded])
-    return Documents(vectors, gathered([texts["document_real"] for texts in encoded]), gathered(keys), own)
+    vectors = [texts["document_vectors"].detach() for texts in encoded]
+    return Documents(
+        gathered(vectors, width, *vectors[0].shape[2:]),
+        gathered([texts["document_real"] for texts in encoded], width),
+        gathered(keys, *keys[0].shape[1:]),
+        own,
+    )
 
 
 def _all_gather(rows: Tensor) -> Tensor:

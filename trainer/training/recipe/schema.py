@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     Discriminator,
@@ -19,7 +19,6 @@ from pydantic import (
 
 from models.adapters import Adapters
 from models.config import MatchingConfig, MethodConfig, Section
-from models.matching.dual_encoder import DualEncoderConfig
 from models.registry import MATCHING, MatchingMethod, PretrainingMethod
 from trainer.training.recipe.data_keys import OF_A_SOURCE, LanesConfig, PairDataConfig, ShardDataConfig
 from trainer.training.recipe.schedule import Schedule, learning_rate
@@ -170,6 +169,8 @@ class RefreshConfig(Section):
 class Recipe(Section):
     """The keys of every kind of run."""
 
+    other_negatives: ClassVar[str] = ""  # how a query gets some that are not of its batch
+
     run: Path  # the folder of this run: checkpoints, TensorBoard events, its recipe
     seed: int = Field(1, ge=0, lt=2**63)
     steps: int = Field(ge=1, lt=1 << 48)  # optimizer steps
@@ -230,6 +231,30 @@ class Recipe(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _a_step_is_of_one_source(self) -> Recipe:
+        for name, method in zip(self.data.sources, self.methods, strict=True):
+            if len(self.methods) > 1 and self.data.one_source_per == "micro_batch" and method.spans_step:
+                raise ValueError(
+                    f"data.mix.{name}: its losses compare the texts of a whole step, which must be of one source: "
+                    "set data.one_source_per=step"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _batch_has_negatives(self) -> Recipe:
+        for method in self.methods:
+            if method.has_own_negatives or not (method.compares_micro_batch or method.compares_step):
+                continue
+            # validation compares a query with its micro-batch, whatever training compares it with
+            key = "size" if method.compares_step and self.validation is None else "micro"
+            if getattr(self.batch, key) == 1:
+                raise ValueError(
+                    f"batch.{key}=1 leaves no other document to compare a query with: set it to 2 or more"
+                    f"{self.other_negatives}"
+                )
+        return self
+
 
 class PretrainRecipe(Recipe):
     """A pre-training run."""
@@ -251,6 +276,8 @@ class PretrainRecipe(Recipe):
 
 class FinetuneRecipe(Recipe):
     """A fine-tuning run."""
+
+    other_negatives = ", or draw negatives (method.hard_negatives, method.negatives_per_query)"
 
     data: PairDataConfig
     checkpoint: PairCheckpointConfig = PairCheckpointConfig()
@@ -290,28 +317,7 @@ class FinetuneRecipe(Recipe):
         return self
 
     @model_validator(mode="after")
-    def _batch_has_negatives(self) -> FinetuneRecipe:
-        for method in self.methods:
-            if not isinstance(method, DualEncoderConfig) or not method.has_batch_negatives or method.has_own_negatives:
-                continue
-            # validation compares a query with its micro-batch, whatever training compares it with
-            key = "size" if method.negatives == "step" and self.validation is None else "micro"
-            if getattr(self.batch, key) == 1:
-                raise ValueError(
-                    f"batch.{key}=1 leaves no other document to compare a query with: set it to 2 or more, or draw "
-                    "negatives (method.hard_negatives, method.negatives_per_query)"
-                )
-        return self
-
-    @model_validator(mode="after")
     def _sources_suit_each_other(self) -> FinetuneRecipe:
-        if len(self.methods) > 1 and self.data.one_source_per == "micro_batch":
-            for name, method in zip(self.data.sources, self.methods, strict=True):
-                if isinstance(method, DualEncoderConfig) and method.spans_step:
-                    raise ValueError(
-                        f"data.mix.{name}: its losses compare the texts of a whole step, which must be of one source: "
-                        "set data.one_source_per=step"
-                    )
         if self.optimizer.plateau and any(method.weights != self.method.weights for method in self.methods):
             raise ValueError(
                 "optimizer.plateau: the sources of data.mix have different losses, which have no common sum: set null"

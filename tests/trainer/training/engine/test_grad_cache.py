@@ -19,10 +19,11 @@ from models.encode import encode
 from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from models.matching.siamese import Siamese
 from models.matching.sparse import SparseConfig
+from models.pretraining.pairs import PairsConfig
 from models.recomputing import recompute_layers
 from models.vectors import Vectors
 from tests.models.matching.examples import Corpus, micro_batch, positive, siamese
-from tests.models.tiny import tensors, trunk
+from tests.models.tiny import VOCABULARY, Text, rngs, tensors, trunk
 from trainer.training.engine import grad_cache
 
 DROPOUT = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
@@ -167,12 +168,15 @@ def in_one_graph(model: DualEncoder, batches: Sequence[dict[str, Tensor]]) -> tu
 
 
 def accumulate(
-    model: DualEncoder, batches: Sequence[dict[str, Tensor]], encode: Sequence[Callable[[], dict[str, Tensor]]]
+    model: DualEncoder,
+    batches: Sequence[dict[str, Tensor]],
+    encode: Sequence[Callable[[], dict[str, Tensor]]],
+    weights: Mapping[str, float] | None = None,
 ) -> list[float]:
     """Add the gradient of a rank's micro-batches to its model; return their losses, each the weighted sum of terms."""
 
     def weighted(sums: Mapping[str, Tensor]) -> Tensor:
-        terms = model.keys.weights.items()
+        terms = (weights or model.keys.weights).items()
         return torch.stack([weight * sums[term] * COUNT / TARGETS.get(term, COUNT) for term, weight in terms]).sum()
 
     losses = []
@@ -184,7 +188,11 @@ def accumulate(
 
 
 def cached(
-    model: DualEncoder, batches: Sequence[dict[str, Tensor]], ranks: int, monkeypatch: pytest.MonkeyPatch
+    model: DualEncoder,
+    batches: Sequence[dict[str, Tensor]],
+    ranks: int,
+    monkeypatch: pytest.MonkeyPatch,
+    weights: Mapping[str, float] | None = None,
 ) -> tuple[list[float], Gradients]:
     """Compute the same with GradCache: micro-batch i is micro-batch i // ranks of rank i % ranks."""
     world, lock = Ranks(ranks), threading.Lock()
@@ -198,7 +206,7 @@ def cached(
 
     def train(rank: int) -> list[float]:
         encode = [partial(encode_one, models[rank], i) for i in range(rank, len(batches), ranks)]
-        return accumulate(models[rank], batches[rank::ranks], encode)
+        return accumulate(models[rank], batches[rank::ranks], encode, weights)
 
     losses = world.run(train)
     return [losses[i % ranks][i // ranks] for i in range(len(batches))], gradients_of(models)
@@ -231,6 +239,32 @@ def test_any_split_gives_the_loss_and_the_gradient_of_one_batch(
     losses, gradients = in_one_graph(copy.deepcopy(model), [whole])
     ours = cached(model, micro_batches(size), ranks, monkeypatch)
     compare(([sum(ours[0])], ours[1]), (losses, gradients), 1e-9)
+
+
+@pytest.mark.parametrize(("ranks", "size"), [(1, 8), (1, 2), (2, 1), (2, 4), (4, 2)])
+@pytest.mark.parametrize("way", [{}, {"both_directions": True}, {"same_side": True, "both_directions": True}], ids=str)
+def test_streamed_pairs_are_compared_with_those_of_the_whole_step(
+    monkeypatch: pytest.MonkeyPatch, way: dict[str, bool], ranks: int, size: int
+) -> None:
+    """Pairs of one group and pairs of one text are in different micro-batches."""
+    texts = [(30, 5), (31, 6), (30, 7), (32, 8), (33, 5), (34, 9), (35, 10), (36, 36)]
+    groups = ["a", "b", "c", "d", "e", "b", "f", "g"]
+    pairs = [Text([np.array([q, q]), np.array([d, 12, d])], group=g) for (q, d), g in zip(texts, groups, strict=True)]
+
+    def batches(negatives: str, size: int) -> tuple[DualEncoder, Mapping[str, float], list[dict[str, Tensor]]]:
+        keys = PairsConfig(name="pairs", negatives=negatives, similarity="cosine", temperature=0.2, **way)
+        batcher = keys.batcher(VOCABULARY)
+        examples = batcher.examples(pairs)
+        parts = [examples[start : start + size] for start in range(0, COUNT, size)]
+        made = [tensors(batcher.micro_batch(part, rngs(len(part)))) for part in parts]
+        return keys.model(trunk()).double(), keys.weights, made
+
+    whole, weights, (batch,) = batches("micro_batch", COUNT)
+    total = sum(weights[term] * loss for term, loss in whole(**batch).items())
+    (total / COUNT).backward()
+    model, weights, of_step = batches("step", size)
+    losses, gradients = cached(model, of_step, ranks, monkeypatch, weights)
+    same_step((losses, gradients), ([total.item()], gradients_of([whole])))
 
 
 @pytest.mark.parametrize(("ranks", "size"), [(1, 1), (2, 1), (2, 2), (4, 2)])

@@ -48,6 +48,20 @@ STATED: dict[str, dict[str, Any]] = {
     },
     "retromae": {"method.encoder_mask": 0.3, "method.decoder_mask": 0.5, "optimizer.lr": 1e-4},
     "condenser": {"method.head_layers": 2, "optimizer.lr": 1e-4},
+    "pairs": {  # Wang et al., 2022 (E5), base; the batch is GTE's and nomic-embed's
+        "batch.size": 16384,
+        "steps": 20000,
+        "data.one_source_per": "step",
+        "method.negatives": "step",
+        "method.temperature": 0.01,
+        "method.similarity": "cosine",
+        "method.pooling": "mean",
+        "method.query_prompt": "query: ",
+        "method.document_prompt": "passage: ",
+        "optimizer.lr": 2e-4,
+        "optimizer.warmup_steps": 1000,
+        "optimizer.weight_decay": 0.01,
+    },
 }
 
 

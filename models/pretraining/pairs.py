@@ -1,0 +1,212 @@
+"""Contrastive pre-training on weak pairs (E5: Wang et al., 2022; GTE; nomic-embed): a query must find its document.
+
+    query    --> encoder --> pooled state --+
+                                            +--> dot or cosine / temperature --> softmax over the batch's documents
+    document --> encoder --> pooled state --+
+
+The encoder is the Siamese network of fine-tuning, which takes it on as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import Field, PositiveFloat, model_validator
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from models.batching.candidates import hash_of, text_key
+from models.batching.packing import text_tokens
+from models.config import LeftOut, PretrainingConfig
+from models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
+from models.layers.ranking_losses import in_batch_softmax
+from models.matching.dual_encoder import allowed_documents, relevance
+from models.matching.siamese import Siamese, SiameseConfig, Similarity
+from models.trunk import Encoder
+from models.vectors import Vectors
+
+LOSSES = ("pairs", "reverse")  # a query among documents, a document among queries
+QUERY, DOCUMENT = 1, 2  # the key of a text's side
+
+
+class PairsConfig(PretrainingConfig):
+    """Contrastive pre-training on streamed pairs."""
+
+    size_keys = ("max_query_tokens", "max_document_tokens")
+
+    name: Literal["pairs"]
+    max_query_tokens: int = Field(64, ge=3)
+    max_document_tokens: int = Field(256, ge=3)
+    similarity: Similarity = "dot"
+    temperature: PositiveFloat = 1.0  # scores are divided by it
+    negatives: Literal["micro_batch", "step"] = "micro_batch"
+    both_directions: bool = False  # a document must find its query, too; each direction counts half
+    same_side: bool = False  # a query is compared with other queries as well, and a document with other documents
+    pooling: Annotated[Literal["cls", "mean", "last"], LeftOut] = "cls"  # of a causal trunk by default `last`
+    prompt_in_pooling: bool = True  # whether [CLS] and the prompt count in pooling mean
+    query_prompt: str = ""
+    document_prompt: str = ""
+
+    @model_validator(mode="after")
+    def _suits_the_network(self) -> PairsConfig:
+        _ = self.of_model  # raises for keys that do not suit each other
+        return self
+
+    @property
+    def of_model(self) -> SiameseConfig:
+        """The keys of the network in fine-tuning."""
+        shared = type(self).model_fields.keys() & SiameseConfig.model_fields.keys() - {"name"}
+        return SiameseConfig(name="siamese", **{key: getattr(self, key) for key in sorted(shared)})
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term."""
+        return dict.fromkeys(LOSSES, 0.5) if self.both_directions else {LOSSES[0]: 1.0}
+
+    @property
+    def compares_micro_batch(self) -> bool:
+        """Whether the negatives are those of the micro-batch."""
+        return self.negatives == "micro_batch"
+
+    @property
+    def compares_step(self) -> bool:
+        """Whether the negatives are those of the whole step."""
+        return self.negatives == "step"
+
+    @property
+    def needs_pairs(self) -> bool:
+        """True: the segments of a document are a query and what it should find."""
+        return True
+
+    @property
+    def positions(self) -> int:
+        """The length of the longest query or document."""
+        return max(self.max_query_tokens, self.max_document_tokens)
+
+    @property
+    def length_key(self) -> str:
+        """The key of the longer of the two."""
+        return max("max_document_tokens", "max_query_tokens", key=lambda key: int(getattr(self, key)))
+
+    @property
+    def example_tokens(self) -> int:
+        """A query and its document."""
+        return self.max_query_tokens + self.max_document_tokens
+
+    def batcher(self, vocabulary: Vocabulary) -> Batcher:
+        """Build the batcher for a vocabulary."""
+        return PairsBatcher(self, vocabulary)
+
+    def model(self, trunk: PreTrainedModel) -> Encoder:
+        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
+        return PairsEncoder(trunk, self)
+
+
+class Pair(NamedTuple):
+    """A query and its document as token ids, and the keys by which other pairs are known to be no negatives."""
+
+    query: np.ndarray
+    document: np.ndarray
+    keys: tuple[int, int, int]  # of the query's text, of the document's, of the group
+
+
+class PairsBatcher:
+    """Documents of two segments -> queries [Q, ...] and documents [Q, ...]; document i is query i's own.
+
+    Arrays: `query_ids`, `query_mask`, `document_ids`, `document_mask` and others, as the framings of the Siamese
+    network make them. Each *row* must find a *column*: the rows are the queries, in both directions also the documents;
+    the columns are the documents, in both directions or with negatives of the same side also the queries. Row i finds
+    column i. Pairs that share a text or a group are not each other's negatives.
+
+    candidates      int64 [R, 1], the column that each row must find
+    allowed         bool [R, C], only for negatives of the micro-batch: the columns that a row is compared with
+    document_keys   int64 [C, 4]: of the pair's texts, of its group and of the column's side; and `relevant_keys`,
+                    int64 [R, 3 or 4], none of which a column has that the row is compared with; only for negatives of
+                    the step
+    """
+
+    def __init__(self, keys: PairsConfig, vocabulary: Vocabulary) -> None:
+        """Raise ValueError where a length is all the tokenizer's frame and prompt."""
+        siamese = keys.of_model
+        siamese.check_frame(vocabulary)
+        self.keys, self.vocabulary = keys, vocabulary
+        self.framings = {"query": siamese.query_framing(vocabulary), "document": siamese.document_framing(vocabulary)}
+
+    def examples(self, documents: Sequence[TokenDocument]) -> list[Pair]:
+        """Return the pairs with text on both sides.
+
+        Raises:
+            ValueError: a document is not a pair.
+        """
+        return [_pair(documents[i]) for (i,) in self.origins(documents)]
+
+    def origins(self, documents: Sequence[TokenDocument]) -> list[list[int]]:
+        """Return the number of each pair's document."""
+        for document in documents:
+            if len(document.segments) != 2:
+                raise ValueError(
+                    f"a document has {len(document.segments)} segments, not two, a query and a document: name shards "
+                    "of `data_prep pairs`"
+                )
+        return [[i] for i, document in enumerate(documents) if all(map(len, document.segments))]
+
+    def micro_batch(self, examples: Sequence[Pair], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Frame and pad both sides; nothing is drawn."""
+        texts = {"query": [pair.query for pair in examples], "document": [pair.document for pair in examples]}
+        arrays = {
+            f"{side}_{name}": array
+            for side, framing in self.framings.items()
+            for name, array in framing.arrays(texts[side]).items()
+        }
+        tokens = text_tokens([arrays["query_ids"], arrays["document_ids"]], self.vocabulary)
+        arrays |= self._relevance(np.array([pair.keys for pair in examples], np.int64))
+        return MicroBatch(arrays, dict.fromkeys(self.keys.weights, len(examples)), tokens)
+
+    def _relevance(self, of_pairs: np.ndarray) -> dict[str, np.ndarray]:
+        """Return what tells which columns a row is compared with, given the keys of the pairs, int64 [Q, 3]."""
+        queries, documents = (np.insert(of_pairs, 3, side, axis=1) for side in (QUERY, DOCUMENT))
+        both, same = self.keys.both_directions, self.keys.same_side
+        rows = np.concatenate([queries, documents]) if both else queries
+        columns = np.concatenate([documents, queries]) if both or same else documents
+        never = rows[:, :3] if same else rows  # a text of the row's own side
+        return {
+            "candidates": np.arange(len(rows))[:, None],
+            **relevance(columns, list(never), of_step=self.keys.compares_step),
+        }
+
+
+def _pair(document: TokenDocument) -> Pair:
+    query, found = document.segments
+    texts = text_key(query), text_key(found)
+    return Pair(query, found, (*texts, hash_of(document.group.encode()) if document.group else texts[0]))
+
+
+class PairsEncoder(Siamese):
+    """The Siamese network, with losses of rows that must find their columns (see `PairsBatcher`)."""
+
+    def __init__(self, trunk: PreTrainedModel, keys: PairsConfig) -> None:
+        """Build the network; raise ValueError if it pools [CLS] and the trunk is causal."""
+        super().__init__(trunk, keys.of_model)
+        self.both_directions = keys.both_directions
+        self.columns_of_queries = keys.both_directions or keys.same_side
+
+    def _embed(self, queries: dict[str, Tensor], documents: dict[str, Tensor]) -> tuple[Vectors, Vectors]:
+        """Embed both sides; return the vectors of rows and of columns."""
+        of_queries, of_documents = super()._embed(queries, documents)
+        rows = _joined(of_queries, of_documents) if self.both_directions else of_queries
+        return rows, _joined(of_documents, of_queries) if self.columns_of_queries else of_documents
+
+    def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Compute the losses of rows against columns, of this micro-batch or of the step: {loss: the sum over rows}."""
+        scores = self.score(queries, documents) / self.keys.temperature  # [R, C]
+        positives, allowed = arrays["candidates"][:, 0], allowed_documents(arrays)
+        number = len(scores) // (1 + self.both_directions)
+        directions = zip(scores.split(number), positives.split(number), allowed.split(number), strict=True)
+        return {loss: in_batch_softmax(*rows) for loss, rows in zip(LOSSES, directions, strict=False)}
+
+
+def _joined(first: Vectors, second: Vectors) -> Vectors:
+    return Vectors(torch.cat([first.vectors, second.vectors]), torch.cat([first.mask, second.mask]))

@@ -1,0 +1,146 @@
+"""Contrastive pre-training on pairs: what is compared with what, and the losses against a plain reference in fp64."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from models.pretraining.pairs import PairsConfig
+from tests.models.plain import same_gradients
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, rngs, tensors, trunk
+
+WAYS = [{"both_directions": both, "same_side": same} for both in (False, True) for same in (False, True)]
+SHAPE = {"similarity": "cosine", "temperature": 0.1, "pooling": "mean"}
+
+
+def config(**keys: Any) -> PairsConfig:
+    return PairsConfig(name="pairs", **{"max_query_tokens": 8, "max_document_tokens": MAX_TOKENS, **keys})
+
+
+def pair(query: list[int], document: list[int], group: str = "") -> Text:
+    return Text([np.array(query, np.uint16), np.array(document, np.uint16)], group=group)
+
+
+TEXTS = [
+    pair([5, 6, 7], [8, 9, 10, 11], "page"),
+    pair([12, 13], [14, 15, 16], "page"),  # of the same group as the first
+    pair([5, 6, 7], [17, 18], "other"),  # the query of the first
+    pair([19, 20], [8, 9, 10, 11], "third"),  # the document of the first
+    pair([14, 15, 16], [21, 22, 23]),  # its query is the document of the second
+    pair([24, 25, 26, 27], [28]),
+    pair([29], [30, 31, 32]),
+]
+SHARED = {(0, 1), (0, 2), (0, 3), (1, 4)}  # pairs that are not each other's negatives
+
+
+def known(i: int, j: int) -> bool:
+    """Whether two pairs share a text or a group."""
+    return (min(i, j), max(i, j)) in SHARED or i == j
+
+
+def batch_of(keys: PairsConfig, texts: list[Text], start: int = 0, stop: int | None = None) -> Any:
+    batcher = keys.batcher(VOCABULARY)
+    examples = batcher.examples(texts)[start:stop]
+    return batcher.micro_batch(examples, rngs(len(examples)))
+
+
+def expected_losses(keys: PairsConfig, queries: list[Tensor], documents: list[Tensor]) -> dict[str, Tensor]:
+    """-log of exp(s(row, own) / t) over the sum for all texts that the row is compared with, in plain loops."""
+    losses = {}
+    for loss, rows, columns in (("pairs", queries, documents), ("reverse", documents, queries)):
+        total = torch.zeros((), dtype=torch.float64)
+        for i, row in enumerate(rows):
+            among = [columns[i], *(columns[j] for j in range(len(columns)) if not known(i, j))]
+            among += [rows[j] for j in range(len(rows)) if not known(i, j)] if keys.same_side else []
+            scores = torch.stack([row @ text for text in among]) / keys.temperature
+            total = total + scores.logsumexp(0) - scores[0]
+        losses[loss] = total
+    return losses if keys.both_directions else {"pairs": losses["pairs"]}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("negatives", ["micro_batch", "step"])
+@pytest.mark.parametrize("shape", [SHAPE, {}], ids=["cosine of means", "dot of cls"])
+def test_losses_and_every_gradient_equal_a_plain_reference(
+    way: dict[str, bool], negatives: str, shape: dict[str, Any]
+) -> None:
+    """The batch of a step and of a micro-batch are one here: `test_grad_cache` splits it."""
+    keys = config(negatives=negatives, **way, **shape)
+    model, batch = keys.model(trunk()).double(), batch_of(keys, TEXTS)
+    ours = model(**tensors(batch))
+
+    def vector(ids: Tensor, mask: Tensor) -> Tensor:
+        states = model.trunk(input_ids=ids[mask][None]).last_hidden_state[0]
+        pooled = states.mean(dim=0) if keys.pooling == "mean" else states[0]
+        return pooled / pooled.norm() if keys.similarity == "cosine" else pooled
+
+    arrays = tensors(batch)
+    queries, documents = (
+        [vector(*text) for text in zip(arrays[f"{side}_ids"], arrays[f"{side}_mask"], strict=True)]
+        for side in ("query", "document")
+    )
+    expected = expected_losses(keys, queries, documents)
+    assert batch.counts == dict.fromkeys(expected, len(TEXTS))
+    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=0)
+    same_gradients(model, sum(ours.values()), sum(expected.values()))
+
+
+@given(st.lists(st.tuples(*[st.integers(5, 8)] * 2, st.sampled_from(["", "a", "b"])), min_size=1, max_size=7))
+def test_pairs_that_share_a_text_or_a_group_are_no_negatives(chosen: list[tuple[int, int, str]]) -> None:
+    texts = [pair([query], [document], group) for query, document, group in chosen]
+    allowed = batch_of(config(), texts).arrays["allowed"]
+    for i, (query, document, group) in enumerate(chosen):
+        for j, (other, others, theirs) in enumerate(chosen):
+            shares = bool({query, document} & {other, others}) or (group == theirs != "")
+            assert allowed[i, j] == (i == j or not shares)
+
+
+def test_a_document_of_other_than_two_segments_is_refused() -> None:
+    batcher = config().batcher(VOCABULARY)
+    for number in (0, 1, 3):
+        with pytest.raises(ValueError, match=f"a document has {number} segments, not two.*`data_prep pairs`"):
+            batcher.examples([TEXTS[0], Text([np.array([5])] * number)])
+
+
+def test_a_pair_without_text_on_one_side_gives_no_example() -> None:
+    batcher = config().batcher(VOCABULARY)
+    texts = [pair([], [5]), TEXTS[5], pair([5], []), TEXTS[6]]
+    assert batcher.origins(texts) == [[1], [3]]
+    assert [example.query.tolist() for example in batcher.examples(texts)] == [[24, 25, 26, 27], [29]]
+
+
+def test_long_texts_lose_their_end_and_prompts_come_first() -> None:
+    class Prompted:
+        ids = (40, 41)
+
+        def before(self, tokens: np.ndarray) -> np.ndarray:
+            return np.concatenate([self.ids, tokens])
+
+        def fitting(self, tokens: np.ndarray, most: int) -> np.ndarray:
+            return tokens[: most - 2]
+
+    class WithPrompts(type(VOCABULARY)):  # type: ignore[misc]
+        def prompt(self, text: str) -> Prompted:
+            assert text == "query: "
+            return Prompted()
+
+    keys = config(query_prompt="query: ", pooling="mean", prompt_in_pooling=False)
+    batcher = keys.batcher(WithPrompts(**vars(VOCABULARY)))
+    arrays = batcher.micro_batch(batcher.examples([pair(list(range(5, 25)), list(range(5, 40)))]), rngs(1)).arrays
+    cls, sep = VOCABULARY.cls, VOCABULARY.sep
+    assert arrays["query_ids"].tolist() == [[cls, 40, 41, *range(5, 9), sep]]
+    assert arrays["query_kept"].tolist() == [[False] * 3 + [True] * 5]
+    assert arrays["document_ids"].tolist() == [[cls, *range(5, 3 + MAX_TOKENS), sep]]
+
+
+def test_the_network_is_that_of_fine_tuning() -> None:
+    keys = config(query_prompt="q: ", negatives="step", both_directions=True, **SHAPE)
+    siamese = keys.of_model
+    assert (siamese.name, siamese.query_prompt, siamese.negatives) == ("siamese", "q: ", "step")
+    assert (siamese.similarity, siamese.temperature, siamese.pooling) == ("cosine", 0.1, "mean")
+    model = keys.model(trunk())
+    assert all(name.startswith("trunk.") for name in model.state_dict())

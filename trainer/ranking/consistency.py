@@ -1,0 +1,160 @@
+"""The consistency filter of E5 (Wang et al., 2022, section 3): keep a pair if a model finds its document for its query.
+
+A pair is kept if its document is among the first k of a pool: fewer than k texts of the pool, other than its own, score
+higher. The pool is all documents of the pairs, or some drawn by a seed. A stopped command resumes:
+
+OUT.kept/made_of.json    the pairs, the model, k and the pool
+OUT.kept/pool.npy        fp32 [N, H], the vectors of the pool's distinct texts
+OUT.kept/NNNNNN.npy      bool [documents of the shard], which pairs are kept
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.common.errors import InputError
+from data_prep.common.files import whole_file, whole_folder
+from data_prep.common.progress import meter
+from data_prep.common.rng import keyed_rng
+from data_prep.shards import manifest
+from data_prep.shards.document import TokenDocument
+from data_prep.shards.manifest import Manifest
+from data_prep.shards.packing import encode_chunk, write_shard
+from data_prep.shards.reader import Shard
+from data_prep.tokenizers import tokenizer as tokenizers
+from data_prep.tokenizers.check import require_same_tokenizer
+from models.batching.candidates import text_key
+from trainer.ranking.published import load_any
+from trainer.ranking.rankers.dense import Dense
+from trainer.ranking.retrieval.kept_work import begin_or_resume
+from trainer.ranking.retrieval.system import Embedded
+
+POOL = "pool.npy"
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A model, and the pool that it searches for the queries of pairs."""
+
+    pairs: Manifest
+    ranker: Dense
+    k: int
+    size: int | None  # documents drawn for the pool; None: all
+    seed: int
+
+    @classmethod
+    def open(cls, shards: Path, model: Path, k: int, size: int | None, seed: int, precision: str | None) -> Filter:
+        """Open a folder of pairs, and a run or a sentence-transformers folder.
+
+        Raises:
+            InputError: the shards are not pairs, or the model has several vectors for a text, or another tokenizer.
+        """
+        pairs = Manifest.load(shards)
+        if pairs.source.get("pairs") is not True:
+            raise InputError(f"{shards}: its documents are not pairs: name shards of `data_prep pairs`")
+        loaded = load_any(model)
+        if getattr(loaded.model, "kind", None) != "dense":
+            raise InputError(f"{loaded.checkpoint}: a {loaded.kind} has no one vector for a text to filter pairs by")
+        again = f"prepare the pairs again with --tokenizer {loaded.tokenizer.path}"
+        require_same_tokenizer(loaded.tokenizer, loaded.checkpoint, pairs.tokenizer["fingerprint"], shards, again)
+        ranker = Dense(loaded, None, precision)  # type: ignore[arg-type]  # the texts are in no collection
+        return cls(pairs, ranker, k, size, seed)
+
+    @property
+    def made_of(self) -> dict[str, Any]:
+        """What decides which pairs are kept."""
+        model = self.ranker.identity["fingerprint"]
+        return {"pairs": self.pairs.sha256, "model": model, "k": self.k, "pool": self.size, "seed": self.seed}
+
+    def write(self, out: Path) -> Iterator[str]:
+        """Write the pairs that are kept, in their order, and yield a line for each shard and one for all.
+
+        Raises:
+            InputError: what was kept of a stopped command is of other inputs, or no pair is kept.
+        """
+        folder = out.with_name(f"{out.name}.kept")
+        begin_or_resume(folder, self.made_of, "pairs, model, --consistent, --pool or --seed")
+        keys, vectors = self._pool(folder / POOL)
+        masks: list[np.ndarray] = []
+        for number, entry in enumerate(self.pairs.shards):
+            file = folder / f"{number:06d}.npy"
+            if not file.is_file():
+                _save(file, self._kept(list(Shard.open(self.pairs, number).documents()), keys, vectors))
+            masks.append(np.load(file, allow_pickle=False))
+            yield f"{entry.name}: {masks[-1].sum():,} of {entry.documents:,} pairs kept"
+        kept, total = sum(int(mask.sum()) for mask in masks), self.pairs.total("documents")
+        if not kept:
+            raise InputError(f"{self.pairs.directory}: no pair is kept: raise --consistent, or name another model")
+        self._write(out, masks, {"kept": kept, "of": total})
+        yield f"all: {kept:,} of {total:,} pairs kept ({kept / total:.0%})"
+
+    def _pool(self, file: Path) -> tuple[np.ndarray, np.ndarray]:
+        """Return the keys int64 [N] and the vectors fp32 [N, H] of the distinct texts of the pool."""
+        texts = {text_key(text): text for text in self._drawn()}
+        if not file.is_file():
+            _save(file, self.ranker.documents.embeddings(texts.values()))
+        return np.array(list(texts), np.int64), np.load(file, mmap_mode="r", allow_pickle=False)
+
+    def _drawn(self) -> Iterator[np.ndarray]:
+        """Yield the documents of the pool; only the shards that have some are read."""
+        total = self.pairs.total("documents")
+        drawn = np.arange(total)
+        if self.size is not None and self.size < total:
+            drawn = np.sort(keyed_rng("consistency pool", self.seed).choice(total, self.size, replace=False))
+        start = 0
+        with meter("read the pool", "documents", len(drawn)) as report:
+            for number, entry in enumerate(self.pairs.shards):
+                first, last = np.searchsorted(drawn, [start, start + entry.documents])
+                if first < last:
+                    documents = list(Shard.open(self.pairs, number).documents())
+                    yield from (_sides(documents[i])[1] for i in (drawn[first:last] - start).tolist())
+                start += entry.documents
+                report(int(last), "")
+
+    def _kept(self, pairs: list[TokenDocument], keys: np.ndarray, pool: np.ndarray) -> np.ndarray:
+        """Return which pairs have fewer than k other texts of the pool that score higher than their own: bool [n]."""
+        queries, documents = zip(*map(_sides, pairs), strict=True)
+        of_queries, own = self.ranker.queries.embeddings(queries), self.ranker.documents.embeddings(documents)
+        ranked = Embedded(of_queries, pool, self.ranker.accelerator).rank(self.k)
+        one_by_one = Embedded(of_queries, own)
+        kept = np.zeros(len(pairs), bool)
+        for i, (found, scores) in enumerate(ranked):
+            score = one_by_one.of(i, np.array([i]))
+            kept[i] = ((scores > score) & (keys[found] != text_key(documents[i]))).sum() < self.k
+        return kept
+
+    def _write(self, out: Path, masks: list[np.ndarray], counts: dict[str, int]) -> None:
+        """Write the shards of the pairs that are kept; a chunk or a shard without any is left out."""
+        entries: list[manifest.ShardEntry] = []
+        with whole_folder(out) as folder:
+            for number, mask in enumerate(masks):
+                shard, chunks, start = Shard.open(self.pairs, number), [], 0
+                for documents in shard.chunks():
+                    left = [d for d, kept in zip(documents, mask[start : start + len(documents)], strict=True) if kept]
+                    start += len(documents)
+                    if left:
+                        chunks.append(encode_chunk(left, self.pairs.id_type, out))
+                if chunks:
+                    path = folder / manifest.shard_name(len(entries))
+                    entries.append(write_shard(path, len(entries), chunks))
+            own = tokenizers.load(self.pairs.directory / "tokenizer.json")
+            (folder / "tokenizer.json").write_bytes(own.path.read_bytes())
+            about = {**self.made_of, "checkpoint": self.ranker.name, **counts}
+            manifest.write(folder, own, {**self.pairs.source, "consistent": about}, entries)
+
+
+def _sides(pair: TokenDocument) -> tuple[np.ndarray, np.ndarray]:
+    if len(pair.segments) != 2:
+        raise InputError(f"document {pair.id:.80}: has {len(pair.segments)} segments, not a query and a document")
+    query, document = pair.segments
+    return query, document
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    with whole_file(path) as file:
+        np.save(file, array)
