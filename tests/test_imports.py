@@ -52,7 +52,7 @@ ROOMS = {
         {"training"},
     ],
     "trainer/ranking": [
-        {"while_training"},
+        {"while_training", "miners"},
         {"evaluation"},
         {"indexes", "export", "expansion", "consistency"},
         {"rankers", "mining"},

@@ -1,8 +1,10 @@
-"""Mine hard negatives, have a teacher score candidates, expand documents, or keep the pairs that a model finds.
+"""Mine hard negatives, show them, have a teacher score them, expand documents, or keep the pairs that a model finds.
 
 python -m trainer.mine --collection C --split train --system bm25 --out C-bm25
-python -m trainer.mine --collection C --split train --system runs/first --depth 200 --out C-mined
+python -m trainer.mine --collection C --split train --system bm25 --system runs/first --depth 200 --out C-mined
+python -m trainer.mine --collection C --split train --system 'bm25 > 100 runs/cross_encoder' --margin 5% --out C-safe
 python -m trainer.mine --collection C-mined --split train --score runs/cross_encoder --out C-scored
+python -m trainer.mine --collection C-mined --split train --explain 20 --out C-mined.html
 python -m trainer.mine --collection C --expand runs/tilde --terms 200 --out C-expanded
 python -m trainer.mine --pairs P/shards --consistent 2 --pool 1000000 --system runs/pairs --out P-consistent
 """
@@ -11,7 +13,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,20 +22,40 @@ import numpy as np
 from data_prep.collections.collection import Collection
 from data_prep.collections.derive import CORPUS, derive, expand, require_room
 from data_prep.collections.relevant import Relevant
-from data_prep.common.argument_types import margin, positive
+from data_prep.common.argument_types import positive
 from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.files import make_directory, whole_file
 from data_prep.common.parser import Parser
+from trainer.analysis.negatives_page import negatives_page
 from trainer.ranking.consistency import Filter
 from trainer.ranking.expansion import likeliest_terms
-from trainer.ranking.mining import Mined, mine, mining_texts, with_negatives, with_scores
+from trainer.ranking.miners import Miners
+from trainer.ranking.mining import Found, limited, merged, mine, mining_texts, with_negatives, with_scores
 from trainer.ranking.published import load_any
 from trainer.ranking.ranker import PRECISION_HELP, PRECISIONS
 from trainer.ranking.rankers.likelihoods import Likelihoods
 from trainer.ranking.rankers.registry import open_ranker, ranker_of
-from trainer.ranking.retrieval.search import salts_of
-from trainer.ranking.retrieval.system import Texts
+from trainer.training.recipe.margin import read_margin
 
 DEPTH, TERMS = 100, 200
+OF_MINING = ("depth", "margin", "skip", "per_document")
+OF_A_SPLIT = ("system", "score", "explain")
+JOBS = {  # and the options of each
+    "system": {"split", *OF_MINING},
+    "score": {"split"},
+    "explain": {"split"},
+    "expand": {"terms"},
+    "pairs": {"consistent", "pool", "seed"},
+}
+REASONS = {  # why documents are left out, in words
+    "relevant": "relevant",
+    "own": "the query's own text",
+    "copy": "copies or near-copies of a relevant one",
+    "margin": "too near the relevant one's score",
+    "skipped": "among the first",
+    "empty": "without text",
+    "serves": "of documents that serve enough other queries",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -43,6 +66,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             _filter(chosen)
             return
         collection = Collection.open(chosen.collection)
+        if chosen.explain:
+            _explain(collection, chosen)
+            return
         require_room(collection, chosen.out)
         if chosen.expand:
             _expand(collection, chosen)
@@ -54,37 +80,41 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
-    """Add what a system finds to each group of the split."""
+    """Add what the systems find to each group of the split."""
     texts = mining_texts(collection, chosen.split)
-    ranker = open_ranker(chosen.system, collection, chosen.precision)
-    groups = collection.groups(chosen.split)
-    ranked = ranker.system(texts).rank(chosen.depth, salts_of(texts.queries))
-    mined = mine(texts, Relevant(collection, groups), ranked, chosen.margin)
-    systems = [*collection.manifest.get("mined", []), ranker.name]
-    candidates = with_negatives(groups, mined, len(systems))
-    about = {"mined_by": ranker.name, "split": chosen.split, "depth": chosen.depth, "margin": chosen.margin}
-    made = derive(collection, chosen.out, chosen.split, candidates, about, systems)
-    print("\n".join(_summary(chosen, ranker.name, texts, mined)))
+    miners = Miners.open(chosen.system, collection, chosen.split, chosen.precision)
+    groups, before = collection.groups(chosen.split), collection.manifest.get("mined", [])
+    relevant = Relevant(collection, groups)
+    mined = [
+        mine(texts, relevant, miners.rank(i, texts, relevant, chosen.depth), chosen.margin, chosen.skip)
+        for i in range(len(chosen.system))
+    ]
+    negatives = merged(mined, len(before) + 1)
+    left_out = sum((of_system.left_out for of_system in mined), Counter[str]())
+    if chosen.per_document:
+        served = limited(negatives, chosen.per_document)
+        left_out["serves"] = _count(negatives) - _count(served)
+        negatives = served
+    about = {"mined_by": miners.names, "split": chosen.split, **{name: getattr(chosen, name) for name in OF_MINING}}
+    candidates = with_negatives(groups, negatives)
+    made = derive(collection, chosen.out, chosen.split, candidates, about, [*before, *miners.names])
+    skipped = f" but for the first {chosen.skip}" * bool(chosen.skip)
+    for name in miners.names:
+        shown = f"the first {chosen.depth} of {len(texts.pool):,} by {name}{skipped}"
+        print(f"split {chosen.split}: {len(texts.queries):,} queries, {shown}")
+    counts = np.array([len(found.documents) for found in negatives.values()])
+    least, half, most = np.percentile(counts, [0, 50, 100])
+    print(
+        f"{counts.sum():,} negatives, {least:.0f} to {most:.0f} a query, {half:.0f} in the median; "
+        f"{(counts == 0).sum():,} queries have none"
+    )
+    reasons = ", ".join(f"{left_out[key]:,} {words}" for key, words in REASONS.items() if left_out[key])
+    print(f"left out: {reasons or 'nothing'}")
     return made
 
 
-def _summary(chosen: argparse.Namespace, name: str, texts: Texts, mined: Mined) -> list[str]:
-    counts = np.array([len(found.documents) for found in mined.negatives.values()])
-    least, half, most = np.percentile(counts, [0, 50, 100])
-    reasons = {
-        "relevant": "relevant",
-        "own": "the query's own text",
-        "copy": "copies or near-copies of a relevant one",
-        "margin": "too near the relevant one's score",
-        "empty": "without text",
-    }
-    left_out = ", ".join(f"{mined.left_out[key]:,} {words}" for key, words in reasons.items() if mined.left_out[key])
-    return [
-        f"split {chosen.split}: {len(counts):,} queries, the first {chosen.depth} of {len(texts.pool):,} by {name}",
-        f"{counts.sum():,} negatives, {least:.0f} to {most:.0f} a query, {half:.0f} in the median; "
-        f"{(counts == 0).sum():,} queries have none",
-        f"left out: {left_out or 'nothing'}",
-    ]
+def _count(negatives: Mapping[int, Found]) -> int:
+    return sum(len(found.documents) for found in negatives.values())
 
 
 def _score(collection: Collection, chosen: argparse.Namespace) -> Collection:
@@ -101,6 +131,15 @@ def _score(collection: Collection, chosen: argparse.Namespace) -> Collection:
         f"{candidates.scores.min():.4g} to {candidates.scores.max():.4g}"
     )
     return made
+
+
+def _explain(collection: Collection, chosen: argparse.Namespace) -> None:
+    """Write a page of queries with their relevant documents and negatives, for a person to judge."""
+    html = negatives_page(collection, chosen.split, chosen.explain)
+    make_directory(chosen.out.parent)
+    with whole_file(chosen.out) as opened:
+        opened.write(html.encode())
+    print(f"wrote {chosen.out}: queries of split {chosen.split}, with their relevant documents and negatives")
 
 
 def _expand(collection: Collection, chosen: argparse.Namespace) -> None:
@@ -122,8 +161,8 @@ def _filter(chosen: argparse.Namespace) -> None:
     """Keep the pairs whose documents the model finds."""
     if chosen.out.exists():
         raise InputError(f"{chosen.out}: exists: name a new folder, or remove it")
-    model = Path(chosen.system)
-    pairs = Filter.open(chosen.pairs, model, chosen.consistent, chosen.pool, chosen.seed, chosen.precision)
+    model = Path(chosen.system[0])
+    pairs = Filter.open(chosen.pairs, model, chosen.consistent, chosen.pool, chosen.seed or 1, chosen.precision)
     for line in pairs.write(chosen.out):
         print(line, flush=True)
     shutil.rmtree(chosen.out.with_name(f"{chosen.out.name}.kept"))
@@ -133,14 +172,20 @@ def _filter(chosen: argparse.Namespace) -> None:
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(
         prog="trainer.mine",
-        description="Mine hard negatives, have a teacher score candidates, expand documents, or keep consistent pairs.",
+        description="Mine hard negatives, show them, have a teacher score candidates, expand documents, or keep pairs.",
     )
     data = parser.add_mutually_exclusive_group(required=True)
     data.add_argument("--collection", type=Path, help="the collection, as `data_prep collection` made")
     data.add_argument("--pairs", type=Path, metavar="SHARDS", help="instead, shards of `data_prep pairs`, to filter")
     parser.add_argument("--split", help="whose groups get other candidates; all but --expand need it")
     how = parser.add_mutually_exclusive_group(required=True)
-    how.add_argument("--system", metavar="RUN", help="mine with this run, or sentence-transformers folder; or bm25")
+    how.add_argument(
+        "--system",
+        action="append",
+        metavar="SYSTEM",
+        help="mine with bm25, a run or a sentence-transformers folder, or with 'A > 100 B', the first 100 of A "
+        "re-ranked by B; repeated, what they find is merged",
+    )
     how.add_argument(
         "--score",
         type=Path,
@@ -150,37 +195,53 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     how.add_argument(
         "--expand", type=Path, metavar="RUN", help="add to each document the likeliest terms of this tilde"
     )
+    how.add_argument(
+        "--explain",
+        type=positive,
+        metavar="N",
+        help="show N queries with their negatives on a page, to find false ones",
+    )
     parser.add_argument("--terms", type=positive, metavar="N", help=f"how many to add to each document ({TERMS})")
     parser.add_argument("--depth", type=positive, metavar="K", help=f"documents to look at for each query ({DEPTH})")
     parser.add_argument(
-        "--margin", type=margin, help="leave out documents that score less than this below the best relevant one"
+        "--skip", type=positive, metavar="N", help="leave out the first N of these, which are likelier to be relevant"
+    )
+    parser.add_argument(
+        "--margin",
+        type=_margin,
+        help="leave out documents that score less than this below the best relevant one: 0.1, or 5%% of its score",
+    )
+    parser.add_argument(
+        "--per-document", type=positive, metavar="N", help="let no document be the negative of more than N queries"
     )
     parser.add_argument(
         "--consistent", type=positive, metavar="K", help="keep a pair if its document is among the first K of the pool"
     )
     parser.add_argument("--pool", type=positive, metavar="N", help="documents drawn for the pool of --consistent (all)")
-    parser.add_argument("--seed", type=int, default=1, help="of the pool (1)")
+    parser.add_argument("--seed", type=int, help="of the pool (1)")
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the new collection or shards")
+    parser.add_argument("--out", type=Path, required=True, help="folder of what is made, or file of the page")
     chosen = parser.parse_args(argv)
-    if bool(chosen.pairs) != bool(chosen.consistent):
-        parser.error("--pairs is filtered by --consistent, and a collection is not: give both or neither")
-    if chosen.pairs:
-        if not chosen.system or chosen.split or chosen.depth or chosen.margin is not None or chosen.terms:
-            parser.error("--pairs needs --system, a run or sentence-transformers folder; leave out what is of mining")
-        return chosen
-    if chosen.pool:
-        parser.error("--pool is of --consistent: leave it out")
-    if not chosen.system and (chosen.depth or chosen.margin is not None):
-        parser.error(
-            f"--depth and --margin are of mining: leave them out with --{'score' if chosen.score else 'expand'}"
-        )
-    if bool(chosen.expand) == bool(chosen.split):
-        parser.error("--expand is of all documents: leave out --split" if chosen.expand else "--split is missing")
-    if chosen.terms and not chosen.expand:
-        parser.error("--terms is of --expand: leave it out")
-    chosen.depth, chosen.terms = chosen.depth or DEPTH, chosen.terms or TERMS
+    job = "pairs" if chosen.pairs else next(name for name in JOBS if getattr(chosen, name))
+    for name in sorted(set().union(*JOBS.values()) - JOBS[job]):
+        if getattr(chosen, name) is not None:
+            parser.error(f"--{name.replace('_', '-')} is not of --{job}: leave it out")
+    if job == "pairs" and not (chosen.system and len(chosen.system) == 1 and chosen.consistent):
+        parser.error("--pairs needs --consistent K and one --system, a run or a sentence-transformers folder")
+    if job in OF_A_SPLIT and not chosen.split:
+        parser.error("--split is missing")
+    chosen.depth, chosen.skip, chosen.terms = chosen.depth or DEPTH, chosen.skip or 0, chosen.terms or TERMS
+    if chosen.skip >= chosen.depth:
+        parser.error(f"--skip {chosen.skip} leaves nothing of the first {chosen.depth}: raise --depth")
     return chosen
+
+
+def _margin(text: str) -> float | str:
+    """A number, or a share of a score."""
+    try:
+        return read_margin(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 if __name__ == "__main__":

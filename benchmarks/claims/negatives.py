@@ -1,4 +1,4 @@
-"""Which negatives train a Siamese network best: in-batch, random, BM25's, or those that it mines itself.
+"""Which negatives train a Siamese network best: in-batch, random, BM25's, its own, and what keeps false ones out.
 
     python -m benchmarks.claims.negatives [--seeds N] [--out FOLDER]     (after make demo; resumes where it was stopped)
 
@@ -11,15 +11,24 @@ the batch's   none
 random        a document that is relevant to another query, resampled in every epoch
 BM25's        one of BM25's first 100 that are not relevant (trainer.mine)
 its own       the same, until the run mines with its own encoder after a third and after two thirds of its steps (ANCE)
+
+or in what keeps out documents that may be relevant:
+
+BM25's below 95 %       of BM25's, those that score less than 95 % of the best relevant document (NV-Retriever)
+BM25's ranks 31 to 100  of BM25's, not the first 30
+BM25's, filtered        of BM25's, those that a cross-encoder, trained on the same pairs and BM25's negatives, scores no
+                        higher than the best relevant document
+..., ignoring           in the loss, none that scores more than 2 above the relevant document (Qwen3-Embedding: 0.1 of
+                        a cosine, which at a temperature of 0.05 is as much)
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,10 +45,44 @@ from trainer.ranking.evaluation.metrics import paired_permutation_test
 
 RECIPE = "recipes/demo_siamese.yaml"
 ENCODER = Path("runs/demo/ict")
-BATCH, RANDOM, BM25, OWN = KINDS = ("the batch's", "random", "BM25's", "its own")
+CROSS_ENCODER = "recipes/cross_encoder_small.yaml"
 LONGER = 2  # times as many steps as in the claims, because the run mines on the way
 RATE = 3e-4  # the demo's, the best of its grid for this encoder
 RANKS = 1  # with all cores as threads
+
+# settings of the fine-tunings
+HARD = {"method.hard_negatives": 1}
+IGNORING = {"method.ignore_above": 2.0}
+# options of trainer.mine, by the name of what is made
+ALL, BELOW, LATER, FILTERED = "all", "below", "later", "filtered"
+MINING: Mapping[str, Sequence[str]] = {
+    ALL: ["--system=bm25"],
+    BELOW: ["--system=bm25", "--margin=5%"],
+    LATER: ["--system=bm25", "--skip=30"],
+    FILTERED: ["--margin=0"],  # and --system, which names the cross-encoder
+}
+
+
+class Kind(NamedTuple):
+    """How the negatives of a run are chosen."""
+
+    settings: Mapping[str, Any] = {}
+    mined: str | None = None  # one of MINING
+    refreshes: int = 0
+
+
+BATCH, RANDOM, BM25, OWN = "the batch's", "random", "BM25's", "its own"
+KINDS = {
+    BATCH: Kind(),
+    RANDOM: Kind({"method.negatives_per_query": 1}),
+    BM25: Kind(HARD, ALL),
+    OWN: Kind(HARD, ALL, refreshes=2),
+    "BM25's below 95 %": Kind(HARD, BELOW),
+    "BM25's ranks 31 to 100": Kind(HARD, LATER),
+    "BM25's, filtered": Kind(HARD, FILTERED),
+    "BM25's, ignoring": Kind({**HARD, **IGNORING}, ALL),
+    "the batch's, ignoring": Kind(IGNORING),
+}
 
 
 @dataclass
@@ -64,32 +107,40 @@ class NegativesBench:
         return by_collection(self.tunings, values)
 
     def _tuned(self, kind: str, seed: int, tuning: Tuning) -> Path:
+        chosen = KINDS[kind]
         run = self.out / "tuned" / file_name(f"{kind}-{seed}-{tuning.name}".replace("'", ""))
-        steps = LONGER * int(tuning.settings["steps"])
-        settings = {
-            "init_from": ENCODER,
-            "seed": seed,
-            "data.collection": tuning.collection.directory,
-            "optimizer.lr": RATE,
-            **tuning.settings,
-            "steps": steps,
-            **({"method.negatives_per_query": 1} if kind == RANDOM else {}),
-            **({"method.hard_negatives": 1} if kind in (BM25, OWN) else {}),
-            **({"refresh.every": steps // 3, "refresh.depth": 100} if kind == OWN else {}),
-        }
-        if kind in (BM25, OWN):
-            settings["data.collection"] = self._mined(tuning, str(tuning.settings.get("data.split", "train")))
-        train("trainer.finetune", RECIPE, run, settings, RANKS)
+        collection = self._mined(chosen.mined, tuning) if chosen.mined else tuning.collection.directory
+        settings = self._settings(tuning, collection, seed)
+        if chosen.refreshes:
+            settings |= {"refresh.every": settings["steps"] // (chosen.refreshes + 1), "refresh.depth": 100}
+        train("trainer.finetune", RECIPE, run, {**settings, **chosen.settings}, RANKS)
         return run
 
-    def _mined(self, tuning: Tuning, split: str) -> Path:
-        """Return a fine-tuning's collection with BM25's negatives."""
-        out = self.out / "mined" / file_name(tuning.name)
+    def _settings(self, tuning: Tuning, collection: Path, seed: int) -> dict[str, Any]:
+        return {
+            "init_from": ENCODER,
+            "seed": seed,
+            "data.collection": collection,
+            "optimizer.lr": RATE,
+            **tuning.settings,
+            "steps": LONGER * int(tuning.settings["steps"]),
+        }
+
+    def _mined(self, name: str, tuning: Tuning) -> Path:
+        """Return a fine-tuning's collection with the negatives of one of MINING."""
+        out = self.out / "mined" / f"{name}-{file_name(tuning.name)}"
         if not out.is_dir():
-            mine.main(
-                [f"--collection={tuning.collection.directory}", f"--split={split}", "--system=bm25", f"--out={out}"]
-            )
+            options = [*MINING[name], *([self._filter(tuning)] if name == FILTERED else [])]
+            split = str(tuning.settings.get("data.split", "train"))
+            mine.main([f"--collection={tuning.collection.directory}", f"--split={split}", f"--out={out}", *options])
         return out
+
+    def _filter(self, tuning: Tuning) -> str:
+        """Train a cross-encoder on a fine-tuning's pairs; return the option of trainer.mine that filters with it."""
+        run = self.out / "cross_encoders" / file_name(tuning.name)
+        settings = self._settings(tuning, self._mined(ALL, tuning), seed=1)
+        train("trainer.finetune", CROSS_ENCODER, run, {**settings, **HARD}, RANKS)
+        return f'--system=bm25 > 100 "{run}"'
 
 
 def table(values: Mapping[str, Mapping[int, Values]]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from html import escape
 
 SHORTEST_MARKED = 3  # letters
+SHOWN = 320  # characters of a passage
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1a1a1a;
   background: #fff; color-scheme: light }
@@ -64,6 +65,18 @@ def marked(text: str, words: Container[str], most: int) -> str:
     start = text if len(text) <= most else text[:most] + "…"
     pieces = re.split(r"(\w+)", start)
     return "".join(f"<mark>{escape(p)}</mark>" if p.casefold() in words else escape(p) for p in pieces)
+
+
+def passage(about: str, text: str, words: Container[str], *, relevant: bool) -> str:
+    """Make an item of a list: what is known about a text, and its start with some words marked."""
+    kind = ' class="relevant"' if relevant else ""
+    return f'<li{kind}><span class="note">{escape(about)}</span><br>{marked(text, words, SHOWN)}</li>'
+
+
+def side_by_side(query: str, lists: Mapping[str, Iterable[str]]) -> str:
+    """Make a query's text and below it lists of passages, each in a column under its title."""
+    columns = "".join(f"<div>{note(title)}<ol>{''.join(items)}</ol></div>" for title, items in lists.items())
+    return f'<section><p><b>{escape(query)}</b></p><div class="side-by-side">{columns}</div></section>'
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], best: int | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -19,7 +19,7 @@ from models.batching.candidates import Candidates, Example
 from models.batching.framing import Framing
 from models.config import NEED_OF_NEGATIVES, Losses, MatchingConfig, Side
 from models.encode import as_rows, in_one_run, unpadding_kernel
-from models.interface import Prompt, Vocabulary
+from models.interface import MicroBatch, Prompt, Vocabulary
 from models.layers import ranking_losses
 from models.matching.batcher import CandidateBatcher
 from models.trunk import Encoder
@@ -31,6 +31,7 @@ Kind = Literal["dense", "multi_vector", "sparse", "poly", "lists"]
 Array = TypeVar("Array", Tensor, np.ndarray)
 # the losses that support in-batch negatives
 OF_BATCH = {"softmax": ranking_losses.in_batch_softmax, "hinge": ranking_losses.in_batch_hinge}
+IGNORED = "ignored"  # a term of weight 0: the share of a query's negatives that `ignore_above` leaves out
 NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
 
 
@@ -41,6 +42,9 @@ class DualEncoderConfig(MatchingConfig):
     negatives: Negatives = "micro_batch"  # besides the query's own; "own" by default without softmax
     temperature: PositiveFloat = 1.0  # scores are divided by it
     learn_temperature: bool = False
+    # in-batch negatives that score this much more than the positive, before the temperature, are left out as likely
+    # relevant ones; left out of a recipe, it is no part of its identity
+    ignore_above: float | None = Field(None, ge=0, exclude_if=lambda margin: margin is None)
     towers: Literal[1, 2] = 1  # 2: documents have a separate encoder, initialised with the same weights
     # texts put before every query and every document; left out of a recipe, they are no part of its identity
     query_prompt: str = Field("", exclude_if=lambda text: not text)
@@ -62,6 +66,23 @@ class DualEncoderConfig(MatchingConfig):
         if self.negatives == "own" and "softmax" in self.losses and not self.has_own_negatives:
             raise ValueError(f"method.negatives=own {NEED_OF_NEGATIVES}")
         return self
+
+    @model_validator(mode="after")
+    def _what_is_ignored_is_known(self) -> DualEncoderConfig:
+        if self.ignore_above is not None and not self.has_batch_negatives:
+            raise ValueError("method.ignore_above is of in-batch negatives, and method.negatives=own: set it to null")
+        if self.ignore_above is not None and self.learn_temperature:
+            raise ValueError(
+                "method.ignore_above is of scores before the temperature, which a learnt one is part of: set "
+                "method.learn_temperature=false"
+            )
+        return self
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term, and 0 for what is only reported."""
+        ignored = self.terms(IGNORED) if self.ignore_above is not None else []
+        return {**super().weights, **dict.fromkeys(ignored, 0.0)}
 
     @property
     def has_batch_negatives(self) -> bool:
@@ -127,6 +148,13 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
             "query": keys.query_framing(vocabulary),
             "document": keys.document_framing(vocabulary),
         }
+
+    def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
+        """Make the arrays of one forward pass; what is reported of the negatives is a mean over queries."""
+        batch = super().micro_batch(examples, rngs)
+        if self.keys.ignore_above is None:
+            return batch
+        return batch._replace(counts={**batch.counts, **dict.fromkeys(self.keys.terms(IGNORED), len(examples))})
 
     def arrays(
         self, examples: Sequence[Example], documents: Sequence[int], queries: Sequence[int]
@@ -248,13 +276,16 @@ class DualEncoder(Encoder):
             arrays: the arrays of `DualEncoderBatcher` that are not texts; their columns refer to `documents`.
         """
         scores = self.score(queries, documents)  # [Q, D]
-        if not self.keys.learn_temperature:
-            scores = scores / self.keys.temperature
         candidates, losses = arrays["candidates"], dict[str, Tensor]()
         in_batch = [loss for loss in self.keys.losses if loss in OF_BATCH and self.keys.has_batch_negatives]
-        if in_batch:
-            allowed = allowed_documents(arrays)
-            losses = {loss: OF_BATCH[loss](scores, candidates[:, 0], allowed) for loss in in_batch}
+        allowed = allowed_documents(arrays) if in_batch else None
+        if allowed is not None and self.keys.ignore_above is not None:
+            margin = self.keys.ignore_above
+            allowed, losses[IGNORED] = ranking_losses.without_higher(scores, candidates[:, 0], allowed, margin)
+        if not self.keys.learn_temperature:
+            scores = scores / self.keys.temperature
+        if allowed is not None:
+            losses |= {loss: OF_BATCH[loss](scores, candidates[:, 0], allowed) for loss in in_batch}
         if others := [loss for loss in self.keys.losses if loss not in in_batch]:
             own = scores.gather(1, candidates.clamp(min=0))  # [Q, n]
             losses |= {loss: ranking_losses.of_own(loss, own, candidates >= 0, arrays) for loss in others}

@@ -31,9 +31,16 @@ TRUNKS: dict[str, dict[str, Any]] = {
 }
 DECODERS = ("qwen2",)
 # the negatives of the whole step are Engine's: see tests.fake_gpu.steps
-CHANGES = {"siamese": ("method.negatives=micro_batch",)}
-OWN_NEGATIVES = "siamese with own negatives"
-RECIPES = {**{name: f"{name}_small" for name in [*PRETRAINING, *MATCHING]}, OWN_NEGATIVES: "seed_msmarco_passage_small"}
+OWN_NEGATIVES, IGNORING = "siamese with own negatives", "siamese that ignores negatives"
+CHANGES = {
+    "siamese": ("method.negatives=micro_batch",),
+    IGNORING: ("method.negatives=micro_batch", "method.ignore_above=0.1"),
+}
+RECIPES = {
+    **{name: f"{name}_small" for name in [*PRETRAINING, *MATCHING]},
+    OWN_NEGATIVES: "seed_msmarco_passage_small",
+    IGNORING: "siamese_small",
+}
 TEXTS, EXAMPLES = 600, 8
 MICRO = 2  # pre-training examples in a micro-batch
 

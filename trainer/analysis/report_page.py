@@ -10,7 +10,17 @@ from typing import Any
 
 from data_prep.collections.collection import Collection
 from data_prep.common.charts import Line, histogram, line_chart
-from data_prep.common.html_page import Number, marked, note, page, paragraph, section, table, words_of
+from data_prep.common.html_page import (
+    Number,
+    note,
+    page,
+    paragraph,
+    passage,
+    section,
+    side_by_side,
+    table,
+    words_of,
+)
 from data_prep.common.json_file import Record, Sha256, read_json
 from trainer.analysis.differences import Difference, Passage, most_different, scores_of
 from trainer.analysis.plots import Curve, smooth
@@ -21,7 +31,6 @@ from trainer.ranking.evaluation.table import conditions, title
 from trainer.ranking.evaluation.task import Task
 from trainer.ranking.retrieval.search import Ranked
 
-SHOWN = 320  # characters of a passage
 TESTED = "mrr@10"
 CURVES = {  # curves to draw of a run: the prefix of their tags, the title
     "loss/": "training loss",
@@ -145,21 +154,20 @@ def _differences(task: Task, ranked: Rankings, results: Results) -> Iterator[str
 
 def _difference(difference: Difference, titles: tuple[str, str]) -> str:
     words = words_of(difference.query)
-    columns = "".join(
-        f"<div>{note(f'{name}: {_place(place)}')}<ol>{''.join(_passage(p, words) for p in passages)}</ol></div>"
+    lists = {
+        f"{name}: {_place(place)}": [_passage(each, words) for each in passages]
         for name, place, passages in zip(titles, difference.first_relevant, difference.passages, strict=True)
-    )
-    return f'<section><p><b>{escape(difference.query)}</b></p><div class="side-by-side">{columns}</div></section>'
+    }
+    return side_by_side(difference.query, lists)
 
 
 def _place(rank: int | None) -> str:
     return "no relevant document ranked" if rank is None else f"first relevant document at rank {rank}"
 
 
-def _passage(passage: Passage, words: set[str]) -> str:
-    kind = ' class="relevant"' if passage.relevant else ""
-    about = f"{passage.name} · {passage.score:.4f}{' · relevant' if passage.relevant else ''}"
-    return f'<li{kind}><span class="note">{escape(about)}</span><br>{marked(passage.text, words, SHOWN)}</li>'
+def _passage(shown: Passage, words: set[str]) -> str:
+    about = f"{shown.name} · {shown.score:.4f}{' · relevant' if shown.relevant else ''}"
+    return passage(about, shown.text, words, relevant=shown.relevant)
 
 
 def _curves(curves: Mapping[str, Mapping[str, Curve]]) -> Iterator[str]:

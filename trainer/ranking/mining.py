@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,15 +20,16 @@ from models.interface import Corpus
 from trainer.ranking.ranker import Ranker
 from trainer.ranking.retrieval.search import Ranked
 from trainer.ranking.retrieval.system import Texts, in_pool_order
+from trainer.training.recipe.margin import most
 
 SHINGLE = 5  # tokens
 NEAR = 0.8  # Jaccard similarity from which on a document counts as a copy
-REASONS = ("relevant", "own", "copy", "margin", "empty")
+REASONS = ("relevant", "own", "copy", "margin", "skipped", "empty")
 
 
 @dataclass
 class Mined:
-    """The negatives of each query, best first, and what to report on them."""
+    """The negatives of each query that one system found, best first, and what to report on them."""
 
     negatives: dict[int, Ranked] = field(default_factory=dict)  # documents' numbers, by the query's number
     left_out: Counter[str] = field(default_factory=Counter)  # how many documents, by which of `REASONS`
@@ -63,21 +65,33 @@ def _pool(collection: Collection, split: str, groups: Groups) -> np.ndarray:
     return np.flatnonzero(~held_out)
 
 
-def mine(texts: Texts, relevant: Relevant, ranked: Sequence[Ranked], margin: float | None) -> Mined:
+class Found(NamedTuple):
+    """The negatives of a query that several systems found, in the order in which they are given."""
+
+    documents: np.ndarray  # int64 [n]
+    scores: np.ndarray  # fp32 [n], by the system that found it
+    systems: np.ndarray  # uint8 [n], that system's number
+
+
+def mine(
+    texts: Texts, relevant: Relevant, ranked: Sequence[Ranked], margin: float | str | None, skip: int = 0
+) -> Mined:
     """Keep the documents of each ranking that may serve as negatives of its query.
 
     These documents are left out: those relevant to the query's text, in any group; those that are this text, by their
     tokens or id; copies and near-copies of a relevant document, which share `NEAR` of their 5-grams of tokens with it;
-    those without text; and, with a margin, those whose score is not at least the margin below the best relevant
-    document's, because they may be relevant, too (as in NV-Retriever, de Souza P. Moreira et al., 2024, section 3).
-    With a margin, a query whose relevant documents were not found gets no negatives: they score less than all documents
-    that were found.
+    those without text; the first `skip` of the ranking; and, with a margin, those whose score is not at least the
+    margin below the best relevant document's, because they may be relevant, too (as in NV-Retriever, de Souza P.
+    Moreira et al., 2024, section 3). With a margin, a query whose relevant documents were not found gets no negatives:
+    they score less than all documents that were found.
 
     Args:
         texts: the queries and the pool.
         relevant: the split's relevant documents.
         ranked: what was found for each query, as positions in the pool.
-        margin: in units of the system's scores; None: scores do not matter.
+        margin: in units of the system's scores, or a share (`trainer.training.recipe.margin`); None: scores do not
+            matter.
+        skip: how many documents of each ranking are too near the top to be trusted.
     """
     copies, mined = _Copies(texts.collection.corpus), Mined()
     pool = np.asarray(texts.pool)
@@ -87,7 +101,8 @@ def mine(texts: Texts, relevant: Relevant, ranked: Sequence[Ranked], margin: flo
         is_relevant, is_own = np.isin(documents, known), relevant.are_own(query, documents)
         best = found.scores[is_relevant].max(initial=-np.inf)
         if margin is not None:
-            reasons[found.scores > best - margin] = "margin"
+            reasons[found.scores > most(best, margin)] = "margin"
+        reasons[:skip] = "skipped"
         for i in np.flatnonzero((reasons == "") & ~is_relevant).tolist():
             if not len(texts.collection.corpus.tokens(int(documents[i]))):
                 reasons[i] = "empty"
@@ -126,27 +141,64 @@ class _Copies:
         return np.unique((windows * factors).sum(axis=1, dtype=np.uint64))
 
 
-def with_negatives(groups: Groups, mined: Mined, system: int) -> NewCandidates:
+def merged(mined: Sequence[Mined], first: int) -> dict[int, Found]:
+    """Merge what several systems found: for each query the first of every system, then the second of every, and so on.
+
+    A document that several found is of the one that ranks it highest, among equals of the earlier one.
+
+    Args:
+        mined: of each system, for the same queries.
+        first: the number of the first system; the others follow.
+    """
+    negatives = {}
+    for query in mined[0].negatives:
+        lists = [of_system.negatives[query] for of_system in mined]
+        counts = [len(found.documents) for found in lists]
+        documents, scores = (np.concatenate(arrays) for arrays in zip(*lists, strict=True))
+        systems = np.repeat(np.arange(first, first + len(lists), dtype=np.uint8), counts)
+        order = np.lexsort((systems, np.concatenate([np.arange(n) for n in counts])))
+        _, at = np.unique(documents[order], return_index=True)  # where each document is first
+        order = order[np.sort(at)]
+        negatives[query] = Found(documents[order], scores[order], systems[order])
+    return negatives
+
+
+def limited(negatives: Mapping[int, Found], most_queries: int) -> dict[int, Found]:
+    """Let each document serve at most so many queries: those that have it nearest the top, of equals the first ones.
+
+    So no document that is near everything is the negative of everything.
+    """
+    counts = [len(found.documents) for found in negatives.values()]
+    documents = np.concatenate([found.documents for found in negatives.values()])
+    places = np.concatenate([np.arange(n) for n in counts])
+    order = np.lexsort((np.repeat(list(negatives), counts), places, documents))
+    _, starts, uses = np.unique(documents[order], return_index=True, return_counts=True)
+    kept = np.empty(len(documents), bool)
+    kept[order] = np.arange(len(documents)) - np.repeat(starts, uses) < most_queries
+    of_queries = zip(negatives.items(), np.split(kept, np.cumsum(counts)[:-1]), strict=True)
+    return {query: Found(*(array[serves] for array in found)) for (query, found), serves in of_queries}
+
+
+def with_negatives(groups: Groups, negatives: Mapping[int, Found]) -> NewCandidates:
     """Append to each group the negatives of its query that it does not have yet, labelled 0, without a teacher's score.
 
     Args:
         groups: the groups of the split.
-        mined: the negatives for their queries.
-        system: the number of the system that found them, for `found_by`.
+        negatives: of each of their queries.
     """
-    added: list[Ranked] = []
+    added: list[Found] = []
     for query, candidates, _ in map(groups.__getitem__, range(len(groups))):
-        found = mined.negatives[query]
+        found = negatives[query]
         new = ~np.isin(found.documents, candidates)
-        added.append(Ranked(found.documents[new], found.scores[new]))
-    documents, scores = map(np.concatenate, zip(*added, strict=True))
+        added.append(Found(*(array[new] for array in found)))
+    documents, scores, systems = map(np.concatenate, zip(*added, strict=True))
     ends, counts = np.asarray(groups.candidates.ends), [len(negatives.documents) for negatives in added]
     at, (found_by, found_scores) = np.repeat(ends, counts), _found(groups)
     return NewCandidates(
         ends + np.cumsum(counts),
         np.insert(groups.candidates.flat, at, documents),
         np.insert(groups.labels, at, 0),
-        np.insert(found_by, at, system),
+        np.insert(found_by, at, systems),
         np.insert(found_scores, at, scores),
         None if groups.scores is None else np.insert(groups.scores, at, np.nan),
     )

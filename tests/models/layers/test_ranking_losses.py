@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from models.layers.ranking_losses import in_batch_hinge, in_batch_softmax, of_own, triplet_hinge
+from models.layers.ranking_losses import in_batch_hinge, in_batch_softmax, of_own, triplet_hinge, without_higher
 
 OWN = torch.tensor([[2.0, 0.5, 3.0], [0.5, 1.0, 7.0], [-1.0, 0.0, 9.0]], dtype=torch.float64)
 REAL = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 0]], dtype=torch.bool)
@@ -87,6 +87,24 @@ def test_in_batch_softmax_against_a_loop() -> None:
     )
     torch.testing.assert_close(in_batch_softmax(scores, positives, allowed), expected)
     assert in_batch_softmax(scores.half(), positives, allowed).dtype == torch.float32
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.1, 100.0])
+def test_documents_that_score_higher_than_the_positive_and_a_margin_are_left_out(margin: float) -> None:
+    scores = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    positives = torch.tensor([0, 4, 2, 1])
+    allowed = torch.rand(4, 6, generator=torch.Generator().manual_seed(1)) < 0.7
+    allowed[3] = False
+    allowed[torch.arange(4), positives] = True
+    left, share = without_higher(scores, positives, allowed, margin)
+    expected = 0.0
+    for row, keep, rest, p in zip(scores.tolist(), allowed.tolist(), left.tolist(), positives.tolist(), strict=True):
+        assert rest == [keep[j] and row[j] <= row[p] + margin for j in range(6)]
+        expected += (sum(keep) - sum(rest)) / max(1, sum(keep) - 1)
+    assert float(share) == pytest.approx(expected)
+    assert (expected > 0) == (margin < 100)
+    assert left.gather(1, positives[:, None]).all()
+    assert not share.requires_grad
 
 
 def test_in_batch_hinge_against_a_loop() -> None:

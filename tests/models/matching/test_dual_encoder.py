@@ -1,6 +1,7 @@
 """The batches and the losses that all dual encoders share."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from models.batching.candidates import Example
 from models.matching.dual_encoder import OF_BATCH
 from models.matching.siamese import Siamese
 from tests.models.matching.examples import group, micro_batch, positive, siamese
@@ -115,15 +117,20 @@ def by_hand(model: Siamese, loss: str, arrays: dict[str, Tensor]) -> Tensor:
     total = torch.zeros((), dtype=torch.float64)
     for i, columns in enumerate(arrays["candidates"].tolist()):
         own = [c for c in columns if c >= 0]
+        allowed = arrays["allowed"][i] if in_batch else torch.zeros(0)
+        if model.keys.ignore_above is not None:  # cosines decide, not what the temperature makes of them
+            allowed = allowed & (scores[i] <= scores[i, own[0]] + model.keys.ignore_above)
         row, labels = scores[i] / 0.3, arrays["labels"][i].double()
         taught = arrays["scores"][i].double() if "scores" in arrays else labels
-        if loss == "softmax" and in_batch:
-            total += torch.logsumexp(row[arrays["allowed"][i]], 0) - row[own[0]]
+        if loss == "ignored":
+            total += 1 - (allowed.sum() - 1) / (arrays["allowed"][i].sum() - 1)
+        elif loss == "softmax" and in_batch:
+            total += torch.logsumexp(row[allowed], 0) - row[own[0]]
         elif loss == "softmax":
             total += torch.logsumexp(row[own], 0) - row[own[0]]
         elif loss == "hinge" and in_batch:
-            others = [c for c in range(len(row)) if arrays["allowed"][i, c] and c != own[0]]
-            total += sum(F.relu(1 - (row[own[0]] - row[c])) for c in others) / len(others)
+            others = [c for c in range(len(row)) if allowed[c] and c != own[0]]
+            total += sum(F.relu(1 - (row[own[0]] - row[c])) for c in others) / max(1, len(others))
         elif loss == "hinge":
             total += sum(F.relu(1 - (row[own[0]] - row[c])) for c in own[1:]) / (len(own) - 1)
         elif loss == "binary":
@@ -145,47 +152,61 @@ SCORED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("keys", "examples"),
-    [
-        ({"loss": "softmax"}, EXAMPLES),
-        ({"loss": "softmax", "negatives_per_query": 2}, EXAMPLES),
-        ({"loss": "softmax", "negatives_per_query": 2, "negatives": "own"}, EXAMPLES),
-        ({"loss": "hinge", "negatives_per_query": 2}, EXAMPLES),
-        ({"loss": "hinge", "negatives": "micro_batch"}, EXAMPLES),
-        ({"loss": "hinge", "negatives_per_query": 2, "negatives": "micro_batch"}, EXAMPLES),
-        ({"loss": "binary", "negatives_per_query": 2}, EXAMPLES),
-        ({"loss": "binary"}, GROUPS),
-        ({"loss": "kl"}, GROUPS),
-        ({"loss": "margin_mse"}, GROUPS),
-        ({"loss": {"kl": 0.99, "margin_mse": 0.05}, "teacher_scale": "min_max"}, GROUPS),
-        ({"loss": {"softmax": 1.0, "kl": 0.5}}, SCORED),
-        ({"loss": {"softmax": 2.0, "margin_mse": 0.05}, "negatives": "own"}, SCORED),
-        ({"loss": {"kl": 0.3, "hinge": 1.5}, "negatives": "micro_batch", "teacher_scale": "min_max"}, SCORED),
-        ({"loss": {"binary": 1.0, "kl": 0.25, "softmax": 0.5}, "candidates": {"per_query": 3}}, SCORED),
-        ({"loss": {"softmax": 0.5, "hinge": 1.0}, "negatives_per_query": 2}, EXAMPLES),
-    ],
-)
-@pytest.mark.parametrize("learnt", [False, True])
-def test_losses_and_the_gradient_of_their_sum_against_loops(keys, examples, learnt: bool) -> None:
-    shape = {"pooling": "mean", "similarity": "cosine", "temperature": 0.3, "learn_temperature": learnt}
+LOSSES: list[tuple[dict[str, Any], list[Example]]] = [
+    ({"loss": "softmax"}, EXAMPLES),
+    ({"loss": "softmax", "negatives_per_query": 2}, EXAMPLES),
+    ({"loss": "softmax", "negatives_per_query": 2, "negatives": "own"}, EXAMPLES),
+    ({"loss": "hinge", "negatives_per_query": 2}, EXAMPLES),
+    ({"loss": "hinge", "negatives": "micro_batch"}, EXAMPLES),
+    ({"loss": "hinge", "negatives_per_query": 2, "negatives": "micro_batch"}, EXAMPLES),
+    ({"loss": "binary", "negatives_per_query": 2}, EXAMPLES),
+    ({"loss": "binary"}, GROUPS),
+    ({"loss": "kl"}, GROUPS),
+    ({"loss": "margin_mse"}, GROUPS),
+    ({"loss": {"kl": 0.99, "margin_mse": 0.05}, "teacher_scale": "min_max"}, GROUPS),
+    ({"loss": {"softmax": 1.0, "kl": 0.5}}, SCORED),
+    ({"loss": {"softmax": 2.0, "margin_mse": 0.05}, "negatives": "own"}, SCORED),
+    ({"loss": {"kl": 0.3, "hinge": 1.5}, "negatives": "micro_batch", "teacher_scale": "min_max"}, SCORED),
+    ({"loss": {"binary": 1.0, "kl": 0.25, "softmax": 0.5}, "candidates": {"per_query": 3}}, SCORED),
+    ({"loss": {"softmax": 0.5, "hinge": 1.0}, "negatives_per_query": 2}, EXAMPLES),
+]
+KINDS = {
+    "fixed temperature": {},
+    "learnt": {"learn_temperature": True},
+    "ignoring": {"ignore_above": 0.01},
+}
+CASES = [
+    (kind, keys, examples)
+    for keys, examples in LOSSES
+    for kind in KINDS
+    if kind != "ignoring" or siamese(**keys).has_batch_negatives
+]
+
+
+@pytest.mark.parametrize(("kind", "keys", "examples"), CASES)
+def test_losses_and_the_gradient_of_their_sum_against_loops(kind: str, keys, examples) -> None:
+    shape = {"pooling": "mean", "similarity": "cosine", "temperature": 0.3, **KINDS[kind]}
     model = Siamese(trunk(), siamese(**shape, **keys)).double()
     batch = micro_batch(model.keys, examples)
     arrays = tensors(batch)
     weights = keys["loss"] if isinstance(keys["loss"], dict) else {keys["loss"]: 1.0}
+    if kind == "ignoring":
+        weights = {**weights, "ignored": 0.0}
     ours = model(**arrays)
     expected = {loss: by_hand(model, loss, arrays) for loss in weights}
     assert ours.keys() == weights.keys() == batch.counts.keys()
     assert model.keys.weights == weights
+    assert kind != "ignoring" or expected["ignored"] > 0
     for loss, value in expected.items():
-        torch.testing.assert_close(ours[loss], value, rtol=1e-6, atol=0)  # labels and scores are fp32
+        # labels, scores and shares are fp32
+        torch.testing.assert_close(ours[loss], value, rtol=1e-6, atol=0, check_dtype=loss != "ignored")
     sums = [sum(weight * each[loss] for loss, weight in weights.items()) for each in (ours, expected)]
     parameters = [p for p in model.trunk.parameters() if p.requires_grad]
     mine, theirs = (torch.autograd.grad(x, parameters, allow_unused=True, retain_graph=True) for x in sums)
     for a, b in zip(mine, theirs, strict=True):
         if b is not None:
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
-    if learnt:
+    if kind == "learnt":
         (slope,) = torch.autograd.grad(sums[0], [model.log_temperature])
         assert slope.abs() > 1e-6
 
@@ -266,6 +287,15 @@ def test_two_towers_are_equal_at_first_and_trained_apart() -> None:
             "method.candidates is of a teacher's scores, which method.loss=softmax",
         ),
         ({"teacher_scale": "min_max", "loss": "binary"}, "method.teacher_scale is of a teacher's scores"),
+        (
+            {"ignore_above": 0.1, "negatives": "own", "hard_negatives": 1},
+            "method.ignore_above is of in-batch negatives, and method.negatives=own: set it to null",
+        ),
+        (
+            {"ignore_above": 0.1, "learn_temperature": True},
+            "ignore_above is of scores before the temperature, which a learnt one is part of",
+        ),
+        ({"ignore_above": -0.1}, "greater than or equal to 0"),
     ],
 )
 def test_keys_that_leave_a_loss_without_what_it_needs_are_refused(keys, words: str) -> None:

@@ -1,6 +1,8 @@
 """The command trainer.mine: what it prints and writes, and what training then reads."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests import toy
 from tests.trainer.runs import write_run
 from trainer import mine
 from trainer.ranking import expansion
+from trainer.ranking.evaluation.expression import parse_unnamed
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.data.group_source import GroupSource
 
@@ -88,6 +91,57 @@ def test_a_margin_leaves_fewer(
     groups = Collection.open(tmp_path / "mined ['--margin=0.05']").groups("train")
     assert groups.found_scores is not None
     assert np.nanmax(groups.found_scores) <= 1 - 0.05 + 1e-6  # the scores are cosines
+
+
+COMMANDS = [
+    command
+    for page in sorted((toy.ROOT / "docs").rglob("*.md"))
+    for command in re.findall(r"^    python -m trainer\.mine ((?:.*\\\n)*.*)", page.read_text(), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("typed", COMMANDS)
+def test_commands_of_the_pages_have_options_that_exist(typed: str) -> None:
+    chosen = mine._arguments(shlex.split(typed.replace("\\\n", " ")))
+    assert chosen.collection
+    for system in chosen.system or ():
+        parse_unnamed(system)
+
+
+def test_several_systems_in_one_command_find_what_they_find_one_after_the_other(
+    toy_collection: Path, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    systems = ["bm25", str(runs["siamese"]), f"bm25 > 20 {runs['cross_encoder']}"]
+    options = ["--depth=20", "--skip=2", "--margin=5%"]
+    before = toy_collection
+    for i, system in enumerate(systems):
+        mine.main(command(before, tmp_path / f"{i}", f"--system={system}", *options))
+        before = tmp_path / f"{i}"
+    capsys.readouterr()
+    given = [f"--system={system}" for system in systems]
+    mine.main(command(toy_collection, tmp_path / "merged", *given, *options))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "split train: 100 queries, the first 20 of 120 by bm25 but for the first 2"
+    assert [line.startswith("split train: 100 queries, the first 20 of 120 by ") for line in lines[:3]] == [True] * 3
+    assert ", too near the relevant one's score" not in lines[3]
+    assert " too near the relevant one's score, " in lines[4]
+    assert lines[4].endswith(" among the first")
+    one_by_one, at_once = (Collection.open(folder) for folder in (before, tmp_path / "merged"))
+    assert at_once.manifest["mined"] == one_by_one.manifest["mined"]
+    groups = [collection.groups("train") for collection in (one_by_one, at_once)]
+    lists = [[sorted(of[i].candidates.tolist()) for i in range(len(of))] for of in groups]
+    assert lists[0] == lists[1]
+    systems_of = [set(np.unique(of.found_by).tolist()) for of in groups]
+    assert systems_of[0] == systems_of[1] >= {0, 1, 3}
+
+    mine.main(command(toy_collection, tmp_path / "limited", *given, *options, "--per-document=4"))
+    assert " of documents that serve enough other queries" in capsys.readouterr().out.splitlines()[4]
+    limited = Collection.open(tmp_path / "limited").groups("train")
+    assert limited.found_by is not None
+    uses = np.bincount(limited.candidates.flat[np.asarray(limited.found_by) > 0])
+    assert uses.max() == 4
+    assert len(limited.labels) < len(groups[1].labels)
+    assert not verify(tmp_path / "limited")
 
 
 def test_documents_get_the_likeliest_terms_that_they_lack(

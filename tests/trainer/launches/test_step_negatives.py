@@ -70,8 +70,11 @@ def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         for name, command in (("whole", one_lane[0]), ("2", one_lane[-1]))
     ]
     cut = {n: [*commands(n, "zero1_fp32")[0], f"run={folder}/{n}-cut", "method.dimensions=[32,8]"] for n in (1, 2)}
-    train(1, [*commands(1, "zero1_fp32"), cut[1], *([*command, *NO_DROPOUT] for command in one_lane)], folder)
-    train(2, [cut[2], *commands(2, *configs)], folder)
+    fixed = ["method.ignore_above=0.1", "method.learn_temperature=false"]
+    ignoring = {n: [*commands(n, f"zero{n}_fp32")[0], f"run={folder}/{n}-ignoring", *fixed] for n in (1, 2)}
+    one_lane = [[*command, *NO_DROPOUT] for command in one_lane]
+    train(1, [*commands(1, "zero1_fp32"), cut[1], ignoring[1], *one_lane], folder)
+    train(2, [cut[2], ignoring[2], *commands(2, *configs)], folder)
     shutil.copytree(folder / "2-zero3_fp32", folder / "4-resumed", ignore=shutil.ignore_patterns("tensorboard"))
     shutil.rmtree(checkpoint.folder(folder / "4-resumed", STEPS))
     resumed = [recipe, f"run={folder}/4-resumed", f"deepspeed={configs['zero3_fp32']}"]
@@ -146,6 +149,15 @@ def test_each_number_of_dimensions_has_the_same_losses_on_two_ranks(runs: Path) 
         one, two = (toy.scalars(runs / f"{ranks}-cut", f"loss/softmax_{number}") for ranks in (1, 2))
         assert len(one) == STEPS
         assert two == pytest.approx(one, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_the_same_documents_are_ignored_on_two_ranks(runs: Path) -> None:
+    compare(runs / "2-ignoring", runs / "1-ignoring", 1e-6)
+    shares = [toy.scalars(runs / f"{ranks}-ignoring", "loss/ignored") for ranks in (1, 2)]
+    assert shares[1] == pytest.approx(shares[0], rel=1e-5)
+    assert all(0 < share < 1 for share in shares[0].values())
+    assert losses_of(runs / "1-ignoring")[1] < losses_of(runs / "1-zero1_fp32")[1]
 
 
 @pytest.mark.slow

@@ -115,8 +115,11 @@ def test_what_cannot_be_filtered_is_one_line(
         ([f"--pairs={shards}", "--consistent=2", f"--system={run}"], "its documents are not pairs: name shards of"),
         ([f"--pairs={pairs}", "--consistent=2", f"--system={colbert}"], "a colbert has no one vector for a text"),
         ([f"--pairs={pairs}", f"--system={run}"], "--pairs is filtered by --consistent"),
-        ([f"--pairs={pairs}", "--consistent=2", f"--score={run}"], "--pairs needs --system"),
-        ([f"--pairs={pairs}", "--consistent=2", f"--system={run}", "--depth=3"], "leave out what is of mining"),
+        ([f"--pairs={pairs}", "--consistent=2", f"--score={run}"], "--pairs needs --consistent K and one --system"),
+        (
+            [f"--pairs={pairs}", "--consistent=2", f"--system={run}", "--depth=3"],
+            "--depth is not of --pairs: leave it out",
+        ),
     ):
         with pytest.raises(SystemExit) as ended:
             mine.main([*given, f"--out={tmp_path / 'out'}"])

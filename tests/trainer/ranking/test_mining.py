@@ -1,6 +1,7 @@
 """Which retrieved documents become a query's negatives, against plain sets; groups with added negatives or scores."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,18 @@ from models.matching.siamese import SiameseConfig
 from tests import toy
 from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap
 from tests.trainer.runs import write_run
-from trainer.ranking.mining import NEAR, SHINGLE, mine, mining_texts, with_negatives, with_scores
+from trainer.ranking.mining import (
+    NEAR,
+    SHINGLE,
+    Found,
+    Mined,
+    limited,
+    merged,
+    mine,
+    mining_texts,
+    with_negatives,
+    with_scores,
+)
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import Ranked
@@ -65,26 +77,35 @@ def plain_copies(a: Sequence[int], b: Sequence[int]) -> bool:
     return len(first & second) >= NEAR * len(first | second)
 
 
-@pytest.mark.parametrize("margin", [None, 0.0, 1.5])
-def test_negatives_are_those_of_a_plain_filter(planted: Collection, margin: float | None) -> None:
+@pytest.mark.parametrize(
+    ("margin", "skip"), [(None, 0), (0.0, 0), (1.5, 0), ("20%", 0), ("0%", 0), (None, 5), ("20%", 30)]
+)
+def test_negatives_are_those_of_a_plain_filter(planted: Collection, margin: float | str | None, skip: int) -> None:
     texts = mining_texts(planted, "train")
     assert texts.queries == list(range(QUERIES))
     assert sorted(texts.pool) == list(range(len(planted.corpus)))
     relevant, ranked = Relevant(planted, planted.groups("train")), Bm25Ranker(texts.collection).system(texts).rank(60)
     rng = np.random.default_rng(0)
     ranked[3] = Ranked(rng.permutation(len(texts.pool)), -np.arange(len(texts.pool), dtype=np.float32))  # all documents
-    mined = mine(texts, relevant, ranked, margin)
+    mined = mine(texts, relevant, ranked, margin, skip)
     seen: dict[str, int] = {}
     for query, found in zip(texts.queries, ranked, strict=True):
         known = {query} | ({(query + 1) % QUERIES} if query % 2 else set())
         documents = [texts.pool[i] for i in found.documents]
         of_relevant = [s for d, s in zip(documents, found.scores.tolist(), strict=True) if d in known]
+        limit = max(of_relevant, default=-np.inf)  # query 3's relevant documents have negative scores
+        if isinstance(margin, str):
+            limit -= {"20%": 0.2, "0%": 0}[margin] * abs(limit) if of_relevant else 0
+        elif margin is not None:
+            limit -= margin
         expected = []
-        for document, score in zip(documents, found.scores.tolist(), strict=True):
+        for rank, (document, score) in enumerate(zip(documents, found.scores.tolist(), strict=True)):
             tokens = planted.corpus.tokens(document).tolist()
             if document in known:
                 reason = "relevant"
-            elif margin is not None and not (of_relevant and score <= max(of_relevant) - margin):
+            elif rank < skip:
+                reason = "skipped"
+            elif margin is not None and not (of_relevant and score <= limit):
                 reason = "margin"
             elif not tokens:
                 reason = "empty"
@@ -97,8 +118,9 @@ def test_negatives_are_those_of_a_plain_filter(planted: Collection, margin: floa
         negatives = mined.negatives[query]
         assert list(zip(negatives.documents.tolist(), negatives.scores.tolist(), strict=True)) == expected
     assert mined.left_out == seen
-    assert seen["copy"] >= 2 * QUERIES or margin
-    assert set(seen) == {"relevant", "copy", "empty"} | ({"margin"} if margin is not None else set())
+    assert seen["copy"] >= 2 * QUERIES or margin or skip
+    reasons = {"relevant", "copy", "empty", *(["margin"] if margin is not None else []), *(["skipped"] if skip else [])}
+    assert set(seen) - {"copy"} == reasons - {"copy"}
 
 
 def test_a_relevant_document_that_was_not_found_leaves_nothing_within_a_margin(planted: Collection) -> None:
@@ -143,7 +165,7 @@ def test_a_querys_own_text_and_what_is_relevant_to_it_under_another_id_are_not_m
 def test_every_group_of_a_query_gets_its_negatives_behind_its_own(planted: Collection) -> None:
     groups, texts = planted.groups("train"), mining_texts(planted, "train")
     mined = mine(texts, Relevant(planted, groups), Bm25Ranker(texts.collection).system(texts).rank(20), None)
-    ends, documents, labels, found_by, scores, taught = with_negatives(groups, mined, 3)
+    ends, documents, labels, found_by, scores, taught = with_negatives(groups, merged([mined], 3))
     start = 0
     for i, end in enumerate(ends.tolist()):
         query, given, given_labels = groups[i]
@@ -160,11 +182,49 @@ def test_every_group_of_a_query_gets_its_negatives_behind_its_own(planted: Colle
     assert all(array.dtype == dtype for array, dtype in ((labels, np.float32), (found_by, np.uint8)))
 
 
+def test_what_several_systems_found_is_merged_in_turn() -> None:
+    rng = np.random.default_rng(0)
+    lists = [
+        {query: rng.permutation(12)[: rng.integers(0, 9)] for query in range(40)} for _ in range(3)
+    ]  # of three systems
+    mined = [
+        Mined({q: Ranked(d, (100 * i - np.arange(len(d))).astype(np.float32)) for q, d in of_system.items()})
+        for i, of_system in enumerate(lists, start=1)
+    ]
+    for query, found in merged(mined, 5).items():
+        expected: list[tuple[int, float, int]] = []
+        for place in range(12):
+            for i, of_system in enumerate(lists, start=1):
+                if place < len(of_system[query]) and of_system[query][place] not in [row[0] for row in expected]:
+                    expected.append((int(of_system[query][place]), 100.0 * i - place, i + 4))
+        assert list(zip(*(array.tolist() for array in found), strict=True)) == expected
+        assert [array.dtype for array in found] == [np.int64, np.float32, np.uint8]
+
+
+def test_a_document_serves_the_queries_that_have_it_nearest_the_top() -> None:
+    rng = np.random.default_rng(1)
+    negatives = {}
+    for query in rng.permutation(50).tolist():
+        documents = rng.permutation(20)[: rng.integers(0, 15)]
+        negatives[query] = Found(documents, rng.random(len(documents)), np.ones(len(documents), np.uint8))
+    for most in (1, 3, 50):
+        whole = {query: found.documents.tolist() for query, found in negatives.items()}
+        kept = {query: found.documents.tolist() for query, found in limited(negatives, most).items()}
+        for document in range(20):
+            users = sorted((rows.index(document), query) for query, rows in whole.items() if document in rows)
+            assert {query for query, rows in kept.items() if document in rows} == {query for _, query in users[:most]}
+        assert all(rows == [d for d in whole[query] if d in rows] for query, rows in kept.items())
+        uses = Counter(document for rows in kept.values() for document in rows)
+        assert max(uses.values()) <= most
+    nothing = {3: Found(np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.uint8))}
+    assert not len(limited(nothing, 1)[3].documents)
+
+
 def test_a_teachers_scores_stay_beside_the_labels_and_new_negatives_have_none(planted: Collection) -> None:
     groups, texts = planted.groups("train"), mining_texts(planted, "train")
     given = np.arange(len(groups.labels), dtype=np.float32)
     mined = mine(texts, Relevant(planted, groups), Bm25Ranker(texts.collection).system(texts).rank(20), None)
-    made = with_negatives(replace(groups, scores=given), mined, 1)
+    made = with_negatives(replace(groups, scores=given), merged([mined], 1))
     assert made.scores is not None
     assert made.scores.dtype == np.float32
     np.testing.assert_array_equal(made.scores[made.found_by == 0], given)

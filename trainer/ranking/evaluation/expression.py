@@ -125,6 +125,11 @@ def parse(text: str, known: Mapping[str, Expression]) -> Given:
     return _Parser(text, known).system()
 
 
+def parse_unnamed(text: str) -> Expression:
+    """Parse a system that has no name; raise InputError as `parse` does."""
+    return _Parser(text, {}).whole()
+
+
 def walk(expression: Expression) -> Iterator[Expression]:
     """Yield the parts of a system and then the system itself, each after its own parts; scorers are not parts."""
     if isinstance(expression, Fuse | Rerank):
@@ -182,9 +187,7 @@ class _Parser:
         named = first.kind == "word" and second.text == "="
         if named:
             self.place += 2
-        expression = self.expression()
-        if self.peek.kind != "end":
-            self.fail(f"{self.peek} cannot follow here: write > DEPTH MODEL to re-rank, or end")
+        expression = self.whole()
         if not named and (first.kind != "word" or second.kind != "end" or "/" in first.text):
             self.fail(f"give the system a name: NAME={self.text.strip()}", first.at)
         if first.text in self.known:
@@ -194,6 +197,12 @@ class _Parser:
         if "/" in first.text:
             self.fail(f"the name '{first.text}' has a slash, but may become a file's: choose another", first.at)
         return Given(first.text, expression, self.text)
+
+    def whole(self) -> Expression:
+        expression = self.expression()
+        if self.peek.kind != "end":
+            self.fail(f"{self.peek} cannot follow here: write > DEPTH MODEL to re-rank, or end")
+        return expression
 
     def expression(self) -> Expression:
         expression = self.first()

@@ -30,7 +30,7 @@ class _About(Record):
     step: Count
     weights: Sha256
     depth: Count
-    margin: float | None
+    margin: float | str | None
     figures: dict[str, float]
 
 

@@ -69,7 +69,7 @@ class PairsConfig(Section):
 
 OF_A_SOURCE = (
     *("query_prompt", "document_prompt", "loss", "negatives", "hard_negatives", "negatives_per_query"),
-    *("candidates", "teacher_scale"),
+    *("candidates", "teacher_scale", "ignore_above"),
 )
 """The keys of `method` that a source of a mix may have otherwise: none changes the model."""
 

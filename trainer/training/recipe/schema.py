@@ -21,6 +21,7 @@ from models.adapters import Adapters
 from models.config import MatchingConfig, MethodConfig, Section
 from models.registry import MATCHING, MatchingMethod, PretrainingMethod
 from trainer.training.recipe.data_keys import OF_A_SOURCE, LanesConfig, PairDataConfig, ShardDataConfig
+from trainer.training.recipe.margin import Margin
 from trainer.training.recipe.schedule import Schedule, learning_rate
 
 
@@ -163,7 +164,7 @@ class RefreshConfig(Section):
 
     every: PositiveInt  # optimizer steps; until the first refresh the groups' own negatives are used
     depth: PositiveInt = 200  # documents ranked for each query; the irrelevant ones are kept as negatives
-    margin: float | None = Field(None, ge=0)  # a negative must score this much less than the best relevant document
+    margin: Margin | None = None  # a negative must score this much less than the best relevant document
 
 
 class Recipe(Section):

@@ -62,7 +62,7 @@ def several_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresh_module.dist, "barrier", lambda: None)  # one rank
 
 
-def alone(saved: Path, opened: Collection, margin: float | None = None, **prompts: str) -> Generations:
+def alone(saved: Path, opened: Collection, margin: float | str | None = None, **prompts: str) -> Generations:
     config, run = RefreshConfig(every=STEP, depth=20, margin=margin), saved.parents[1]
     source = GroupSource(opened, "train", "positive", None, 1, unit=8)
     return Generations(config, source, prompts, run, run / "negatives", World(0, 1, 0, 1))
@@ -77,7 +77,7 @@ def opened(toy_collection: Path) -> Collection:
     return Collection.open(toy_collection)
 
 
-def plain(saved: Path, opened: Collection, margin: float | None, **prompts: str) -> dict[int, list[int]]:
+def plain(saved: Path, opened: Collection, margin: float | str | None, **prompts: str) -> dict[int, list[int]]:
     """The negatives found by a single search in memory, sorted."""
     found = mining_texts(opened, "train")
     texts = Texts(opened, found.queries, sorted(found.pool))
@@ -87,9 +87,9 @@ def plain(saved: Path, opened: Collection, margin: float | None, **prompts: str)
     return {query: sorted(of_query.documents.tolist()) for query, of_query in mined.negatives.items()}
 
 
-@pytest.mark.parametrize("margin", [None, 0.05])
+@pytest.mark.parametrize("margin", [None, 0.05, "0.1%"])
 def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
-    saved: Path, opened: Collection, margin: float | None
+    saved: Path, opened: Collection, margin: float | str | None
 ) -> None:
     generations, beats = alone(saved, opened, margin), []
     refresh = Refresh(generations.config, {"": generations})

@@ -267,6 +267,28 @@ def test_streamed_pairs_are_compared_with_those_of_the_whole_step(
     same_step((losses, gradients), ([total.item()], gradients_of([whole])))
 
 
+@pytest.mark.parametrize(("ranks", "size"), [(1, 1), (2, 2), (4, 2)])
+@pytest.mark.parametrize("dimensions", [{}, {"dimensions": [12, 4]}], ids=str)
+def test_the_same_documents_are_ignored_for_any_split(
+    monkeypatch: pytest.MonkeyPatch, dimensions: dict[str, list[int]], ranks: int, size: int
+) -> None:
+    shape = {"pooling": "mean", "similarity": "cosine", "temperature": 0.2, "hard_negatives": 1, **dimensions}
+    keys = siamese(negatives="step", ignore_above=0.02, **shape)
+    examples = [replace(e, candidates=np.append(e.candidates, 3 + i % 3)) for i, e in enumerate(EXAMPLES)]
+    examples = [replace(e, labels=np.array([1, 0], np.float32)) for e in examples]
+    model, (whole,) = Siamese(trunk(), keys).double(), micro_batches(COUNT, examples, keys)
+    all_of_it = copy.deepcopy(model)
+    sums = all_of_it(**whole)
+    assert set(sums) == set(keys.weights)
+    assert all(0 < float(value) < COUNT for term, value in sums.items() if term.startswith("ignored"))
+    (sum(weight * sums[term] for term, weight in keys.weights.items()) / COUNT).backward()
+    losses, gradients = cached(model, micro_batches(size, examples, keys), ranks, monkeypatch)
+    expected = sum(weight * float(sums[term]) for term, weight in keys.weights.items())
+    assert sum(losses) == pytest.approx(expected, rel=1e-9)
+    for name, gradient in gradients_of([all_of_it]).items():
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize(("ranks", "size"), [(1, 1), (2, 1), (2, 2), (4, 2)])
 @pytest.mark.parametrize("dimensions", [{}, {"dimensions": [12, 4]}], ids=str)
 def test_several_losses_are_those_of_one_batch(

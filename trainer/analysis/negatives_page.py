@@ -1,0 +1,74 @@
+"""A page of queries with their relevant documents and negatives side by side, so that a person sees false ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from data_prep.collections.collection import Collection
+from data_prep.collections.groups import Groups
+from data_prep.collections.relevant import group_of
+from data_prep.common.errors import InputError
+from data_prep.common.html_page import note, page, passage, section, side_by_side, words_of
+from data_prep.common.rng import keyed_rng
+
+MOST = 10  # documents of a kind that are shown for a query
+
+
+def negatives_page(collection: Collection, split: str, queries: int) -> str:
+    """Make the page, of queries that are drawn from those with negatives, the same in every call.
+
+    Raises:
+        InputError: no such split, its labels are classes, or no query has a relevant document and negatives.
+    """
+    groups = collection.groups(split)
+    if collection.classes:
+        raise InputError(f"{collection.directory}: its labels are classes: no document is a negative")
+    of_relevant, of_negatives = (group_of(groups, np.flatnonzero(flags)) for flags in _kinds(np.asarray(groups.labels)))
+    both = np.intersect1d(of_relevant, of_negatives)
+    if not len(both):
+        raise InputError(
+            f"{collection.directory}: no query of split {split} has a relevant document and negatives: mine some"
+        )
+    drawn = np.sort(keyed_rng("explained negatives").permutation(both)[:queries]).tolist()
+    about = (
+        f"{len(drawn):,} of {len(both):,} queries that have a relevant document and negatives, drawn at random; "
+        f"{len(of_negatives):,} negatives in all. Relevant documents have a bar, the query's words are marked; "
+        f"of each kind the first {MOST} are shown. A negative that answers its query is a false one."
+    )
+    shown = [_group(collection, groups, i) for i in drawn]
+    return page(f"{collection.directory}: negatives of {split}", [note(about), section("Queries", *shown)])
+
+
+def _kinds(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which candidates are relevant, and which are negatives, both bool [n]."""
+    return labels > 0, labels <= 0
+
+
+def _group(collection: Collection, groups: Groups, i: int) -> str:
+    query, documents, labels = groups[i]
+    text = collection.queries.text(query)
+    words, start = words_of(text), int(groups.candidates.ends[i]) - len(documents)
+
+    def passages(places: np.ndarray, *, relevant: bool) -> Iterator[str]:
+        for place in places[:MOST].tolist():
+            document = int(documents[place])
+            about = " · ".join([collection.corpus.ids[document], *_scores(collection, groups, start + place)])
+            yield passage(about, collection.corpus.text(document), words, relevant=relevant)
+
+    relevant, negatives = map(np.flatnonzero, _kinds(labels))
+    lists = {
+        f"{len(relevant)} relevant": passages(relevant, relevant=True),
+        f"{len(negatives)} negatives": passages(negatives, relevant=False),
+    }
+    return side_by_side(text, lists)
+
+
+def _scores(collection: Collection, groups: Groups, at: int) -> Iterator[str]:
+    """Yield which system found a candidate with which score, and a teacher's score, where there are such."""
+    number = 0 if groups.found_by is None else int(groups.found_by[at])
+    if number and groups.found_scores is not None:
+        yield f"{collection.manifest['mined'][number - 1]} {groups.found_scores[at]:.4g}"
+    if groups.scores is not None and not np.isnan(groups.scores[at]):
+        yield f"teacher {groups.scores[at]:.4g}"

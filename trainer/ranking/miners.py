@@ -1,0 +1,105 @@
+"""The systems that find negatives: `bm25`, a model, or `A > 100 B`, the first 100 of A re-ranked by B.
+
+The language is that of `trainer.evaluate`. A re-ranker, such as a cross-encoder, also scores the relevant documents
+that A did not find, so that a margin compares each negative with them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_prep.collections.collection import Collection
+from data_prep.collections.relevant import Relevant
+from data_prep.common.errors import InputError
+from trainer.ranking.evaluation.expression import Expression, Given, Leaf, Rerank, parse_unnamed, problem, walk
+from trainer.ranking.evaluation.systems import Systems, is_run_file
+from trainer.ranking.ranker import Ranker
+from trainer.ranking.retrieval.search import Ranked, best, salts_of
+from trainer.ranking.retrieval.shared import NOTHING
+from trainer.ranking.retrieval.system import Texts
+
+
+@dataclass(frozen=True)
+class Miners:
+    """Systems, opened for a collection."""
+
+    systems: Systems
+
+    @classmethod
+    def open(cls, arguments: Sequence[str], collection: Collection, split: str, precision: str | None) -> Miners:
+        """Read the arguments of `--system` and open their models.
+
+        Raises:
+            InputError: one is not of the language, or cannot find negatives.
+        """
+        given = [Given(text, _read(text), text) for text in arguments]
+        for i, (text, expression, _) in enumerate(given):
+            if any(expression == other.expression for other in given[:i]):
+                raise InputError(f"--system '{text}' is there twice: leave out one")
+        systems = Systems.open(collection, given, precision)
+        systems.check(split)
+        for _, expression, _ in given:
+            for part in walk(expression):
+                if isinstance(part, Rerank):
+                    systems.rankers[part.scorer].require_by_itself()
+        return cls(systems)
+
+    @property
+    def names(self) -> list[str]:
+        """The systems, with the checkpoints of their models."""
+        return [self._name(given.expression) for given in self.systems.given]
+
+    def rank(self, number: int, texts: Texts, relevant: Relevant, k: int) -> list[Ranked]:
+        """Return at most k documents for each query, best first, by system `number`; scores are rounded (`search`)."""
+        return self._rank(self.systems.given[number].expression, texts, relevant, k)
+
+    def _name(self, part: Expression) -> str:
+        if isinstance(part, Leaf):
+            return self.systems.rankers[part].name
+        assert isinstance(part, Rerank)
+        return f"{self._name(part.first)} > {part.depth} {self.systems.rankers[part.scorer].name}"
+
+    def _rank(self, part: Expression, texts: Texts, relevant: Relevant, k: int) -> list[Ranked]:
+        if isinstance(part, Leaf):
+            return self.systems.rankers[part].system(texts).rank(k, salts_of(texts.queries))
+        assert isinstance(part, Rerank)
+        found = [ranked.documents for ranked in self._rank(part.first, texts, relevant, part.depth)]
+        return _reranked(self.systems.rankers[part.scorer], texts, found, relevant, k)
+
+
+def _read(text: str) -> Expression:
+    """Parse a system without a name; a path that exists needs no quotation marks."""
+    expression = Leaf(text) if os.path.exists(text) else parse_unnamed(text)
+    for part in walk(expression):
+        if is_run_file(part):
+            raise problem(text, part.at, "a run file cannot be mined with: name a model")
+        if not isinstance(part, Leaf) and not (isinstance(part, Rerank) and part.mix is None):
+            raise problem(
+                text, part.at, "negatives are found by one model, or by one that another re-ranks: write A > 100 B"
+            )
+    return expression
+
+
+def _reranked(scorer: Ranker, texts: Texts, found: Sequence[np.ndarray], relevant: Relevant, k: int) -> list[Ranked]:
+    """Rank what was found for each query, places in the pool int64 [n], and its relevant documents by their scores."""
+    pool = np.asarray(texts.pool)
+    order = pool.argsort()
+    lists = []
+    for query, places in zip(texts.queries, found, strict=True):
+        known = relevant.of(query)
+        at = order[np.minimum(pool.searchsorted(known, sorter=order), len(pool) - 1)]
+        lists.append(np.union1d(places, at[pool[at] == known]))
+    asked = [(query, pool[places].tolist()) for query, places in zip(texts.queries, lists, strict=True) if len(places)]
+    scores = iter(scorer.scores(asked, "re-rank") if asked else ())
+    ranked = []
+    for query, places in zip(texts.queries, lists, strict=True):
+        if not len(places):
+            ranked.append(NOTHING)
+            continue
+        ((chosen, of_chosen),) = best(next(scores)[None], k, salts_of([query])).each()
+        ranked.append(Ranked(places[chosen], of_chosen))
+    return ranked
