@@ -52,9 +52,9 @@ ROOMS = {
         {"training"},
     ],
     "trainer/ranking": [
-        {"while_training", "miners"},
+        {"while_training", "miners", "export"},
         {"evaluation"},
-        {"indexes", "export", "expansion", "consistency"},
+        {"indexes", "expansion", "consistency"},
         {"rankers", "mining"},
         {"ranker", "published"},
         {"retrieval", "options"},

@@ -2,6 +2,7 @@
 
 python -m trainer.evaluate --collection DIR --split test --system bm25 --system mine=RUN --out results.json \\
     --system 'fused=fuse(bm25, mine)' --system 'reranked=fused > 100 RUN'
+python -m trainer.evaluate --collections 'beir/*' --split test --system bm25 --system mine=RUN --out FOLDER
 deepspeed --hostfile hostfile --module trainer.evaluate ...     the ranks encode and score texts together
 
 The language of systems is that of `trainer.ranking.evaluation.expression`. --candidates ranks the candidates that the
@@ -22,7 +23,7 @@ from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import make_directory, refuse_folder
 from data_prep.common.parser import Parser
-from trainer.ranking.evaluation import run_file
+from trainer.ranking.evaluation import many_collections, run_file
 from trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
 from trainer.ranking.evaluation.classes import compare_classes, read_classes
 from trainer.ranking.evaluation.compare import compare
@@ -35,6 +36,9 @@ from trainer.ranking.evaluation.task import Task
 from trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS
 from trainer.ranking.retrieval.shared import rank_0_first, shared_by
 from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
+
+OF_ONE_COLLECTION = ("write_runs", "all_pairs", "candidates", "classes", "dimensions")
+PREPARED = "collections"  # in the folder of results: what was in BEIR's layout alone
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -50,6 +54,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             if arguments.candidates or arguments.classes:
                 _require_models(arguments, given)
             metrics, identical_ids = more_metrics(arguments.metrics or [], "--metrics"), arguments.ignore_identical_ids
+        if arguments.collections:
+            _compare_many(arguments, given, metrics, world)
+            return
+        with rank_0_first(world.rank, world.size):
             collection = Collection.open(arguments.collection)
             _read(collection, arguments)  # raise for a wrong split before loading a model
             refuse_folder(arguments.out)
@@ -71,6 +79,35 @@ def main(argv: Sequence[str] | None = None) -> None:
         if world.rank == 0:
             write_results(arguments.out, results)
             print("\n".join(table(results, arguments.all_pairs)))
+
+
+def _compare_many(arguments: argparse.Namespace, given: list[Given], metrics: Sequence[str], world: World) -> None:
+    """Rank each collection that has no results yet; print one table of all."""
+    out, split = arguments.out, arguments.split
+    with rank_0_first(world.rank, world.size):
+        folders = many_collections.find(arguments.collections)
+        if out.is_file():
+            raise InputError(f"{out}: is a file: with --collections, name a folder for the results of each")
+        make_directory(out)
+        files = {name: out / f"{name}.json" for name in folders}
+        earlier = {name: many_collections.finished(file, given, split, metrics) for name, file in files.items()}
+        collections = many_collections.prepare(folders, given, out / PREPARED)
+        for collection in collections.values():
+            many_collections.require_relevant(collection, split)
+    results = {name: found for name, found in earlier.items() if found}
+    for name in [name for name in collections if name not in results]:
+        with rank_0_first(world.rank, world.size):
+            systems = Systems.open(collections[name], given, arguments.precision)
+            systems.check(split)
+        with rank_0_speaks(world.rank), shared_by(world.rank, world.size):
+            ids = arguments.ignore_identical_ids
+            results[name] = compare(systems, split, metrics=metrics, identical_ids=ids, by_query=True)
+        if world.rank == 0:
+            write_results(files[name], results[name])
+            print(f"{name}: done, {files[name]}", flush=True)
+    if world.rank == 0:
+        for metric in (many_collections.METRIC, *metrics):
+            print("\n".join(many_collections.table({name: results[name] for name in folders}, metric)))
 
 
 def _read(collection: Collection, arguments: argparse.Namespace) -> None:
@@ -103,7 +140,13 @@ def _require_models(arguments: argparse.Namespace, given: Sequence[Given]) -> No
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="trainer.evaluate", description="Rank a collection; compare in one table.")
-    parser.add_argument("--collection", type=Path, required=True, help="a tokenised BEIR folder")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--collection", type=Path, help="a tokenised BEIR folder")
+    where.add_argument(
+        "--collections",
+        metavar="PATTERN",
+        help="folders such as 'beir/*', tokenised or in BEIR's layout: one table; what has results is not ranked again",
+    )
     parser.add_argument("--split", required=True, help="the queries to rank for: qrels/SPLIT.tsv")
     parser.add_argument(
         "--system",
@@ -144,9 +187,18 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--dimensions", type=positive, metavar="N", help=DIMENSIONS_HELP)
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
-    parser.add_argument("--out", type=Path, required=True, help="the JSON file for the results")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="the JSON file for the results; of --collections, a folder for a file each",
+    )
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    for option in OF_ONE_COLLECTION if arguments.collections else ():
+        if getattr(arguments, option):
+            parser.error(f"--{option.replace('_', '-')} is of one collection: leave it out, or name --collection")
+    return arguments
 
 
 if __name__ == "__main__":

@@ -70,7 +70,8 @@ def described() -> dict[str, Any]:
 
 def training(sizes: PairSizes, seconds: float) -> dict[str, Any]:
     """Compare the steps of a fine-tuning within about `seconds`."""
-    from benchmarks.matching.library import Loop, Tokenised, WithTrainer, trainer_is_missing
+    from benchmarks.common.library_trainer import trainer_is_missing
+    from benchmarks.matching.library import Loop, Tokenised, WithTrainer
 
     rivals: dict[str, Make] = {OURS: OurTraining, LOOP: Loop, TOKENISED: Tokenised}
     if not (missing := trainer_is_missing()):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from importlib.util import find_spec
 from itertools import islice
-from typing import Any
 
 import torch
 from sentence_transformers import (
@@ -14,13 +12,12 @@ from sentence_transformers import (
     SentenceTransformerTrainingArguments,
 )
 from sentence_transformers.losses import CachedMultipleNegativesRankingLoss, MultipleNegativesRankingLoss
-from sentence_transformers.sampler import DefaultBatchSampler
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
-from torch.utils.data import SequentialSampler
 from transformers.utils import logging
 
 from benchmarks.common import machine
+from benchmarks.common.library_trainer import in_order
 from benchmarks.common.made_up_pairs import PairSizes
 from benchmarks.common.trainer_turns import Turns, trainer_arguments
 from benchmarks.matching.rivals import TrainingRival
@@ -28,8 +25,6 @@ from tests.trainer.pairs_in_order import Pairs, pairs_in_order
 from trainer.training.engine import ds_config
 from trainer.training.engine.optimizer import build_optimizer
 from trainer.training.recipe.schema import FinetuneRecipe
-
-NEEDS_DATASETS = "SentenceTransformerTrainer needs datasets: pip install 'sentence-transformers[train]'"
 
 
 class Library(TrainingRival):
@@ -122,16 +117,6 @@ class WithTrainer(Library):
             per_device_train_batch_size=self.recipe.batch.size,
             lr_scheduler_type="constant",
             bf16=self.dtype == torch.bfloat16,
-            batch_sampler=_in_order,
+            batch_sampler=in_order,
             **trainer_arguments(self.recipe.optimizer),
         )
-
-
-def _in_order(dataset: Any, batch_size: int, drop_last: bool, **_: Any) -> DefaultBatchSampler:
-    """Return a sampler that does not shuffle: all rivals take the same steps."""
-    return DefaultBatchSampler(SequentialSampler(dataset), batch_size, drop_last)
-
-
-def trainer_is_missing() -> str | None:
-    """Return why SentenceTransformerTrainer cannot run; None if it can."""
-    return None if find_spec("datasets") and find_spec("accelerate") else NEEDS_DATASETS

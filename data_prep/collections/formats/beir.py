@@ -7,17 +7,22 @@ pools/SPLIT.txt     optional: the corpus ids that the queries of SPLIT rank, one
 
 Texts may be empty; remarks count the documents and the queries without text. Each file may be compressed, with .gz,
 .bz2, .xz or .zst after its name; if it is there plain too, the plain one is read.
+
+Where corpus.jsonl is missing, the same columns are read from Parquet files, as NanoBEIR has them on Hugging Face:
+corpus/*.parquet, queries/*.parquet, and qrels/SPLIT-*.parquet, where a score may be missing: 1.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from data_prep.collections.format import Format, Labelled, Text, Where, check_grade, check_id, json_lines, text_lines
 from data_prep.common.errors import InputError
 from data_prep.sources import compressed
+from data_prep.sources.parquet import parquet_columns, parquet_rows
 
 HEADER = ["query-id", "corpus-id", "score"]
 ENDS = ("", *(known.suffixes[0] for known in compressed.FORMATS))  # of names, the plain one first
@@ -26,7 +31,7 @@ ENDS = ("", *(known.suffixes[0] for known in compressed.FORMATS))  # of names, t
 class Beir(Format):
     """A folder in BEIR's layout."""
 
-    what = "a folder in BEIR's layout: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv"
+    what = "a folder in BEIR's layout: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv; NanoBEIR's of .parquet files"
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Take one folder."""
@@ -38,25 +43,32 @@ class Beir(Format):
     def files(self) -> list[Path]:
         """Return the files of the texts, and the existing qrels and pools."""
         judged = [*self._by_split("qrels", ".tsv").values(), *self._by_split("pools", ".txt").values()]
-        return [self._texts_file("corpus"), self._texts_file("queries"), *sorted(judged)]
+        if self._is_parquet:
+            judged = self._parquet("qrels")
+        return [*self.text_files("corpus"), *self.text_files("queries"), *sorted(judged)]
 
     def corpus(self) -> Iterator[Text]:
         """Yield the title and text of each document, joined by a space."""
-        return _texts(self._texts_file("corpus"))
+        return self._texts("corpus")
 
     def queries(self) -> Iterator[Text]:
         """Yield the text of each query."""
-        return _texts(self._texts_file("queries"))
+        return self._texts("queries")
 
     def splits(self) -> list[str]:
         """Return the names of the files in qrels/."""
         splits = sorted(self._by_split("qrels", ".tsv"))
+        if self._is_parquet:
+            splits = sorted({path.name.split("-")[0].removesuffix(".parquet") for path in self._parquet("qrels")})
         if not splits:
             raise InputError(f"{self.folder / 'qrels'}: no SPLIT.tsv with relevance judgements")
         return splits
 
     def groups(self, split: str) -> Iterator[Labelled]:
         """Yield the judgements of a split."""
+        if self._is_parquet:
+            yield from self._parquet_groups(split)
+            return
         for row, (where, line) in enumerate(text_lines(self._by_split("qrels", ".tsv")[split])):
             cells = line.split("\t")
             if row == 0:
@@ -70,10 +82,12 @@ class Beir(Format):
 
     def text_files(self, part: str) -> list[Path]:
         """Return the file of the documents, or of the queries."""
-        return [self._texts_file(part)]
+        return self._parquet(part) if self._is_parquet else [self._texts_file(part)]
 
     def group_files(self, split: str) -> list[Path]:
         """Return the qrels of a split."""
+        if self._is_parquet:
+            return [path for path in self._parquet("qrels") if path.name.startswith((f"{split}-", f"{split}."))]
         return [self._by_split("qrels", ".tsv")[split]]
 
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
@@ -86,6 +100,31 @@ class Beir(Format):
         where = [None if text.parts[0] else text.where for text in self.queries()]
         empty = [at for at in where if at]
         return [f"{len(empty):,} of {len(where):,} queries have no text (the first: {empty[0]})"] if empty else []
+
+    @property
+    def _is_parquet(self) -> bool:
+        return not self._texts_file("corpus").exists() and bool(self._parquet("corpus"))
+
+    def _parquet(self, part: str) -> list[Path]:
+        return sorted((self.folder / part).glob("*.parquet"))
+
+    def _texts(self, part: str) -> Iterator[Text]:
+        if not self._is_parquet:
+            for where, record in json_lines(self._texts_file(part)):
+                yield _text(where, record)
+            return
+        for path in self._parquet(part):
+            columns = [name for name in ("_id", "title", "text") if name in parquet_columns(path)]
+            for row, values in parquet_rows(path, columns):
+                yield _text(Where(path, 0, f"row {row}"), dict(zip(columns, values, strict=True)))
+
+    def _parquet_groups(self, split: str) -> Iterator[Labelled]:
+        for path in self.group_files(split):
+            columns = [name for name in HEADER if name in parquet_columns(path)]
+            for row, values in parquet_rows(path, columns):
+                where, cells = Where(path, 0, f"row {row}"), dict(zip(columns, values, strict=True))
+                query, document = (check_id(cells.get(name), name, where) for name in HEADER[:2])
+                yield Labelled(query, [document], [check_grade(str(cells.get("score", 1)), "score", where)], where)
 
     def _texts_file(self, part: str) -> Path:
         """Return the file of the documents or queries; where it is missing, its plain name."""
@@ -107,11 +146,10 @@ def _plain_first(folder: Path, names: str) -> dict[str, Path]:
     return found
 
 
-def _texts(path: Path) -> Iterator[Text]:
-    for where, record in json_lines(path):
-        name, text, title = check_id(record.get("_id"), "_id", where), record.get("text"), record.get("title") or ""
-        if not isinstance(text, str):
-            raise InputError(f"{where}: 'text' is missing or not a string")
-        if not isinstance(title, str):
-            raise InputError(f"{where}: 'title' is not a string")
-        yield Text(name, [f"{title} {text}".strip()], where)
+def _text(where: Where, record: Mapping[str, Any]) -> Text:
+    name, text, title = check_id(record.get("_id"), "_id", where), record.get("text"), record.get("title") or ""
+    if not isinstance(text, str):
+        raise InputError(f"{where}: 'text' is missing or not a string")
+    if not isinstance(title, str):
+        raise InputError(f"{where}: 'title' is not a string")
+    return Text(name, [f"{title} {text}".strip()], where)

@@ -114,8 +114,8 @@ def test_what_cannot_be_filtered_is_one_line(
     for given, words in (
         ([f"--pairs={shards}", "--consistent=2", f"--system={run}"], "its documents are not pairs: name shards of"),
         ([f"--pairs={pairs}", "--consistent=2", f"--system={colbert}"], "a colbert has no one vector for a text"),
-        ([f"--pairs={pairs}", f"--system={run}"], "--pairs is filtered by --consistent"),
-        ([f"--pairs={pairs}", "--consistent=2", f"--score={run}"], "--pairs needs --consistent K and one --system"),
+        ([f"--pairs={pairs}", f"--system={run}"], "--pairs needs --consistent K"),
+        ([f"--pairs={pairs}", "--consistent=2", f"--score={run}"], "K and one --system"),
         (
             [f"--pairs={pairs}", "--consistent=2", f"--system={run}", "--depth=3"],
             "--depth is not of --pairs: leave it out",

@@ -22,10 +22,12 @@ def compare(
     write_runs: Path | None = None,
     metrics: Sequence[str] = (),
     identical_ids: IdenticalIds = "auto",
+    by_query: bool = False,
 ) -> Results:
     """Evaluate every system on a split; write a run file of each to a folder, if there is one.
 
-    `metrics` are in addition to those of HEADINGS; `identical_ids` is as in `data_prep.collections.relevant.left_out`.
+    `metrics` are in addition to those of HEADINGS; `identical_ids` is as in `data_prep.collections.relevant.left_out`;
+    `by_query` keeps the values of each query.
 
     Raises:
         InputError: a system cannot be used as it is given; raised before the first is evaluated.
@@ -43,8 +45,8 @@ def compare(
     measured = {name: task.measure(rankings, metrics) for name, rankings in ranked.items()}
     if write_runs:
         for name, rankings in ranked.items():
-            by_query = zip(task.qrels, rankings, strict=True)
-            run_file.write(write_runs / f"{name}.trec", by_query, task.name, name)
+            of_queries = zip(task.qrels, rankings, strict=True)
+            run_file.write(write_runs / f"{name}.trec", of_queries, task.name, name)
     about = About(
         collection=str(systems.collection.directory),
         split=split,
@@ -55,7 +57,7 @@ def compare(
         remarks=parts.remarks,
     )
     made = {name: (str(expression), parts.stages(expression)) for name, expression in given.items()}
-    return results_of(measured, made, about)
+    return results_of(measured, made, about, by_query)
 
 
 def _choose(systems: Systems, split: str, depth: int, identical_ids: IdenticalIds) -> dict[Expression, Choice]:

@@ -125,6 +125,7 @@ class Results(Record):
     systems: Annotated[dict[str, SystemResult], Field(min_length=1)]
     about: About
     pairs: list[Pair]  # each system and each later one
+    values: dict[str, dict[str, list[float]]] | None = None  # of many collections: of each query, by system and metric
 
     @model_validator(mode="after")
     def _whole(self) -> Results:
@@ -138,7 +139,10 @@ class Results(Record):
 
 
 def results_of(
-    measured: Mapping[str, Metrics], made: Mapping[str, tuple[str, Sequence[SystemStage]]], about: About
+    measured: Mapping[str, Metrics],
+    made: Mapping[str, tuple[str, Sequence[SystemStage]]],
+    about: About,
+    by_query: bool = False,
 ) -> Results:
     """Put results together; `made` has the expression and the stages of each system that was measured."""
     systems = {
@@ -146,7 +150,8 @@ def results_of(
         for name, metrics in measured.items()
     }
     pairs = every_pair(measured, [*systems], about.tested)
-    return Results(version=1, systems=systems, about=about, pairs=pairs)
+    values = {name: {key: row.tolist() for key, row in metrics.values.items()} for name, metrics in measured.items()}
+    return Results(version=1, systems=systems, about=about, pairs=pairs, values=values if by_query else None)
 
 
 def write_results(path: Path, results: Results) -> None:

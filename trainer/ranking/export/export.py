@@ -20,6 +20,7 @@ from trainer.ranking.export import (
     export_pretrained,
     export_siamese,
     export_sparse,
+    model_card,
 )
 from trainer.ranking.export.export_files import write_json
 from trainer.training.checkpoints.load import TrainedModel
@@ -62,7 +63,7 @@ def export_encoder(
         if with_decoder:
             export_pretrained.write_decoder(trained, folder)
             card += export_pretrained.DECODER_CARD
-        (folder / "README.md").write_text(card, encoding="utf-8")
+        (folder / "README.md").write_text(model_card.complete(card, trained), encoding="utf-8")
         source: dict[str, Any] = {"kind": trained.kind, "checkpoint": str(trained.checkpoint), "step": trained.step}
         if isinstance(trained.method, SiameseConfig) and trained.method.dimensions:
             source["dimensions"] = trained.method.dimensions

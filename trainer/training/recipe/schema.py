@@ -184,6 +184,8 @@ class Recipe(Section):
     checkpoint: CheckpointConfig = CheckpointConfig()
     faults: FaultsConfig = FaultsConfig()
     log_every: PositiveInt = 20
+    # a project of Weights & Biases that gets the events, too; left out of a recipe where it is not used
+    wandb: str | None = Field(None, min_length=1, exclude_if=lambda project: project is None)
     data: LanesConfig
     validation: ValidationConfig | None = None
     method: MethodConfig

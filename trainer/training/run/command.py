@@ -15,6 +15,7 @@ from typing import BinaryIO
 import torch.distributed as dist
 
 from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.extras import require
 from data_prep.common.files import lock, make_directory, whole_file
 from data_prep.common.parser import Parser
 from trainer.training.checkpoints import checkpoint
@@ -79,6 +80,8 @@ def main(
         arguments = _arguments(name, argv)
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
         _check_ranks(recipe, world)
+        if recipe.wandb:
+            require("wandb", "wandb", what="wandb")
         ds_config.load(recipe.deepspeed)
         if arguments.find_lr:
             _find_lr(build(recipe, None), world)

@@ -30,8 +30,9 @@ def open_events(folder: Path, purge_step: int) -> SummaryWriter:
         return SummaryWriter(str(folder), purge_step=purge_step)
 
 
-def tags_at(folder: Path, step: int) -> set[str]:
-    """Return the tags of the scalars at a step, read as TensorBoard does."""
+def scalars_at(folder: Path, step: int) -> dict[str, float]:
+    """Return the scalars at a step by tag, read as TensorBoard does."""
     logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it warns of every resumed run
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
-    return {tag for tag in events.Tags()["scalars"] if any(event.step == step for event in events.Scalars(tag))}
+    found = ((tag, event) for tag in events.Tags()["scalars"] for event in events.Scalars(tag))
+    return {tag: event.value for tag, event in found if event.step == step}

@@ -16,8 +16,9 @@ from trainer.training.data.order import LaneBatch
 from trainer.training.engine.engine import Engine, StepResult
 from trainer.training.engine.hardware import peak_of
 from trainer.training.recipe.schema import Recipe
-from trainer.training.run.events import open_events, tags_at
+from trainer.training.run.events import open_events, scalars_at
 from trainer.training.run.stragglers import Stragglers
+from trainer.training.run.wandb_events import WandbEvents
 
 
 class Interval:
@@ -49,11 +50,12 @@ class Monitor:
         self.stragglers = Stragglers(engine) if engine.world.size > 1 else None
         self.generation: int | None = None  # the step at which the negatives were mined; 0: the groups' own negatives
         self.writer: SummaryWriter | None = None
+        self.wandb = WandbEvents(recipe) if recipe.wandb and engine.world.rank == 0 else None
         self.restart(start)
 
     def restart(self, start: int) -> None:
         """Resume counting at a step; discard later events."""
-        self.close()
+        self._close_writer()
         if self.engine.world.rank == 0:
             with self._or_without_events():
                 self.writer = open_events(self.recipe.run / "tensorboard", start + 1)
@@ -165,7 +167,12 @@ class Monitor:
             print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Write pending events and close the file."""
+        """Write pending events; no more can be written."""
+        self._close_writer()
+        if self.wandb:
+            self.wandb.close()
+
+    def _close_writer(self) -> None:
         if writer := self.writer:
             self.writer = None
             with self._or_without_events():
@@ -203,6 +210,8 @@ class Monitor:
         return [remark for term, remark in self.recipe.method.vanishing.items() if term in self.zero - said]
 
     def _write(self, step: int, scalars: Mapping[str, float]) -> None:
+        if self.wandb and scalars:
+            self.wandb.log(step, scalars)
         if writer := self.writer:
             with self._or_without_events():
                 for tag, value in scalars.items():
@@ -214,7 +223,7 @@ class Monitor:
         A run that was stopped before its next checkpoint repeats what follows this one.
         """
         if self.writer and step == self.start:
-            written = tags_at(self.recipe.run / "tensorboard", step)
+            written = scalars_at(self.recipe.run / "tensorboard", step)
             scalars = {tag: value for tag, value in scalars.items() if tag not in written}
         self._write(step, scalars)
         return bool(scalars)

@@ -114,6 +114,46 @@ def test_every_file_may_be_compressed(beir: Path, small: Tokenizer, ending: str)
     assert opened.pool("test").tolist() == [2, 0, 1]
 
 
+def write_parquet(path: Path, rows: list[dict[str, object]]) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+
+
+def test_a_folder_of_nanobeir_has_the_same_texts_and_judgements(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow.parquet", reason="no pyarrow: pip install 'deepsiam[dumps]'")
+    plain, nano = made(beir, small), tmp_path / "nano"
+    for part in ("corpus", "queries"):
+        rows = [json.loads(line) for line in (beir / f"{part}.jsonl").read_text().splitlines()]
+        write_parquet(nano / part / "train-00000-of-00001.parquet", rows)
+    judged = [{"query-id": "1", "corpus-id": "a"}, {"query-id": "2", "corpus-id": "c"}]
+    write_parquet(nano / "qrels" / "train-00000-of-00002.parquet", judged[:1])
+    write_parquet(nano / "qrels" / "train-00001-of-00002.parquet", judged[1:])
+    write_parquet(nano / "qrels" / "test-00000-of-00001.parquet", [{**judged[0], "score": 2}])
+    opened = build("beir", [nano], tmp_path / "out", small)
+    assert list(opened.corpus.texts()) == list(plain.corpus.texts())
+    assert list(opened.queries.texts()) == list(plain.queries.texts())
+    assert opened.splits() == ["test", "train"]
+    assert opened.qrels("train") == {"1": {"a": 1}, "2": {"c": 1}}
+    assert opened.qrels("test") == {"1": {"a": 2}}
+
+
+def test_bad_rows_of_nanobeir_are_named(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow.parquet", reason="no pyarrow: pip install 'deepsiam[dumps]'")
+    nano = tmp_path / "nano"
+    for part in ("corpus", "queries"):
+        write_parquet(nano / part / "train.parquet", [{"_id": "1", "text": "fox"}, {"_id": "2", "text": None}])
+    write_parquet(nano / "qrels" / "train.parquet", [{"query-id": "1", "corpus-id": "1", "score": 1.5}])
+    with pytest.raises(InputError, match="corpus/train.parquet: row 2: 'text' is missing or not a string"):
+        build("beir", [nano], tmp_path / "out", small)
+    for part in ("corpus", "queries"):
+        write_parquet(nano / part / "train.parquet", [{"_id": "1", "text": "fox"}])
+    with pytest.raises(InputError, match="qrels/train.parquet: row 1: score '1.5' is not a whole number"):
+        build("beir", [nano], tmp_path / "out", small)
+
+
 def squeeze(ending: str, data: bytes) -> bytes:
     if ending == ".zst":
         return pytest.importorskip("zstandard").ZstdCompressor().compress(data)

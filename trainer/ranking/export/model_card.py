@@ -1,0 +1,86 @@
+"""What every export's README.md says of the model's making: its base, data, recipe, metrics; a licence to fill in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from data_prep.collections.collection import Collection
+from data_prep.common.errors import InputError
+from trainer.ranking.evaluation.results_file import read_results
+from trainer.training.checkpoints import checkpoint
+from trainer.training.checkpoints.best import BEST
+from trainer.training.checkpoints.load import TrainedModel
+from trainer.training.recipe.data_keys import MixedPairsConfig
+from trainer.training.recipe.schema import FinetuneRecipe
+
+LICENSE = "license: unknown # yours to fill in, such as apache-2.0; the base's and the data's may bind you"
+EVENTS = "tensorboard"
+MEASURED = ("probe/", "validation/")  # the tags of a run's events that tell how good the model is
+
+
+def complete(card: str, trained: TrainedModel) -> str:
+    """Add to a README.md how the model was made, and a place for its licence."""
+    start, front, text = card.split("---\n", 2)
+    recipe = (trained.checkpoint / checkpoint.RECIPE).read_text(encoding="utf-8")
+    lines = [*_facts(trained), *_metrics(trained), "", "```yaml", recipe.rstrip(), "```", ""]
+    return f"{start}---\n{front}{LICENSE}\n---\n{text}\n## How it was made\n\n" + "\n".join(lines)
+
+
+def _facts(trained: TrainedModel) -> Iterator[str]:
+    """Yield a line for the base, one for each source of the data, and one for the training."""
+    recipe = trained.recipe
+    is_random = recipe.init_from is None or (isinstance(recipe, FinetuneRecipe) and recipe.random_weights)
+    yield f"- Base: {'random weights' if is_random else f'`{recipe.init_from}`'}"
+    for name, source in recipe.data.sources.items():
+        of = f" ({name})" if name else ""
+        yield f"- Data{of}: " + (_pairs(source) if isinstance(source, MixedPairsConfig) else f"`{source.shards}`")
+    yield f"- Training: {trained.step:,} of {recipe.steps:,} steps of {recipe.batch.size:,} examples; recipe below"
+
+
+def _pairs(source: MixedPairsConfig) -> str:
+    """Describe a collection and its size, if it is still there."""
+    used = f", {source.pairs:,} pairs of it" if source.pairs else ""
+    try:
+        counts = Collection.open(source.collection).manifest["counts"]
+    except InputError:
+        return f"`{source.collection}`, split {source.split}{used}"
+    return (
+        f"`{source.collection}`: {counts['corpus']['texts']:,} documents; split {source.split}, "
+        f"{counts['splits'][source.split]:,} queries with their judged documents{used}"
+    )
+
+
+def _metrics(trained: TrainedModel) -> Iterator[str]:
+    """Yield a table of what was measured of the checkpoint: by the run itself, and by trainer.evaluate next to it."""
+    run = trained.checkpoint.parent.parent
+    run = run.parent if run.name == BEST else run
+    rows = [("of the run", tag, value) for tag, value in _of_run(run, trained.step).items()]
+    for file in sorted([*run.glob("*.json"), *run.parent.glob("*.json")]):
+        rows += [(f"of {file.name}", name, value) for name, value in _of_results(file, trained.checkpoint).items()]
+    if rows:
+        yield from ("", f"Measured at step {trained.step:,}:", "", "| | | |", "|---|---|---|")
+        yield from (f"| {where} | {name} | {value:.4f} |" for where, name, value in rows)
+
+
+def _of_run(run: Path, step: int) -> Mapping[str, float]:
+    """Return the scalars of a step that tell how good the model is."""
+    from trainer.training.run.events import scalars_at  # imports TensorBoard: a second
+
+    tags = scalars_at(run / EVENTS, step) if (run / EVENTS).is_dir() else {}
+    return {tag: value for tag, value in sorted(tags.items()) if tag.startswith(MEASURED)}
+
+
+def _of_results(file: Path, measured: Path) -> Mapping[str, float]:
+    """Return the metrics of a checkpoint in a file of trainer.evaluate; nothing of other files."""
+    try:
+        results = read_results(file)
+    except InputError:
+        return {}
+    where = f"{results.about.collection}, {results.about.split}: "
+    return {
+        where + metric: value
+        for system in results.systems.values()
+        if system.single_model and Path(str(system.stages[0].checkpoint)).resolve() == measured.resolve()
+        for metric, value in system.metrics.items()
+    }
