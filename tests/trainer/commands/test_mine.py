@@ -141,7 +141,7 @@ def test_several_systems_in_one_command_find_what_they_find_one_after_the_other(
     uses = np.bincount(limited.candidates.flat[np.asarray(limited.found_by) > 0])
     assert uses.max() == 4
     assert len(limited.labels) < len(groups[1].labels)
-    assert not verify(tmp_path / "limited")
+    assert not list(verify(tmp_path / "limited"))
 
 
 def test_documents_get_the_likeliest_terms_that_they_lack(
