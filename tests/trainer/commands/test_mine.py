@@ -103,7 +103,7 @@ COMMANDS = [
 @pytest.mark.parametrize("typed", COMMANDS)
 def test_commands_of_the_pages_have_options_that_exist(typed: str) -> None:
     chosen = mine._arguments(shlex.split(typed.replace("\\\n", " ")))
-    assert chosen.collection
+    assert chosen.collection or chosen.pairs
     for system in chosen.system or ():
         parse_unnamed(system)
 
