@@ -35,6 +35,8 @@ from trainer.ranking.published import load_any
 from trainer.ranking.ranker import PRECISION_HELP, PRECISIONS
 from trainer.ranking.rankers.likelihoods import Likelihoods
 from trainer.ranking.rankers.registry import open_ranker, ranker_of
+from trainer.ranking.retrieval.shared import rank_0_first
+from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
 from trainer.training.recipe.margin import read_margin
 
 DEPTH, TERMS = 100, 200
@@ -61,7 +63,7 @@ REASONS = {  # why documents are left out, in words
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     chosen = _arguments(argv)
-    with exit_on_input_error("trainer.mine"):
+    with exit_on_input_error("trainer.mine"), failed_rank_exits_first():
         if chosen.pairs:
             _filter(chosen)
             return
@@ -159,14 +161,21 @@ def _expand(collection: Collection, chosen: argparse.Namespace) -> None:
 
 def _filter(chosen: argparse.Namespace) -> None:
     """Keep the pairs whose documents the model finds."""
-    if chosen.out.exists():
-        raise InputError(f"{chosen.out}: exists: name a new folder, or remove it")
-    model = Path(chosen.system[0])
-    pairs = Filter.open(chosen.pairs, model, chosen.consistent, chosen.pool, chosen.seed or 1, chosen.precision)
-    for line in pairs.write(chosen.out):
-        print(line, flush=True)
-    shutil.rmtree(chosen.out.with_name(f"{chosen.out.name}.kept"))
-    print(f"wrote {chosen.out}: the pairs that are kept, in their order")
+    world = World.from_environment()
+    if world.size > 1:
+        join(world)
+    with rank_0_first(world.rank, world.size):
+        if chosen.out.exists():
+            raise InputError(f"{chosen.out}: exists: name a new folder, or remove it")
+        model = Path(chosen.system[0])
+        pairs = Filter.open(chosen.pairs, model, chosen.consistent, chosen.pool, chosen.seed or 1, chosen.precision)
+    with rank_0_speaks(world.rank):
+        for line in pairs.write(chosen.out, world.rank, world.size):
+            if world.rank == 0:
+                print(line, flush=True)
+    if world.rank == 0:
+        shutil.rmtree(chosen.out.with_name(f"{chosen.out.name}.kept"))
+        print(f"wrote {chosen.out}: the pairs that are kept, in their order")
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -220,6 +229,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pool", type=positive, metavar="N", help="documents drawn for the pool of --consistent (all)")
     parser.add_argument("--seed", type=int, help="of the pool (1)")
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
+    parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
     parser.add_argument("--out", type=Path, required=True, help="folder of what is made, or file of the page")
     chosen = parser.parse_args(argv)
     job = "pairs" if chosen.pairs else next(name for name in JOBS if getattr(chosen, name))

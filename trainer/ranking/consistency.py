@@ -32,6 +32,7 @@ from models.batching.candidates import text_key
 from trainer.ranking.published import load_any
 from trainer.ranking.rankers.dense import Dense
 from trainer.ranking.retrieval.kept_work import begin_or_resume
+from trainer.ranking.retrieval.shared import rank_0_first, shared_by, wait_for
 from trainer.ranking.retrieval.system import Embedded
 
 POOL = "pool.npy"
@@ -71,33 +72,47 @@ class Filter:
         model = self.ranker.identity["fingerprint"]
         return {"pairs": self.pairs.sha256, "model": model, "k": self.k, "pool": self.size, "seed": self.seed}
 
-    def write(self, out: Path) -> Iterator[str]:
+    def write(self, out: Path, rank: int = 0, ranks: int = 1) -> Iterator[str]:
         """Write the pairs that are kept, in their order, and yield a line for each shard and one for all.
+
+        All ranks encode the pool, then filter a shard each at a time; rank 0 writes the result, which does not depend
+        on their number.
 
         Raises:
             InputError: what was kept of a stopped command is of other inputs, or no pair is kept.
         """
         folder = out.with_name(f"{out.name}.kept")
-        begin_or_resume(folder, self.made_of, "pairs, model, --consistent, --pool or --seed")
-        keys, vectors = self._pool(folder / POOL)
-        masks: list[np.ndarray] = []
-        for number, entry in enumerate(self.pairs.shards):
-            file = folder / f"{number:06d}.npy"
-            if not file.is_file():
-                _save(file, self._kept(list(Shard.open(self.pairs, number).documents()), keys, vectors))
-            masks.append(np.load(file, allow_pickle=False))
-            yield f"{entry.name}: {masks[-1].sum():,} of {entry.documents:,} pairs kept"
+        with rank_0_first(rank, ranks):
+            if rank == 0:
+                begin_or_resume(folder, self.made_of, "pairs, model, --consistent, --pool or --seed")
+        keys, vectors = self._pool(folder / POOL, rank, ranks)
+        masks, files = list[np.ndarray](), [folder / f"{number:06d}.npy" for number in range(len(self.pairs.shards))]
+        for start in range(0, len(files), ranks):
+            number = start + rank
+            if number < len(files) and not files[number].is_file():
+                _save(files[number], self._kept(list(Shard.open(self.pairs, number).documents()), keys, vectors))
+            wait_for(ranks)
+            for file, entry in zip(files[start : start + ranks], self.pairs.shards[start:], strict=False):
+                masks.append(np.load(file, allow_pickle=False))
+                yield f"{entry.name}: {masks[-1].sum():,} of {entry.documents:,} pairs kept"
         kept, total = sum(int(mask.sum()) for mask in masks), self.pairs.total("documents")
         if not kept:
             raise InputError(f"{self.pairs.directory}: no pair is kept: raise --consistent, or name another model")
-        self._write(out, masks, {"kept": kept, "of": total})
+        if rank == 0:
+            self._write(out, masks, {"kept": kept, "of": total})
         yield f"all: {kept:,} of {total:,} pairs kept ({kept / total:.0%})"
 
-    def _pool(self, file: Path) -> tuple[np.ndarray, np.ndarray]:
+    def _pool(self, file: Path, rank: int, ranks: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the keys int64 [N] and the vectors fp32 [N, H] of the distinct texts of the pool."""
         texts = {text_key(text): text for text in self._drawn()}
-        if not file.is_file():
-            _save(file, self.ranker.documents.embeddings(texts.values()))
+        missing = not file.is_file()
+        wait_for(ranks)  # all have looked
+        if missing:
+            with shared_by(rank, ranks):
+                vectors = self.ranker.documents.embeddings(texts.values())
+            if rank == 0:
+                _save(file, vectors)
+            wait_for(ranks)
         return np.array(list(texts), np.int64), np.load(file, mmap_mode="r", allow_pickle=False)
 
     def _drawn(self) -> Iterator[np.ndarray]:

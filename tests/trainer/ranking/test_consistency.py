@@ -107,6 +107,21 @@ def test_a_stopped_filter_resumes_after_its_last_shard(
         next(other.write(tmp_path / "stopped"))
 
 
+@pytest.mark.slow  # separate processes
+def test_two_ranks_keep_the_same_pairs_as_one(pairs: Path, run: Path, tmp_path: Path) -> None:
+    list(Filter.open(pairs, run, 2, 60, 1, None).write(tmp_path / "1"))
+    given = [f"--pairs={pairs}", "--consistent=2", "--pool=60", f"--system={run}", f"--out={tmp_path / '2'}"]
+    done = toy.launch(2, "trainer.mine", *given, OMP_NUM_THREADS=1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all: ") == done.stdout.count("wrote ") == 1  # only rank 0 prints
+    assert [path.name for path in sorted((tmp_path / "2").iterdir())] == [
+        path.name for path in sorted((tmp_path / "1").iterdir())
+    ]
+    for path in (tmp_path / "1").iterdir():
+        assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes()
+    assert not (tmp_path / "2.kept").exists()
+
+
 def test_what_cannot_be_filtered_is_one_line(
     shards: Path, pairs: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
