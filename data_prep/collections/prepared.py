@@ -29,6 +29,8 @@ class ShardFolder:
         """Read the manifest; raise InputError if it is bad, or if `dialogues` is wrong about its documents."""
         self.manifest = Manifest.load(directory)
         self.tokenizer = tokenizer.load(directory / "tokenizer.json")
+        if self.manifest.source.get("pairs") is True:
+            raise InputError(f"{directory}: its documents are pairs, to pre-train on: name articles or dialogues")
         if self.manifest.source.get("dialogues") is (not dialogues):
             what = "not dialogues: name what `data_prep reddit` made" if dialogues else "dialogues, not articles"
             raise InputError(f"{directory}: its documents are {what}")

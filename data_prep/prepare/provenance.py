@@ -125,11 +125,14 @@ def checked(source: Mapping[str, Any], where: object) -> dict[str, Any]:
     """
     if "command" not in source or "part" not in source:
         raise InputError(f"{where}: its shards are not those of a prepared data set; prepare it from its source")
+    given = dict(source)
+    if isinstance(given.get("pairs"), str):
+        given["bands"] = given.pop("pairs")  # as it was called before a data set could be of pairs
     try:
-        Provenance.model_validate(dict(source))
+        Provenance.model_validate(given)
     except ValidationError as error:
         raise InputError(f"{where}: {first_problem(error, 'source')}; prepare the data set again") from None
-    return dict(source)
+    return given
 
 
 def first_problem(error: ValidationError, within: str = "") -> str:

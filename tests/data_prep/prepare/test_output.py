@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -58,6 +59,14 @@ def test_the_pairs_of_a_data_set_are_those_of_all_documents(out: Path) -> None:
     assert (np.sort(pairs) == pairs).all()
     with pytest.raises(InputError, match=f"{out}: was not prepared with --near-duplicates 0.7; prepare it again"):
         output.bands_of(out, 0.7)
+
+
+def test_the_hash_of_an_older_data_set_has_its_older_name(out: Path, tmp_path: Path) -> None:
+    older = shutil.copytree(out, tmp_path / "older")
+    manifest = json.loads((older / "shards" / "manifest.json").read_text())
+    manifest["source"]["pairs"] = manifest["source"].pop("bands")
+    (older / "shards" / "manifest.json").write_text(json.dumps(manifest))
+    assert output.bands_of(older, 0.8) == older / output.BANDS
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\0")])

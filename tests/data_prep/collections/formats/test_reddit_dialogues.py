@@ -137,6 +137,10 @@ def test_what_is_not_a_folder_of_dialogues_is_refused(tmp_path: Path, small: Tok
     folder = write(tmp_path / "shards", small, [[[50], [60]]], dialogues=False)
     with pytest.raises(InputError, match="shards: its documents are not dialogues: name what `data_prep reddit` made"):
         RedditDialogues([folder])
+    with ShardWriter(tmp_path / "pairs", small, source={"dialogues": False, "pairs": True}) as shards:
+        shards.add("d", [[50], [60]])
+    with pytest.raises(InputError, match="pairs: its documents are pairs, to pre-train on: name articles or dialogues"):
+        RedditDialogues([tmp_path / "pairs"])
     with pytest.raises(InputError, match="nowhere: no such file"):
         RedditDialogues([tmp_path / "nowhere"])
     (tmp_path / "empty").mkdir()
