@@ -199,7 +199,8 @@ def check(out: Path) -> None:
 
 def source_of(out: Path) -> dict[str, Any]:
     """Return the `source` of a finished data set's manifest, checked: how it was made."""
-    return loaded(out, "shards").source
+    listed = Manifest.load(out / "shards")
+    return provenance.checked(listed.source, listed.directory / manifest.NAME)
 
 
 def loaded(out: Path, split: str) -> Manifest:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import yaml
+
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from trainer.ranking.evaluation.results_file import read_results
-from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.best import BEST
 from trainer.training.checkpoints.load import TrainedModel
 from trainer.training.recipe.data_keys import MixedPairsConfig
@@ -22,7 +23,9 @@ MEASURED = ("probe/", "validation/")  # the tags of a run's events that tell how
 def complete(card: str, trained: TrainedModel) -> str:
     """Add to a README.md how the model was made, and a place for its licence."""
     start, front, text = card.split("---\n", 2)
-    recipe = (trained.checkpoint / checkpoint.RECIPE).read_text(encoding="utf-8")
+    recipe = yaml.safe_dump(
+        trained.recipe.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True
+    )
     lines = [*_facts(trained), *_metrics(trained), "", "```yaml", recipe.rstrip(), "```", ""]
     return f"{start}---\n{front}{LICENSE}\n---\n{text}\n## How it was made\n\n" + "\n".join(lines)
 

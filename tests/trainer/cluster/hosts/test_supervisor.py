@@ -246,7 +246,7 @@ def test_a_launcher_command_is_understood(
         ("deepspeed --module trainer.evaluate x", "starts no training"),
         ("deepspeed --module trainer.pretrain --resume", "the recipe is missing"),
         ("deepspeed --module trainer.pretrain {recipe} stepss=5", "did you mean steps?"),
-        ("deepspeed --module trainer.finetune {recipe}", "data.collection: missing"),
+        ("deepspeed --module trainer.finetune {recipe}", "data.shards: unknown key"),
         ("deepspeed --module trainer.pretrain nowhere.yaml", "nowhere.yaml: cannot read: No such file"),
     ],
 )
