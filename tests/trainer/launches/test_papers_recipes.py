@@ -34,7 +34,7 @@ from trainer.training.recipe.yaml_file import load, read
 pytestmark = pytest.mark.slow  # real processes: all runs are one launch
 
 RECIPES = toy.ROOT / "recipes"
-OTHERS = {"demo_siamese", "demo_siamese_random", "demo_colbert"}  # `make demo`
+OTHERS = {"mix_small", "demo_siamese", "demo_siamese_random", "demo_colbert"}  # of `make demo` and docs/mixes.md
 PUBLISHED = {"minilm_siamese", "demo_published"}  # from a downloaded encoder
 TRUNK = {**toy.TRUNK, "num_hidden_layers": 1, "max_position_embeddings": 640, "initializer_range": 0.2}
 DECODER = {**TRUNK, "is_decoder": True, "max_position_embeddings": 4096}
