@@ -26,7 +26,7 @@ def mixed_recipe(
         changes["refresh"] = {"every": 3, "depth": 1000}
     values: dict[str, Any] = {
         "steps": 6,
-        "data": {"mix": mix, "one_source_per": per, "lanes": 4, "window": 2},
+        "data": {"mix": mix, "one_source_per": per, "lanes": 8, "window": 2},
         "batch": {"size": 8, "micro": 2},
         "trunk": {**toy.TRUNK, "initializer_range": 0.2},  # different texts get different vectors
         "method": {"similarity": "cosine", "temperature": 0.1, "negatives": per},

@@ -27,7 +27,7 @@ def mixed_recipe(path: Path, first: Path, second: Path, *overrides: str, **chang
     mix = {"first": {"shards": str(first), "weight": 3}, "second": {"shards": str(second), "weight": 1}}
     keys = {"name": "pairs", "max_query_tokens": 16, "max_document_tokens": 32, "negatives": "step"}
     values: dict[str, Any] = {
-        "data": {"mix": mix, "one_source_per": "step", "lanes": 4, "window": 2},
+        "data": {"mix": mix, "one_source_per": "step", "lanes": 8, "window": 2},
         "batch": {"size": 8, "micro": 2},
         "method": keys,
     }
@@ -52,7 +52,7 @@ def test_a_step_has_the_same_pairs_of_one_source_for_any_number_of_ranks_and_wor
     alone = digests(1, 0, STEPS)
     assert len(set(alone)) == STEPS
     assert (sources.count(0), sources.count(1)) == (STEPS * 3 / 4, STEPS / 4)
-    for ranks, workers in ((1, 2), (2, 0), (2, 2), (4, 0)):
+    for ranks, workers in ((1, 2), (2, 0), (2, 2), (4, 0), (4, 2)):
         steps = 4 if workers else STEPS
         assert digests(ranks, workers, steps) == alone[:steps], (ranks, workers)
 
