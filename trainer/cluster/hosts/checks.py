@@ -19,7 +19,7 @@ from trainer.training.data.lanes import Lanes
 from trainer.training.data.loader import check_layout
 from trainer.training.data.shard_source import ShardSource
 from trainer.training.engine import ds_config
-from trainer.training.recipe.schema import Recipe
+from trainer.training.recipe.schema import PairCheckpointConfig, Recipe
 
 State = Literal["ok", "warning", "wrong"]
 Config = dict[str, Any]  # of DeepSpeed
@@ -137,6 +137,10 @@ def disk(facts: Mapping[str, HostFacts], recipe: Recipe, parameters: int) -> Ite
         kept = recipe.steps // recipe.checkpoint.keep_every
         needed += one * kept
         said += f" and {amount(kept * one)} for {kept} that are kept for good"
+    if isinstance(recipe.checkpoint, PairCheckpointConfig) and recipe.checkpoint.keep_best:
+        best = 2 * 4 * parameters  # fp32 weights; a new one is saved before the old one is removed
+        needed += best
+        said += f" and {amount(best)} for the best weights"
     saved = -(-recipe.steps // recipe.checkpoint.every)
     said += f"; the run writes {saved:,}, {amount(saved * one)} in all"
     state: State = "ok" if free >= 2 * needed else "warning" if free >= needed else "wrong"

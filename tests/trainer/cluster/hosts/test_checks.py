@@ -12,7 +12,7 @@ from trainer.cluster.hosts import checks
 from trainer.cluster.hosts.checks import bytes_of
 from trainer.cluster.hosts.facts import HostFacts
 from trainer.training.data.open_data import shard_data
-from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 from trainer.training.recipe.yaml_file import load
 
 GB = 10**9
@@ -105,6 +105,9 @@ def test_too_little_room_for_checkpoints(tmp_path: Path) -> None:
     finding = only(checks.disk(changed(free=8 * GB), kept, 100_000_000))
     assert finding.state == "wrong"
     assert "3.6 GB for 2 that are kept for good" in finding.said
+    changes = {"trunk": toy.TRUNK, "probe": {"split": "dev", "every": 1}, "checkpoint": {"keep_best": "ndcg@10"}}
+    best = load(FinetuneRecipe, toy.finetune_recipe(tmp_path / "best.yaml", tmp_path, **changes))
+    assert "and 800.0 MB for the best weights; " in only(checks.disk(TWO, best, 100_000_000)).said
 
 
 def test_a_damaged_shard(tmp_path: Path) -> None:
