@@ -168,7 +168,7 @@ def _filter(chosen: argparse.Namespace) -> None:
         if chosen.out.exists():
             raise InputError(f"{chosen.out}: exists: name a new folder, or remove it")
         model = Path(chosen.system[0])
-        pairs = Filter.open(chosen.pairs, model, chosen.consistent, chosen.pool, chosen.seed or 1, chosen.precision)
+        pairs = Filter.open(chosen.pairs, model, chosen.consistent, chosen.pool, chosen.seed, chosen.precision)
     with rank_0_speaks(world.rank):
         for line in pairs.write(chosen.out, world.rank, world.size):
             if world.rank == 0:
@@ -236,6 +236,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for name in sorted(set().union(*JOBS.values()) - JOBS[job]):
         if getattr(chosen, name) is not None:
             parser.error(f"--{name.replace('_', '-')} is not of --{job}: leave it out")
+    chosen.seed = 1 if chosen.seed is None else chosen.seed
     if job == "pairs" and not (chosen.system and len(chosen.system) == 1 and chosen.consistent):
         parser.error("--pairs needs --consistent K and one --system, a run or a sentence-transformers folder")
     if job in OF_A_SPLIT and not chosen.split:
