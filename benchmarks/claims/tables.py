@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.claims.tunings import COLLECTIONS, RATES, Tuning, Values
+from benchmarks.claims.tunings import RATES, Tuning, Values
 from trainer.ranking.evaluation.metrics import paired_permutation_test
 from trainer.ranking.evaluation.significance import bootstrap_interval
 
@@ -84,13 +84,13 @@ def rates_table(rows: Mapping[str, Row]) -> str:
 
 
 def report(rows: Mapping[str, Row], tunings: Sequence[Tuning], bm25: Mapping[str, Values]) -> str:
-    """Write a table for each collection, and one of the learning rates."""
+    """Write a table for each that the fine-tunings name, and one of the learning rates."""
     parts = []
-    for collection in COLLECTIONS:
-        tuned = [tuning.name for tuning in tunings if collection in tuning.ranked]
-        ranked = {text: values[collection] for text, values in bm25.items()}
+    for name in dict.fromkeys(name for tuning in tunings for name in tuning.ranked):
+        tuned = [tuning.name for tuning in tunings if name in tuning.ranked]
+        ranked = {text: values[name] for text, values in bm25.items()}
         queries = len(next(iter(ranked.values())))
-        parts.append(f"{collection}, {queries:,} queries\n\n{table(rows, collection, tuned, ranked)}")
+        parts.append(f"{name}, {queries:,} queries\n\n{table(rows, name, tuned, ranked)}")
     rates = " / ".join(f"{rate:g}" for rate in RATES)
     parts.append(f"MRR@10 on the development splits with the rates {rates}\n\n{rates_table(rows)}")
     return "\n\n".join(parts)

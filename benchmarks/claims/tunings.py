@@ -27,7 +27,9 @@ from trainer.training.recipe.yaml_file import load as load_recipe
 
 RECIPE = "recipes/demo_siamese.yaml"
 RATES = (3e-4, 1e-3, 3e-3)  # learning rates to try with every start
-COLLECTIONS = ("docstrings", *CLASSIC)
+DOCSTRINGS = "docstrings"
+COLLECTIONS = (DOCSTRINGS, *CLASSIC)
+FEW = {DOCSTRINGS: (1500, 120)}  # by name, fine-tunings on docstrings: how many labelled pairs, None for all; steps
 TEXTS = ("whole text", "cut text")  # what BM25 reads
 
 Values = dict[str, list[float]]  # MRR@10 of every query, by split or collection
@@ -35,7 +37,7 @@ Values = dict[str, list[float]]  # MRR@10 of every query, by split or collection
 
 @dataclass(frozen=True)
 class Tuning:
-    """A fine-tuning: its data and settings, the splits to choose its rate on, and by collection the splits to rank."""
+    """A fine-tuning: its data and settings, the splits to choose its rate on, and by a table's name those to rank."""
 
     name: str
     collection: Collection
@@ -44,10 +46,14 @@ class Tuning:
     ranked: Mapping[str, str]
 
 
-def tunings(docstrings: Collection, classic: Collection) -> list[Tuning]:
+def tunings(
+    docstrings: Collection, classic: Collection, of_docstrings: Mapping[str, tuple[int | None, int]] = FEW
+) -> list[Tuning]:
     """Return all fine-tunings of an encoder."""
-    settings = {"data.pairs": 1500, "steps": 120}
-    found = [Tuning("docstrings", docstrings, settings, ("dev",), {"docstrings": "test"})]
+    found = []
+    for name, (pairs, steps) in of_docstrings.items():
+        settings = {"data.pairs": pairs or "null", "steps": steps}
+        found.append(Tuning(name, docstrings, settings, ("dev",), {name: "test"}))
     for fold, other in zip(FOLDS, reversed(FOLDS), strict=True):
         settings = {"data.pairs": "null", "data.split": other, "steps": 60, "optimizer.warmup_steps": 6}
         dev = tuple(f"{name}-{other}-dev" for name in CLASSIC)
@@ -62,23 +68,24 @@ def rank(run: Path, collection: Collection, splits: Iterable[str]) -> Values:
     return {split: mrr(evaluate_split(ranker_of(trained, collection), split)) for split in splits}
 
 
-def by_collection(tunings: Sequence[Tuning], values: Mapping[str, Sequence[float]]) -> Values:
-    """Join the values of the ranked splits by collection: both folds belong to one collection."""
+def by_table(ranked: Iterable[tuple[Tuning, Values]]) -> Values:
+    """Join the values of each fine-tuning's ranked splits by table: both folds belong to one collection."""
     joined: Values = {}
-    for tuning in tunings:
-        for collection, split in tuning.ranked.items():
-            joined.setdefault(collection, []).extend(values[split])
+    for tuning, values in ranked:
+        for name, split in tuning.ranked.items():
+            joined.setdefault(name, []).extend(values[split])
     return joined
 
 
 def bm25(tunings: Sequence[Tuning]) -> dict[str, Values]:
-    """Return BM25's MRR@10 of every query, by what BM25 reads and by collection."""
+    """Return BM25's MRR@10 of every query, by what BM25 reads and by table."""
     method = load_recipe(FinetuneRecipe, Path(RECIPE)).method
     limits = {"max_query_tokens": method.max_query_tokens, "max_document_tokens": method.max_document_tokens}
-    splits = [(tuning.collection, split) for tuning in tunings for split in tuning.ranked.values()]
-    whole = {split: mrr(evaluate_split(Bm25Ranker(collection), split)) for collection, split in splits}
-    cut = {split: mrr(evaluate_cut_bm25(collection, split, **limits)) for collection, split in splits}
-    return {text: by_collection(tunings, values) for text, values in zip(TEXTS, (whole, cut), strict=True)}
+    collections = {split: tuning.collection for tuning in tunings for split in tuning.ranked.values()}
+    whole = {split: mrr(evaluate_split(Bm25Ranker(texts), split)) for split, texts in collections.items()}
+    cut = {split: mrr(evaluate_cut_bm25(texts, split, **limits)) for split, texts in collections.items()}
+    values = zip(TEXTS, (whole, cut), strict=True)
+    return {text: by_table((tuning, of_text) for tuning in tunings) for text, of_text in values}
 
 
 def mean(values: Mapping[str, Sequence[float]]) -> float:

@@ -10,6 +10,7 @@ from benchmarks.claims.pretraining import (
     DEFAULT,
     EMBEDDINGS,
     METHODS,
+    PAIRS,
     RANDOM,
     RANKS,
     STARTS,
@@ -73,17 +74,19 @@ def test_every_method_has_its_recipe_and_every_comparison_its_row() -> None:
 
 def test_each_rate_is_chosen_with_the_first_seed_and_off_the_ranked_queries(trained: Trained) -> None:
     values = trained.bench.ranked("mlm", 1)
-    assert len(trained.finetuned()) == 3 * len(RATES)
+    assert len(trained.finetuned()) == (len(PAIRS) + 2) * len(RATES)
+    assert {recipe.data.pairs for recipe in trained.finetuned()} == {500, 1500, None}
     assert {recipe.optimizer.lr for recipe in trained.finetuned()} == set(RATES)
-    chosen = {"docstrings": 1e-3, "cranfield": max(RATES), "vaswani": max(RATES)}
+    chosen = {**dict.fromkeys(PAIRS, 1e-3), "cranfield": max(RATES), "vaswani": max(RATES)}
     assert {collection: set(mrr) for collection, mrr in values.items()} == {c: {rate} for c, rate in chosen.items()}
     of_test = [run for run, split in trained.ranked if split == "test" or split.endswith(("-first", "-second"))]
-    assert len(of_test) == 5  # docstrings, and two folds of two collections; only with the chosen rate
+    assert len(of_test) == len(PAIRS) + 4  # docstrings, and two folds of two collections; only with the chosen rate
     trained.bench.ranked("mlm", 2)
     second = [recipe for recipe in trained.finetuned() if recipe.seed == 2]
-    assert sorted(recipe.optimizer.lr for recipe in second) == sorted([1e-3, max(RATES), max(RATES)])
+    expected = [*[1e-3] * len(PAIRS), max(RATES), max(RATES)]
+    assert sorted(recipe.optimizer.lr for recipe in second) == sorted(expected)
     row = trained.bench.row("mlm", [1, 2])
-    assert list(row.rates.values()) == [1e-3, max(RATES), max(RATES)]
+    assert list(row.rates.values()) == expected
     assert len(row.seeds) == 2
 
 
@@ -108,6 +111,7 @@ def test_every_method_reads_the_tokens_of_the_budget(trained: Trained) -> None:
     assert len(third) == len(METHODS)
     assert {recipe.steps for recipe in pretrained} == {4}  # 4 x 300 tokens
     assert {recipe.checkpoint.every for recipe in pretrained} == {4}
+    assert {recipe.trunk["model_type"] for recipe in pretrained if recipe.trunk} == {"modernbert"}
     read = {tuple(recipe.data.sources) for recipe in pretrained}
     assert read == {pretraining.material.MIXED, ("reddit",)}
     assert {recipe.optimizer.lr for recipe in trained.finetuned() if recipe.seed == 3} == {1e-3, max(RATES)}
@@ -138,7 +142,7 @@ def test_the_time_that_is_left_follows_the_pace() -> None:
 def test_the_command_writes_the_tables_after_every_seed(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    queries = {"docstrings": 1, "cranfield": 2, "vaswani": 2}  # the fake returns one query per split
+    queries = {**dict.fromkeys(PAIRS, 1), "cranfield": 2, "vaswani": 2}  # the fake returns one query per split
     by_bm25 = {"whole text": {name: [0.5] * number for name, number in queries.items()}}
     monkeypatch.setattr(pretraining.material, "make", lambda data, out: trained.bench.material)
     monkeypatch.setattr(pretraining, "bm25", lambda tunings: by_bm25)
@@ -149,6 +153,6 @@ def test_the_command_writes_the_tables_after_every_seed(
     tables = (tmp_path / "out" / "claims.md").read_text()
     assert printed.endswith(tables)
     assert printed.count("cranfield, 2 queries\n") == 2  # after each of the two seeds
-    assert tables.count("| mlm | 0.001 | 0.0010 | 0.0010 to 0.0010 | 0.0010, 0.0010 |") == 1
-    assert tables.count("| BM25, whole text | | 0.5000 |") == 3
+    assert tables.count("| mlm | 0.001 | 0.0010 | 0.0010 to 0.0010 | 0.0010, 0.0010 |") == len(PAIRS)
+    assert tables.count("| BM25, whole text | | 0.5000 |") == len(queries)
     assert "; 0 left to measure" in printed

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks.claims import rankers
-from benchmarks.claims.rankers import HEADLESS, MODELS, STARTS, WITHOUT, Bench, few_queries, finished
+from benchmarks.claims.rankers import HEADLESS, MINILM, MODELS, STARTS, WITHOUT, Bench, finished, to_rank
 from tests.toy import ROOT
 from trainer.ranking.evaluation.expression import Given, parse
 from trainer.training.recipe.schema import FinetuneRecipe
@@ -28,8 +27,8 @@ def test_every_model_is_trained_and_ranks(start: str, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(rankers, "train", trained)
     monkeypatch.setattr(rankers, "run_or_exit", lambda command: asked.append([*command]))
-    monkeypatch.setattr(rankers, "encoder", lambda start: tmp_path / start)
-    monkeypatch.setattr(rankers, "few_queries", lambda source, out: None)
+    monkeypatch.setattr(rankers, "encoder", lambda: tmp_path / MINILM)
+    monkeypatch.setattr(rankers, "to_rank", lambda source, out: None)
     monkeypatch.setattr(rankers.material, "data_prep", lambda *arguments: None)
     monkeypatch.setattr(Bench, "by_index", lambda self, system, start, name, *options: Path(f"{name}.trec"))
     file = Bench(tmp_path).results(start, 2)
@@ -66,24 +65,31 @@ def test_a_finished_run_is_not_started_again(tmp_path: Path) -> None:
     assert finished(tmp_path, 300)
 
 
-def test_few_queries_are_judged_and_no_pool_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = tmp_path / "source"
+def test_few_queries_rank_few_documents_their_own_among_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
     for folder in ("qrels", "pools"):
         (source / folder).mkdir(parents=True)
-    for name in ("corpus", "queries"):
-        (source / f"{name}.jsonl").write_text(json.dumps({"_id": "a", "text": "b"}) + "\n")
-    rows = [f"q{i}\td{j}\t1\n" for i in range(9) for j in range(2)]
-    for split in ("train", "test"):
+    lines = [json.dumps({"_id": f"d{i}", "text": "b"}) + "\n" for i in range(60)]
+    (source / "corpus.jsonl").write_text("".join(lines))
+    (source / "queries.jsonl").write_text(json.dumps({"_id": "q0", "text": "b"}) + "\n")
+    (source / "pools" / "test.txt").write_text("".join(f"d{i}\n" for i in range(40)))
+    for split, offset in (("train", 0), ("dev", 9), ("test", 18)):
+        rows = [f"q{i}\td{2 * i + j}\t1\n" for i in range(offset, offset + 9) for j in range(2)]
         (source / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
-    monkeypatch.setattr(rankers, "QUERIES", {"test": 4})
-    few_queries(source, tmp_path / "out")
+    monkeypatch.setattr(rankers, "QUERIES", {"dev": 3, "test": 4})
+    monkeypatch.setattr(rankers, "DOCUMENTS", 20)
+    to_rank(source, out)
 
-    def judged(split: str) -> list[Any]:
-        head, *lines = (tmp_path / "out" / "qrels" / f"{split}.tsv").read_text().splitlines()
+    def judged(split: str) -> list[list[str]]:
+        head, *lines = (out / "qrels" / f"{split}.tsv").read_text().splitlines()
         assert head == "query-id\tcorpus-id\tscore"
-        return [line.split("\t")[0] for line in lines]
+        return [line.split("\t") for line in lines]
 
-    assert len(judged("train")) == 18
-    assert len(judged("test")) == 8
-    assert len(set(judged("test"))) == 4
-    assert not (tmp_path / "out" / "pools").exists()
+    assert {split: len({row[0] for row in judged(split)}) for split in rankers.QUERIES} == {"dev": 3, "test": 4}
+    ranked = [json.loads(line)["_id"] for line in (out / "corpus.jsonl").read_text().splitlines()]
+    assert len(set(ranked)) == len(ranked) == 20
+    assert {row[1] for split in rankers.QUERIES for row in judged(split)} < set(ranked)
+    assert not (out / "qrels" / "train.tsv").exists()
+    (out / "corpus.jsonl").write_text("")
+    to_rank(source, out)  # exists
+    assert not (out / "corpus.jsonl").read_text()

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.claims import tunings as claims_tunings
 from benchmarks.claims.material import CLASSIC, FOLDS
-from benchmarks.claims.tunings import COLLECTIONS, TEXTS, bm25, by_collection, mean, rank, tunings
+from benchmarks.claims.tunings import COLLECTIONS, TEXTS, bm25, by_table, mean, rank, tunings
 
 
 def test_no_split_is_trained_on_chosen_with_and_ranked() -> None:
@@ -27,7 +27,7 @@ def test_both_folds_are_ranked_and_joined() -> None:
     found = tunings(None, None)  # type: ignore[arg-type]
     splits = [split for tuning in found for split in tuning.ranked.values()]
     values = {split: [float(number)] * (number + 1) for number, split in enumerate(splits)}
-    joined = by_collection(found, values)
+    joined = by_table((tuning, values) for tuning in found)
     assert tuple(joined) == COLLECTIONS
     assert sum(map(len, joined.values())) == sum(map(len, values.values()))
     assert joined["vaswani"] == [*values["vaswani-first"], *values["vaswani-second"]]
