@@ -30,17 +30,19 @@ class Relevant:
 
     def __init__(self, collection: Collection, groups: Groups) -> None:
         """Read the labels, and the tokens and ids of the queries, of a split."""
-        self.collection, self.queries = collection, np.unique(np.asarray(groups.queries))
+        self.collection, self.queries = collection, _unique(np.asarray(groups.queries))
         self.texts = first_equal(collection.queries, self.queries, collection.tokenizer.unk)  # the first of equal ones
         self.own_documents = own_documents(collection, self.queries)
         of_queries, documents = positive_pairs(groups)
-        self.labelled = np.unique(documents)
+        self.labelled = _unique(documents)
         elsewhere = _unlisted_pairs(groups)
         texts = self.texts[self.queries.searchsorted(np.concatenate([of_queries, elsewhere[0]]))]
-        pairs = np.unique(np.stack([texts, np.concatenate([documents, elsewhere[1]])]), axis=1)
-        self.pairs, self.documents = pairs, pairs[1]  # texts and documents
-        self.starts = pairs[0].searchsorted(self.texts)  # of each query's documents
-        self.ends = pairs[0].searchsorted(self.texts, side="right")
+        documents = np.concatenate([documents, elsewhere[1]])
+        self.most = 1 + int(documents.max(initial=0))
+        self.pairs = _unique(texts * self.most + documents)  # of a text and a document, as one number
+        of_texts, self.documents = np.divmod(self.pairs, self.most)
+        self.starts = of_texts.searchsorted(self.texts)  # of each query's documents
+        self.ends = of_texts.searchsorted(self.texts, side="right")
 
     def of(self, query: int) -> np.ndarray:
         """Return the documents that are relevant to a query's text, int64, sorted."""
@@ -62,8 +64,7 @@ class Relevant:
     def knows(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """Return which documents are relevant to the texts of their queries, bool [n]; both int64 [n]."""
         texts = self.texts[self.queries.searchsorted(queries)]
-        most = 1 + max(documents.max(initial=0), self.documents.max(initial=0))
-        known: np.ndarray = np.isin(texts * most + documents, self.pairs[0] * most + self.documents)
+        known: np.ndarray = (documents < self.most) & np.isin(texts * self.most + documents, self.pairs)
         return known
 
     def never_negative(self, query: int) -> np.ndarray:
@@ -82,6 +83,12 @@ class Relevant:
     def _place(self, query: int) -> int | None:
         at = int(self.queries.searchsorted(query))
         return at if at < len(self.queries) and self.queries[at] == query else None
+
+
+def _unique(numbers: np.ndarray) -> np.ndarray:
+    """Return the different numbers, int64, sorted: several times as fast as `np.unique`, which hashes them."""
+    ordered = np.sort(numbers)
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(ordered)]]
 
 
 def group_of(groups: Groups, at: np.ndarray) -> np.ndarray:
