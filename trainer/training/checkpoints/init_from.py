@@ -30,7 +30,8 @@ from trainer.training.recipe.build import as_input_error
 from trainer.training.recipe.schema import Recipe
 
 NEEDED = {  # what a start lacks, by the name of the head
-    "lm_head.": "no masked LM's head of BERT's kind, whose output is the token embedding: start from a masked LM",
+    "lm_head.": "no masked LM's head of BERT's kind, whose output is the token embedding: start from a masked LM, "
+    "or train the head on this encoder first (method mlm, optimizer.train=0)",
     "labels.": "no head of a causal language model, from which the logits of labels are: start from a folder of one, "
     "...ForCausalLM",
 }
