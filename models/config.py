@@ -58,10 +58,14 @@ class MethodConfig(Section):
         """The weight of each loss term in the step after `step` finished ones; a function of the step alone."""
         return self.weights
 
-    @property
-    def vanishing(self) -> dict[str, str]:
-        """What to say, by loss term, where the term is exactly 0."""
+    def remarks(self, losses: Mapping[str, float]) -> dict[str, str]:
+        """Return what to say of the mean losses since the last line, by the term that it is about."""
         return {}
+
+    @property
+    def start_documents(self) -> int:
+        """How many documents the model's `fit_start` looks at before the first step; 0: it has none."""
+        return 0
 
     @property
     def heads_of_start(self) -> str | None:

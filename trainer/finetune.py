@@ -14,14 +14,15 @@ with without_collecting():
     from data_prep.tokenizers.tokenizer import Tokenizer
     from models.adapters import Adapters
     from models.recomputing import recompute_layers
-    from models.trunk import build_trunk
+    from models.trunk import Encoder, TrunkModel, build_trunk
     from trainer.ranking.while_training.refresh import INDEXES, open_refresh
     from trainer.ranking.while_training.retrieval_probe import open_retrieval_probe
     from trainer.training.checkpoints.base import base_of
     from trainer.training.checkpoints.init_from import PretrainedEncoder, load_start
     from trainer.training.checkpoints.load import restore_frozen, saved_trunk
     from trainer.training.checkpoints.start_keys import take_over, take_over_again
-    from trainer.training.data.open_data import pair_data
+    from trainer.training.data.group_source import GroupSource
+    from trainer.training.data.open_data import Data, pair_data
     from trainer.training.engine.compiler import compile_model
     from trainer.training.engine.world import World
     from trainer.training.published.prompts import remarks
@@ -47,10 +48,8 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     """
     recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
     data = pair_data(recipe)
-    if World.from_environment().rank == 0:
-        of_start = [] if resume_from else [*not_taken(recipe), *remarks(recipe)]
-        for remark in [*of_start, *data.remarks]:
-            print(remark, flush=True)
+    of_start = [] if resume_from else [*not_taken(recipe), *remarks(recipe)]
+    _say(*of_start, *data.remarks)
     torch.manual_seed(recipe.seed)
     trunk, encoder = open_trunk(recipe, data.tokenizer, resume_from)
     recipe = recipe.model_copy(update={"method": recipe.method.for_trunk(trunk)})
@@ -63,11 +62,11 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
             labels = recipe.method.head_tokens(data.tokenizer)
         if labels:
             encoder.add_head_rows(labels)
-        copied = encoder.copy_heads(model, recipe.method)
-        if World.from_environment().rank == 0:
-            print(copied, flush=True)
-            if recipe.method.markers:
-                print(_markers(recipe, encoder), flush=True)
+        _say(encoder.copy_heads(model, recipe.method))
+        if recipe.method.markers:
+            _say(_markers(recipe, encoder))
+    if recipe.method.start_documents and not resume_from:
+        _say(fit_start(recipe, model, data))
     if recipe.refresh and getattr(model, "kind", None) not in INDEXES:
         raise InputError(f"refresh: a {recipe.method.name} has not one vector for each text to mine with: set null")
     recipe = freeze_model(model, recipe)
@@ -79,6 +78,23 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
         compile_model(model)
     base = base_of(recipe, encoder.path if encoder else None, resume_from)
     return make_job(recipe, model, data, open_retrieval_probe(recipe, model), open_refresh(recipe, data), base)
+
+
+def _say(*lines: str) -> None:
+    """Print lines, from rank 0."""
+    if World.from_environment().rank == 0:
+        print(*lines, sep="\n", end="\n" if lines else "", flush=True)
+
+
+def fit_start(recipe: FinetuneRecipe, model: TrunkModel, data: Data) -> str:
+    """Show the model documents of the first source; they depend on no number of ranks. Return what it says."""
+    source = next(iter(data.order.sources.values())).source
+    assert isinstance(source, GroupSource)
+    assert isinstance(model, Encoder)
+    examples = source.read(0, 0)[: recipe.method.start_documents]
+    texts = [source.collection.corpus.tokens(int(example.candidates[0])) for example in examples]
+    arrays = recipe.method.document_framing(data.tokenizer).arrays(texts)
+    return model.fit_start(**{name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
 def open_trunk(

@@ -32,10 +32,13 @@ from models.layers.lm_head import LmHead
 from models.layers.shape import initialise, setting, shape_of
 from models.layers.term_weights import TermPooling, own_vocabulary_weights, scatter_weights, vocabulary_weights
 from models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
+from models.matching.start_terms import StartTerms, fit_bias
 from models.trunk import token_embedding
 from models.vectors import Vectors, one_vector
 
 SIDES = ("query", "document")
+MANY = 1000  # of a regulariser: texts with weights for most terms of a vocabulary have more, as a rule 20,000 and more
+RAISED = 1000.0  # added to logits of any size so that all are positive
 
 
 class Penalty(Section):
@@ -58,7 +61,7 @@ class Regularise(Section):
         return {f"{side}_{kind}": weight for side, penalty in penalties for kind, weight in penalty.items()}
 
 
-class SparseConfig(DualEncoderConfig):
+class SparseConfig(StartTerms, DualEncoderConfig):
     """Fine-tuning of a sparse encoder."""
 
     name: Literal["sparse"]
@@ -79,6 +82,11 @@ class SparseConfig(DualEncoderConfig):
                     raise ValueError(
                         f"method.head=linear weighs a text's own tokens alone: set method.{key}=own_tokens, not {whole}"
                     )
+        if self.start_terms and (self.head == "linear" or self.document == "own_tokens"):
+            raise ValueError(
+                "method.start_terms is of documents that have weights for the whole vocabulary: leave it out, or set "
+                "method.head=mlm and method.document=vocabulary"
+            )
         if self.query == "tokens" and self.towers == 2:
             raise ValueError("method.query=tokens has no encoder: set method.towers=1")
         if self.query == "tokens" and self.query_prompt:
@@ -98,13 +106,17 @@ class SparseConfig(DualEncoderConfig):
         share = min(1.0, (step + 1) / ramp) ** 2 if ramp else 1.0
         return {**super().weights, **{term: share * weight for term, weight in self.regularise.terms().items()}}
 
-    @property
-    def vanishing(self) -> dict[str, str]:
-        """Every weight of a side is 0 where a regulariser of it is."""
-        return {
-            term: f"every weight of every {term.split('_')[0]} is 0: lower method.regularise.{term.replace('_', '.')}"
-            for term in self.regularise.terms()
-        }
+    def remarks(self, losses: Mapping[str, float]) -> dict[str, str]:
+        """Say where all weights of a side are 0, or hardly any is: both end learning."""
+        said = {}
+        for term in self.regularise.terms().keys() & losses.keys():
+            side, value = term.split("_")[0], losses[term]
+            if value == 0:
+                key = f"method.regularise.{term.replace('_', '.')}"
+                said[term] = f"every weight of every {side} is 0: lower {key}"
+            elif value > MANY:
+                said[term] = f"{term}: each {side} has weights for most terms of the vocabulary: set method.start_terms"
+        return said
 
     @property
     def spans_step(self) -> bool:
@@ -227,6 +239,19 @@ class Sparse(DualEncoder):
             nn.init.ones_(self.token_weight.bias)  # matching tokens count from the start; below 0 nothing is learned
         else:
             self.lm_head = TermHead(shape_of(trunk))
+
+    @torch.no_grad()
+    def fit_start(self, ids: Tensor, mask: Tensor, **own: Tensor) -> str:
+        """Give these documents their number of terms (see `fit_bias`); return a line on it."""
+        was_training, bias, tower = self.training, self.lm_head.bias.clone(), self.tower_of_documents
+        self.eval()
+        self.lm_head.bias.add_(RAISED)
+        states = self.encode(tower, ids, mask)
+        raised = self.lm_head(states, tower, _of_text(tower, mask, own.get("before")), "max", None)
+        self.lm_head.bias.copy_(bias)
+        self.train(was_training)
+        logits = _without(own.get("special"), raised.expm1()).vectors[:, 0] - RAISED  # [D, V], the largest of each term
+        return fit_bias(self.lm_head, logits, self.keys)
 
     def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the states of a text."""

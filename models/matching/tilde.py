@@ -30,6 +30,7 @@ from models.interface import Vocabulary
 from models.layers.lm_head import LmHead
 from models.layers.shape import shape_of
 from models.matching.batcher import CandidateBatcher
+from models.matching.start_terms import StartTerms, fit_bias
 from models.trunk import Encoder, require_bidirectional
 from models.vectors import Vectors, one_vector
 
@@ -38,7 +39,7 @@ SIDES = ("query", "document")
 OTHER = dict(zip(SIDES, reversed(SIDES), strict=True))
 
 
-class TildeConfig(MatchingConfig):
+class TildeConfig(StartTerms, MatchingConfig):
     """The keys of TILDE; a query is compared with its relevant document alone."""
 
     name: Literal["tilde"]
@@ -183,6 +184,14 @@ class Tilde(Encoder):
         self.trunk, self.keys = trunk, keys
         shape = shape_of(trunk)
         self.lm_head = FirstHead(replace(shape, vocab_size=shape.vocab_size - keys.markers))
+
+    @torch.no_grad()
+    def fit_start(self, ids: Tensor, mask: Tensor) -> str:
+        """Give these documents their number of likely terms (see `fit_bias`); return a line on it."""
+        was_training = self.training
+        logits = self.eval().logits(self._first_states(ids, mask))
+        self.train(was_training)
+        return fit_bias(self.lm_head, logits, self.keys)
 
     def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
         """Return log P(t|text) for each term t, fp32 [B, 1, V], given texts int64 and bool [B, T]."""

@@ -172,6 +172,35 @@ def test_regularisers_of_one_micro_batch_are_their_definitions() -> None:
         torch.testing.assert_close(means["flops"], (weights.mean(dim=0) ** 2).sum())
 
 
+@POOLINGS
+@pytest.mark.parametrize(("asked", "terms"), [(1, 1), (3, 3), (30, 4)])  # of 40: at most a tenth
+def test_a_new_bias_of_the_head_gives_documents_their_number_of_terms(asked: int, terms: int, pooling: str) -> None:
+    keys = keys_of(start_terms=asked, pooling=pooling)
+    model = build(keys, hidden_dropout_prob=0.5).train()
+    before = model.lm_head.bias.clone()
+    texts = [np.array(text) for text in ([20, 21, 22, 23], [30], [24, 25, 31, 9, 8, 7])]
+    arrays = keys.document_framing(VOCABULARY).arrays(texts)
+    documents = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    line = model.fit_start(**documents)
+    assert model.training
+    moved = model.lm_head.bias - before
+    assert moved.max() - moved.min() < 1e-4  # by one constant, which the loss of a masked LM does not see
+    assert line == f"documents start with {terms} terms each: {moved[0]:+.2f} on the bias of the masked LM's head"
+    weights = model.eval().embed_documents(**documents).vectors
+    assert int((weights > 0).sum()) in (terms * len(texts), terms * len(texts) - 1)  # the last one is 0, to rounding
+
+
+def test_what_ends_learning_is_said() -> None:
+    keys = keys_of(regularise={"query": {"l1": 0.1}, "document": {"flops": 0.1}})
+    assert keys.remarks({"softmax": 0.0, "query_l1": 3.0, "document_flops": 9.0}) == {}
+    said = keys.remarks({"query_l1": 0.0, "document_flops": 25_000.0, "document_flops/web": 0.0})
+    assert said == {
+        "query_l1": "every weight of every query is 0: lower method.regularise.query.l1",
+        "document_flops": "document_flops: each document has weights for most terms of the vocabulary: set "
+        "method.start_terms",
+    }
+
+
 def test_the_weights_of_regularisers_rise_quadratically() -> None:
     keys = keys_of(regularise={"query": {"l1": 0.5}, "document": {"flops": 0.25}, "ramp": 4})
     assert [keys.weights_at(step)["query_l1"] for step in range(6)] == [0.5 * x / 16 for x in (1, 4, 9, 16, 16, 16)]
@@ -196,6 +225,8 @@ def test_a_step_is_whole_for_flops_only() -> None:
         ({"regularise": {"query": {"l1": -0.1}}}, "greater than 0"),
         ({"regularise": {"query": {"l2": 0.1}}}, "Extra inputs"),
         ({"learn_temperature": True}, "Input should be False"),
+        ({"head": "linear", "query": "tokens", "document": "own_tokens", "start_terms": 9}, "method.start_terms"),
+        ({"document": "own_tokens", "start_terms": 9}, "method.document=vocabulary"),
     ],
 )
 def test_keys_that_do_not_go_together_are_refused(keys: dict[str, Any], message: str) -> None:

@@ -106,6 +106,20 @@ def test_the_gradient_is_that_of_the_cross_entropy() -> None:
     torch.testing.assert_close(gradient, (logits.sigmoid() - targets) * terms)
 
 
+def test_a_new_bias_makes_so_many_terms_of_a_document_likely() -> None:
+    model, chosen = tilde(start_terms=3).train(), keys(start_terms=3)
+    before = model.lm_head.bias.clone()
+    arrays = chosen.document_framing(VOCABULARY).arrays([np.arange(5, 9), np.arange(9, 14)])
+    documents = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    line = model.fit_start(**documents)
+    moved = model.lm_head.bias - before
+    assert model.training
+    assert moved.max() - moved.min() < 1e-6
+    assert line == f"documents start with 3 terms each: {moved[0]:+.2f} on the bias of the masked LM's head"
+    likelihoods = model.eval().embed_documents(**documents).vectors.exp()
+    assert int((likelihoods >= 0.5 - 1e-6).sum()) == 6
+
+
 def test_vectors_are_logarithms_of_likelihoods() -> None:
     model, arrays = tilde(), tensors(micro_batch())
     with torch.no_grad():

@@ -232,6 +232,7 @@ def test_a_small_recipe_is_the_papers_with_other_sizes(name: str) -> None:
     small, large = (read(RECIPES / f"{stem}.yaml") for stem in (name, name.removesuffix("_small")))
     for method in (small["method"], large["method"]):
         method.get("regularise", {}).pop("ramp", None)  # in steps, of which a small recipe has few
+        method.pop("start_terms", None)  # a masked LM of few steps gives texts too many; the papers' BERT does not
     assert small["method"] == large["method"]
     assert small["data"]["collection"] == large["data"]["collection"]
     for key in ("validation", "refresh"):

@@ -43,7 +43,7 @@ class Monitor:
         self.recipe, self.engine, self.sources = recipe, engine, sources
         self.terms = engine.terms
         self.skipped = 0
-        self.zero: set[str] = set()  # the loss terms that were 0 at the last progress line
+        self.said: dict[str, str] = {}  # the method's remarks on the losses of the last progress line
         name = torch.cuda.get_device_name() if engine.device.type == "cuda" else ""
         self.peak = peak_of(name)
         self.flops_per_token: float | None = None
@@ -103,7 +103,7 @@ class Monitor:
         if self.peak and self.flops_per_token:
             scalars["mfu"] = self.flops_per_token * rate / (self.peak * ranks)
         self._write(step, scalars | of_ranks)
-        for line in [*slow, *self._vanished(losses)]:
+        for line in [*slow, *self._remarks(losses)]:
             self.warn(f"step {step}: {line}")
         eta = (now - self.began) / (step - self.start) * (self.recipe.steps - step)
         shown = "  ".join(f"{term} {value:.4f}" for term, value in losses.items() if "/" not in term)
@@ -203,11 +203,10 @@ class Monitor:
             if count
         }
 
-    def _vanished(self, losses: Mapping[str, float]) -> list[str]:
-        """Return what the method says of the terms that have become 0."""
-        said = self.zero
-        self.zero = {term for term, loss in losses.items() if loss == 0}
-        return [remark for term, remark in self.recipe.method.vanishing.items() if term in self.zero - said]
+    def _remarks(self, losses: Mapping[str, float]) -> list[str]:
+        """Return what the method says of the losses, and has not said of those before."""
+        said, self.said = self.said, self.recipe.method.remarks(losses)
+        return [remark for term, remark in self.said.items() if said.get(term) != remark]
 
     def _write(self, step: int, scalars: Mapping[str, float]) -> None:
         if self.wandb and scalars:
