@@ -2,8 +2,8 @@
 
 python -m benchmarks.claims.pipelines RESULTS.json [RESULTS.json ...]
 
-Several files are of the same systems, trained with other seeds: every number is then the mean, and metrics are listed
-by seed, too.
+Several files are of the same systems, trained with other seeds: every number is then the mean, and the first metric is
+listed by seed, too. p compares it with that of the first system, in each seed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from trainer.ranking.evaluation.table import title
 def table(seeds: Sequence[Results]) -> list[str]:
     """Return the lines of the table: a row for each system, the cheapest first; `seeds` have the same systems."""
     first, columns = seeds[0], seeds[0].about.columns
-    heads = ["system", "forward passes a query", "seconds a query", *columns.values()]
+    base, tested = next(iter(first.systems)), first.about.tested
+    heads = ["system", "forward passes a query", "seconds a query", *columns.values(), f"p against {title(base)}"]
     order = sorted(first.systems, key=lambda name: first.systems[name].passes or 0)
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name in order:
@@ -29,7 +30,11 @@ def table(seeds: Sequence[Results]) -> list[str]:
         passes = [system.passes for system in systems if system.passes is not None]
         seconds = [_seconds(system) / results.about.queries for system, results in zip(systems, seeds, strict=True)]
         cells = [title(name), f"{mean(passes):,.0f}" if passes else "", f"{mean(seconds):.3g}"]
-        cells += [_values([system.metrics[metric] for system in systems]) for metric in columns]
+        for metric in columns:
+            values = [system.metrics[metric] for system in systems]
+            cells.append(f"{mean(values):.4f}" + (_by_seed(values) if metric == tested else ""))
+        p_values = [pair.p_value for results in seeds for pair in results.pairs if pair.systems == [base, name]]
+        cells.append(", ".join(f"{p:.4f}" for p in p_values))
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -39,9 +44,8 @@ def _seconds(system: SystemResult) -> float:
     return sum(stage.seconds or 0 for stage in system.stages)
 
 
-def _values(values: Sequence[float]) -> str:
-    by_seed = f" ({', '.join(f'{value:.4f}' for value in values)})" if len(values) > 1 else ""
-    return f"{mean(values):.4f}{by_seed}"
+def _by_seed(values: Sequence[float]) -> str:
+    return f" ({', '.join(f'{value:.4f}' for value in values)})" if len(values) > 1 else ""
 
 
 def main(argv: Sequence[str] | None = None) -> None:

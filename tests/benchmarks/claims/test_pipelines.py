@@ -27,20 +27,20 @@ def results(file: Path, value: float, *names: str) -> str:
 
 
 def test_systems_are_sorted_by_their_forward_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main([results(tmp_path / "1", 0.25, "duo", "bm25", "mono", "file")])
+    main([results(tmp_path / "1", 0.25, "bm25", "duo", "mono", "file")])
     assert capsys.readouterr().out.splitlines() == [
-        "| system | forward passes a query | seconds a query | MRR@10 | nDCG@10 | Recall@100 |",
-        "|---|---|---|---|---|---|",
-        "| BM25 | 0 | 0.5 | 0.2600 | 0.2600 | 0.2600 |",
-        "| file |  | 0 | 0.2800 | 0.2800 | 0.2800 |",
-        "| mono | 1,000 | 2.5 | 0.2700 | 0.2700 | 0.2700 |",
-        "| duo | 3,450 | 5 | 0.2500 | 0.2500 | 0.2500 |",
+        "| system | forward passes a query | seconds a query | MRR@10 | nDCG@10 | Recall@100 | p against BM25 |",
+        "|---|---|---|---|---|---|---|",
+        "| BM25 | 0 | 0.5 | 0.2500 | 0.2500 | 0.2500 |  |",
+        "| file |  | 0 | 0.2800 | 0.2800 | 0.2800 | 0.1260 |",
+        "| mono | 1,000 | 2.5 | 0.2700 | 0.2700 | 0.2700 | 0.1260 |",
+        "| duo | 3,450 | 5 | 0.2600 | 0.2600 | 0.2600 | 0.1260 |",
     ]
 
 
 def test_seeds_are_averaged_and_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([results(tmp_path / "1", 0.25, "bm25", "duo"), results(tmp_path / "2", 0.35, "bm25", "duo")])
-    assert "| duo | 3,450 | 5 | 0.3100 (0.2600, 0.3600) |" in capsys.readouterr().out
+    assert "| duo | 3,450 | 5 | 0.3100 (0.2600, 0.3600) | 0.3100 | 0.3100 | 0.1260, 0.1260 |" in capsys.readouterr().out
 
 
 def test_files_of_other_systems_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
