@@ -122,8 +122,12 @@ class Ranker(ABC):
         if not self.by_itself:
             raise InputError(f"{self.title} scores a document by comparing it with its list: {NO_SCORE}")
 
-    def system(self, texts: Texts) -> System:
+    def system(self, texts: Texts, known: System | None = None) -> System:
         """Encode or index texts, to score all documents of their pool.
+
+        Args:
+            texts: the queries and the pool.
+            known: has the documents of the same pool encoded, for other queries; they are not encoded again.
 
         Raises:
             InputError: the ranker does not search, or its vectors are not finite.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from data_prep.collections.relevant import IdenticalIds
 from trainer.ranking.evaluation import run_file
-from trainer.ranking.evaluation.expression import Expression
+from trainer.ranking.evaluation.expression import Expression, walk
 from trainer.ranking.evaluation.metrics import DEPTH, Metric
 from trainer.ranking.evaluation.parts import Parts
 from trainer.ranking.evaluation.results_file import About, Identical, Results, results_of
@@ -34,14 +34,20 @@ def compare(
     """
     systems.check(split)
     depth = max([DEPTH, *(Metric.of(name).depth for name in metrics)])
-    choices = _choose(systems, split, depth, identical_ids)
+    choices = systems.choices(split)
     task = Task.of(systems.collection, split, identical_ids)
     given = {name: expression for name, expression, _ in systems.given}
     parts = Parts(systems, task, depth, [*given.values()], choices)
+    choosing = _choosing(systems, parts, choices, identical_ids)
     ranked = {}
     for name, expression in given.items():
+        chosen = {part: choices[part] for part in walk(expression) if part in choices and choices[part].pending}
+        for part, choice in chosen.items():  # each part after those that it is made of
+            choices[part] = choice._replace(weight=choosing[choice.split].best_weight(part))
         ranked[name] = parts.rank(expression, depth)
         parts.done(expression)
+        for part, choice in chosen.items():
+            choosing[choice.split].done(part)
     measured = {name: task.measure(rankings, metrics) for name, rankings in ranked.items()}
     if write_runs:
         for name, rankings in ranked.items():
@@ -60,19 +66,19 @@ def compare(
     return results_of(measured, made, about, by_query)
 
 
-def _choose(systems: Systems, split: str, depth: int, identical_ids: IdenticalIds) -> dict[Expression, Choice]:
-    """Choose the weights that are to be chosen, each on its split's own queries and pool."""
-    choices = systems.choices(split)
+def _choosing(
+    systems: Systems, parts: Parts, choices: dict[Expression, Choice], identical_ids: IdenticalIds
+) -> dict[str | None, Parts]:
+    """Return, by split, what ranks its own queries and pool to choose weights; it shares encoded documents."""
     by_split: dict[str, list[Expression]] = defaultdict(list)
-    for part, choice in choices.items():  # each part after those that it is made of
-        if choice.split:
-            by_split[choice.split].append(part)
-    on = {
-        name: Parts(systems, Task.of(systems.collection, name, identical_ids), depth, wanted, choices)
-        for name, wanted in by_split.items()
-    }
     for part, choice in choices.items():
         if choice.split:
-            choices[part] = choice._replace(weight=on[choice.split].best_weight(part))
-            on[choice.split].done(part)
-    return choices
+            by_split[choice.split].append(part)
+    choosing: dict[str | None, Parts] = {
+        name: Parts(systems, Task.of(systems.collection, name, identical_ids), parts.depth, wanted, choices)
+        for name, wanted in by_split.items()
+    }
+    parts.beside = [*choosing.values()]
+    for others in choosing.values():
+        others.beside = [parts]
+    return choosing

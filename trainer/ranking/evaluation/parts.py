@@ -32,6 +32,9 @@ class Parts:
         depth: how many documents of each ranking are needed.
         wanted: the systems that will be asked for, each followed by `done`.
         choices: the weights of all parts that fuse, once they are needed.
+
+    Attributes:
+        beside: others, of other tasks; what they have encoded of the same pool is not encoded again.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Parts:
         choices: Mapping[Expression, Choice],
     ) -> None:
         self.systems, self.task, self.depth, self.choices = systems, task, depth, choices
+        self.beside: Sequence[Parts] = ()
         self.remarks: list[str] = []  # on run files
         self._wanted = list(wanted)
         self._seconds: dict[Expression, float] = defaultdict(float)
@@ -130,8 +134,9 @@ class Parts:
     def _encode(self, leaf: Leaf) -> System:
         """Encode or index the task's texts."""
         if leaf not in self._encoded:
+            known = [parts._encoded.get(leaf) for parts in self.beside if parts.task.pool == self.task.pool]
             with self._timed(leaf):
-                self._encoded[leaf] = self.systems.rankers[leaf].system(self.task)
+                self._encoded[leaf] = self.systems.rankers[leaf].system(self.task, next(filter(None, known), None))
         return self._encoded[leaf]
 
     def _needed(self, wanted: Expression) -> Iterator[Expression]:

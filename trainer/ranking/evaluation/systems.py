@@ -35,6 +35,11 @@ class Choice(NamedTuple):
     split: str | None = None  # where it is chosen; None: it is given, or there are reciprocal ranks
     why: str | None = None  # why there are reciprocal ranks, where nobody asked for them
 
+    @property
+    def pending(self) -> bool:
+        """Whether the weight has still to be chosen."""
+        return self.split is not None and self.weight is None
+
 
 def read_systems(arguments: Sequence[str]) -> list[Given]:
     """Parse the arguments of `--system`; raise InputError for one that is not of the language, or has no such file."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 from data_prep.collections.collection import Collection
 from data_prep.common.extras import require
 from trainer.ranking.ranker import Ranker
 from trainer.ranking.retrieval.bm25 import DESCRIPTION, NAME, Bm25
-from trainer.ranking.retrieval.system import Texts
+from trainer.ranking.retrieval.system import System, Texts
 
 
 class Bm25Ranker(Ranker):
@@ -21,10 +22,12 @@ class Bm25Ranker(Ranker):
         require("evaluate", "bm25s", what=NAME)
         self.collection = collection
 
-    def system(self, texts: Texts) -> Bm25:
+    def system(self, texts: Texts, known: System | None = None) -> Bm25:
         """Index the words of texts."""
-        queries, documents = self.collection.queries, self.collection.corpus
-        return Bm25.of_texts([queries.text(i) for i in texts.queries], [documents.text(i) for i in texts.pool])
+        queries = [self.collection.queries.text(i) for i in texts.queries]
+        if isinstance(known, Bm25):
+            return replace(known, queries=queries)
+        return Bm25.of_texts(queries, [self.collection.corpus.text(i) for i in texts.pool])
 
     @cached_property
     def identity(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ from models.vectors import Vectors
 from trainer.ranking.options import NUMBER
 from trainer.ranking.ranker import PROMPTS, VectorRanker
 from trainer.ranking.retrieval.encode import TextEncoder, without_padding
-from trainer.ranking.retrieval.system import Embedded, Texts
+from trainer.ranking.retrieval.system import Embedded, System, Texts
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -79,9 +79,9 @@ class Dense(VectorRanker):
 
         return replace(encoder, kept=first)
 
-    def system(self, texts: Texts) -> Embedded:
+    def system(self, texts: Texts, known: System | None = None) -> Embedded:
         """Encode texts."""
-        queries, documents = self.queries, self.documents
-        return Embedded(
-            queries.embeddings(texts.query_tokens()), documents.embeddings(texts.pool_tokens()), self.accelerator
-        )
+        queries = self.queries.embeddings(texts.query_tokens())
+        if isinstance(known, Embedded):
+            return replace(known, queries=queries)
+        return Embedded(queries, self.documents.embeddings(texts.pool_tokens()), self.accelerator)

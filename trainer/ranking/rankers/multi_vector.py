@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainer.ranking.ranker import VectorRanker
-from trainer.ranking.retrieval.system import Scored, Texts
+from trainer.ranking.retrieval.system import Scored, System, Texts
 
 
 class MultiVector(VectorRanker):
     """Ranks by scoring every document of a pool."""
 
-    def system(self, texts: Texts) -> Scored:
+    def system(self, texts: Texts, known: System | None = None) -> Scored:
         """Encode texts."""
-        queries, documents = self.queries.vectors(texts.query_tokens()), self.documents.vectors(texts.pool_tokens())
-        return Scored(self.model.score, queries, documents, self.device)
+        queries = self.queries.vectors(texts.query_tokens())
+        if isinstance(known, Scored):
+            return replace(known, queries=queries)
+        return Scored(self.model.score, queries, self.documents.vectors(texts.pool_tokens()), self.device)

@@ -8,7 +8,7 @@ from models.matching.sparse import SparseConfig
 from trainer.ranking.ranker import VectorRanker
 from trainer.ranking.retrieval import sparse
 from trainer.ranking.retrieval.encode import TextEncoder
-from trainer.ranking.retrieval.system import Texts
+from trainer.ranking.retrieval.system import System, Texts
 
 
 class Sparse(VectorRanker):
@@ -34,6 +34,9 @@ class Sparse(VectorRanker):
         """The encoder of documents."""
         return replace(super().documents, kept=sparse.terms_of)
 
-    def system(self, texts: Texts) -> sparse.Sparse:
+    def system(self, texts: Texts, known: System | None = None) -> sparse.Sparse:
         """Encode texts."""
-        return sparse.Sparse(self.queries.vectors(texts.query_tokens()), self.documents.vectors(texts.pool_tokens()))
+        queries = self.queries.vectors(texts.query_tokens())
+        if isinstance(known, sparse.Sparse):
+            return replace(known, queries=queries)
+        return sparse.Sparse(queries, self.documents.vectors(texts.pool_tokens()))

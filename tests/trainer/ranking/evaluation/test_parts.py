@@ -1,5 +1,7 @@
 """Parts of systems: re-ranked by a model's scores, or by these and those of the stage before; lists that are fused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -126,6 +128,30 @@ def test_what_is_encoded_is_freed_once_no_wanted_system_needs_it(task: Task) -> 
         parts.done(part)
         held.append(set(parts._encoded))
     assert held == [{TOKENS}, {BM25, TOKENS}, set(), set()]
+
+
+def test_a_pool_is_encoded_once_for_two_sets_of_queries(task: Task) -> None:
+    other = replace(task, queries=task.queries[:3], qrels=dict(list(task.qrels.items())[:3]))
+    wanted = [TOKENS, BM25]
+    first, second, alone = (parts_of(of, *wanted) for of in (task, other, other))
+    second.beside = [first]
+    for part in wanted:
+        first.rank(part, 30)
+        for ranked, same in zip(second.rank(part, 30), alone.rank(part, 30), strict=True):
+            np.testing.assert_array_equal(ranked.documents, same.documents)
+            np.testing.assert_array_equal(ranked.scores, same.scores)
+    kept = {part: [parts._encoded[part] for parts in (first, second, alone)] for part in wanted}
+    for part, name in ((TOKENS, "documents"), (BM25, "words")):
+        own, shared, apart = (getattr(system, name) for system in kept[part])
+        assert own is shared
+        assert own is not apart
+
+
+def test_another_pool_is_encoded_by_itself(task: Task) -> None:
+    first, second = parts_of(task, TOKENS), parts_of(replace(task, pool=task.pool[:-1]), TOKENS)
+    second.beside = [first]
+    first.rank(TOKENS, 30)
+    assert all(len(task.pool) - 1 not in ranked.documents for ranked in second.rank(TOKENS, 30))
 
 
 def test_the_first_are_ranked_by_score_and_the_others_follow(task: Task) -> None:

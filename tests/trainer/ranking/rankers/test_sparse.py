@@ -42,6 +42,9 @@ def test_a_pool_and_lists_have_the_models_scores(ranker: Sparse, trained: Loaded
         np.testing.assert_allclose(row, expected, rtol=1e-5)
         np.testing.assert_array_equal(of_list, row[[5, 90, 2, 17]])
         assert (row > 0).any()
+    other = ranker.system(Texts(collection, QUERIES[1:], list(range(120))), system)
+    assert other.documents is system.documents
+    np.testing.assert_array_equal(other.scores(slice(0, len(QUERIES) - 1)), scores[1:])
 
 
 def test_with_salts_ties_are_the_querys_own(ranker: Sparse, collection: Collection) -> None:
