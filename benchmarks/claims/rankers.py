@@ -54,6 +54,7 @@ STARTS: dict[str, dict[str, Any]] = {  # and what suits each
     OURS: {"steps": 150, "optimizer.lr": 3e-4},
 }
 DEPTH, DUELS = 30, 6  # BM25's documents that are re-ranked, and those of them that duel
+RECALLED = 100  # documents of an index's run file, as Recall@100 needs
 RANKS = 1  # with all cores as threads
 
 OF_ALL: dict[str, Any] = {
@@ -195,7 +196,7 @@ class Bench:
             folder = ["--collection", str(self.ranked(start))]
             run_or_exit(command("trainer.index", str(system), *folder, *options, "--out", str(index)))
             for split in splits:
-                asked = ["--queries", split, "--k", str(DEPTH), "--write-run", f"{found}.{split}"]
+                asked = ["--queries", split, "--k", str(RECALLED), "--write-run", f"{found}.{split}"]
                 with open(f"{found}.{split}.log", "w") as log:
                     subprocess.run(command("trainer.search", str(index), *asked), check=True, stdout=log)
             found.write_text("".join(Path(f"{found}.{split}").read_text() for split in splits))
