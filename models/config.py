@@ -63,11 +63,6 @@ class MethodConfig(Section):
         return {}
 
     @property
-    def start_documents(self) -> int:
-        """How many documents the model's `fit_start` looks at before the first step; 0: it has none."""
-        return 0
-
-    @property
     def heads_of_start(self) -> str | None:
         """How the names of the heads begin that an encoder to start from must have; None if none are needed."""
         return None

@@ -88,10 +88,6 @@ class Encoder(TrunkModel):
         """Return the vectors of queries; by default they are encoded like documents."""
         return self.embed_documents(ids, mask)
 
-    def fit_start(self, ids: Tensor, mask: Tensor) -> str:
-        """Fit the start of a training to the method's `start_documents`, if it has some; return a line on it."""
-        raise NotImplementedError
-
 
 def build_trunk(config: Mapping[str, Any], weights: Mapping[str, Tensor] | None = None) -> PreTrainedModel:
     """Build an encoder without pooler, in fp32; its attention is SDPA where the type has it.

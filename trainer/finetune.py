@@ -13,8 +13,9 @@ with without_collecting():
 
     from data_prep.tokenizers.tokenizer import Tokenizer
     from models.adapters import Adapters
+    from models.matching.start_terms import DOCUMENTS, FitsStart
     from models.recomputing import recompute_layers
-    from models.trunk import Encoder, TrunkModel, build_trunk
+    from models.trunk import build_trunk
     from trainer.ranking.while_training.refresh import INDEXES, open_refresh
     from trainer.ranking.while_training.retrieval_probe import open_retrieval_probe
     from trainer.training.checkpoints.base import base_of
@@ -65,7 +66,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
         _say(encoder.copy_heads(model, recipe.method))
         if recipe.method.markers:
             _say(_markers(recipe, encoder))
-    if recipe.method.start_documents and not resume_from:
+    if isinstance(model, FitsStart) and model.keys.start_terms and not resume_from:
         _say(fit_start(recipe, model, data))
     if recipe.refresh and getattr(model, "kind", None) not in INDEXES:
         raise InputError(f"refresh: a {recipe.method.name} has not one vector for each text to mine with: set null")
@@ -86,12 +87,11 @@ def _say(*lines: str) -> None:
         print(*lines, sep="\n", end="\n" if lines else "", flush=True)
 
 
-def fit_start(recipe: FinetuneRecipe, model: TrunkModel, data: Data) -> str:
+def fit_start(recipe: FinetuneRecipe, model: FitsStart, data: Data) -> str:
     """Show the model documents of the first source; they depend on no number of ranks. Return what it says."""
     source = next(iter(data.order.sources.values())).source
     assert isinstance(source, GroupSource)
-    assert isinstance(model, Encoder)
-    examples = source.read(0, 0)[: recipe.method.start_documents]
+    examples = source.read(0, 0)[:DOCUMENTS]
     texts = [source.collection.corpus.tokens(int(example.candidates[0])) for example in examples]
     arrays = recipe.method.document_framing(data.tokenizer).arrays(texts)
     return model.fit_start(**{name: torch.from_numpy(array) for name, array in arrays.items()})

@@ -28,7 +28,7 @@ from benchmarks.claims import material
 from benchmarks.claims.matching_collections import CLASSIC, TUNED_ON
 from benchmarks.claims.material import FOLDS, Material
 from benchmarks.claims.tables import ROUNDS, best
-from benchmarks.claims.tunings import RATES, Values, mean, mrr, rank
+from benchmarks.claims.tunings import DOCSTRINGS, RATES, Values, mean, mrr, rank
 from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import file_name, tokens_a_step, train
 from data_prep.collections.collection import Collection
@@ -70,7 +70,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 OF_TEXT = {"wikipedia": [], "bookcorpus": [], "reddit": ["--min-score", "1"]}  # sources of pairs, and their options
-DOCSTRINGS = "docstrings"
 COLLECTIONS = (DOCSTRINGS, *CLASSIC)
 FIRST_SEED, RANKS = 1, 1  # one process with all cores as threads
 

@@ -32,7 +32,7 @@ from models.layers.lm_head import LmHead
 from models.layers.shape import initialise, setting, shape_of
 from models.layers.term_weights import TermPooling, own_vocabulary_weights, scatter_weights, vocabulary_weights
 from models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
-from models.matching.start_terms import StartTerms, fit_bias
+from models.matching.start_terms import FitsStart, StartTerms
 from models.trunk import token_embedding
 from models.vectors import Vectors, one_vector
 
@@ -109,7 +109,7 @@ class SparseConfig(StartTerms, DualEncoderConfig):
     def remarks(self, losses: Mapping[str, float]) -> dict[str, str]:
         """Say where all weights of a side are 0, or hardly any is: both end learning."""
         said = {}
-        for term in self.regularise.terms().keys() & losses.keys():
+        for term in filter(losses.__contains__, self.regularise.terms()):
             side, value = term.split("_")[0], losses[term]
             if value == 0:
                 key = f"method.regularise.{term.replace('_', '.')}"
@@ -220,7 +220,7 @@ class TermHead(LmHead):
         return own_vocabulary_weights(hidden, embedding, self.bias, mask, terms, pooling)
 
 
-class Sparse(DualEncoder):
+class Sparse(FitsStart, DualEncoder):
     """One shared encoder or two, and one head: `lm_head.` of a masked LM, or `token_weight.`, a linear layer."""
 
     keys: SparseConfig
@@ -240,18 +240,14 @@ class Sparse(DualEncoder):
         else:
             self.lm_head = TermHead(shape_of(trunk))
 
-    @torch.no_grad()
-    def fit_start(self, ids: Tensor, mask: Tensor, **own: Tensor) -> str:
-        """Give these documents their number of terms (see `fit_bias`); return a line on it."""
-        was_training, bias, tower = self.training, self.lm_head.bias.clone(), self.tower_of_documents
-        self.eval()
+    def start_logits(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Tensor:
+        """Return the largest logit of each term in documents, [D, V]."""
+        bias, tower = self.lm_head.bias.clone(), self.tower_of_documents
         self.lm_head.bias.add_(RAISED)
         states = self.encode(tower, ids, mask)
         raised = self.lm_head(states, tower, _of_text(tower, mask, own.get("before")), "max", None)
         self.lm_head.bias.copy_(bias)
-        self.train(was_training)
-        logits = _without(own.get("special"), raised.expm1()).vectors[:, 0] - RAISED  # [D, V], the largest of each term
-        return fit_bias(self.lm_head, logits, self.keys)
+        return _without(own.get("special"), raised.expm1()).vectors[:, 0] - RAISED
 
     def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the states of a text."""

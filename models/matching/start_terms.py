@@ -6,12 +6,15 @@ or one that was trained for a short time, gives every text most of the vocabular
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from models.config import Section
 from models.layers.lm_head import LmHead
+from models.trunk import TrunkModel
 
 DOCUMENTS = 32  # to count the terms of
 
@@ -21,23 +24,25 @@ class StartTerms(Section):
 
     start_terms: int | None = Field(None, ge=1)  # at most a tenth of the vocabulary; None: the bias stays as it is
 
-    @property
-    def start_documents(self) -> int:
-        """How many documents the model's `fit_start` looks at."""
-        return DOCUMENTS if self.start_terms else 0
 
+class FitsStart(TrunkModel):
+    """A model with a masked LM's head, `lm_head.`, whose bias is fitted before the first step."""
 
-@torch.no_grad()
-def fit_bias(head: LmHead, logits: Tensor, keys: StartTerms) -> str:
-    """Add to a head's bias what gives documents their number of logits above 0, on average; return a line on it.
+    keys: StartTerms
+    lm_head: LmHead
 
-    Args:
-        head: its bias has V numbers.
-        logits: the documents' with the bias as it is, [D, V].
-        keys: have a number.
-    """
-    assert keys.start_terms is not None
-    number = max(1, min(keys.start_terms, len(head.bias) // 10))
-    added = -logits.flatten().topk(number * len(logits)).values[-1]
-    head.bias.add_(added)
-    return f"documents start with {number} terms each: {added:+.2f} on the bias of the masked LM's head"
+    @abstractmethod
+    def start_logits(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Tensor:
+        """Return the logits of documents, [D, V], one for each term; `document_framing` makes the arguments."""
+
+    @torch.no_grad()
+    def fit_start(self, **documents: Tensor) -> str:
+        """Add to the head's bias what gives documents `start_terms` logits above 0, on average; return a line on it."""
+        assert self.keys.start_terms is not None
+        number = max(1, min(self.keys.start_terms, len(self.lm_head.bias) // 10))
+        was_training = self.training
+        logits = self.eval().start_logits(**documents)
+        self.train(was_training)
+        added = -logits.flatten().topk(number * len(logits)).values[-1]
+        self.lm_head.bias.add_(added)
+        return f"documents start with {number} terms each: {added:+.2f} on the bias of the masked LM's head"

@@ -30,7 +30,7 @@ from models.interface import Vocabulary
 from models.layers.lm_head import LmHead
 from models.layers.shape import shape_of
 from models.matching.batcher import CandidateBatcher
-from models.matching.start_terms import StartTerms, fit_bias
+from models.matching.start_terms import FitsStart, StartTerms
 from models.trunk import Encoder, require_bidirectional
 from models.vectors import Vectors, one_vector
 
@@ -166,9 +166,10 @@ class FirstHead(LmHead):
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-class Tilde(Encoder):
+class Tilde(FitsStart, Encoder):
     """One encoder for both sides, and a masked LM's head, `lm_head.`."""
 
+    keys: TildeConfig
     kind = "likelihoods"
     temperature = 1.0
 
@@ -185,13 +186,9 @@ class Tilde(Encoder):
         shape = shape_of(trunk)
         self.lm_head = FirstHead(replace(shape, vocab_size=shape.vocab_size - keys.markers))
 
-    @torch.no_grad()
-    def fit_start(self, ids: Tensor, mask: Tensor) -> str:
-        """Give these documents their number of likely terms (see `fit_bias`); return a line on it."""
-        was_training = self.training
-        logits = self.eval().logits(self._first_states(ids, mask))
-        self.train(was_training)
-        return fit_bias(self.lm_head, logits, self.keys)
+    def start_logits(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Tensor:
+        """Return the logits of all terms for documents, [D, V]."""
+        return self.logits(self._first_states(ids, mask))
 
     def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
         """Return log P(t|text) for each term t, fp32 [B, 1, V], given texts int64 and bool [B, T]."""
