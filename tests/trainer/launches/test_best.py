@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests import toy
-from tests.trainer.killed import kill_at
+from tests.killed import kill_at
 from tests.trainer.runs import STEP, write_run
 from trainer import evaluate, export, index
 from trainer.training.checkpoints import best as best_module

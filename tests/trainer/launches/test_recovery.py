@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests import toy
-from tests.trainer.killed import read_to
+from tests.killed import read_to
 from tests.trainer.many_runs import train
 from tests.warm import PATIENCE
 from trainer.trace import digest, trace

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests import toy
-from tests.trainer.killed import kill_at
+from tests.killed import kill_at
 from tests.trainer.launches.test_step_negatives import compare
 from tests.trainer.many_runs import stage_file, train
 from trainer.training.checkpoints import checkpoint

@@ -12,7 +12,7 @@ import yaml
 from safetensors.torch import load_file
 
 from tests import toy
-from tests.trainer.killed import kill_at
+from tests.killed import kill_at
 from tests.trainer.many_runs import LOSS_SCALE_POWER, ds_config, stage_file, train
 from trainer.trace import digest, trace
 from trainer.training.checkpoints import checkpoint

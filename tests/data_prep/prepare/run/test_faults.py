@@ -18,6 +18,7 @@ from data_prep.common import workers
 from data_prep.prepare import output, spool
 from tests.data_prep import raw
 from tests.data_prep.raw import contents
+from tests.killed import wait_until_ended
 
 SHARDS = 60
 PAD = "x" * 50_000  # an unused field makes many batches from little text
@@ -75,8 +76,7 @@ def kill(run: subprocess.Popen[str], parent_alone: bool) -> None:
     else:
         os.killpg(run.pid, signal.SIGKILL)
     run.communicate()
-    while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in group):
-        time.sleep(0.01)  # loops for ever if they do not end
+    wait_until_ended(group)  # waits for ever if they do not end
 
 
 def finished_files(work: Path) -> dict[str, int]:

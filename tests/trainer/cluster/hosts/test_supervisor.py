@@ -15,7 +15,7 @@ import pytest
 
 from data_prep.common.errors import InputError
 from tests import toy
-from tests.trainer.killed import read_to
+from tests.killed import read_to
 from tests.trainer.runs import STEP, vouch, write_run
 from tests.warm import PATIENCE, Started
 from trainer.cluster.hosts.supervisor import BAD_INPUT, INTERRUPTED, Training, pause, supervise

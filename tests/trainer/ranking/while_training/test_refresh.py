@@ -1,9 +1,7 @@
 """Mined negatives in a run: against a plain search, and after stops at every stage, kills and changes of the ranks."""
 
 import json
-import os
 import shutil
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,10 +16,9 @@ from data_prep.collections.collection import Collection
 from data_prep.collections.relevant import Relevant
 from data_prep.common.errors import InputError
 from tests import toy
-from tests.trainer.killed import kill_at
+from tests.killed import kill, kill_at
 from tests.trainer.many_runs import train
 from tests.trainer.runs import STEP, write_run
-from tests.warm import PATIENCE
 from trainer.ranking.indexes.dense import DenseIndex
 from trainer.ranking.indexes.encode_blocks import Builder
 from trainer.ranking.indexes.sparse import SparseIndex
@@ -312,8 +309,7 @@ def kill_when(there: Path, recipe: Path) -> None:
     while not there.is_dir():
         assert process.poll() is None, "the run ended"
         time.sleep(0.001)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait(PATIENCE)
+    kill(process)
 
 
 def test_a_run_goes_on_with_the_same_refresh_alone(toy_collection: Path, tmp_path: Path) -> None:

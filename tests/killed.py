@@ -4,8 +4,11 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests import toy
@@ -26,5 +29,20 @@ def kill_at(step: int, ranks: int, module: str, recipe: Path, *arguments: object
     printed.touch()
     process = toy.start(ranks, module, recipe, *arguments, printed=printed)
     read_to(process, printed, f"step {step}/")
+    kill(process)
+
+
+def kill(process: Started | subprocess.Popen[bytes]) -> None:
+    """Send SIGKILL to all processes of a run; return when all have ended, for each of them may hold the run's lock."""
+    others = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(PATIENCE)
+    wait_until_ended(others)
+
+
+def wait_until_ended(processes: Iterable[psutil.Process]) -> None:
+    """Wait for processes that are not this one's children; a zombie has ended, whether or not anyone waits for it."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(0.01)
