@@ -116,9 +116,12 @@ def _items(
     choices = {**reading.choices, EXPECTED: reading.stages.language}
     for file, piece in pieces:
         joined = source.join if reading.part.of > 1 and not isinstance(piece.content, Dropped) else None
-        if joined and (belongs := joined.belongs(piece)) and not reading.part.has(spool.key_of(belongs)):
+        belongs = joined.belongs(piece) if joined else ""
+        if belongs and not reading.part.has(spool.key_of(belongs)):
             continue
         for item in source.items(file, piece, choices):
+            if joined and not belongs and not reading.part.has(spool.key_of(_belongs(item, file, piece))):
+                continue
             tally.came += 1
             if isinstance(item, Bad):
                 bad.append(item)
@@ -135,6 +138,11 @@ def _items(
                     if item.guessed:
                         tally.guess(item.guessed, item.id)
                 yield item
+
+
+def _belongs(item: Any, file: File, piece: Piece) -> str:
+    """Return what decides in which part a fragment is; of a record that is left out, its place."""
+    return f"{file.name}: {piece.where}" if isinstance(item, Bad | Dropped) else item[0]
 
 
 def _joined(source: Source, choices: Choices, wanted: Range, tally: Tally, rejected: Rejected) -> Iterator[Document]:

@@ -39,6 +39,12 @@ def is_short(text: str) -> bool:
     return len(text) < SHORTEST
 
 
+def lead(document: Document) -> str:
+    """Return the beginning of the text before the first heading; "" if there is none."""
+    _, section = next(_sections(document))
+    return _beginning(section)
+
+
 def titled(document: Document) -> Iterator[tuple[str, str]]:
     """Yield the title with the lead, and `title: heading` with the beginning of each section."""
     for heading, section in _sections(document):

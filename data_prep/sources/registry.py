@@ -8,9 +8,11 @@ from data_prep.sources.plain_text import JSONL, TEXT
 from data_prep.sources.reddit.utterances import REDDIT
 from data_prep.sources.webdataset import WEBDATASET
 from data_prep.sources.wikipedia.articles import WIKIPEDIA
+from data_prep.sources.wikipedia.links import WIKIPEDIA_LINKS
 
 SOURCES = {
     "wikipedia": WIKIPEDIA,
+    "wikipedia-links": WIKIPEDIA_LINKS,
     "bookcorpus": BOOKCORPUS,
     "bookcorpus-sentences": BOOKCORPUS_SENTENCES,
     "reddit": REDDIT,

@@ -64,7 +64,7 @@ class Join:
     `read` then yields fragments: JSON-able lists or tuples whose first item, a text, names what they are a part of.
 
     Attributes:
-        belongs: that name for a piece; for a damaged piece, any text unique to it.
+        belongs: that name for a piece; for a damaged piece, any text unique to it; "" if its fragments have several.
         documents: the documents of all fragments with the same first item, whatever the order of the fragments.
     """
 

@@ -37,7 +37,9 @@ _ID = re.compile(r"[0-9]{1,18}")
 _ANY_WORD = re.compile(r"\w")
 
 
-class _Article(NamedTuple):
+class Article(NamedTuple):
+    """A page of an XML export, not parsed."""
+
     page: Page
     hiding: frozenset[str]  # the wiki's namespaces whose links are not shown unless they begin with a colon
 
@@ -78,7 +80,7 @@ def _pages(path: Path) -> Iterator[Piece]:
             if isinstance(page, Bad):
                 yield Piece(page.where, 0, page)
             else:
-                yield Piece(f"page {page.id}", len(page.text), _Article(page, hiding))
+                yield Piece(f"page {page.id}", len(page.text), Article(page, hiding))
 
 
 def _lines(path: Path) -> Iterator[Piece]:
@@ -94,8 +96,8 @@ def _rows(path: Path) -> Iterator[Piece]:
 
 def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
     match piece.content:
-        case _Article(page, hiding):
-            yield _article(page, hiding, choices)
+        case Article():
+            yield article(piece.content, choices)
         case Line(_, line):
             yield _extracted(line, str(file.path), piece.where)
         case _Row(number, text, title):
@@ -104,8 +106,10 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad
             yield bad
 
 
-def _article(page: Page, hiding: frozenset[str], choices: Choices) -> Document | Dropped:
-    if reason := _left_out(page, choices["keep_disambiguation"]):
+def article(markup: Article, choices: Choices) -> Document | Dropped:
+    """Return the document of an article; Dropped if the page is none, or has no text."""
+    page, hiding = markup
+    if reason := left_out(page, choices["keep_disambiguation"]):
         return Dropped(reason)
     facts = Facts(page.title, page.changed)
     segments, headings, unknown = plain(page.text, hiding, choices["keep_references"], choices["infoboxes"], facts)
@@ -115,7 +119,7 @@ def _article(page: Page, hiding: frozenset[str], choices: Choices) -> Document |
     return Document(name, tuple(segments), tuple(headings), title=title, unknown=tuple(unknown))
 
 
-def _left_out(page: Page, keep_disambiguation: bool) -> str:
+def left_out(page: Page, keep_disambiguation: bool) -> str:
     """Return the reason why a page is not an article; "" if it is one."""
     if page.namespace != 0:
         return "other namespace"

@@ -12,6 +12,7 @@ import zstandard
 from data_prep.__main__ import main
 from tests.data_prep import raw
 from tests.data_prep.raw import refusal
+from tests.data_prep.sources.wikipedia.test_xml_export import dump, page
 from tests.toy import ROOT
 
 Capture = pytest.CaptureFixture[str]
@@ -85,6 +86,21 @@ def test_two_steps_and_parts_make_the_shards_of_one_run(tok: Path, tmp_path: Pat
     }
 
 
+def test_parts_of_links_merge_to_the_output_of_one_run(tok: Path, tmp_path: Path) -> None:
+    leads = raw.texts(30, sentences=4)
+    pages = [page(number + 1, text, title=f"Animal {number}") for number, text in enumerate(leads)]
+    links = [f"[[Animal {number}|{leads[number][:12]}]] and [[Gone {number}|x]]" for number in range(30)]
+    linking = [page(number, link, title=f"P{number}") for number, link in enumerate(links, 100)]
+    path = tmp_path / "pages-articles.xml"
+    talk = page(99, "Some words.", title="Talk:T", namespace=1)
+    path.write_bytes(dump(*pages, talk, *linking))
+    whole = raw.agree(tmp_path, "wikipedia-links", path, "--tokenizer", tok)
+    source = raw.source_of(whole)
+    assert source["pairs"] is True
+    assert source["counts"]["dropped"] == {"no_such_page": 30, "no_text_or_short": 30, "other_namespace": 1}
+    assert len(raw.decoded(whole)) == 30
+
+
 def test_pairs_and_documents_are_not_mixed(tok: Path, tmp_path: Path, capfd: Capture) -> None:
     raw.run("pairs", write(tmp_path / "a.jsonl"), "--out", tmp_path / "one", "--text-only")
     raw.run("jsonl", raw.write_jsonl(tmp_path / "b.jsonl", raw.texts(9)), "--out", tmp_path / "two", "--text-only")
@@ -141,7 +157,7 @@ def inputs() -> None:
     compressed("titles.jsonl.zst", write(Path("titles.jsonl"), query="title", document="body"))
     write(Path("answers/a.jsonl"), query="question", document="answer", group="thread")
     texts = raw.texts(40, sentences=8)
-    pages = [f"{text}\n\n== History ==\n{text[::-1].capitalize()}." for text in texts]
+    pages = [f"{text}\n\n== History ==\n[[T7|{text[:9]}]] {text[::-1]}." for text in texts]
     compressed("enwiki-latest-pages-articles.xml.bz2", raw.write_wikipedia(Path("pages.xml"), pages))
     dumps = raw.write_reddit(Path("reddit"), [raw.texts(4, number, 1) for number in range(30)], files=1)
     for name in ("RC", "RS"):
