@@ -35,7 +35,7 @@ from trainer.ranking.evaluation.table import table
 from trainer.ranking.evaluation.task import Task
 from trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS
 from trainer.ranking.retrieval.shared import rank_0_first, shared_by
-from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
+from trainer.training.engine.world import World, failed_rank_exits_first, joined, rank_0_speaks, say
 
 OF_ONE_COLLECTION = ("write_runs", "all_pairs", "candidates", "classes", "dimensions")
 PREPARED = "collections"  # in the folder of results: what was in BEIR's layout alone
@@ -45,10 +45,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     arguments = _arguments(argv)
     with exit_on_input_error("trainer.evaluate"), failed_rank_exits_first():
-        world = World.from_environment()
         require("evaluate", "bm25s", "ir_measures", "pytrec_eval")
-        if world.size > 1:
-            join(world)
+        world = joined()
         with rank_0_first(world.rank, world.size):
             given = read_systems(arguments.system)
             if arguments.candidates or arguments.classes:
@@ -67,8 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             if not (arguments.candidates or arguments.classes):
                 systems.check(arguments.split)
         with rank_0_speaks(world.rank), shared_by(world.rank, world.size):
-            for note in systems.notes if world.rank == 0 else ():
-                print(note, flush=True)
+            say(*systems.notes)
             if arguments.candidates:
                 results = compare_lists(systems, arguments.split, identical_ids)
             elif arguments.classes:

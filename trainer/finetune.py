@@ -14,32 +14,29 @@ with without_collecting():
     from data_prep.tokenizers.tokenizer import Tokenizer
     from models.adapters import Adapters
     from models.matching.start_terms import DOCUMENTS, FitsStart
-    from models.recomputing import recompute_layers
     from models.trunk import build_trunk
     from trainer.ranking.while_training.refresh import INDEXES, open_refresh
     from trainer.ranking.while_training.retrieval_probe import open_retrieval_probe
     from trainer.training.checkpoints.base import base_of
     from trainer.training.checkpoints.init_from import PretrainedEncoder, load_start
-    from trainer.training.checkpoints.load import restore_frozen, saved_trunk
+    from trainer.training.checkpoints.load import saved_trunk
     from trainer.training.checkpoints.start_keys import take_over, take_over_again
     from trainer.training.data.group_source import GroupSource
     from trainer.training.data.open_data import Data, pair_data
-    from trainer.training.engine.compiler import compile_model
-    from trainer.training.engine.world import World
+    from trainer.training.engine.world import say
     from trainer.training.published.prompts import remarks
     from trainer.training.published.sentence_transformer import not_taken
     from trainer.training.recipe.build import (
         as_input_error,
         build_model,
         check_length,
-        freeze_model,
         new_trunk,
         resize_embeddings,
         settings_of,
     )
     from trainer.training.recipe.schema import FinetuneRecipe
     from trainer.training.run.command import main
-    from trainer.training.run.job import Job, make_job
+    from trainer.training.run.job import Job, make_job, make_ready
 
 
 def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
@@ -50,7 +47,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
     data = pair_data(recipe)
     of_start = [] if resume_from else [*not_taken(recipe), *remarks(recipe)]
-    _say(*of_start, *data.remarks)
+    say(*of_start, *data.remarks)
     torch.manual_seed(recipe.seed)
     trunk, encoder = open_trunk(recipe, data.tokenizer, resume_from)
     recipe = recipe.model_copy(update={"method": recipe.method.for_trunk(trunk)})
@@ -63,28 +60,16 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
             labels = recipe.method.head_tokens(data.tokenizer)
         if labels:
             encoder.add_head_rows(labels)
-        _say(encoder.copy_heads(model, recipe.method))
+        say(encoder.copy_heads(model, recipe.method))
         if recipe.method.markers:
-            _say(_markers(recipe, encoder))
+            say(_markers(recipe, encoder))
     if isinstance(model, FitsStart) and model.keys.start_terms and not resume_from:
-        _say(fit_start(recipe, model, data))
+        say(fit_start(recipe, model, data))
     if recipe.refresh and getattr(model, "kind", None) not in INDEXES:
         raise InputError(f"refresh: a {recipe.method.name} has not one vector for each text to mine with: set null")
-    recipe = freeze_model(model, recipe)
-    if resume_from:
-        restore_frozen(model, resume_from)
-    if recipe.activation_checkpointing:
-        recompute_layers(model)
-    if recipe.compile:
-        compile_model(model)
+    recipe = make_ready(model, recipe, resume_from)
     base = base_of(recipe, encoder.path if encoder else None, resume_from)
     return make_job(recipe, model, data, open_retrieval_probe(recipe, model), open_refresh(recipe, data), base)
-
-
-def _say(*lines: str) -> None:
-    """Print lines, from rank 0."""
-    if World.from_environment().rank == 0:
-        print(*lines, sep="\n", end="\n" if lines else "", flush=True)
 
 
 def fit_start(recipe: FinetuneRecipe, model: FitsStart, data: Data) -> str:

@@ -22,7 +22,7 @@ from trainer.ranking.indexes.registry import APPROXIMATIONS, DTYPES, kind_of
 from trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS, PROMPTS
 from trainer.ranking.rankers.registry import open_ranker
 from trainer.ranking.retrieval.shared import rank_0_first
-from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
+from trainer.training.engine.world import failed_rank_exits_first, joined, rank_0_speaks, say
 from trainer.training.recipe.build import as_input_error
 
 
@@ -30,9 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     chosen = _arguments(argv)
     with exit_on_input_error("trainer.index"), failed_rank_exits_first():
-        world = World.from_environment()
-        if world.size > 1:
-            join(world)
+        world = joined()
         with rank_0_first(world.rank, world.size):
             collection = Collection.open(chosen.collection)
             ranker = open_ranker(chosen.system, collection, chosen.precision)
@@ -48,18 +46,15 @@ def main(argv: Sequence[str] | None = None) -> None:
             if chosen.approximate in approximate.KINDS:
                 approximate.require_faiss()
         with rank_0_speaks(world.rank):
-            if ranker.note and world.rank == 0:
-                print(ranker.note, flush=True)
+            say(*filter(None, [ranker.note]))
             complete = (chosen.out / MANIFEST).is_file()
             index = kind.build(ranker, chosen.out, world.rank, world.size, dtype=chosen.dtype)
-            if world.rank == 0:
-                print(f"{chosen.out}: {'complete already: ' if complete else ''}{index}", flush=True)
+            say(f"{chosen.out}: {'complete already: ' if complete else ''}{index}")
             if told := index.measure(world.rank, world.size):
                 print(f"{chosen.out}: {told}", flush=True)
             if chosen.approximate:
                 index.prepare(chosen.approximate, world.rank, world.size)
-                if world.rank == 0:
-                    print(f"{chosen.out}: ready for trainer.search --approximate {chosen.approximate}", flush=True)
+                say(f"{chosen.out}: ready for trainer.search --approximate {chosen.approximate}")
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

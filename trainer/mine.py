@@ -36,7 +36,7 @@ from trainer.ranking.ranker import PRECISION_HELP, PRECISIONS
 from trainer.ranking.rankers.likelihoods import Likelihoods
 from trainer.ranking.rankers.registry import open_ranker, ranker_of
 from trainer.ranking.retrieval.shared import rank_0_first
-from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
+from trainer.training.engine.world import failed_rank_exits_first, joined, rank_0_speaks, say
 from trainer.training.recipe.margin import read_margin
 
 DEPTH, TERMS = 100, 200
@@ -161,9 +161,7 @@ def _expand(collection: Collection, chosen: argparse.Namespace) -> None:
 
 def _filter(chosen: argparse.Namespace) -> None:
     """Keep the pairs whose documents the model finds."""
-    world = World.from_environment()
-    if world.size > 1:
-        join(world)
+    world = joined()
     with rank_0_first(world.rank, world.size):
         if chosen.out.exists():
             raise InputError(f"{chosen.out}: exists: name a new folder, or remove it")
@@ -171,8 +169,7 @@ def _filter(chosen: argparse.Namespace) -> None:
         pairs = Filter.open(chosen.pairs, model, chosen.consistent, chosen.pool, chosen.seed, chosen.precision)
     with rank_0_speaks(world.rank):
         for line in pairs.write(chosen.out, world.rank, world.size):
-            if world.rank == 0:
-                print(line, flush=True)
+            say(line)
     if world.rank == 0:
         shutil.rmtree(chosen.out.with_name(f"{chosen.out.name}.kept"))
         print(f"wrote {chosen.out}: the pairs that are kept, in their order")

@@ -9,26 +9,18 @@ with without_collecting():
 
     import torch
 
-    from models.recomputing import recompute_layers
     from trainer.ranking.while_training.probe import open_probe
     from trainer.training.checkpoints.base import base_of
     from trainer.training.checkpoints.init_from import load_start
-    from trainer.training.checkpoints.load import restore_frozen, saved_trunk
+    from trainer.training.checkpoints.load import saved_trunk
     from trainer.training.checkpoints.start_keys import take_over, take_over_again
     from trainer.training.data.open_data import shard_data
-    from trainer.training.engine.compiler import compile_model
     from trainer.training.engine.memory import check_memory
-    from trainer.training.engine.world import World
-    from trainer.training.recipe.build import (
-        build_model,
-        check_length,
-        freeze_model,
-        new_trunk,
-        resize_embeddings,
-    )
+    from trainer.training.engine.world import say
+    from trainer.training.recipe.build import build_model, check_length, new_trunk, resize_embeddings
     from trainer.training.recipe.schema import PretrainRecipe
     from trainer.training.run.command import main
-    from trainer.training.run.job import Job, make_job
+    from trainer.training.run.job import Job, make_job, make_ready
 
 
 def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
@@ -53,16 +45,8 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     recipe = recipe.model_copy(update={"method": recipe.method.for_trunk(trunk)})
     model = build_model(recipe.method, trunk)
     if encoder:
-        copied = encoder.copy_heads(model, recipe.method)
-        if World.from_environment().rank == 0:
-            print(copied, flush=True)
-    recipe = freeze_model(model, recipe)
-    if resume_from:
-        restore_frozen(model, resume_from)
-    if recipe.activation_checkpointing:
-        recompute_layers(model)
-    if recipe.compile:
-        compile_model(model)
+        say(encoder.copy_heads(model, recipe.method))
+    recipe = make_ready(model, recipe, resume_from)
     check_memory(recipe, model)
     probe = None
     if recipe.probe:

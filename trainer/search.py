@@ -28,7 +28,7 @@ from trainer.ranking.indexes.registry import APPROXIMATIONS, open_index
 from trainer.ranking.indexes.serve import make_server
 from trainer.ranking.retrieval.search import Ranked
 from trainer.ranking.retrieval.shared import merge, rank_0_first
-from trainer.training.engine.world import World, failed_rank_exits_first, join, rank_0_speaks
+from trainer.training.engine.world import World, failed_rank_exits_first, joined, rank_0_speaks
 
 WIDTH = 100  # characters that are shown of a document
 AT_ONCE = 1024  # queries of a run file
@@ -38,9 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     chosen = _arguments(argv)
     with exit_on_input_error("trainer.search"), failed_rank_exits_first():
-        world = World.from_environment()
-        if world.size > 1:
-            join(world)
+        world = joined()
         with rank_0_first(world.rank, world.size):
             if world.size > 1 and not chosen.queries:
                 raise InputError("several ranks search for the queries of a file or split: give --queries")

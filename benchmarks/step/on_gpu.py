@@ -27,13 +27,12 @@ from benchmarks.step.measures import free
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.parser import Parser
 from models.interface import MicroBatch
-from models.recomputing import recompute_layers
-from trainer.training.engine.compiler import compile_model
 from trainer.training.engine.engine import Engine
+from trainer.training.engine.hardware import GPUS
 from trainer.training.engine.world import World
-from trainer.training.recipe.build import freeze_model
 from trainer.training.recipe.objective import Objective
 from trainer.training.recipe.schema import Recipe
+from trainer.training.run.job import make_ready
 
 RESULTS = Path(__file__).parents[1] / "results" / "step_on_gpu.json"
 PREDICTED = RESULTS.with_name("roofline.json")
@@ -79,11 +78,7 @@ def measure(recipe: Recipe, flops: float, peak: float) -> dict[str, Any]:
         torch.cuda.reset_peak_memory_stats()
     torch.manual_seed(recipe.seed)
     model = model_of(recipe)
-    recipe = freeze_model(model, recipe)
-    if recipe.activation_checkpointing:
-        recompute_layers(model)
-    if recipe.compile:
-        compile_model(model)
+    recipe = make_ready(model, recipe)
     engine = Engine(model.train(), recipe, World.from_environment())
     step = Step([micro_batch_of(recipe)] * recipe.batch.micro_batches, list(range(recipe.batch.micro_batches)))
     start = time.perf_counter()
@@ -95,7 +90,7 @@ def measure(recipe: Recipe, flops: float, peak: float) -> dict[str, Any]:
     found = {
         "milliseconds": {key: round(1e3 * value, 2) for key, value in spread(values).items()},
         "tokens_per_second": round(sum(batch.tokens for batch in step.micro_batches) / seconds),
-        "share_of_peak": round(flops / seconds / 989e12, 4),
+        "share_of_peak": round(flops / seconds / GPUS["h100"].peak, 4),
         "share_of_measured_peak": round(flops / seconds / peak, 4),
         "warm_up_seconds": round(started, 1),
         "gigabytes": round((torch.cuda.max_memory_allocated() - before) / 1e9, 2) if on_gpu else None,

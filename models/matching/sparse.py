@@ -114,7 +114,7 @@ class SparseConfig(StartTerms, DualEncoderConfig):
             if value == 0:
                 key = f"method.regularise.{term.replace('_', '.')}"
                 said[term] = f"every weight of every {side} is 0: lower {key}"
-            elif value > MANY:
+            elif value > MANY and self.document == "vocabulary":
                 said[term] = f"{term}: each {side} has weights for most terms of the vocabulary: set method.start_terms"
         return said
 

@@ -199,6 +199,8 @@ def test_what_ends_learning_is_said() -> None:
         "document_flops": "document_flops: each document has weights for most terms of the vocabulary: set "
         "method.start_terms",
     }
+    own = keys_of(head="linear", query="own_tokens", document="own_tokens", regularise=keys.regularise.model_dump())
+    assert own.remarks({"document_flops": 25_000.0}) == {}  # it has no start_terms
 
 
 def test_the_weights_of_regularisers_rise_quadratically() -> None:

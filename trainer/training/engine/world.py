@@ -131,6 +131,12 @@ def check_address(world: World) -> None:
         )
 
 
+def say(*lines: str) -> None:
+    """Print lines, from rank 0 alone."""
+    if lines and World.from_environment().rank == 0:
+        print(*lines, sep="\n", flush=True)
+
+
 @contextmanager
 def rank_0_speaks(rank: int) -> Iterator[None]:
     """Let rank 0 raise the block's InputError first, so that an error that all ranks raise is printed once.
@@ -156,6 +162,14 @@ def failed_rank_exits_first() -> Iterator[None]:
         time.sleep(FAILED_FIRST_SECONDS)
         reason = printable(str(error))
         raise SystemExit(f"lost contact with another rank, which reported no error: {reason}") from error
+
+
+def joined() -> World:
+    """Return this process's place among the ranks, after it has joined the others, if there are any; see `join`."""
+    world = World.from_environment()
+    if world.size > 1:
+        join(world)
+    return world
 
 
 def join(world: World) -> None:

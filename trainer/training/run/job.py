@@ -14,15 +14,18 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import read_bytes
 from data_prep.tokenizers.tokenizer import CONFIG, SPLIT
 from models.interface import MicroBatch
+from models.recomputing import recompute_layers
 from models.trunk import TrunkModel
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.base import Base
+from trainer.training.checkpoints.load import restore_frozen
 from trainer.training.data.open_data import Data, resume_invariants
 from trainer.training.data.order import Order
 from trainer.training.engine import ds_config
+from trainer.training.engine.compiler import compile_model
 from trainer.training.engine.engine import Engine
-from trainer.training.recipe.build import settings_of
-from trainer.training.recipe.schema import Recipe
+from trainer.training.recipe.build import freeze_model, settings_of
+from trainer.training.recipe.schema import AnyRecipe, Recipe
 from trainer.training.run.validation import Validation
 
 
@@ -72,6 +75,21 @@ class Job:
     refresh: Refresh | None
     sidecar_files: dict[str, bytes]  # small files kept with every checkpoint: recipe, tokenizer, trunk configuration
     resume_invariants: dict[str, Any]  # what must not change when the run is resumed
+
+
+def make_ready(model: TrunkModel, recipe: AnyRecipe, resume_from: Path | None = None) -> AnyRecipe:
+    """Freeze, recompute and compile what a recipe says; frozen weights are those of the checkpoint to resume from.
+
+    Return the recipe with all that `freeze_model` fills in.
+    """
+    recipe = freeze_model(model, recipe)
+    if resume_from:
+        restore_frozen(model, resume_from)
+    if recipe.activation_checkpointing:
+        recompute_layers(model)
+    if recipe.compile:
+        compile_model(model)
+    return recipe
 
 
 def make_job(
