@@ -86,7 +86,7 @@ def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
     texts = mining_texts(collection, chosen.split)
     miners = Miners.open(chosen.system, collection, chosen.split, chosen.precision)
     groups, before = collection.groups(chosen.split), collection.manifest.get("mined", [])
-    relevant = Relevant(collection, groups)
+    relevant = Relevant.of_split(collection, chosen.split)
     mined = [
         mine(texts, relevant, miners.rank(i, texts, relevant, chosen.depth), chosen.margin, chosen.skip)
         for i in range(len(chosen.system))

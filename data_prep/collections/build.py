@@ -30,6 +30,8 @@ from data_prep.collections.collection import (
 from data_prep.collections.format import Format
 from data_prep.collections.ids import Ids
 from data_prep.collections.registry import FORMATS
+from data_prep.collections.relevant import FOLDER as RELEVANT
+from data_prep.collections.relevant import write_relevant
 from data_prep.collections.write_groups import write_groups
 from data_prep.collections.write_texts import remove_temporary, write_texts, write_tokens
 from data_prep.common.errors import InputError, StoppedError
@@ -192,6 +194,9 @@ def _run(
         tokenise = partial(write_tokens, stages.folder / part, tokenizer, workers)
         counts[part]["tokens"] = stages.do(f"{part}-tokens", tokenise)
         remove_temporary(stages.folder / part)
+    for split in splits:
+        relate = partial(write_relevant, stages.folder, tokenizer, split)
+        stages.do(f"relevant-{split}", relate, old=stages.folder / SPLITS / split / RELEVANT)
     return counts, remarks
 
 

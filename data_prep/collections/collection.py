@@ -3,7 +3,7 @@
 manifest.json       format version, command, tokenizer, counts, SHA-256 of the inputs and of every array
 tokenizer.json      the tokenizer of its tokens
 corpus/, queries/   see texts.py
-splits/SPLIT/       see groups.py
+splits/SPLIT/       see groups.py; in relevant/, what is relevant to each query's text, see relevant.py
 
 Opening reads no array: it costs the same for 10 thousand and for 10 million documents, and all processes of a host
 share the pages. `verify` checks every byte.

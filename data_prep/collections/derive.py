@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_prep.collections.collection import MANIFEST, PARTS, SPLITS, TOKENIZER, Collection, input_record
+from data_prep.collections.relevant import ARRAYS, FOLDER, write_relevant
 from data_prep.collections.write_texts import RowsWriter
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, os_errors_as_input_errors, read_bytes, sha256_of, whole_folder
@@ -98,11 +99,16 @@ def _copy(
     """
     require_room(source, out)
     make_directory(out.parent)
+    splits = source.splits()
+    of_relevant = [f"{SPLITS}/{split}/{FOLDER}/{name}.npy" for split in splits for name in ARRAYS]
+    replaced = [*replaced, *of_relevant]
     arrays = {name: record for name, record in source.manifest["arrays"].items() if name not in replaced}
     with whole_folder(out) as folder:
         for name in arrays:
             _link(source.directory / name, folder / name)
         write(folder)
+        for split in splits:
+            write_relevant(folder, source.tokenizer, split)
         for name in replaced:
             if (path := folder / name).is_file():
                 arrays[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}

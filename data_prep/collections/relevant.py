@@ -7,47 +7,94 @@ text without tokens equals no other.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.flat_arrays import Rows
+from data_prep.collections.collection import PARTS, SPLITS, Collection
+from data_prep.collections.flat_arrays import Rows, map_array
 from data_prep.collections.groups import Groups
 from data_prep.collections.texts import Texts
+from data_prep.common.errors import InputError
+from data_prep.tokenizers.tokenizer import Tokenizer
 
+FOLDER = "relevant"  # of a split
+ARRAYS = "queries", "texts", "own_documents", "labelled", "pairs", "numbers"
 IdenticalIds = Literal["auto", "on", "off"]
 IDENTICAL_IDS: tuple[IdenticalIds, ...] = ("auto", "on", "off")
 SAMPLE = 1000  # shared ids whose texts are compared
 ROWS = 1 << 16  # texts that are hashed at once
 
 
+@dataclass(frozen=True)
 class Relevant:
     """The documents with a label above 0 for each query of a split, in any group of any query with the same text.
 
     Documents whose tokens are those of the query are found by comparing these, not here: that would read the corpus.
+
+    Attributes:
+        collection: the whole.
+        queries: the queries of the split, sorted, int64 [Q].
+        texts: for each, the first of them with an equal text.
+        own_documents: for each, the document that is the query itself, see `own_documents`; -1: there is none.
+        labelled: the documents with a label above 0, sorted, int64.
+        pairs: text * most + document of each relevant document, sorted, int64.
+        numbers: int64 [2], `most`, which is above every such document, and what `fewest_others` returns.
     """
 
-    def __init__(self, collection: Collection, groups: Groups) -> None:
-        """Read the labels, and the tokens and ids of the queries, of a split."""
-        self.collection, self.queries = collection, _unique(np.asarray(groups.queries))
-        self.texts = first_equal(collection.queries, self.queries, collection.tokenizer.unk)  # the first of equal ones
-        self.own_documents = own_documents(collection, self.queries)
+    collection: Collection
+    queries: np.ndarray
+    texts: np.ndarray
+    own_documents: np.ndarray
+    labelled: np.ndarray
+    pairs: np.ndarray
+    numbers: np.ndarray
+
+    @classmethod
+    def of_groups(cls, collection: Collection, groups: Groups) -> Relevant:
+        """Read the labels, and the tokens and ids of the queries, of a split's groups."""
+        queries = _unique(np.asarray(groups.queries))
+        texts = first_equal(collection.queries, queries, collection.tokenizer.unk)
+        own = own_documents(collection, queries)
         of_queries, documents = positive_pairs(groups)
-        self.labelled = _unique(documents)
+        labelled = _unique(documents)
         elsewhere = _unlisted_pairs(groups)
-        texts = self.texts[self.queries.searchsorted(np.concatenate([of_queries, elsewhere[0]]))]
+        of_pairs = texts[queries.searchsorted(np.concatenate([of_queries, elsewhere[0]]))]
         documents = np.concatenate([documents, elsewhere[1]])
-        self.most = 1 + int(documents.max(initial=0))
-        self.pairs = _unique(texts * self.most + documents)  # of a text and a document, as one number
-        of_texts, self.documents = np.divmod(self.pairs, self.most)
-        self.starts = of_texts.searchsorted(self.texts)  # of each query's documents
-        self.ends = of_texts.searchsorted(self.texts, side="right")
+        most = 1 + int(documents.max(initial=0))
+        pairs = _unique(of_pairs * most + documents)
+        fewest = len(labelled) - _most_excluded(texts, own, labelled, pairs, most)
+        return cls(collection, queries, texts, own, labelled, pairs, np.array([most, fewest]))
+
+    @classmethod
+    def of_split(cls, collection: Collection, split: str) -> Relevant:
+        """Memory-map what `write_relevant` has stored; of a collection without it, read the groups.
+
+        Raises:
+            InputError: there is no such split, or its files are damaged.
+        """
+        groups, folder = collection.groups(split), collection.directory / SPLITS / split / FOLDER
+        if not folder.is_dir():
+            return cls.of_groups(collection, groups)
+        arrays = (map_array(folder / f"{name}.npy", [np.int64]) for name in ARRAYS)
+        stored = cls(collection, *map(np.asarray, arrays))  # still mapped; a memmap's own items are slow
+        if not len(stored.queries) == len(stored.texts) == len(stored.own_documents) or len(stored.numbers) != 2:
+            raise InputError(f"{folder}: damaged (its arrays are of different queries); make the collection again")
+        return stored
+
+    @property
+    def most(self) -> int:
+        """A number above that of every relevant document."""
+        return int(self.numbers[0])
 
     def of(self, query: int) -> np.ndarray:
         """Return the documents that are relevant to a query's text, int64, sorted."""
         at = self._place(query)
-        return self.documents[:0] if at is None else self.documents[self.starts[at] : self.ends[at]]
+        first = (0 if at is None else int(self.texts[at])) * self.most
+        start, end = (0, 0) if at is None else self.pairs.searchsorted(np.array([first, first + self.most])).tolist()
+        return np.asarray(self.pairs[start:end]) - first
 
     def own(self, query: int) -> int:
         """Return the document that is the query itself, by its id (see `own_documents`); -1: there is none."""
@@ -74,15 +121,35 @@ class Relevant:
 
     def fewest_others(self) -> int:
         """Return how many documents of `labelled`, at least, may be negatives of any query."""
-        in_all = np.concatenate([[0], np.isin(self.documents, self.labelled).cumsum()])
-        excluded = in_all[self.ends] - in_all[self.starts]
-        for at in np.flatnonzero(np.isin(self.own_documents, self.labelled)).tolist():
-            excluded[at] += self.own_documents[at] not in self.documents[self.starts[at] : self.ends[at]]
-        return len(self.labelled) - int(excluded.max(initial=0))
+        return int(self.numbers[1])
 
     def _place(self, query: int) -> int | None:
-        at = int(self.queries.searchsorted(query))
+        at = int(self.queries.searchsorted(np.int64(query)))
         return at if at < len(self.queries) and self.queries[at] == query else None
+
+
+def write_relevant(folder: Path, tokenizer: Tokenizer, split: str) -> None:
+    """Store what is relevant in a split of a collection whose manifest is not written yet: training starts at once.
+
+    Written is an array for each attribute of `Relevant`, in a new folder.
+    """
+    corpus, queries = (Texts.map(folder / part, tokenizer.vocab_size) for part in PARTS)
+    of_split = folder / SPLITS / split
+    relevant = Relevant.of_groups(Collection(folder, tokenizer, corpus, queries, {}), Groups.map(of_split))
+    (of_split / FOLDER).mkdir()
+    for name in ARRAYS:
+        np.save(of_split / FOLDER / f"{name}.npy", getattr(relevant, name))
+
+
+def _most_excluded(texts: np.ndarray, own: np.ndarray, labelled: np.ndarray, pairs: np.ndarray, most: int) -> int:
+    """Return how many documents of `labelled`, at most, are never negatives of a query; all as in `Relevant`."""
+    of_texts, documents = np.divmod(pairs, most)
+    starts, ends = of_texts.searchsorted(texts), of_texts.searchsorted(texts, side="right")  # of each query's documents
+    in_all = np.concatenate([[0], np.isin(documents, labelled).cumsum()])
+    excluded = in_all[ends] - in_all[starts]
+    for at in np.flatnonzero(np.isin(own, labelled)).tolist():
+        excluded[at] += own[at] not in documents[starts[at] : ends[at]]
+    return int(excluded.max(initial=0))
 
 
 def _unique(numbers: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ import pytest
 from data_prep.collections.build import build
 from data_prep.collections.collection import Collection, verify
 from data_prep.collections.derive import NewCandidates, derive, expand
+from data_prep.collections.relevant import ARRAYS, Relevant
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 
@@ -47,6 +48,10 @@ def test_all_but_the_candidates_is_the_originals(
     assert made.queries.ids[query] in source.qrels(split)
     assert made.manifest["mined"] == ["bm25"]
     assert made.sha256 != source.sha256
+    stored, computed = Relevant.of_split(made, split), Relevant.of_groups(made, groups)
+    assert [stored.of(query).tolist() for query in groups.queries] == [[0], [2]]
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(stored, name), getattr(computed, name), strict=True)
     text = "corpus/text.npy"
     assert (made.directory / text).samefile(source.directory / text) == links
     assert not list(verify(made.directory))

@@ -1,5 +1,6 @@
 """What is never a negative of a query, against plain loops; which document is the query itself."""
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from data_prep.collections.build import build
 from data_prep.collections.collection import Collection
 from data_prep.collections.flat_arrays import Rows
 from data_prep.collections.relevant import Relevant, first_equal, left_out, own_documents
+from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests import toy
 
@@ -53,7 +55,7 @@ def test_what_is_relevant_to_a_text_under_any_id(tmp_path: Path, small: Tokenize
     queries = {"a": "lazy dog", "b": " Lazy  dog ", "c": "quick", "e": "", "f": "", "other": "lazy dog"}
     qrels = "b\td1\t2\na\td0\t1\na\td1\t0\nc\td2\t1\ne\td3\t1\nf\td0\t1\n"
     opened = made(tmp_path / "c", small, corpus, queries, qrels)
-    known = Relevant(opened, opened.groups("train"))
+    known = Relevant.of_groups(opened, opened.groups("train"))
     found = {name: names_of(opened, known.of(i)) for i, name in enumerate(queries)}
     # texts without tokens are not equal; `other` is not a query of the split
     assert found == {"a": ["d0", "d1"], "b": ["d0", "d1"], "c": ["d2"], "e": ["d3"], "f": ["d0"], "other": []}
@@ -66,10 +68,31 @@ def test_what_is_relevant_to_a_text_under_any_id(tmp_path: Path, small: Tokenize
 def test_the_number_of_others_counts_the_query_itself_once(tmp_path: Path, small: Tokenizer) -> None:
     texts = {"x-a": "lazy dog", "x-b": "quick fox", "x-c": "brown fox"}
     opened = made(tmp_path / "c", small, texts, texts, "x-a\tx-b\t1\nx-b\tx-a\t1\nx-c\tx-c\t1\n")
-    known = Relevant(opened, opened.groups("train"))
+    known = Relevant.of_groups(opened, opened.groups("train"))
     assert [known.never_negative(i).tolist() for i in range(3)] == [[0, 1], [0, 1], [2]]
     assert [known.of(i).tolist() for i in range(3)] == [[1], [0], [2]]
     assert (known.fewest_others(), known.own(2), known.own(9)) == (1, 2, -1)
+
+
+def test_what_is_stored_is_what_the_groups_say(tmp_path: Path, small: Tokenizer) -> None:
+    texts = {
+        f"x-{name}": text for name, text in zip("abcde", ("lazy dog", "quick fox", "Lazy  dog", "fox", ""), strict=True)
+    }
+    opened = made(tmp_path / "c", small, texts, texts, "x-a\tx-b\t1\nx-b\tx-a\t1\nx-c\tx-d\t1\nx-e\tx-b\t0\n")
+    folder = opened.directory / "splits" / "train" / relevant.FOLDER
+    stored, computed = Relevant.of_split(opened, "train"), Relevant.of_groups(opened, opened.groups("train"))
+    assert sorted(path.stem for path in folder.iterdir()) == sorted(relevant.ARRAYS)
+    for name in relevant.ARRAYS:
+        assert isinstance(getattr(stored, name).base, np.memmap)
+        np.testing.assert_array_equal(getattr(stored, name), getattr(computed, name), strict=True)
+    assert [stored.of(i).tolist() for i in range(5)] == [[1, 3], [0], [1, 3], [], []]
+    assert stored.fewest_others() == 0  # x-a has x-b, x-d and itself
+    queries = np.load(folder / "queries.npy")
+    np.save(folder / "queries.npy", queries[1:])
+    with pytest.raises(InputError, match="train/relevant: damaged .its arrays are of different queries."):
+        Relevant.of_split(opened, "train")
+    shutil.rmtree(folder)  # a collection that was made before
+    assert [Relevant.of_split(opened, "train").of(i).tolist() for i in range(5)] == [[1, 3], [0], [1, 3], [], []]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def run(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_re_ranker_orders_what_was_found_and_the_relevant_documents(toy_collection: Path, run: Path) -> None:
     collection = Collection.open(toy_collection)
-    texts, relevant = mining_texts(collection, "train"), Relevant(collection, collection.groups("train"))
+    texts, relevant = mining_texts(collection, "train"), Relevant.of_groups(collection, collection.groups("train"))
     miners = Miners.open(["bm25", f"bm25 > 7 {run}"], collection, "train", None)
     assert miners.names[0] == "bm25"
     assert miners.names[1].startswith(f"bm25 > 7 {run}/checkpoints/")

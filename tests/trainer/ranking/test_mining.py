@@ -84,7 +84,10 @@ def test_negatives_are_those_of_a_plain_filter(planted: Collection, margin: floa
     texts = mining_texts(planted, "train")
     assert texts.queries == list(range(QUERIES))
     assert sorted(texts.pool) == list(range(len(planted.corpus)))
-    relevant, ranked = Relevant(planted, planted.groups("train")), Bm25Ranker(texts.collection).system(texts).rank(60)
+    relevant, ranked = (
+        Relevant.of_groups(planted, planted.groups("train")),
+        Bm25Ranker(texts.collection).system(texts).rank(60),
+    )
     rng = np.random.default_rng(0)
     ranked[3] = Ranked(rng.permutation(len(texts.pool)), -np.arange(len(texts.pool), dtype=np.float32))  # all documents
     mined = mine(texts, relevant, ranked, margin, skip)
@@ -127,7 +130,7 @@ def test_a_relevant_document_that_was_not_found_leaves_nothing_within_a_margin(p
     texts = mining_texts(planted, "train")
     place = {document: i for i, document in enumerate(texts.pool)}
     ranked = [Ranked(np.array([place[140]]), np.array([-5.0], np.float32))] * QUERIES
-    relevant = Relevant(planted, planted.groups("train"))
+    relevant = Relevant.of_groups(planted, planted.groups("train"))
     assert all(len(found.documents) == 0 for found in mine(texts, relevant, ranked, 0.0).negatives.values())
     assert all(found.documents.tolist() == [140] for found in mine(texts, relevant, ranked, None).negatives.values())
 
@@ -155,7 +158,7 @@ def test_a_querys_own_text_and_what_is_relevant_to_it_under_another_id_are_not_m
     order = {0: ["d5", "d1", "q2", "d2", "d0"], 1: ["d0", "d4"], 2: ["d4", "q2", "d2", "d5", "d0"]}
     found = [np.array([place[name] for name in names]) for names in order.values()]
     ranked = [Ranked(documents, -np.arange(len(documents), dtype=np.float32)) for documents in found]
-    mined = mine(texts, Relevant(opened, opened.groups("train")), ranked, margin)
+    mined = mine(texts, Relevant.of_groups(opened, opened.groups("train")), ranked, margin)
     negatives = [[opened.corpus.ids[int(i)] for i in mined.negatives[query].documents] for query in range(3)]
     # with a margin, a document must score less than the best relevant one; the query's own text is not one of these
     assert negatives == [["d5", "q2", "d2"][bool(margin) :], ["d4"], ["d5", "d0"]]
@@ -164,7 +167,7 @@ def test_a_querys_own_text_and_what_is_relevant_to_it_under_another_id_are_not_m
 
 def test_every_group_of_a_query_gets_its_negatives_behind_its_own(planted: Collection) -> None:
     groups, texts = planted.groups("train"), mining_texts(planted, "train")
-    mined = mine(texts, Relevant(planted, groups), Bm25Ranker(texts.collection).system(texts).rank(20), None)
+    mined = mine(texts, Relevant.of_groups(planted, groups), Bm25Ranker(texts.collection).system(texts).rank(20), None)
     ends, documents, labels, found_by, scores, taught = with_negatives(groups, merged([mined], 3))
     start = 0
     for i, end in enumerate(ends.tolist()):
@@ -223,7 +226,7 @@ def test_a_document_serves_the_queries_that_have_it_nearest_the_top() -> None:
 def test_a_teachers_scores_stay_beside_the_labels_and_new_negatives_have_none(planted: Collection) -> None:
     groups, texts = planted.groups("train"), mining_texts(planted, "train")
     given = np.arange(len(groups.labels), dtype=np.float32)
-    mined = mine(texts, Relevant(planted, groups), Bm25Ranker(texts.collection).system(texts).rank(20), None)
+    mined = mine(texts, Relevant.of_groups(planted, groups), Bm25Ranker(texts.collection).system(texts).rank(20), None)
     made = with_negatives(replace(groups, scores=given), merged([mined], 1))
     assert made.scores is not None
     assert made.scores.dtype == np.float32

@@ -44,7 +44,7 @@ class GroupSource:
             self.groups = collection.groups(split)
         except InputError as error:
             raise InputError(f"{section}.split: {error}") from None
-        self.relevant = Relevant(collection, self.groups)
+        self.relevant = Relevant.of_split(collection, split)
         groups, places = self._examples()
         if len(groups) < (limit or 1):
             what = {"positive": "relevant pairs", "pair": "labelled pairs", "group": "groups"}[kind]
@@ -219,6 +219,8 @@ class GroupSource:
         if self.kind == "pair" and not self.collection.classes:  # no negative is relevant in another group
             kept = (labels > 0) | ~self.relevant.knows(np.asarray(groups.queries)[numbers], documents)
             at, numbers = at[kept], numbers[kept]
-        order = np.lexsort((documents[at], numbers))
         starts = np.concatenate([[0], ends[:-1]])
+        if (numbers[1:] > numbers[:-1]).all():  # one of each group: they are in order
+            return numbers, at - starts[numbers]
+        order = np.lexsort((documents[at], numbers))
         return numbers[order], (at - starts[numbers])[order]

@@ -50,7 +50,7 @@ def test_a_kind_of_ranker_is_a_file_and_a_line(euclidean: ModelRanker, opened: C
     np.testing.assert_array_equal(np.argsort(-scores, kind="stable"), np.argsort(distances[0, :20], kind="stable"))
     texts = mining_texts(opened, "train")
     found = euclidean.system(texts).rank(30)
-    mined = mine(texts, Relevant(opened, opened.groups("train")), found, None)
+    mined = mine(texts, Relevant.of_groups(opened, opened.groups("train")), found, None)
     assert sum(len(negatives.documents) for negatives in mined.negatives.values()) > 100
 
 

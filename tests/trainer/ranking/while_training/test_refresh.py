@@ -80,7 +80,7 @@ def plain(saved: Path, opened: Collection, margin: float | str | None, **prompts
     texts = Texts(opened, found.queries, sorted(found.pool))
     ranker = ranker_of(load_trained(saved), texts.collection).with_options(prompts)
     ranked = ranker.system(texts).rank(20, salts_of(texts.queries))
-    mined = mine(texts, Relevant(opened, opened.groups("train")), ranked, margin)
+    mined = mine(texts, Relevant.of_groups(opened, opened.groups("train")), ranked, margin)
     return {query: sorted(of_query.documents.tolist()) for query, of_query in mined.negatives.items()}
 
 
