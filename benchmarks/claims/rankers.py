@@ -55,6 +55,7 @@ STARTS: dict[str, dict[str, Any]] = {  # and what suits each
     OURS: {"steps": 150, "optimizer.lr": 3e-4},
 }
 DEPTH, DUELS = 30, 6  # BM25's documents that are re-ranked, and those of them that duel
+NAMES = {MINILM: "all-MiniLM", OURS: "the masked LM"}
 TITLES = {
     "bm25": "BM25",
     "dense": "dense",
@@ -277,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         found: dict[str, list[Results]] = {}
         for seed in range(1, chosen.seeds + 1):
             for start in chosen.starts:
-                found.setdefault(start, []).append(read_results(bench.results(start, seed)))
+                found.setdefault(NAMES[start], []).append(read_results(bench.results(start, seed)))
                 seeds = ", ".join(f"{len(of_start)} of {name}" for name, of_start in found.items())
                 lines = [f"MRR@10, seeds: {seeds}", "", *table(found, TITLES)]
                 material.show("\n".join(lines), chosen.out / "table.md")
