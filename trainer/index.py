@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             if chosen.approximate in approximate.KINDS:
                 approximate.require_faiss()
         with rank_0_speaks(world.rank):
-            say(*filter(None, [ranker.note]))
+            if ranker.note:
+                say(ranker.note)
             complete = (chosen.out / MANIFEST).is_file()
             index = kind.build(ranker, chosen.out, world.rank, world.size, dtype=chosen.dtype)
             say(f"{chosen.out}: {'complete already: ' if complete else ''}{index}")
