@@ -125,7 +125,7 @@ class Bench:
 
     @property
     def ending(self) -> str:
-        """Tells what is made of other texts than docstrings."""
+        """How the names of files end that are made of other texts than docstrings."""
         return "" if self.texts == DOCSTRINGS else f"-{self.texts}"
 
     def results(self, start: str, seed: int) -> Path:
@@ -260,7 +260,7 @@ def to_rank(source: Path, out: Path) -> None:
 
 
 def in_thirds(source: Path, out: Path) -> None:
-    """Make a folder in BEIR's layout of another without such splits: every third judged query is of `dev`."""
+    """Copy a folder in BEIR's layout, unless it exists; every third judged query is of `dev`, the others of `test`."""
     if (out / "qrels" / "test.tsv").is_file():
         return
     make_directory(out / "qrels")

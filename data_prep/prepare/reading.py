@@ -141,7 +141,7 @@ def _items(
 
 
 def _belongs(item: Any, file: File, piece: Piece) -> str:
-    """Return what decides in which part a fragment is; of a record that is left out, its place."""
+    """Return the text whose hash decides to which part a fragment, or a record that is left out, belongs."""
     return f"{file.name}: {piece.where}" if isinstance(item, Bad | Dropped) else item[0]
 
 

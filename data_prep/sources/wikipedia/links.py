@@ -71,7 +71,7 @@ def _links(text: str, hiding: frozenset[str]) -> Iterator[tuple[str, str]]:
     for target, words, ending in _LINK.findall(text):
         title = canonical(target)
         if title and title.partition(":")[0].strip().lower() not in hiding and not title.startswith(":"):
-            yield title, _shown((words or target).replace("_", " ") + ending)
+            yield title, _shown((words or target.replace("_", " ")) + ending)
 
 
 def _shown(words: str) -> str:
@@ -82,8 +82,8 @@ def _shown(words: str) -> str:
 def _documents(fragments: list[Any], _: Choices) -> Iterator[Document | Dropped]:
     """Yield a page's lead with each of its BEST names: those that most pages use, of equal ones the first.
 
-    Names differ if their letters and digits do, except for case: AtlasShrugged is Atlas Shrugged. The title is none,
-    nor is a name without a letter, such as a year.
+    Names differ if their letters and digits do, except for case: AtlasShrugged is Atlas Shrugged. The title makes no
+    pair, nor does a name without a letter, such as a year.
     """
     mentions = [Mention(*fragment) for fragment in fragments]
     page = min((one for one in mentions if one.id), key=lambda one: (len(one.id), one.id), default=None)
