@@ -21,7 +21,7 @@ from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 
 FOLDER = "relevant"  # of a split
-ARRAYS = "queries", "texts", "own_documents", "labelled", "pairs", "numbers"
+ARRAYS = "queries", "texts", "own_documents", "labelled", "pairs", "numbers", "places"
 IdenticalIds = Literal["auto", "on", "off"]
 IDENTICAL_IDS: tuple[IdenticalIds, ...] = ("auto", "on", "off")
 SAMPLE = 1000  # shared ids whose texts are compared
@@ -42,6 +42,8 @@ class Relevant:
         labelled: the documents with a label above 0, sorted, int64.
         pairs: text * most + document of each relevant document, sorted, int64.
         numbers: int64 [2], `most`, which is above every such document, and what `fewest_others` returns.
+        places: the places of the candidates with a label above 0 in the flat arrays of the groups, int64; sorted by
+            group, then by document.
     """
 
     collection: Collection
@@ -51,6 +53,7 @@ class Relevant:
     labelled: np.ndarray
     pairs: np.ndarray
     numbers: np.ndarray
+    places: np.ndarray
 
     @classmethod
     def of_groups(cls, collection: Collection, groups: Groups) -> Relevant:
@@ -58,7 +61,8 @@ class Relevant:
         queries = _unique(np.asarray(groups.queries))
         texts = first_equal(collection.queries, queries, collection.tokenizer.unk)
         own = own_documents(collection, queries)
-        of_queries, documents = positive_pairs(groups)
+        places = by_group(groups, np.flatnonzero(np.asarray(groups.labels) > 0))
+        of_queries, documents = _pairs_at(groups, places)
         labelled = _unique(documents)
         elsewhere = _unlisted_pairs(groups)
         of_pairs = texts[queries.searchsorted(np.concatenate([of_queries, elsewhere[0]]))]
@@ -66,17 +70,17 @@ class Relevant:
         most = 1 + int(documents.max(initial=0))
         pairs = _unique(of_pairs * most + documents)
         fewest = len(labelled) - _most_excluded(texts, own, labelled, pairs, most)
-        return cls(collection, queries, texts, own, labelled, pairs, np.array([most, fewest]))
+        return cls(collection, queries, texts, own, labelled, pairs, np.array([most, fewest]), places)
 
     @classmethod
     def of_split(cls, collection: Collection, split: str) -> Relevant:
-        """Memory-map what `write_relevant` has stored; of a collection without it, read the groups.
+        """Memory-map what `write_relevant` has stored; of a collection without all of it, read the groups.
 
         Raises:
             InputError: there is no such split, or its files are damaged.
         """
         groups, folder = collection.groups(split), collection.directory / SPLITS / split / FOLDER
-        if not folder.is_dir():
+        if not all((folder / f"{name}.npy").exists() for name in ARRAYS):
             return cls.of_groups(collection, groups)
         arrays = (map_array(folder / f"{name}.npy", [np.int64]) for name in ARRAYS)
         stored = cls(collection, *map(np.asarray, arrays))  # still mapped; a memmap's own items are slow
@@ -113,6 +117,11 @@ class Relevant:
         texts = self.texts[self.queries.searchsorted(queries)]
         known: np.ndarray = (documents < self.most) & np.isin(texts * self.most + documents, self.pairs)
         return known
+
+    def are_never_negative(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+        """Return which documents are among `never_negative` of their queries, bool [n]; both int64 [n]."""
+        own: np.ndarray = self.own_documents[self.queries.searchsorted(queries)] == documents
+        return own | self.knows(queries, documents)
 
     def never_negative(self, query: int) -> np.ndarray:
         """Return the documents of `of` and `own`, int64, sorted."""
@@ -163,9 +172,20 @@ def group_of(groups: Groups, at: np.ndarray) -> np.ndarray:
     return np.searchsorted(np.asarray(groups.candidates.ends), at, side="right")
 
 
+def by_group(groups: Groups, at: np.ndarray) -> np.ndarray:
+    """Sort ascending positions of the flat arrays by group, then by document; int64 [n]."""
+    numbers = group_of(groups, at)
+    if (numbers[1:] > numbers[:-1]).all():  # one of each group: they are in order
+        return at
+    return at[np.lexsort((np.asarray(groups.candidates.flat)[at], numbers))]
+
+
 def positive_pairs(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
     """Return the query and the document of each candidate with a label above 0, both int64 [n]."""
-    at = np.flatnonzero(np.asarray(groups.labels) > 0)
+    return _pairs_at(groups, np.flatnonzero(np.asarray(groups.labels) > 0))
+
+
+def _pairs_at(groups: Groups, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(groups.queries)[group_of(groups, at)], np.asarray(groups.candidates.flat)[at]
 
 

@@ -71,8 +71,7 @@ def test_mined_by_bm25_then_by_a_model_then_scored(
     assert before == {path: path.read_bytes() for path in toy_collection.rglob("*") if path.is_file()}
 
     source = GroupSource(Collection.open(second), "train", "positive", None, 1, unit=8)
-    given = dict(source.given_negatives())
-    assert sum(given.values()) == found_by[1][1] + found_by[1][2]
+    assert source.given_negatives().sum() == found_by[1][1] + found_by[1][2]
     scored = GroupSource(Collection.open(third), "train", "group", None, 1, unit=8)
     scored.check_teacher("kl")
     assert len(scored) == 100

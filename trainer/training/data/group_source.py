@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
 from data_prep.collections.collection import Collection
-from data_prep.collections.relevant import Relevant, group_of
+from data_prep.collections.relevant import Relevant, by_group, group_of
 from data_prep.common.errors import InputError
-from data_prep.common.rng import keyed_rng
 from models.batching.candidates import Example, Unit
 from trainer.training.data.generation import Generation
+from trainer.training.data.shuffled import shuffled
 
 
 class GroupSource:
@@ -19,7 +20,7 @@ class GroupSource:
 
     The order depends only on `seed`, and `limit` takes its beginning, so a smaller set of labels is part of every
     larger one. A shard has `unit` examples, the last one possibly fewer; shards are smaller if there would be fewer
-    than `least_units` of them. Only numbers are kept in memory: texts are read together with their shard.
+    than `least_units` of them. Everything is read together with its shard: opening ten million pairs reads none.
     """
 
     def __init__(
@@ -45,47 +46,58 @@ class GroupSource:
         except InputError as error:
             raise InputError(f"{section}.split: {error}") from None
         self.relevant = Relevant.of_split(collection, split)
-        groups, places = self._examples()
-        if len(groups) < (limit or 1):
+        self.first = self._first_places()  # of all examples that there are
+        if len(self.first) < (limit or 1):
             what = {"positive": "relevant pairs", "pair": "labelled pairs", "group": "groups"}[kind]
             raise InputError(
-                f"{collection.directory}: split {split} has {len(groups)} {what}, the recipe asks for "
+                f"{collection.directory}: split {split} has {len(self.first)} {what}, the recipe asks for "
                 f"{limit or 1}: lower {section}.pairs, or name another {section}.split"
             )
-        kept = keyed_rng("labels", seed).permutation(len(groups))[:limit]
-        self.numbers, self.places = groups[kept], places[kept]  # the group, and its first candidate's place
+        self._order = shuffled(len(self.first), "labels", seed)
+        self._length = limit or len(self.first)
         # negatives are drawn from the split itself, so that no document of a held-out split is trained on
         self.candidates = self.relevant.labelled
         self.negatives = self.relevant.fewest_others()  # available for every query
-        self.unit = max(1, min(unit, len(self.numbers) // least_units))
-        self.chunks: Sequence[int] = [1] * -(-len(self.numbers) // self.unit)
+        self.unit = max(1, min(unit, len(self) // least_units))
+        self.chunks: Sequence[int] = [1] * -(-len(self) // self.unit)
         self.sha256 = collection.sha256
         self.generation: Generation | None = None  # mined negatives that replace the groups' own
 
     def __len__(self) -> int:
         """The number of examples."""
-        return len(self.numbers)
+        return self._length
+
+    def places(self, examples: np.ndarray) -> np.ndarray:
+        """Return the place of the first candidate of each example in the groups' flat arrays, both int64 [n]."""
+        return self.first[self._order[examples]]
 
     def read(self, shard: int, chunk: int) -> list[Example]:
         """Return the examples of a shard."""
-        rows = range(shard * self.unit, min((shard + 1) * self.unit, len(self)))
-        return [self._example(int(self.numbers[i]), int(self.places[i])) for i in rows]
+        places = self.places(np.arange(shard * self.unit, min((shard + 1) * self.unit, len(self))))
+        numbers = group_of(self.groups, places)
+        return [self._example(number, at) for number, at in zip(numbers.tolist(), places.tolist(), strict=True)]
 
-    def given_negatives(self) -> Iterator[tuple[str, int]]:
-        """Yield each example's query and the number of negatives in its group."""
-        for number in np.unique(self.numbers).tolist():
-            query, candidates, labels = self.groups[number]
-            negatives = np.setdiff1d(candidates[labels <= 0], self.relevant.never_negative(query))
-            yield self.collection.queries.ids[query], len(negatives)
+    @cached_property
+    def used(self) -> np.ndarray:
+        """The groups of all examples, int64, sorted."""
+        return np.unique(group_of(self.groups, self.places(np.arange(len(self)))))
 
-    def given_others(self) -> Iterator[tuple[str, int]]:
-        """Yield each example's query and the number of candidates that its group gives it besides its first."""
+    def query_of(self, group: int) -> str:
+        """Return the id of a group's query."""
+        return self.collection.queries.ids[int(self.groups.queries[group])]
+
+    def given_negatives(self) -> np.ndarray:
+        """Return how many negatives each group of `used` has, int64."""
+        queries, documents = self.given_pairs().T
+        groups = group_of(self.groups, np.flatnonzero(np.asarray(self.groups.labels) <= 0))
+        negative = ~self.relevant.are_never_negative(queries, documents)
+        return np.bincount(groups[negative], minlength=len(self.groups))[self.used]
+
+    def given_others(self) -> np.ndarray:
+        """Return how many candidates each group of `used` gives an example besides its first, int64."""
         if self.kind == "positive":
-            yield from self.given_negatives()
-            return
-        for number in np.unique(self.numbers).tolist():
-            query, candidates, _ = self.groups[number]
-            yield self.collection.queries.ids[query], len(candidates) - 1
+            return self.given_negatives()
+        return np.diff(np.asarray(self.groups.candidates.ends), prepend=0)[self.used] - 1
 
     def given_pairs(self) -> np.ndarray:
         """Return each query with each negative from its groups, int64 [n, 2]."""
@@ -105,10 +117,10 @@ class GroupSource:
         labels = np.asarray(self.groups.labels)
         wrong = np.flatnonzero((labels < 0) | (labels >= classes) | (labels != np.round(labels)))
         if len(wrong):
-            query, _, _ = self.groups[int(group_of(self.groups, wrong[:1])[0])]
+            query = self.query_of(group_of(self.groups, wrong[:1])[0])
             raise InputError(
                 f"method.classes: {classes}, but split {self.split} has the label {labels[wrong[0]]:g} "
-                f"(query {self.collection.queries.ids[query]}): labels must be whole numbers from 0 to {classes - 1}"
+                f"(query {query}): labels must be whole numbers from 0 to {classes - 1}"
             )
         if len(labels) and labels.min() == labels.max():
             raise InputError(
@@ -123,8 +135,10 @@ class GroupSource:
                 f"method.loss={loss}: the labels of {self.collection.directory} are classes ({', '.join(names)}), not "
                 "relevance: set method.loss=classes, or name another collection"
             )
+        if self.kind != "pair":
+            return
         relevant = np.asarray(self.groups.labels) > 0
-        if self.kind == "pair" and (relevant.all() or not relevant.any()):
+        if relevant.all() or not relevant.any():
             raise InputError(
                 f"method.loss={loss}: {'every' if relevant.all() else 'no'} pair of split {self.split} is relevant "
                 "(label above 0), so there is nothing to learn: draw negatives (method.negatives_per_query), or name a "
@@ -139,15 +153,15 @@ class GroupSource:
         groups, lacks = self.groups, ""
         if groups.scores is None and self.kind == "positive":
             lacks = f"split {self.split} has none beside its labels"
-        elif alone := next((query for query, others in self.given_others() if not others), None):
+        elif len(alone := self.used[self.given_others() == 0]):
             raise InputError(
-                f"method.loss={loss} compares the candidates of a query, but split {self.split} gives query {alone} "
-                "one only: leave such queries out of the collection"
+                f"method.loss={loss} compares the candidates of a query, but split {self.split} gives query "
+                f"{self.query_of(alone[0])} one only: leave such queries out of the collection"
             )
         elif groups.scores is None and np.isin(np.asarray(groups.labels), (0, 1)).all():
             lacks = f"all labels of split {self.split} are 0 or 1"
         elif len(without := np.flatnonzero(np.isnan(groups.taught))):
-            first = self.collection.queries.ids[groups[int(group_of(groups, without[:1])[0])].query]
+            first = self.query_of(group_of(groups, without[:1])[0])
             of_all = f"{len(without):,} of {len(groups.taught):,} candidates of split {self.split}"
             lacks = f"{of_all} have none (the first: query {first})"
         if lacks:
@@ -167,10 +181,10 @@ class GroupSource:
 
     def name(self, shard: int, chunk: int, item: int) -> str:
         """Return the ids of the example's query and of its first document."""
-        row = shard * self.unit + item
-        query, candidates, _ = self.groups[int(self.numbers[row])]
-        document = int(candidates[self.places[row]])
-        return f"query {self.collection.queries.ids[query]}, document {self.collection.corpus.ids[document]}"
+        places = self.places(np.array([shard * self.unit + item]))
+        document = int(self.groups.candidates.flat[places[0]])
+        query = self.query_of(group_of(self.groups, places)[0])
+        return f"query {query}, document {self.collection.corpus.ids[document]}"
 
     def _with_mined(self, query: int, document: int, label: float, relevant: np.ndarray) -> Example:
         assert self.generation is not None
@@ -184,11 +198,12 @@ class GroupSource:
             text=self.collection.queries.text(query),
         )
 
-    def _example(self, number: int, place: int) -> Example:
+    def _example(self, number: int, first: int) -> Example:
+        """Return the example of a group whose first candidate has a place in the flat arrays."""
         query, candidates, labels = self.groups[number]
         relevant = self.relevant.never_negative(query)
         end = int(self.groups.candidates.ends[number])
-        scores = self.groups.taught[end - len(candidates) : end]
+        scores, place = self.groups.taught[end - len(candidates) : end], first - (end - len(candidates))
         if self.kind == "group":
             chosen = np.lexsort((-scores, -labels))  # a relevant candidate first, or else the teacher's best
         elif self.kind == "pair":
@@ -207,20 +222,16 @@ class GroupSource:
             text=self.collection.queries.text(query),
         )
 
-    def _examples(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the group of every example, and the place of the example's candidate in that group."""
+    def _first_places(self) -> np.ndarray:
+        """Return the place of the first candidate of every example in the groups' flat arrays, int64, not shuffled."""
+        if self.kind == "positive":
+            return self.relevant.places
         groups, ends = self.groups, np.asarray(self.groups.candidates.ends)
         if self.kind == "group":
-            filled = np.flatnonzero(np.diff(ends, prepend=0))
-            return filled, np.zeros(len(filled), np.int64)
-        labels, documents = np.asarray(groups.labels), np.asarray(groups.candidates.flat)
-        at = np.arange(len(labels)) if self.kind == "pair" else np.flatnonzero(labels > 0)
-        numbers = group_of(groups, at)
-        if self.kind == "pair" and not self.collection.classes:  # no negative is relevant in another group
-            kept = (labels > 0) | ~self.relevant.knows(np.asarray(groups.queries)[numbers], documents)
-            at, numbers = at[kept], numbers[kept]
-        starts = np.concatenate([[0], ends[:-1]])
-        if (numbers[1:] > numbers[:-1]).all():  # one of each group: they are in order
-            return numbers, at - starts[numbers]
-        order = np.lexsort((documents[at], numbers))
-        return numbers[order], (at - starts[numbers])[order]
+            counts = np.diff(ends, prepend=0)
+            return (ends - counts)[counts > 0]
+        at = np.arange(len(groups.labels))
+        if not self.collection.classes:  # no negative is relevant in another group
+            queries, documents = np.asarray(groups.queries)[group_of(groups, at)], np.asarray(groups.candidates.flat)
+            at = at[(np.asarray(groups.labels) > 0) | ~self.relevant.knows(queries, documents)]
+        return by_group(groups, at)

@@ -9,7 +9,10 @@ order of a run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from data_prep.common.errors import InputError
 from data_prep.common.json_file import Count
@@ -103,10 +106,11 @@ class Lanes:
                 f"data.lanes: {lanes} lanes need at least {lanes} shards (in fine-tuning: pairs), the data has "
                 f"{len(source.chunks)}: set data.lanes to {len(source.chunks)} or less, or prepare more of them"
             )
-        self.source, self.batcher = source, batcher
+        self.source, self.batcher, self.chunks = source, batcher, np.asarray(source.chunks)
         self.seed, self.lanes, self.window, self.size = seed, lanes, window, micro_batch
         self.number, self.skip_bad = number, skip_bad
         self.bad_from: dict[tuple[int, int], int] = {}  # (epoch, shard): the first chunk skipped
+        self._deal = lru_cache(2)(self._dealt)  # some lanes may be an epoch ahead
 
     def skip(self, skips: Iterable[Skip]) -> None:
         """Skip the shards that the run skipped before it was resumed."""
@@ -146,9 +150,10 @@ class Lanes:
         """Yield (epoch, window, shuffled items with their (shard, chunk, number)); add unreadable shards to `skips`."""
         epoch, from_window, _ = position
         while True:
-            chunks = self._chunks(lane, epoch)
-            for window in range(from_window, max(1, -(-len(chunks) // self.window))):
-                in_window, next_window = (chunks[w * self.window : (w + 1) * self.window] for w in (window, window + 1))
+            shards_read = self._deal(epoch)[lane :: self.lanes]
+            chunks_read = self.chunks[shards_read].cumsum()  # when each shard has been read
+            for window in range(from_window, max(1, -(-int(chunks_read[-1]) // self.window))):
+                in_window, next_window = (self._chunks(shards_read, chunks_read, w) for w in (window, window + 1))
                 shards, later = (list(dict.fromkeys(shard for shard, _ in w)) for w in (in_window, next_window))
                 self.source.fetch_ahead(later)
                 items = [item for place in in_window for item in self._read(epoch, *place, skips)]
@@ -172,10 +177,16 @@ class Lanes:
                 last_epoch = epoch
             first = 0
 
-    def _chunks(self, lane: int, epoch: int) -> list[tuple[int, int]]:
-        """Return the (shard, chunk) pairs that the lane reads in an epoch, in order."""
-        deal = keyed_rng("deal", self.seed, epoch).permutation(len(self.source.chunks))
-        return [(int(s), chunk) for s in deal[lane :: self.lanes] for chunk in range(self.source.chunks[s])]
+    def _chunks(self, shards: np.ndarray, read: np.ndarray, window: int) -> list[tuple[int, int]]:
+        """Return the (shard, chunk) pairs of a window; the arguments: a lane's shards, the chunks read after each."""
+        number = np.arange(window * self.window, min((window + 1) * self.window, read[-1]))
+        at = read.searchsorted(number, side="right")
+        places = shards[at], number - read[at] + self.chunks[shards[at]]
+        return list(zip(*(of_each.tolist() for of_each in places), strict=True))
+
+    def _dealt(self, epoch: int) -> np.ndarray:
+        """Return the shards in the order in which they are dealt to the lanes in an epoch, int64."""
+        return keyed_rng("deal", self.seed, epoch).permutation(len(self.source.chunks))
 
     def _read(
         self, epoch: int, shard: int, chunk: int, skips: list[Skip]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +184,7 @@ def _check_copies(method: MatchingConfig, source: GroupSource, candidates: Candi
     """Raise InputError where copies of a query's relevant documents leave too few negatives to draw."""
     texts, copies = np.unique(candidates.keys(candidates.pool), return_counts=True)
     number_of = dict(zip(texts.tolist(), copies.tolist(), strict=True))
-    for query in np.unique(np.asarray(source.groups.queries)[source.numbers]).tolist():
+    for query in np.unique(np.asarray(source.groups.queries)[source.used]).tolist():
         tokens, relevant = source.collection.queries.tokens(query), source.relevant.never_negative(query)
         excluded = np.unique(candidates.never_negative(tokens, relevant)).tolist()
         left = len(candidates.pool) - sum(number_of.get(text, 0) for text in excluded)
@@ -229,7 +228,7 @@ def _check_groups(method: MatchingConfig, source: GroupSource, mined: bool = Fal
 def _check_queries(method: MatchingConfig, source: GroupSource) -> list[str]:
     """Return a remark if some queries have no tokens that count; raise InputError if no query has any."""
     queries, framing = source.collection.queries, method.query_framing(source.collection.tokenizer)
-    numbers = np.unique(np.asarray(source.groups.queries)[source.numbers]).tolist()
+    numbers = np.unique(np.asarray(source.groups.queries)[source.used]).tolist()
     empty = [i for i in numbers if not len(framing.cut(queries.tokens(i)))]
     if len(empty) == len(numbers):
         raise InputError(f"method.query=tokens: the queries of split {source.split} are stop words alone: set encoder")
@@ -246,18 +245,18 @@ def _check_hard_negatives(method: MatchingConfig, source: GroupSource, mined: bo
 
     Raise InputError if no group has enough negatives, or too few other documents are left to draw from.
     """
-    wanted, given = method.hard_negatives, list(source.given_negatives())
-    fewest, most = (choose(given, key=itemgetter(1)) for choose in (min, max))
-    too_few_others = wanted - fewest[1] + method.negatives_per_query > source.negatives
-    none_has_enough = wanted > most[1] and not mined
-    if none_has_enough or (wanted > fewest[1] and too_few_others):
-        query, number = most if none_has_enough else fewest
+    wanted, given = method.hard_negatives, source.given_negatives()
+    too_few_others = wanted - given.min() + method.negatives_per_query > source.negatives
+    none_has_enough = wanted > given.max() and not mined
+    if none_has_enough or (wanted > given.min() and too_few_others):
+        at = given.argmax() if none_has_enough else given.argmin()
+        query, number = source.query_of(source.used[at]), given[at]
         fewer = f"set {number} or less" if number else "mine some (trainer.mine)"
         raise InputError(
             f"method.hard_negatives: {wanted}, but split {source.split} gives query {query} only "
             f"{number}: {fewer}, or draw some at random (method.negatives_per_query)"
         )
-    few = sum(number < wanted for _, number in given)
+    few = int((given < wanted).sum())
     if not few:
         return []
     return [
@@ -268,13 +267,13 @@ def _check_hard_negatives(method: MatchingConfig, source: GroupSource, mined: bo
 
 def _check_candidates(wanted: int, source: GroupSource) -> list[str]:
     """Return a remark if some groups have fewer candidates than are drawn; raise InputError if all have."""
-    given = [1 + others for _, others in source.given_others()]
-    if wanted > max(given):
+    given = 1 + source.given_others()
+    if wanted > (most := given.max()):
         raise InputError(
-            f"method.candidates.per_query: {wanted}, but split {source.split} gives no query more than {max(given)} "
-            f"candidates: set {max(given)} or less"
+            f"method.candidates.per_query: {wanted}, but split {source.split} gives no query more than {most} "
+            f"candidates: set {most} or less"
         )
-    few = sum(number < wanted for number in given)
+    few = int((given < wanted).sum())
     if not few:
         return []
     return [

@@ -103,10 +103,9 @@ def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
     assert 0 < figures["above_relevant"] < 1 or margin
     assert sorted(path.name for path in (saved.parents[1] / "negatives").iterdir()) == [f"step-{STEP:08d}"]
     drawn = [example.candidates.tolist() for example in generations.source.read(0, 0)]
-    numbers = generations.source.numbers[:8].tolist()
-    for candidates, number in zip(drawn, numbers, strict=True):
-        query, positives, _ = generations.source.groups[number]
-        assert candidates == [*positives.tolist(), *made.of(query).tolist()]
+    groups = generations.source.groups  # of one relevant document each
+    for candidates, number in zip(drawn, generations.source.places(np.arange(8)).tolist(), strict=True):
+        assert candidates == [int(groups.candidates.flat[number]), *made.of(int(groups.queries[number])).tolist()]
     refresh.use(STEP - 1)
     assert generations.source.generation is None
 

@@ -16,6 +16,7 @@ from data_prep.common.errors import InputError
 from models.batching.candidates import Candidates, Example
 from models.matching.siamese import SiameseConfig
 from tests import toy
+from trainer.training.data import shuffled
 from trainer.training.data.group_source import GroupSource
 from trainer.training.data.open_data import pair_data
 from trainer.training.recipe.schema import FinetuneRecipe
@@ -52,6 +53,21 @@ def test_fewer_labels_are_part_of_more(collection: Collection) -> None:
     assert list(few.candidates) == list(more.candidates)
     other = GroupSource(collection, "train", "positive", 10, seed=2, unit=32)
     assert set(first_documents(other)) != set(first_documents(few))
+
+
+def test_a_set_too_large_for_an_array_has_an_order_too(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shuffled, "MOST", 10)
+    whole, few, other = (
+        GroupSource(collection, "train", "positive", limit, seed, unit=32)
+        for limit, seed in ((None, 1), (40, 1), (None, 2))
+    )
+    documents = first_documents(whole)
+    assert sorted(documents) == sorted(whole.candidates.tolist()) != documents
+    assert first_documents(few) == documents[:40]
+    assert first_documents(other) != documents
+    assert len(few.used) == 40
 
 
 @pytest.mark.parametrize(
@@ -154,7 +170,8 @@ def test_what_is_relevant_to_a_text_is_no_negative_of_another_query_with_it(repe
         ("q2,", "d0"): ([], ["d0", "d2", "q2"]),
         ("q2,", "d2"): ([], ["d0", "d2", "q2"]),
     }
-    assert dict(source.given_negatives()) == {"q0": 1, "q1": 0, "q2": 0}
+    given = zip(map(source.query_of, source.used.tolist()), source.given_negatives().tolist(), strict=True)
+    assert dict(given) == {"q0": 1, "q1": 0, "q2": 0}
     assert source.negatives == 1
     pairs = GroupSource(repeated, "train", "pair", None, seed=1, unit=9)
     labels = {pairs.name(0, 0, i): float(e.labels[0]) for i, e in enumerate(pairs.read(0, 0))}
@@ -175,7 +192,7 @@ def test_in_a_batch_the_queries_of_one_text_share_their_relevant_documents(repea
 
 def test_the_negatives_that_the_data_give_are_counted(judged: Collection) -> None:
     source = GroupSource(judged, "train", "positive", None, seed=1, unit=9)
-    assert [number for _, number in source.given_negatives()] == [2, 2]
+    assert source.given_negatives().tolist() == [2, 2]
     assert {judged.corpus.text(int(i)) for i in source.candidates} == {"a", "b", "c"}
 
 

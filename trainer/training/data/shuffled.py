@@ -1,0 +1,63 @@
+"""Shuffled numbers: an array of them where they are few; where they are many, each is computed when it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isqrt
+
+import numpy as np
+
+from data_prep.common.rng import keyed_rng
+
+MOST = 1 << 20  # numbers in an array; ten million would take 80 MB of every rank, and most of a second
+ROUNDS = 6
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """The numbers below `size` in a shuffled order that takes no memory, indexed by arrays as an array is.
+
+    A generalised Feistel network over two digits, with cycle walking (Black and Rogaway 2002, Ciphers with Arbitrary
+    Finite Domains, method 3). `keys` are the keys of its rounds, uint64.
+    """
+
+    size: int
+    keys: np.ndarray
+
+    def __len__(self) -> int:
+        """The number of numbers."""
+        return self.size
+
+    def __getitem__(self, places: np.ndarray) -> np.ndarray:
+        """Return the numbers at some places below `size`, both int64 [n]."""
+        found = self._permuted(np.asarray(places, np.uint64))
+        while len(outside := np.flatnonzero(found >= self.size)):
+            found[outside] = self._permuted(found[outside])
+        return found.astype(np.int64)
+
+    def _permuted(self, numbers: np.ndarray) -> np.ndarray:
+        """Permute the numbers below width * height, which are at least `size` and hardly more; uint64 [n]."""
+        width = np.uint64(isqrt(self.size - 1) + 1)
+        height = np.uint64(-(-self.size // int(width)))
+        upper, lower = np.divmod(numbers, width)
+        for i, key in enumerate(self.keys):
+            if i % 2:
+                upper = (upper + _hashed(lower ^ key)) % height
+            else:
+                lower = (lower + _hashed(upper ^ key)) % width
+        return upper * width + lower
+
+
+def shuffled(size: int, purpose: str, seed: int) -> np.ndarray | Shuffled:
+    """Return the numbers below `size` in the order that a purpose and a seed give them."""
+    rng = keyed_rng(purpose, seed)
+    if size <= MOST:
+        return rng.permutation(size)
+    return Shuffled(size, rng.integers(1 << 64, size=ROUNDS, dtype=np.uint64))
+
+
+def _hashed(numbers: np.ndarray) -> np.ndarray:
+    """Return a hash of 32 bits of each number, uint64 [n]: the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers >> np.uint64(32)
