@@ -34,11 +34,11 @@ READS = 2_000  # documents that each process looks up by id and reads
 HERE = Where(Path("made up"), 1)
 
 
-def make(folder: Path, texts: int) -> None:
-    """Write a collection of `texts` made-up documents and one query."""
+def make(folder: Path, texts: int, queries: int = 1) -> None:
+    """Write a collection of `texts` made-up documents, and of queries, without splits."""
     tokenizer = tokenizers.train([f"word {i}" for i in range(1000)], 300, _parent(folder / "tokenizer.json"))
     counts: dict[str, Any] = {SPLITS: {}}
-    for part, number in (("corpus", texts), ("queries", 1)):
+    for part, number in (("corpus", texts), ("queries", queries)):
 
         def documents(number: int = number) -> Iterator[Text]:
             return (Text(str(i), [f"document {i}"], HERE) for i in range(number))
@@ -46,7 +46,8 @@ def make(folder: Path, texts: int) -> None:
         write_texts(folder / part, documents, [], repeats=False)
         ends = np.arange(1, number + 1, dtype=np.int64) * TOKENS
         np.save(folder / part / "token_ends.npy", ends)
-        np.save(folder / part / "tokens.npy", np.full(number * TOKENS, 7, tokenizer.dtype))
+        made_up = np.random.default_rng(number).integers(tokenizer.vocab_size, size=number * TOKENS, dtype=np.int32)
+        np.save(folder / part / "tokens.npy", made_up.astype(tokenizer.dtype))
         counts[part] = {"texts": number, "tokens": number * TOKENS}
     manifest = {
         "format": FORMAT,

@@ -84,7 +84,8 @@ class Relevant:
             return cls.of_groups(collection, groups)
         arrays = (map_array(folder / f"{name}.npy", [np.int64]) for name in ARRAYS)
         stored = cls(collection, *map(np.asarray, arrays))  # still mapped; a memmap's own items are slow
-        if not len(stored.queries) == len(stored.texts) == len(stored.own_documents) or len(stored.numbers) != 2:
+        of_others = not len(stored.queries) == len(stored.texts) == len(stored.own_documents)
+        if of_others or len(stored.numbers) != 2 or (stored.places[-1:] >= len(groups.labels)).any():
             raise InputError(f"{folder}: damaged (its arrays are of different queries); make the collection again")
         return stored
 

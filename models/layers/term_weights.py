@@ -13,6 +13,10 @@ from models.layers.losses import ALIGNED
 
 TermPooling = Literal["max", "sum"]
 
+# Where the gradient of a maximum is kept sparse, as it is: of one position for each term of a text. On a GPU, dense
+# products cost next to nothing, and finding what is not 0 waits for it.
+SPARSE_ON = ("cpu",)
+
 
 def vocabulary_weights(
     hidden: Tensor, weight: Tensor, bias: Tensor, mask: Tensor, pooling: TermPooling, columns: int | None = None
@@ -64,13 +68,19 @@ class _VocabularyWeights(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, mask, pooled, places = ctx.saved_tensors
         needs = ctx.needs_input_grad
+        if ctx.pooling == "max" and hidden.device.type in SPARSE_ON:
+            of_largest = _of_largest(grad, pooled)
+            of_logits = _at_places(of_largest, places, mask.shape[1])
+            d_hidden = torch.sparse.mm(of_logits, weight.to(grad.dtype)).view_as(hidden) if needs[0] else None
+            d_weight = torch.sparse.mm(of_logits.T, hidden.flatten(0, 1).to(grad.dtype)) if needs[1] else None
+            given = d_hidden, d_weight, of_largest.sum(dim=0) if needs[2] else None
+            return *(None if d is None else d.to(hidden.dtype) for d in given), None, None, None
         d_hidden = torch.zeros_like(hidden, dtype=grad.dtype) if needs[0] else None
         d_weight = torch.empty_like(weight) if needs[1] else None
         d_bias = torch.empty_like(bias) if needs[2] else None
         for some in _slices(len(weight), ctx.columns):
             if ctx.pooling == "max":
-                # log(1 + x) has the derivative 1 / (1 + x) = exp(-log(1 + x))
-                of_largest = (grad[:, some] * (-pooled[:, some]).exp()).masked_fill_(pooled[:, some] == 0, 0.0)
+                of_largest = _of_largest(grad[:, some], pooled[:, some])
                 d_logits = hidden.new_zeros(*mask.shape, of_largest.shape[1])
                 d_logits.scatter_(1, places[:, None, some].long(), of_largest[:, None].to(hidden.dtype))
             else:
@@ -83,6 +93,20 @@ class _VocabularyWeights(torch.autograd.Function):
             if d_bias is not None:
                 d_bias[some] = d_logits.sum(dim=(0, 1))
         return None if d_hidden is None else d_hidden.to(hidden.dtype), d_weight, d_bias, None, None, None
+
+
+def _of_largest(grad: Tensor, pooled: Tensor) -> Tensor:
+    """Return the gradient of the largest logits x, [B, V]: that of log(1 + x) times 1 / (1 + x) = exp(-log(1 + x))."""
+    return (grad * (-pooled).exp()).masked_fill_(pooled == 0, 0.0)
+
+
+def _at_places(of_largest: Tensor, places: Tensor, positions: int) -> Tensor:
+    """Return the gradient of all logits, [B * T, V], sparse, from that of the largest at their positions."""
+    texts, terms = of_largest.nonzero(as_tuple=True)
+    rows = texts * positions + places[texts, terms]
+    size = len(of_largest) * positions, of_largest.shape[1]
+    places_of = torch.stack([rows, terms])
+    return torch.sparse_coo_tensor(places_of, of_largest[texts, terms], size, check_invariants=False)
 
 
 def _slices(length: int, size: int) -> list[slice]:

@@ -87,10 +87,14 @@ def test_what_is_stored_is_what_the_groups_say(tmp_path: Path, small: Tokenizer)
         np.testing.assert_array_equal(getattr(stored, name), getattr(computed, name), strict=True)
     assert [stored.of(i).tolist() for i in range(5)] == [[1, 3], [0], [1, 3], [], []]
     assert stored.fewest_others() == 0  # x-a has x-b, x-d and itself
-    queries = np.load(folder / "queries.npy")
-    np.save(folder / "queries.npy", queries[1:])
-    with pytest.raises(InputError, match="train/relevant: damaged .its arrays are of different queries."):
-        Relevant.of_split(opened, "train")
+    for name in ("queries", "places"):
+        whole = np.load(folder / f"{name}.npy")
+        np.save(folder / f"{name}.npy", whole[1:] + len(texts))
+        with pytest.raises(InputError, match="train/relevant: damaged .its arrays are of different queries."):
+            Relevant.of_split(opened, "train")
+        np.save(folder / f"{name}.npy", whole)
+    (folder / "places.npy").unlink()  # a collection that was made when places were not stored
+    assert Relevant.of_split(opened, "train").places.tolist() == computed.places.tolist()
     shutil.rmtree(folder)  # a collection that was made before
     assert [Relevant.of_split(opened, "train").of(i).tolist() for i in range(5)] == [[1, 3], [0], [1, 3], [], []]
 

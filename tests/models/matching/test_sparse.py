@@ -11,6 +11,7 @@ from torch import Tensor
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.framing import Framing
 from models.encode import encode
+from models.layers import term_weights
 from models.layers.term_weights import own_vocabulary_weights, vocabulary_weights
 from models.matching.sparse import Sparse, SparseConfig
 from models.trunk import token_embedding
@@ -70,8 +71,12 @@ def test_a_weight_is_the_pooled_logarithm_of_a_logit(query: str, document: str, 
 
 
 @POOLINGS
+@pytest.mark.parametrize("sparse_on", [("cpu",), ()])
 @pytest.mark.parametrize("of", [vocabulary_weights, own_vocabulary_weights])
-def test_gradients_are_those_of_the_definition(of: Any, pooling: str) -> None:
+def test_gradients_are_those_of_the_definition(
+    of: Any, pooling: str, sparse_on: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(term_weights, "SPARSE_ON", sparse_on)
     torch.manual_seed(0)
     hidden, weight, bias = (torch.randn(*shape).double() for shape in ((3, 5, 8), (150, 8), (150,)))
     mask, terms = torch.arange(5) < torch.tensor([[5], [2], [3]]), torch.randint(150, (3, 5))

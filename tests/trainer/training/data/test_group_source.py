@@ -55,9 +55,7 @@ def test_fewer_labels_are_part_of_more(collection: Collection) -> None:
     assert set(first_documents(other)) != set(first_documents(few))
 
 
-def test_a_set_too_large_for_an_array_has_an_order_too(
-    collection: Collection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_set_too_large_for_an_array_has_an_order_too(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shuffled, "MOST", 10)
     whole, few, other = (
         GroupSource(collection, "train", "positive", limit, seed, unit=32)
