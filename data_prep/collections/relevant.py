@@ -115,8 +115,11 @@ class Relevant:
 
     def knows(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """Return which documents are relevant to the texts of their queries, bool [n]; both int64 [n]."""
-        texts = self.texts[self.queries.searchsorted(queries)]
-        known: np.ndarray = (documents < self.most) & np.isin(texts * self.most + documents, self.pairs)
+        if not len(self.pairs):
+            return np.zeros(len(documents), bool)
+        pairs = self.texts[self.queries.searchsorted(queries)] * self.most + documents
+        at = np.minimum(self.pairs.searchsorted(pairs), len(self.pairs) - 1)
+        known: np.ndarray = (documents < self.most) & (self.pairs[at] == pairs)
         return known
 
     def are_never_negative(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:

@@ -14,6 +14,8 @@ from models.batching.candidates import Example, Unit
 from trainer.training.data.generation import Generation
 from trainer.training.data.shuffled import shuffled
 
+AT_ONCE = 1 << 20  # candidates in memory, where all are counted
+
 
 class GroupSource:
     """The examples of a collection's split in a shuffled order, cut into units of data: shards of one chunk each.
@@ -88,10 +90,15 @@ class GroupSource:
 
     def given_negatives(self) -> np.ndarray:
         """Return how many negatives each group of `used` has, int64."""
-        queries, documents = self.given_pairs().T
-        groups = group_of(self.groups, np.flatnonzero(np.asarray(self.groups.labels) <= 0))
-        negative = ~self.relevant.are_never_negative(queries, documents)
-        return np.bincount(groups[negative], minlength=len(self.groups))[self.used]
+        given, labels = np.zeros(len(self.groups), np.int64), np.asarray(self.groups.labels)
+        for start in range(0, len(labels), AT_ONCE):
+            at = start + np.flatnonzero(labels[start : start + AT_ONCE] <= 0)
+            numbers, documents = group_of(self.groups, at), np.asarray(self.groups.candidates.flat)[at]
+            queries = np.asarray(self.groups.queries)[numbers]
+            negative = numbers[~self.relevant.are_never_negative(queries, documents)]
+            if len(negative):
+                given[negative[0] : negative[-1] + 1] += np.bincount(negative - negative[0])
+        return given[self.used]
 
     def given_others(self) -> np.ndarray:
         """Return how many candidates each group of `used` gives an example besides its first, int64."""

@@ -16,7 +16,7 @@ from data_prep.common.errors import InputError
 from models.batching.candidates import Candidates, Example
 from models.matching.siamese import SiameseConfig
 from tests import toy
-from trainer.training.data import shuffled
+from trainer.training.data import group_source, shuffled
 from trainer.training.data.group_source import GroupSource
 from trainer.training.data.open_data import pair_data
 from trainer.training.recipe.schema import FinetuneRecipe
@@ -152,7 +152,9 @@ def repeated(shards: Path, tmp_path: Path) -> Collection:
     return Collection.open(tmp_path)
 
 
-def test_what_is_relevant_to_a_text_is_no_negative_of_another_query_with_it(repeated: Collection) -> None:
+def test_what_is_relevant_to_a_text_is_no_negative_of_another_query_with_it(
+    repeated: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = GroupSource(repeated, "train", "positive", None, seed=1, unit=9)
     ids = repeated.corpus.ids
     found = {
@@ -168,8 +170,10 @@ def test_what_is_relevant_to_a_text_is_no_negative_of_another_query_with_it(repe
         ("q2,", "d0"): ([], ["d0", "d2", "q2"]),
         ("q2,", "d2"): ([], ["d0", "d2", "q2"]),
     }
-    given = zip(map(source.query_of, source.used.tolist()), source.given_negatives().tolist(), strict=True)
-    assert dict(given) == {"q0": 1, "q1": 0, "q2": 0}
+    for at_once in (1, 2, 1 << 20):
+        monkeypatch.setattr(group_source, "AT_ONCE", at_once)
+        given = zip(map(source.query_of, source.used.tolist()), source.given_negatives().tolist(), strict=True)
+        assert dict(given) == {"q0": 1, "q1": 0, "q2": 0}
     assert source.negatives == 1
     pairs = GroupSource(repeated, "train", "pair", None, seed=1, unit=9)
     labels = {pairs.name(0, 0, i): float(e.labels[0]) for i, e in enumerate(pairs.read(0, 0))}
