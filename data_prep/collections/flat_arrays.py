@@ -51,7 +51,8 @@ def map_array(
 ) -> np.ndarray:
     """Memory-map an array of one of `dtypes`; raise InputError where the file is not one, or not as large as it says.
 
-    Nothing of the array is read, and no memory taken, whatever the header says.
+    Nothing of the array is read, and no memory taken, whatever the header says. What is returned is a view: items and
+    slices of a `np.memmap` itself take several times as long.
     """
     require_plain_file(path)
     try:
@@ -62,20 +63,22 @@ def map_array(
     known = [np.dtype(dtype) for dtype in dtypes]
     if not whole or array.ndim != dimensions or array.dtype not in known:
         raise InputError(f"{path}: damaged (its size, shape or dtype is another); {remedy}")
-    return array
+    return np.asarray(array)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A flat array cut into rows: row i is flat[ends[i - 1]:ends[i]]."""
+    """A flat array cut into rows: row i is flat[ends[i - 1]:ends[i]]; the files are named in errors."""
 
     flat: np.ndarray
     ends: np.ndarray  # int64 [rows]
+    flat_file: Path = Path("flat.npy")
+    ends_file: Path = Path("ends.npy")
 
     @classmethod
     def map(cls, flat: Path, ends: Path, dtypes: Iterable[npt.DTypeLike]) -> Rows:
         """Memory-map both arrays, at the same cost for any size; raise InputError if they do not belong together."""
-        rows = cls(map_array(flat, dtypes), map_array(ends, [np.int64]))
+        rows = cls(map_array(flat, dtypes), map_array(ends, [np.int64]), flat, ends)
         if (rows.ends[-1] if len(rows) else 0) != len(rows.flat):
             raise InputError(f"{ends}: damaged (it does not end where {flat.name} does); make the collection again")
         return rows
@@ -90,5 +93,5 @@ class Rows:
             raise IndexError(i)
         start, end = int(self.ends[i - 1]) if i else 0, int(self.ends[i])
         if not 0 <= start <= end <= len(self.flat):
-            raise InputError(f"{getattr(self.ends, 'filename', 'ends')}: row {i} is damaged; make the collection again")
+            raise InputError(f"{self.ends_file}: row {i} is damaged; make the collection again")
         return self.flat[start:end]

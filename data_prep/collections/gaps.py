@@ -43,7 +43,7 @@ def queries_without_relevant(splits: Path, names: Iterable[str], queries: Ids) -
     """
     for name in names:
         groups = Groups.map(splits / name)
-        labels = np.asarray(groups.labels)
+        labels = groups.labels
         if not np.array_equal(labels, np.round(labels)):
             continue
         judged = np.unique(groups.queries)

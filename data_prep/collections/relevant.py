@@ -58,10 +58,10 @@ class Relevant:
     @classmethod
     def of_groups(cls, collection: Collection, groups: Groups) -> Relevant:
         """Read the labels, and the tokens and ids of the queries, of a split's groups."""
-        queries = _unique(np.asarray(groups.queries))
+        queries = _unique(groups.queries)
         texts = first_equal(collection.queries, queries, collection.tokenizer.unk)
         own = own_documents(collection, queries)
-        places = by_group(groups, np.flatnonzero(np.asarray(groups.labels) > 0))
+        places = by_group(groups, np.flatnonzero(groups.labels > 0))
         of_queries, documents = _pairs_at(groups, places)
         labelled = _unique(documents)
         elsewhere = _unlisted_pairs(groups)
@@ -82,8 +82,7 @@ class Relevant:
         groups, folder = collection.groups(split), collection.directory / SPLITS / split / FOLDER
         if not all((folder / f"{name}.npy").exists() for name in ARRAYS):
             return cls.of_groups(collection, groups)
-        arrays = (map_array(folder / f"{name}.npy", [np.int64]) for name in ARRAYS)
-        stored = cls(collection, *map(np.asarray, arrays))  # still mapped; a memmap's own items are slow
+        stored = cls(collection, *(map_array(folder / f"{name}.npy", [np.int64]) for name in ARRAYS))
         of_others = not len(stored.queries) == len(stored.texts) == len(stored.own_documents)
         if of_others or len(stored.numbers) != 2 or (stored.places[-1:] >= len(groups.labels)).any():
             raise InputError(f"{folder}: damaged (its arrays are of different queries); make the collection again")
@@ -99,7 +98,7 @@ class Relevant:
         at = self._place(query)
         first = (0 if at is None else int(self.texts[at])) * self.most
         start, end = (0, 0) if at is None else self.pairs.searchsorted(np.array([first, first + self.most])).tolist()
-        return np.asarray(self.pairs[start:end]) - first
+        return self.pairs[start:end] - first
 
     def own(self, query: int) -> int:
         """Return the document that is the query itself, by its id (see `own_documents`); -1: there is none."""
@@ -173,7 +172,7 @@ def _unique(numbers: np.ndarray) -> np.ndarray:
 
 def group_of(groups: Groups, at: np.ndarray) -> np.ndarray:
     """Return the number of the group that each position of the flat arrays is in."""
-    return np.searchsorted(np.asarray(groups.candidates.ends), at, side="right")
+    return np.searchsorted(groups.candidates.ends, at, side="right")
 
 
 def by_group(groups: Groups, at: np.ndarray) -> np.ndarray:
@@ -181,25 +180,25 @@ def by_group(groups: Groups, at: np.ndarray) -> np.ndarray:
     numbers = group_of(groups, at)
     if (numbers[1:] > numbers[:-1]).all():  # one of each group: they are in order
         return at
-    return at[np.lexsort((np.asarray(groups.candidates.flat)[at], numbers))]
+    return at[np.lexsort((groups.candidates.flat[at], numbers))]
 
 
 def positive_pairs(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
     """Return the query and the document of each candidate with a label above 0, both int64 [n]."""
-    return _pairs_at(groups, np.flatnonzero(np.asarray(groups.labels) > 0))
+    return _pairs_at(groups, np.flatnonzero(groups.labels > 0))
 
 
 def _pairs_at(groups: Groups, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return np.asarray(groups.queries)[group_of(groups, at)], np.asarray(groups.candidates.flat)[at]
+    return groups.queries[group_of(groups, at)], groups.candidates.flat[at]
 
 
 def _unlisted_pairs(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
     """Return likewise the relevant documents of the corpus that are not among the candidates."""
     if groups.unlisted is None:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    at = np.flatnonzero(np.asarray(groups.unlisted.flat) >= 0)
-    numbers = np.searchsorted(np.asarray(groups.unlisted.ends), at, side="right")
-    return np.asarray(groups.queries)[numbers], np.asarray(groups.unlisted.flat)[at]
+    at = np.flatnonzero(groups.unlisted.flat >= 0)
+    numbers = np.searchsorted(groups.unlisted.ends, at, side="right")
+    return groups.queries[numbers], groups.unlisted.flat[at]
 
 
 def left_out(collection: Collection, split: str, rule: IdenticalIds) -> dict[int, int]:
@@ -211,7 +210,7 @@ def left_out(collection: Collection, split: str, rule: IdenticalIds) -> dict[int
     if rule == "off":
         return {}
     groups = collection.groups(split)
-    queries = np.unique(np.asarray(groups.queries))
+    queries = np.unique(groups.queries)
     own = own_documents(collection, queries, by_id_alone=rule == "on")
     pairs = dict(zip(queries[own >= 0].tolist(), own[own >= 0].tolist(), strict=True))
     if rule == "auto" and pairs:
@@ -283,8 +282,8 @@ def _content(texts: Texts, number: int, unknown: int | None) -> bytes:
 
 def _hashes(rows: Rows, numbers: np.ndarray) -> np.ndarray:
     """Return a hash of each row's token ids, uint64 [n]; 0 for an empty row."""
-    ends = np.asarray(rows.ends)[numbers]
-    starts = np.where(numbers > 0, np.asarray(rows.ends)[numbers - 1], 0)
+    ends = rows.ends[numbers]
+    starts = np.where(numbers > 0, rows.ends[numbers - 1], 0)
     counts = ends - starts
     firsts = counts.cumsum() - counts
     places = np.arange(counts.sum()) - np.repeat(firsts, counts)

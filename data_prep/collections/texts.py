@@ -52,8 +52,8 @@ class Texts:
         tokens = self.token_rows[i]
         if len(tokens) and tokens.max() >= self.vocab_size:
             raise InputError(
-                f"{getattr(self.token_rows.flat, 'filename', 'tokens')}: text {i} has a token beyond the vocabulary: "
-                "the file is damaged; make the collection again"
+                f"{self.token_rows.flat_file}: text {i} has a token beyond the vocabulary: the file is damaged; make "
+                "the collection again"
             )
         return tokens
 

@@ -25,7 +25,7 @@ def negatives_page(collection: Collection, split: str, queries: int) -> str:
     groups = collection.groups(split)
     if collection.classes:
         raise InputError(f"{collection.directory}: its labels are classes: no document is a negative")
-    of_relevant, of_negatives = (group_of(groups, np.flatnonzero(flags)) for flags in _kinds(np.asarray(groups.labels)))
+    of_relevant, of_negatives = (group_of(groups, np.flatnonzero(flags)) for flags in _kinds(groups.labels))
     both = np.intersect1d(of_relevant, of_negatives)
     if not len(both):
         raise InputError(

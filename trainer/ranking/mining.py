@@ -48,15 +48,15 @@ def mining_texts(collection: Collection, split: str) -> Texts:
     groups = collection.groups(split)
     if collection.classes:
         raise InputError(f"{collection.directory}: its labels are classes: there is nothing to mine for them")
-    if not (np.asarray(groups.labels) > 0).any():
+    if not (groups.labels > 0).any():
         raise InputError(f"{collection.directory}: split {split} has no relevant document")
-    queries = np.unique(np.asarray(groups.queries)).tolist()
+    queries = np.unique(groups.queries).tolist()
     return Texts(collection, queries, in_pool_order(_pool(collection, split, groups)).tolist())
 
 
 def _pool(collection: Collection, split: str, groups: Groups) -> np.ndarray:
     if groups.pool is not None:
-        return np.asarray(groups.pool)
+        return groups.pool
     held_out = np.zeros(len(collection.corpus), bool)
     for other in collection.splits():
         if (pool := collection.groups(other).pool) is not None:
@@ -192,7 +192,7 @@ def with_negatives(groups: Groups, negatives: Mapping[int, Found]) -> NewCandida
         new = ~np.isin(found.documents, candidates)
         added.append(Found(*(array[new] for array in found)))
     documents, scores, systems = map(np.concatenate, zip(*added, strict=True))
-    ends, counts = np.asarray(groups.candidates.ends), [len(negatives.documents) for negatives in added]
+    ends, counts = groups.candidates.ends, [len(negatives.documents) for negatives in added]
     at, (found_by, found_scores) = np.repeat(ends, counts), _found(groups)
     return NewCandidates(
         ends + np.cumsum(counts),
@@ -220,9 +220,9 @@ def with_scores(split: str, teacher: Ranker) -> NewCandidates:
     lists = [(query, candidates.tolist()) for query, candidates, _ in every if len(candidates)]
     scores = np.concatenate(teacher.scores(lists)) / teacher.temperature
     return NewCandidates(
-        np.asarray(groups.candidates.ends),
-        np.asarray(groups.candidates.flat),
-        np.asarray(groups.labels),
+        groups.candidates.ends,
+        groups.candidates.flat,
+        groups.labels,
         *_found(groups),
         scores.astype(np.float32),
     )

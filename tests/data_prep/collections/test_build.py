@@ -113,7 +113,7 @@ def test_the_bytes_are_the_same_for_any_number_of_workers(
     for i, expected in enumerate(large.encode([str(record["text"]) for record in records])):
         np.testing.assert_array_equal(one.corpus.tokens(i), expected)
     assert one.corpus.tokens(4).dtype == np.uint32
-    assert isinstance(one.corpus.token_rows.flat, np.memmap)
+    assert isinstance(one.corpus.token_rows.flat.base, np.memmap)
 
 
 def killed(*arguments: object, **options: object) -> int:

@@ -55,7 +55,7 @@ def read_classes(collection: Collection, split: str) -> tuple[list[str], list[Li
         InputError: no such split, or its labels are not classes.
     """
     groups, classes = collection.groups(split), collection.classes
-    labels = np.asarray(groups.labels).astype(np.int64)
+    labels = groups.labels.astype(np.int64)
     if not classes or not np.array_equal(labels, groups.labels) or not set(labels.tolist()) <= set(range(len(classes))):
         raise InputError(f"{collection.directory / SPLITS / split}: its labels are not classes: leave out --classes")
     every = (groups[i] for i in range(len(groups)))

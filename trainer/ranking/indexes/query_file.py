@@ -22,7 +22,7 @@ def read_queries(given: str, collection: Collection, rule: IdenticalIds) -> tupl
         InputError: there is neither, or a line of the file has no tab, no id, or the id of an earlier line.
     """
     if given in collection.splits():
-        numbers = np.unique(np.asarray(collection.groups(given).queries)).tolist()
+        numbers = np.unique(collection.groups(given).queries).tolist()
         ids, absent = collection.queries.ids, left_out(collection, given, rule)
         queries = {ids[i]: collection.queries.text(i) for i in numbers}
         return queries, {ids[query]: document for query, document in absent.items()}

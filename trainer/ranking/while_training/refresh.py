@@ -167,7 +167,7 @@ class Generations:
         parts = [np.load(file, allow_pickle=False) for file in sorted((work / PARTS).iterdir())]
         pairs = np.concatenate([part[:-1] for part in parts])
         above = sum(int(part[-1, 1]) for part in parts)
-        queries = np.unique(np.asarray(self.source.groups.queries)).tolist()
+        queries = np.unique(self.source.groups.queries).tolist()
         ends = np.searchsorted(pairs[:, 0], queries, side="right")  # parts are in the order of the queries
         starts = np.searchsorted(pairs[:, 0], queries, side="left")
         negatives = {q: pairs[a:b, 1] for q, a, b in zip(queries, starts, ends, strict=True)}

@@ -55,7 +55,7 @@ class Generation:
 
     def check(self, folder: Path, corpus: int) -> None:
         """Raise InputError, naming the folder, unless all negatives are of a corpus of so many documents."""
-        numbers = np.asarray(self.documents.flat)
+        numbers = self.documents.flat
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < corpus:
             raise InputError(f"{folder}: damaged (a number of no document): {REMEDY}")
 
@@ -68,8 +68,8 @@ class Generation:
 
     def pairs(self) -> np.ndarray:
         """Return each query with each of its negatives, int64 [n, 2]."""
-        counts = np.diff(np.asarray(self.documents.ends), prepend=0)
-        return np.stack([np.repeat(np.asarray(self.queries), counts), np.asarray(self.documents.flat)], axis=1)
+        counts = np.diff(self.documents.ends, prepend=0)
+        return np.stack([np.repeat(self.queries, counts), self.documents.flat], axis=1)
 
 
 def write(folder: Path, negatives: Mapping[int, np.ndarray], about: Mapping[str, Any]) -> None:

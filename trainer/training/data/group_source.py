@@ -90,11 +90,11 @@ class GroupSource:
 
     def given_negatives(self) -> np.ndarray:
         """Return how many negatives each group of `used` has, int64."""
-        given, labels = np.zeros(len(self.groups), np.int64), np.asarray(self.groups.labels)
+        given, labels = np.zeros(len(self.groups), np.int64), self.groups.labels
         for start in range(0, len(labels), AT_ONCE):
             at = start + np.flatnonzero(labels[start : start + AT_ONCE] <= 0)
-            numbers, documents = group_of(self.groups, at), np.asarray(self.groups.candidates.flat)[at]
-            queries = np.asarray(self.groups.queries)[numbers]
+            numbers, documents = group_of(self.groups, at), self.groups.candidates.flat[at]
+            queries = self.groups.queries[numbers]
             negative = numbers[~self.relevant.are_never_negative(queries, documents)]
             if len(negative):
                 given[negative[0] : negative[-1] + 1] += np.bincount(negative - negative[0])
@@ -104,13 +104,13 @@ class GroupSource:
         """Return how many candidates each group of `used` gives an example besides its first, int64."""
         if self.kind == "positive":
             return self.given_negatives()
-        return np.diff(np.asarray(self.groups.candidates.ends), prepend=0)[self.used] - 1
+        return np.diff(self.groups.candidates.ends, prepend=0)[self.used] - 1
 
     def given_pairs(self) -> np.ndarray:
         """Return each query with each negative from its groups, int64 [n, 2]."""
-        given = np.asarray(self.groups.labels) <= 0
+        given = self.groups.labels <= 0
         groups = group_of(self.groups, np.flatnonzero(given))
-        queries, documents = np.asarray(self.groups.queries)[groups], np.asarray(self.groups.candidates.flat)[given]
+        queries, documents = self.groups.queries[groups], self.groups.candidates.flat[given]
         return np.stack([queries, documents], axis=1)
 
     def check_classes(self, classes: int) -> None:
@@ -121,7 +121,7 @@ class GroupSource:
                 f"method.classes: {classes}, but {self.collection.directory} has {len(names)}: {', '.join(names)}: "
                 f"set method.classes={len(names)}"
             )
-        labels = np.asarray(self.groups.labels)
+        labels = self.groups.labels
         wrong = np.flatnonzero((labels < 0) | (labels >= classes) | (labels != np.round(labels)))
         if len(wrong):
             query = self.query_of(group_of(self.groups, wrong[:1])[0])
@@ -144,7 +144,7 @@ class GroupSource:
             )
         if self.kind != "pair":
             return
-        relevant = np.asarray(self.groups.labels) > 0
+        relevant = self.groups.labels > 0
         if relevant.all() or not relevant.any():
             raise InputError(
                 f"method.loss={loss}: {'every' if relevant.all() else 'no'} pair of split {self.split} is relevant "
@@ -165,7 +165,7 @@ class GroupSource:
                 f"method.loss={loss} compares the candidates of a query, but split {self.split} gives query "
                 f"{self.query_of(alone[0])} one only: leave such queries out of the collection"
             )
-        elif groups.scores is None and np.isin(np.asarray(groups.labels), (0, 1)).all():
+        elif groups.scores is None and np.isin(groups.labels, (0, 1)).all():
             lacks = f"all labels of split {self.split} are 0 or 1"
         elif len(without := np.flatnonzero(np.isnan(groups.taught))):
             first = self.query_of(group_of(groups, without[:1])[0])
@@ -218,7 +218,8 @@ class GroupSource:
         else:
             if self.generation:
                 return self._with_mined(query, int(candidates[place]), float(labels[place]), relevant)
-            negatives = np.flatnonzero((labels <= 0) & ~np.isin(candidates, relevant))
+            others = (candidates[:, None] != relevant).all(axis=1)  # a tenth of the time of np.isin, on a few
+            negatives = np.flatnonzero((labels <= 0) & others)
             chosen = np.concatenate([[place], negatives])
         return Example(
             self.collection.queries.tokens(query),
@@ -233,12 +234,12 @@ class GroupSource:
         """Return the place of the first candidate of every example in the groups' flat arrays, int64, not shuffled."""
         if self.kind == "positive":
             return self.relevant.places
-        groups, ends = self.groups, np.asarray(self.groups.candidates.ends)
+        groups, ends = self.groups, self.groups.candidates.ends
         if self.kind == "group":
             counts = np.diff(ends, prepend=0)
             return (ends - counts)[counts > 0]
         at = np.arange(len(groups.labels))
         if not self.collection.classes:  # no negative is relevant in another group
-            queries, documents = np.asarray(groups.queries)[group_of(groups, at)], np.asarray(groups.candidates.flat)
-            at = at[(np.asarray(groups.labels) > 0) | ~self.relevant.knows(queries, documents)]
+            queries, documents = groups.queries[group_of(groups, at)], groups.candidates.flat
+            at = at[(groups.labels > 0) | ~self.relevant.knows(queries, documents)]
         return by_group(groups, at)

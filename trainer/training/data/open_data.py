@@ -184,7 +184,7 @@ def _check_copies(method: MatchingConfig, source: GroupSource, candidates: Candi
     """Raise InputError where copies of a query's relevant documents leave too few negatives to draw."""
     texts, copies = np.unique(candidates.keys(candidates.pool), return_counts=True)
     number_of = dict(zip(texts.tolist(), copies.tolist(), strict=True))
-    for query in np.unique(np.asarray(source.groups.queries)[source.used]).tolist():
+    for query in np.unique(source.groups.queries[source.used]).tolist():
         tokens, relevant = source.collection.queries.tokens(query), source.relevant.never_negative(query)
         excluded = np.unique(candidates.never_negative(tokens, relevant)).tolist()
         left = len(candidates.pool) - sum(number_of.get(text, 0) for text in excluded)
@@ -228,7 +228,7 @@ def _check_groups(method: MatchingConfig, source: GroupSource, mined: bool = Fal
 def _check_queries(method: MatchingConfig, source: GroupSource) -> list[str]:
     """Return a remark if some queries have no tokens that count; raise InputError if no query has any."""
     queries, framing = source.collection.queries, method.query_framing(source.collection.tokenizer)
-    numbers = np.unique(np.asarray(source.groups.queries)[source.used]).tolist()
+    numbers = np.unique(source.groups.queries[source.used]).tolist()
     empty = [i for i in numbers if not len(framing.cut(queries.tokens(i)))]
     if len(empty) == len(numbers):
         raise InputError(f"method.query=tokens: the queries of split {source.split} are stop words alone: set encoder")
