@@ -113,6 +113,13 @@ def measure(folder: Path, texts: int, processes: int) -> dict[str, Any]:
     }
 
 
+def show(results: dict[str, Any], out: Path) -> None:
+    """Print the results, one a line, and write them to a file."""
+    for name, value in results.items():
+        print(f"{name:<40} {value:>16,.3f}" if isinstance(value, float) else f"{name:<40} {value:>16,}")
+    write(out, results)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="benchmarks.data.collection_size", description=(__doc__ or "").splitlines()[0]
@@ -123,9 +130,7 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         results = measure(Path(folder) / "collection", chosen.texts, chosen.processes)
-    for name, value in results.items():
-        print(f"{name:<40} {value:>16,.3f}" if isinstance(value, float) else f"{name:<40} {value:>16,}")
-    write(chosen.out, results)
+    show(results, chosen.out)
 
 
 if __name__ == "__main__":

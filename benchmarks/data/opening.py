@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common.side_by_side import write
-from benchmarks.data.collection_size import make, memory
+from benchmarks.data.collection_size import make, memory, show
 from data_prep.collections.collection import MANIFEST, SPLITS, Collection
 from data_prep.collections.relevant import write_relevant
 from data_prep.common.argument_types import positive
@@ -94,9 +93,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         results = measure(Path(folder), chosen.pairs, chosen.collections)
-    for name, value in results.items():
-        print(f"{name:<40} {value:>16,.3f}" if isinstance(value, float) else f"{name:<40} {value:>16,}")
-    write(chosen.out, results)
+    show(results, chosen.out)
 
 
 if __name__ == "__main__":
