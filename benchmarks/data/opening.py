@@ -36,7 +36,7 @@ MICRO_BATCHES = 64
 def make_pairs(folder: Path, pairs: int) -> None:
     """Write a collection of made-up pairs, each of another query and another document."""
     make(folder, pairs, pairs)
-    opened, split = Collection.open(folder), folder / SPLITS / "train"
+    collection, split = Collection.open(folder), folder / SPLITS / "train"
     split.mkdir(parents=True)
     arrays = {
         "queries": np.arange(pairs),
@@ -46,9 +46,9 @@ def make_pairs(folder: Path, pairs: int) -> None:
     }
     for name, array in arrays.items():
         np.save(split / f"{name}.npy", array)
-    write_relevant(folder, opened.tokenizer, "train")
-    opened.manifest["counts"][SPLITS]["train"] = pairs
-    (folder / MANIFEST).write_text(json.dumps(opened.manifest))
+    write_relevant(folder, collection.tokenizer, "train")
+    collection.manifest["counts"][SPLITS]["train"] = pairs
+    (folder / MANIFEST).write_text(json.dumps(collection.manifest))
 
 
 def measure(folder: Path, pairs: int, collections: int) -> dict[str, Any]:
@@ -57,10 +57,10 @@ def measure(folder: Path, pairs: int, collections: int) -> dict[str, Any]:
     make_pairs(first, pairs)
     for number in range(1, collections):
         shutil.copytree(first, folder / str(number), copy_function=lambda source, to: Path(to).hardlink_to(source))
-    opened = subprocess.run(
+    read = subprocess.run(
         [sys.executable, "-m", "benchmarks.data.opening", "--open", str(folder)], check=True, stdout=subprocess.PIPE
     )
-    return {"pairs of each": pairs, "collections": collections, **json.loads(opened.stdout)}
+    return {"pairs of each": pairs, "collections": collections, **json.loads(read.stdout)}
 
 
 def opened(folder: Path) -> dict[str, float]:

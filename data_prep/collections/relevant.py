@@ -62,7 +62,7 @@ class Relevant:
         texts = first_equal(collection.queries, queries, collection.tokenizer.unk)
         own = own_documents(collection, queries)
         places = by_group(groups, np.flatnonzero(groups.labels > 0))
-        of_queries, documents = _pairs_at(groups, places)
+        of_queries, documents = pairs_at(groups, places)
         labelled = _unique(documents)
         elsewhere = _unlisted_pairs(groups)
         of_pairs = texts[queries.searchsorted(np.concatenate([of_queries, elsewhere[0]]))]
@@ -185,10 +185,11 @@ def by_group(groups: Groups, at: np.ndarray) -> np.ndarray:
 
 def positive_pairs(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
     """Return the query and the document of each candidate with a label above 0, both int64 [n]."""
-    return _pairs_at(groups, np.flatnonzero(groups.labels > 0))
+    return pairs_at(groups, np.flatnonzero(groups.labels > 0))
 
 
-def _pairs_at(groups: Groups, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def pairs_at(groups: Groups, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the query and the document of the candidates at positions of the flat arrays, both int64 [n]."""
     return groups.queries[group_of(groups, at)], groups.candidates.flat[at]
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from data_prep.collections.collection import Collection
-from data_prep.collections.relevant import Relevant, by_group, group_of
+from data_prep.collections.relevant import Relevant, by_group, group_of, pairs_at
 from data_prep.common.errors import InputError
 from models.batching.candidates import Example, Unit
 from trainer.training.data.generation import Generation
@@ -93,11 +93,10 @@ class GroupSource:
         given, labels = np.zeros(len(self.groups), np.int64), self.groups.labels
         for start in range(0, len(labels), AT_ONCE):
             at = start + np.flatnonzero(labels[start : start + AT_ONCE] <= 0)
-            numbers, documents = group_of(self.groups, at), self.groups.candidates.flat[at]
-            queries = self.groups.queries[numbers]
-            negative = numbers[~self.relevant.are_never_negative(queries, documents)]
-            if len(negative):
-                given[negative[0] : negative[-1] + 1] += np.bincount(negative - negative[0])
+            negatives = at[~self.relevant.are_never_negative(*pairs_at(self.groups, at))]
+            numbers = group_of(self.groups, negatives)  # in order
+            if len(numbers):
+                given[numbers[0] : numbers[-1] + 1] += np.bincount(numbers - numbers[0])
         return given[self.used]
 
     def given_others(self) -> np.ndarray:
@@ -108,10 +107,7 @@ class GroupSource:
 
     def given_pairs(self) -> np.ndarray:
         """Return each query with each negative from its groups, int64 [n, 2]."""
-        given = self.groups.labels <= 0
-        groups = group_of(self.groups, np.flatnonzero(given))
-        queries, documents = self.groups.queries[groups], self.groups.candidates.flat[given]
-        return np.stack([queries, documents], axis=1)
+        return np.stack(pairs_at(self.groups, np.flatnonzero(self.groups.labels <= 0)), axis=1)
 
     def check_classes(self, classes: int) -> None:
         """Raise InputError unless the data have so many classes, and labels of several from 0 to classes - 1."""
@@ -240,6 +236,5 @@ class GroupSource:
             return (ends - counts)[counts > 0]
         at = np.arange(len(groups.labels))
         if not self.collection.classes:  # no negative is relevant in another group
-            queries, documents = groups.queries[group_of(groups, at)], groups.candidates.flat
-            at = at[(groups.labels > 0) | ~self.relevant.knows(queries, documents)]
+            at = at[(groups.labels > 0) | ~self.relevant.knows(*pairs_at(groups, at))]
         return by_group(groups, at)
