@@ -65,7 +65,7 @@ def encode(
         trunk: as `models.trunk.build_trunk` builds it.
         input_ids: int64 [B, T].
         attention_mask: bool [B, T], true at a token; padding is on the right.
-        token_types: int64 [B, T], for a trunk that has them (`models.trunk.check_token_types`); all 0 by default.
+        token_types: int64 [B, T], for a trunk that has as many (`models.trunk.token_types`); all 0 by default.
         positions: int64 [B, T], for a trunk that accepts position ids; by default the trunk numbers its positions.
 
     Returns:

@@ -296,18 +296,6 @@ def widen_token_types(trunk: PreTrainedModel, number: int) -> None:
     trunk.config.type_vocab_size = table.num_embeddings = number
 
 
-def check_token_types(trunk: PreTrainedModel) -> None:
-    """Refuse a trunk that cannot tell the two texts of a pair apart.
-
-    Raises:
-        ValueError: it has fewer than two token types, as RoBERTa, DistilBERT and ModernBERT do.
-    """
-    if (number := token_types(trunk)) < 2:
-        raise ValueError(
-            f"needs a trunk with 2 token types, as BERT has: model_type {trunk.config.model_type!r} has {number}"
-        )
-
-
 def encoders_of(model: TrunkModel) -> list[PreTrainedModel]:
     """Return a model's encoders: one, or one for queries and one for documents."""
     return [part for part in model.children() if isinstance(part, PreTrainedModel)]

@@ -32,7 +32,7 @@ from models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabu
 from models.layers.lm_head import LmHead
 from models.layers.pooling import select
 from models.layers.shape import initialise, shape_of
-from models.trunk import Encoder, check_token_types, require_bidirectional, token_embedding
+from models.trunk import Encoder, require_bidirectional, token_embedding, token_types
 
 Loss = Literal["mlm", "next"]
 PairKind = Literal["sentences", "spans", "utterances"]
@@ -336,12 +336,11 @@ class PolyPretraining(Encoder):
         """Take a trunk as `models.trunk.build_trunk` builds it.
 
         Raises:
-            ValueError: it is causal, has fewer than two token types, or is refused by `shape_of`.
+            ValueError: it is causal, or refused by `shape_of`.
         """
         super().__init__()
         require_bidirectional(trunk)
-        check_token_types(trunk)
-        self.trunk = trunk
+        self.trunk, self.has_types = trunk, token_types(trunk) >= 2
         self.lm_head = LmHead(shape := shape_of(trunk))
         self.next_head = NextHead(shape.hidden_size, shape.initializer_range)
 
@@ -358,7 +357,7 @@ class PolyPretraining(Encoder):
 
         Both heads always run: under ZeRO-3 every rank must gather the same weights.
         """
-        hidden = encode(self.trunk, input_ids, attention_mask, token_types)  # [B, T, H]
+        hidden = encode(self.trunk, input_ids, attention_mask, token_types if self.has_types else None)  # [B, T, H]
         embedding = token_embedding(self.trunk)  # [V, H]
         return {
             "mlm": self.lm_head(select(hidden, mlm_positions), embedding, mlm_targets),
