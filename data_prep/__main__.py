@@ -258,7 +258,7 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIR", help="folder with manifest.json, or its parent")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="shards, a data set, a collection, or cleaned text")
 
 
 if __name__ == "__main__":

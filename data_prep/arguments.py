@@ -86,7 +86,7 @@ def _add_stages(parser: argparse.ArgumentParser, source: Source) -> None:
         action="append",
         default=[],
         metavar="COLLECTION",
-        help="drop documents that share a run of words with an evaluation collection (a BEIR folder); may be repeated",
+        help="drop documents that share a run of words with an evaluation collection (or BEIR folder); may be repeated",
     )
     group.add_argument("--ngram", type=positive, default=13, metavar="N", help="length of such a run, in words (13)")
     group.add_argument(

@@ -1,4 +1,4 @@
-"""Analyse what a model has learned: the figures of the SEED paper and the case study of Cross-Thought.
+"""Draw what a model has learned: learning curves, the papers' figures, what a loss depends on.
 
 python -m trainer.analyse curves --tag loss/decoder --out F.png SEED=RUN no-CLS=RUN ...      Figures 3 and 5
 python -m trainer.analyse cosine --shards HELD_OUT --out F.png "k = 2"=RUN all=RUN ...        Figure 4

@@ -138,7 +138,7 @@ def _require_models(arguments: argparse.Namespace, given: Sequence[Given]) -> No
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="trainer.evaluate", description="Rank a collection; compare in one table.")
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--collection", type=Path, help="a tokenised BEIR folder")
+    where.add_argument("--collection", type=Path, help="a collection, as `data_prep collection` made")
     where.add_argument(
         "--collections",
         metavar="PATTERN",

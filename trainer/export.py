@@ -36,8 +36,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         choices=["stock", "onnx", "adapters", "anserini"],
         default="stock",
         help="stock (default): as Hugging Face's libraries and PyLate load; onnx: a graph of a Siamese network or a "
-        "cross-encoder, by the extra onnx; adapters: those of a run alone, as peft loads; anserini: the documents of a "
-        "sparse index, in JSON lines",
+        "cross-encoder (needs the extra onnx); adapters: those of a run alone, as peft loads; anserini: the documents "
+        "of a sparse index, in JSON lines",
     )
     parser.add_argument("--with-decoder", action="store_true", help="also export the heads of a pre-training run")
     arguments = parser.parse_args(argv)

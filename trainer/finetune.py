@@ -1,4 +1,4 @@
-"""Fine-tune a Siamese encoder: `deepspeed --module trainer.finetune RECIPE [--resume] [key=value ...]`."""
+"""Fine-tune a matching model: `deepspeed --module trainer.finetune RECIPE [--resume] [key=value ...]`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     if isinstance(model, FitsStart) and model.keys.start_terms and not resume_from:
         say(fit_start(recipe, model, data))
     if recipe.refresh and getattr(model, "kind", None) not in INDEXES:
-        raise InputError(f"refresh: a {recipe.method.name} has not one vector for each text to mine with: set null")
+        raise InputError(
+            f"refresh: a {recipe.method.name} cannot mine in the run: only models of one vector, or of "
+            "term weights, per text can; set refresh to null"
+        )
     recipe = make_ready(model, recipe, resume_from)
     base = base_of(recipe, encoder.path if encoder else None, resume_from)
     return make_job(recipe, model, data, open_retrieval_probe(recipe, model), open_refresh(recipe, data), base)

@@ -199,7 +199,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="score the candidates with this teacher, a run or a cross-encoder's folder; mine none",
     )
     how.add_argument(
-        "--expand", type=Path, metavar="RUN", help="add to each document the likeliest terms of this tilde"
+        "--expand", type=Path, metavar="RUN", help="add to each document its likeliest terms, by this TILDE run"
     )
     how.add_argument(
         "--explain",
@@ -224,7 +224,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--consistent", type=positive, metavar="K", help="keep a pair if its document is among the first K of the pool"
     )
     parser.add_argument("--pool", type=positive, metavar="N", help="documents drawn for the pool of --consistent (all)")
-    parser.add_argument("--seed", type=int, help="of the pool (1)")
+    parser.add_argument("--seed", type=int, help="of the draw of the pool (1)")
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
     parser.add_argument("--out", type=Path, required=True, help="folder of what is made, or file of the page")

@@ -1,4 +1,4 @@
-"""Plan a training, or a preparation of data, on machines that one does not have: computed, not measured.
+"""Plan a training, or a preparation of data, on machines that you do not have: computed, not measured.
 
 python -m trainer.plan RECIPE [key=value ...] --hosts 1,8,64,128 --gpus 8 --gpu h100
 python -m trainer.plan data --source wikipedia --machines 1,4,16 --cores 16

@@ -154,7 +154,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--serve", type=port, metavar="PORT", help="serve a page with a query box instead")
     parser.add_argument("--beside", type=Path, metavar="INDEX", help="another index, to show beside it on the page")
     parser.add_argument("--host", default="127.0.0.1", help="the address to serve at (127.0.0.1: this machine alone)")
-    parser.add_argument("--approximate", choices=APPROXIMATIONS, help="search so, where trainer.index has prepared it")
+    parser.add_argument(
+        "--approximate", choices=APPROXIMATIONS, help="use this approximate search; trainer.index must have prepared it"
+    )
     parser.add_argument("--collection", type=Path, help="where the index's collection is now, if it was moved")
     parser.add_argument("--model", type=Path, metavar="RUN", help="where its model is now, likewise")
     parser.add_argument(

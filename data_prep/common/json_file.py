@@ -38,12 +38,12 @@ def read_json(path: Path, kind: type[T], remedy: str, most: int = LARGEST_JSON) 
     try:
         return TypeAdapter(kind).validate_json(read_bytes(path, most))
     except ValidationError as error:
-        raise InputError(f"{path}: {_first_problem(error)}; {remedy}") from None
+        raise InputError(f"{path}: {first_problem(error)}; {remedy}") from None
 
 
-def _first_problem(error: ValidationError) -> str:
-    """Describe the first thing that is wrong as `key: what`."""
+def first_problem(error: ValidationError, within: str = "") -> str:
+    """Describe the first thing that is wrong as `key: what`; the key is preceded by the key `within`."""
     problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
     message = problem["msg"].removeprefix("Value error, ")
-    key = ".".join(str(part)[:80] for part in problem["loc"])
+    key = ".".join(str(part)[:80] for part in (*([within] if within else []), *problem["loc"]))
     return f"{key}: {message[0].lower()}{message[1:]}" if key else f"not its kind of JSON ({message})"

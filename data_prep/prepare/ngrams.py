@@ -7,7 +7,6 @@ row with a text of the evaluation. A text of fewer than n words has no n-gram an
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
@@ -15,11 +14,13 @@ import numpy as np
 
 from data_prep.collections.collection import texts_of
 from data_prep.common.progress import track
+from data_prep.prepare.spool import key_of
 from data_prep.text.characters import visible
 from data_prep.text.normalize import normalise
 
 LONGEST_WORD = 64  # characters; a longer run counts as several words, which bounds the bytes of the cache
 CACHED = 1 << 18  # words whose hashes a process keeps: 50 MB of usual ones, 120 MB of the longest
+_hash = lru_cache(maxsize=CACHED)(key_of)
 BATCH = 4096  # texts whose n-grams are sorted at once
 
 _WORD = re.compile(rf"\w{{1,{LONGEST_WORD}}}")
@@ -47,11 +48,6 @@ def of_words(words: np.ndarray, n: int) -> np.ndarray:
     for position in range(n):
         result = result * _BASE + words[position : position + count]
     return result
-
-
-@lru_cache(maxsize=CACHED)
-def _hash(word: str) -> int:
-    return int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little")
 
 
 def of_collections(folders: Iterable[str | Path], n: int) -> np.ndarray:

@@ -3,22 +3,22 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from data_prep.common import json_file
 from data_prep.common.errors import InputError
+from data_prep.common.json_file import Count, Sha256, first_problem
 
 MOST_SHARDS = 100_000  # of a split: what a manifest can list
 MOST = 1 << 53  # of any count: JSON readers agree on integers up to here
 
-Count = Annotated[int, Field(ge=0, le=MOST)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
-class Record(BaseModel):
-    """A record without unknown keys and without conversions."""
+class Record(json_file.Record):
+    """A record without unknown keys."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
 
 class _Part(Record):
@@ -47,13 +47,13 @@ class _Options(Record):
 class _File(Record):
     name: str
     bytes: Count
-    sha256: Hash | None  # None: only the beginning of the input was read
+    sha256: Sha256 | None  # None: only the beginning of the input was read
 
 
 class _Inputs(Record):
     number: Count
     bytes: Count
-    sha256: Hash
+    sha256: Sha256
     files: list[_File]  # [] if there are too many
 
     @model_validator(mode="after")
@@ -114,7 +114,7 @@ class Provenance(Made):
     split: Literal["shards", "held_out"]
     ranges: Annotated[int, Field(ge=1, le=MOST_SHARDS)]
     counts: _Counts
-    bands: Hash | None = None  # of the file that near-duplicates are found by
+    bands: Sha256 | None = None  # of the file that near-duplicates are found by
 
 
 def checked(source: Mapping[str, Any], where: object) -> dict[str, Any]:
@@ -133,11 +133,3 @@ def checked(source: Mapping[str, Any], where: object) -> dict[str, Any]:
     except ValidationError as error:
         raise InputError(f"{where}: {first_problem(error, 'source')}; prepare the data set again") from None
     return given
-
-
-def first_problem(error: ValidationError, within: str = "") -> str:
-    """Return the first problem that pydantic found: its key, preceded by the key `within`, and what is wrong."""
-    problem = error.errors(include_url=False)[0]
-    key = ".".join(map(str, (*([within] if within else []), *problem["loc"])))
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"{key}: {message[:1].lower()}{message[1:]}" if key else message

@@ -33,8 +33,9 @@ from data_prep.common.files import (
     sync,
     whole_file,
 )
+from data_prep.common.json_file import Count, Sha256, first_problem
 from data_prep.prepare import output, tally, writing
-from data_prep.prepare.provenance import Count, Hash, Made, Record, first_problem
+from data_prep.prepare.provenance import Made, Record
 from data_prep.prepare.rejected import Rejected
 from data_prep.prepare.writing import Selection, ShardPlan
 from data_prep.sources.document import Document
@@ -52,7 +53,7 @@ class CleanedFile(Record):
     segments: Count
     characters: Count
     bytes: Count
-    sha256: Hash
+    sha256: Sha256
 
 
 class CleanedText(Record):

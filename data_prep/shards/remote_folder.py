@@ -16,14 +16,14 @@ from typing import Any, BinaryIO
 
 from data_prep.common import urls
 from data_prep.common.errors import InputError
-from data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, whole_file
+from data_prep.common.files import LARGEST_JSON, PARTIAL, make_directory, os_errors_as_input_errors, whole_file
 from data_prep.common.urls import TransferError
 from data_prep.shards import manifest
 from data_prep.shards.disk_cache import Store
 from data_prep.shards.manifest import Manifest, ShardEntry
 from data_prep.shards.reader import Shard
 
-SMALL_FILES = {"tokenizer.json": 32 << 20, manifest.NAME: 16 << 20}  # besides the shards; with the most bytes of each
+SMALL_FILES = ("tokenizer.json", manifest.NAME)  # besides the shards
 
 
 class _Process:
@@ -41,7 +41,7 @@ class Cache:
     """The shards of the folder at `url`, each downloaded to `directory` when it is opened.
 
     All caches of a directory, in any process of the host, share its `limit` of bytes and its downloads; see
-    disk_cache.py. The manifest and tokenizer of every URL come on top: 48 MiB at most, twice while new ones replace
+    disk_cache.py. The manifest and tokenizer of every URL come on top: 64 MiB at most, twice while new ones replace
     old ones. An open shard is never removed. Use a cache in one thread at a time; it may be forked or pickled.
     """
 
@@ -59,7 +59,7 @@ class Cache:
         Raises:
             InputError: it cannot be downloaded, is damaged, or lists a shard larger than the cache's limit.
         """
-        contents = {name: self._download_small(name, limit) for name, limit in SMALL_FILES.items()}
+        contents = {name: self._download_small(name, LARGEST_JSON) for name in SMALL_FILES}
         folder = self.store.directory / hashlib.sha256(self.url.encode()).hexdigest()[:32]
         draft = folder.with_name(folder.name + PARTIAL)
         with self.store.locked():

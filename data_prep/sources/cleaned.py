@@ -9,7 +9,7 @@ from typing import Any
 from data_prep.common.errors import InputError
 from data_prep.sources.compressed import open_input
 from data_prep.sources.document import Bad, Document
-from data_prep.sources.plain_text import Line, line_pieces
+from data_prep.sources.plain_text import Line, json_line, line_pieces
 from data_prep.sources.source import Choices, File, Piece, Source
 
 LONGEST_LINE = 1 << 24  # bytes; a document has at most 1 MiB of text
@@ -40,14 +40,7 @@ def _read(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad]:
 
 def document(line: Line) -> Document:
     """Return the document of a line that `texts.line` made; raise ValueError with what is wrong with the line."""
-    if line.content is None:
-        raise ValueError(f"longer than {LONGEST_LINE:,} bytes")
-    try:
-        record = json.loads(line.content)
-    except (ValueError, RecursionError):
-        raise ValueError("not JSON") from None
-    if not isinstance(record, dict):
-        raise ValueError("not a JSON object")
+    record = json_line(line, LONGEST_LINE)
     name, text, about = record.get("id"), record.get("text"), record.get("metadata")
     if not isinstance(name, str) or not isinstance(text, str) or not text or not isinstance(about, dict):
         raise ValueError("lacks an id, a text or metadata")

@@ -150,6 +150,13 @@ def _fields(line: Line, text: str, id_: str | None) -> tuple[str, str]:
     return name_in(record, id_) if id_ else str(line.number), content
 
 
+def json_line(line: Line, longest: int) -> dict[str, Any]:
+    """Return the JSON object of a line; raise ValueError with the reason if it is longer than `longest` or not one."""
+    if line.content is None:
+        raise ValueError(f"longer than {longest:,} bytes")
+    return json_object(line.content)
+
+
 def json_object(content: bytes) -> dict[str, Any]:
     """Return a JSON object; raise ValueError with the reason if the bytes are not one."""
     try:
@@ -203,8 +210,8 @@ JSONL = Source(
     read=_read_line,
     pairing=neighbours,
     options=(
-        Option("text", "text", "field with the text of a document", "NAME"),
-        Option("id", None, "field with its id, instead of the line number", "NAME"),
+        Option("text", "text", "field with the text of a document", "FIELD"),
+        Option("id", None, "field with its id, instead of the line number", "FIELD"),
         PAIRS,
     ),
 )

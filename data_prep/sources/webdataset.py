@@ -171,7 +171,7 @@ def _text(choices: Choices) -> _Text:
 
 def _known_text(given: str) -> str:
     if not _MEMBER.fullmatch(given):
-        raise InputError(f"--text: {given!r} is not an extension; write txt, json:KEY or jsonl:KEY")
+        raise InputError(f"--text: {given!r} is not an extension; write txt, json:FIELD or jsonl:FIELD")
     return given
 
 
@@ -200,8 +200,8 @@ WEBDATASET = Source(
     paragraphs=_are_paragraphs,
     dialogues=_are_dialogues,
     options=(
-        Option("text", "txt", "member with the text: txt, json:KEY, jsonl:KEY (txt)", "EXT[:KEY]", _known_text),
-        Option("group", "", "field of the JSON that names the thread, book or page of a sample", "KEY"),
+        Option("text", "txt", "member with the text: txt, json:FIELD, jsonl:FIELD (txt)", "EXT[:FIELD]", _known_text),
+        Option("group", "", "field of the JSON that names the thread, book or page of a sample", "FIELD"),
         Option(
             "segments",
             "",

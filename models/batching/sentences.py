@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from models.interface import TokenDocument
 
+Example = TypeVar("Example")
 ENOUGH = 16  # this many documents without a sentence boundary are refused; fewer may be chance
 
 
@@ -24,6 +27,27 @@ def sentences(document: TokenDocument, longest: int) -> tuple[list[np.ndarray], 
         for start in range(0, len(segment), longest)
     ]
     return [text for _, text in parts], sum(is_context for is_context, _ in parts)
+
+
+class SentenceBatcher(ABC, Generic[Example]):
+    """The part of a batcher whose examples are sentences of one document each."""
+
+    def examples(self, documents: Sequence[TokenDocument]) -> list[Example]:
+        """Cut all documents into examples, headings left out.
+
+        Raises:
+            ValueError: the documents are not divided into sentences.
+        """
+        check_boundaries(documents)
+        return [example for _, example in self.numbered(documents)]
+
+    def origins(self, documents: Sequence[TokenDocument]) -> list[list[int]]:
+        """Return the number of each example's document."""
+        return [[number] for number, _ in self.numbered(documents)]
+
+    @abstractmethod
+    def numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Example]]:
+        """Cut all examples, with the numbers of their documents; those of one document are placed far apart."""
 
 
 def check_boundaries(documents: Sequence[TokenDocument]) -> None:

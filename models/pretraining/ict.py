@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.batching.packing import frame, pad, spread, text_tokens
-from models.batching.sentences import check_boundaries, sentences
+from models.batching.sentences import SentenceBatcher, sentences
 from models.config import LeftOut, PretrainingConfig
 from models.encode import encode, in_one_run, unpadding_kernel
 from models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
@@ -83,7 +83,7 @@ class Passage:
     document: bytes
 
 
-class IctBatcher:
+class IctBatcher(SentenceBatcher[Passage]):
     """Documents -> passages -> queries [Q, Lq] and passages [Q, Lp]; passage i is query i's own.
 
     Arrays: `query_ids`, `passage_ids` int64; `query_mask`, `passage_mask` bool; `allowed` bool [Q, Q], false where a
@@ -93,19 +93,6 @@ class IctBatcher:
     def __init__(self, keys: IctConfig, vocabulary: Vocabulary) -> None:
         """Cut passages and draw a query from each; a longer sentence is truncated at its end."""
         self.keys, self.vocabulary = keys, vocabulary
-
-    def examples(self, documents: Sequence[TokenDocument]) -> list[Passage]:
-        """Cut all documents into passages of two or more sentences, headings left out.
-
-        Raises:
-            ValueError: the documents are not divided into sentences.
-        """
-        check_boundaries(documents)
-        return [passage for _, passage in self._numbered(documents)]
-
-    def origins(self, documents: Sequence[TokenDocument]) -> list[list[int]]:
-        """Return the number of each passage's document."""
-        return [[number] for number, _ in self._numbered(documents)]
 
     def micro_batch(self, examples: Sequence[Passage], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Draw each passage's query, and whether to remove it, with the passage's own rng."""
@@ -123,8 +110,8 @@ class IctBatcher:
         }
         return MicroBatch(arrays, {"ict": len(examples)}, text_tokens([*queries, *passages], self.vocabulary))
 
-    def _numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Passage]]:
-        """Cut all passages, with the numbers of their documents; passages of one document are placed far apart."""
+    def numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Passage]]:
+        """Cut all passages of two or more sentences, with the numbers of their documents."""
         longest = self.keys.max_tokens - sum(map(len, self.vocabulary.text_frame))
         passages: list[tuple[int, Passage]] = []
         for number, document in enumerate(documents):

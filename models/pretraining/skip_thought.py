@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from models.batching.next_tokens import next_tokens
 from models.batching.packing import frame, pad, spread, text_tokens
 from models.batching.roles import require_roles
-from models.batching.sentences import check_boundaries, sentences
+from models.batching.sentences import SentenceBatcher, sentences
 from models.config import InputConfig
 from models.encode import encode
 from models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary, swap_vectors
@@ -61,7 +61,7 @@ class Neighbours(NamedTuple):
     next: np.ndarray | None
 
 
-class SkipThoughtBatcher:
+class SkipThoughtBatcher(SentenceBatcher[Neighbours]):
     """Documents -> sentences with their neighbours -> micro-batch.
 
     Arrays: `input_ids` int64 [B, T] and `attention_mask` bool [B, T], the sentences; and for both neighbours
@@ -74,19 +74,6 @@ class SkipThoughtBatcher:
         """Cut sentences of more than `max_tokens` tokens, [CLS] and [SEP] included, into several."""
         require_roles(vocabulary, "cls", "sep")
         self.keys, self.vocabulary = keys, vocabulary
-
-    def examples(self, documents: Sequence[TokenDocument]) -> list[Neighbours]:
-        """Return the sentences, without headings, of all documents that have more than one.
-
-        Raises:
-            ValueError: the documents are not divided into sentences.
-        """
-        check_boundaries(documents)
-        return [example for _, example in self._numbered(documents)]
-
-    def origins(self, documents: Sequence[TokenDocument]) -> list[list[int]]:
-        """Return the number of each sentence's document."""
-        return [[number] for number, _ in self._numbered(documents)]
 
     def micro_batch(self, examples: Sequence[Neighbours], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Frame and pad the sentences and their neighbours; the rngs are not used."""
@@ -102,8 +89,8 @@ class SkipThoughtBatcher:
             arrays |= {f"{name}_ids": ids, f"{name}_positions": positions, f"{name}_targets": targets}
         return MicroBatch(arrays, counts, tokens)
 
-    def _numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Neighbours]]:
-        """Make all examples, with the numbers of their documents; examples of one document are placed far apart."""
+    def numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Neighbours]]:
+        """Take the sentences of all documents that have more than one, with the numbers of their documents."""
         examples: list[tuple[int, Neighbours]] = []
         for number, document in enumerate(documents):
             texts, context = sentences(document, self.keys.max_tokens - 2)

@@ -7,7 +7,6 @@ utterance leaves a gap in its thread: replies to it have no parent, so no pair j
 another. An utterance that is too short to tell its language is kept if its thread is in the language.
 """
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from data_prep.sources.compressed import open_input
 from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.plain_text import Line, line_pieces
+from data_prep.sources.plain_text import Line, json_line, line_pieces
 from data_prep.sources.reddit import unwanted
 from data_prep.sources.reddit.markdown import paragraphs
 from data_prep.sources.reddit.pairs import pairs
@@ -51,7 +50,7 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Utterance | Ba
 def _thread(piece: Piece) -> str:
     """Return the thread of the utterance on a line; some other text if the line is damaged."""
     try:
-        return _names(_json_object(piece.content))[1]
+        return _names(json_line(piece.content, LONGEST_LINE))[1]
     except ValueError:
         return piece.where
 
@@ -70,7 +69,7 @@ def _documents(fragments: list[Any], choices: Choices) -> Iterator[Document | Dr
 
 def _utterance(line: Line, choices: Choices) -> Utterance:
     """Return the utterance on a line; raise ValueError with what is wrong with the line."""
-    record = _json_object(line)
+    record = json_line(line, LONGEST_LINE)
     name, thread = _names(record)
     comment = isinstance(record.get("body"), str)
     texts = [record["body"]] if comment else [record["title"], str(record.get("selftext") or "")]
@@ -112,18 +111,6 @@ def _names(record: dict[str, Any]) -> tuple[str, str]:
     if not name or not thread:
         raise ValueError(f"{'link_id' if name else 'id'} is missing or not of Reddit's kind")
     return name, thread
-
-
-def _json_object(line: Line) -> dict[str, Any]:
-    if line.content is None:
-        raise ValueError(f"longer than {LONGEST_LINE:,} bytes")
-    try:
-        record = json.loads(line.content)
-    except (ValueError, RecursionError):
-        raise ValueError("not JSON") from None
-    if not isinstance(record, dict):
-        raise ValueError("not a JSON object")
-    return record
 
 
 def _name(value: Any, kind: str) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from data_prep.common import urls
 from data_prep.common.errors import InputError
-from data_prep.shards import remote_folder as cache_module
+from data_prep.common.files import LARGEST_JSON
 from data_prep.shards.manifest import NAME, Manifest
 from data_prep.shards.reader import Shard
 from data_prep.shards.remote_folder import Cache
@@ -203,8 +203,7 @@ def test_a_hostile_manifest_is_bounded_in_size_and_depth(small: Tokenizer, tmp_p
         for file in ("tokenizer.json", NAME):
             server.requests.clear()
             server.misbehaviour = {file: [endless] * 6}
-            limit = cache_module.SMALL_FILES[file]
-            with pytest.raises(InputError, match=rf"{file}: sends more than the {limit} bytes"):
+            with pytest.raises(InputError, match=rf"{file}: sends more than the {LARGEST_JSON} bytes"):
                 Cache(server.url, tmp_path / "cache", PLENTY, lambda seconds: None).manifest  # noqa: B018
         server.misbehaviour = {NAME: [lambda handler, content: handler.send(b"[" * 10**6)] * 9}
         server.requests.clear()

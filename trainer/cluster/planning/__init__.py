@@ -1,1 +1,1 @@
-"""What a training or a preparation of data will take on machines that one does not have: computed, not measured."""
+"""What a training or a preparation of data will take on machines that you do not have: computed, not measured."""

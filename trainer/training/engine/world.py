@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 import time
 import warnings
 from collections import defaultdict
@@ -135,6 +136,12 @@ def say(*lines: str) -> None:
     """Print lines, from rank 0 alone."""
     if lines and World.from_environment().rank == 0:
         print(*lines, sep="\n", flush=True)
+
+
+def warn(line: str) -> None:
+    """Print a line on stderr, from rank 0 alone."""
+    if World.from_environment().rank == 0:
+        print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager

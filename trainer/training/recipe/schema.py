@@ -149,7 +149,7 @@ class ProbeConfig(Section):
 class ShardProbeConfig(ProbeConfig):
     """Geometry and retrieval in pre-training."""
 
-    collection: Path  # a tokenised BEIR folder
+    collection: Path  # made with the shards' tokenizer
     max_tokens: int = Field(128, ge=3)
 
 

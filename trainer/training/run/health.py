@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +13,7 @@ from trainer.training.data.cursor import Cursor
 from trainer.training.data.lanes import Skip
 from trainer.training.data.order import LaneBatch, Order
 from trainer.training.engine.engine import Engine, StepResult
+from trainer.training.engine.world import warn
 from trainer.training.errors import SharedError
 from trainer.training.recipe.schema import Recipe
 
@@ -78,7 +78,7 @@ class Health:
         self.rollbacks += 1
         if self.rollbacks > MOST_ROLLBACKS:
             raise SharedError(f"{problem}; the run went back {MOST_ROLLBACKS} times without reaching a new checkpoint")
-        self._warn(f"{problem}; {hint}")
+        warn(f"{problem}; {hint}")
         return False
 
     def compare_vectors(self, step: int, batches: Sequence[LaneBatch]) -> None:
@@ -97,7 +97,7 @@ class Health:
         every = np.concatenate(vectors)
         equal = len(texts) > 1 and bool(np.ptp(every, axis=0).max() <= EQUAL * np.abs(every).max())
         if equal and not self.equal:
-            self._warn(
+            warn(
                 f"step {step}: {len(texts)} different documents have the same vector: nothing tells texts apart, so "
                 "nothing can be learned: check method.pooling and the encoder, or lower optimizer.lr"
             )
@@ -111,7 +111,7 @@ class Health:
             raise SharedError(
                 f"{cursor.bad_shards} bad shards, faults.most_bad_shards is {most}; among them: {reasons}"
             )
-        self._warn(f"bad shard {cursor.bad_shards} of at most {most}, skipped: {reasons}")
+        warn(f"bad shard {cursor.bad_shards} of at most {most}, skipped: {reasons}")
 
     def _overflowed(self, result: StepResult) -> bool:
         return self.engine.fp16 and result.skipped
@@ -126,7 +126,7 @@ class Health:
     def _count_still(self, step: int, still: bool) -> None:
         self.still = self.still + 1 if still else 0
         if self.still == MOST_STILL:
-            self._warn(
+            warn(
                 f"step {step}: the gradient was zero in the last {MOST_STILL} steps: nothing is learned: check "
                 "method.pooling, the loss and the data, or end the run if its loss is as low as it should be"
             )
@@ -147,10 +147,6 @@ class Health:
     def _bad_terms(self, losses: list[float]) -> str:
         pairs = zip(self.engine.terms, losses, strict=True)
         return ", ".join(f"the {term} loss is {loss}" for term, loss in pairs if not math.isfinite(loss))
-
-    def _warn(self, line: str) -> None:
-        if self.engine.world.rank == 0:
-            print(line, file=sys.stderr, flush=True)
 
 
 def blame(losses: torch.Tensor, grad_norm: float, *, overflow: bool) -> list[int]:

@@ -13,7 +13,7 @@ from trainer.training.data.loader import Loader
 from trainer.training.data.order import LaneBatch
 from trainer.training.data.rng import dropout_seed
 from trainer.training.engine.engine import Engine, StepResult
-from trainer.training.engine.world import World
+from trainer.training.engine.world import World, warn
 from trainer.training.errors import SharedError
 from trainer.training.run.agree import Agreed, agree, exchange
 from trainer.training.run.health import Health
@@ -149,7 +149,7 @@ class Run:
         except checkpoint.SaveError as error:
             if must_succeed:
                 raise
-            self.monitor.warn(f"step {self.step}: {error}; training on, to try again at the next save")
+            warn(f"step {self.step}: {error}; training on, to try again at the next save")
 
     def _save_here(self) -> Path:
         """Save, unless there is a checkpoint of this step; return the checkpoint."""
@@ -174,6 +174,6 @@ class Run:
         if self.saved is None:
             raise SharedError(f"{self.recipe.run} has no checkpoint yet to go back to: start again with another seed")
         self._load(self.saved)
-        self.monitor.warn(f"going back to {self.saved.name}; the data of the steps since is not used again")
+        warn(f"going back to {self.saved.name}; the data of the steps since is not used again")
         self.monitor.restart(self.step)
         return self.loader.micro_batches(self.cursor)

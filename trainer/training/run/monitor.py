@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from models.interface import MicroBatch
 from trainer.training.data.order import LaneBatch
 from trainer.training.engine.engine import Engine, StepResult
 from trainer.training.engine.hardware import peak_of
+from trainer.training.engine.world import warn
 from trainer.training.recipe.schema import Recipe
 from trainer.training.run.events import open_events, scalars_at
 from trainer.training.run.stragglers import Stragglers
@@ -104,7 +104,7 @@ class Monitor:
             scalars["mfu"] = self.flops_per_token * rate / (self.peak * ranks)
         self._write(step, scalars | of_ranks)
         for line in [*slow, *self._remarks(losses)]:
-            self.warn(f"step {step}: {line}")
+            warn(f"step {step}: {line}")
         eta = (now - self.began) / (step - self.start) * (self.recipe.steps - step)
         shown = "  ".join(f"{term} {value:.4f}" for term, value in losses.items() if "/" not in term)
         self.info(
@@ -160,11 +160,6 @@ class Monitor:
         """Print a line on stdout, from rank 0."""
         if self.engine.world.rank == 0:
             print(line, flush=True)
-
-    def warn(self, line: str) -> None:
-        """Print a line on stderr, from rank 0."""
-        if self.engine.world.rank == 0:
-            print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Write pending events; no more can be written."""
@@ -234,7 +229,7 @@ class Monitor:
             yield
         except OSError as error:
             self.writer = None
-            self.warn(f"{self.recipe.run / 'tensorboard'}: no more events are written: {error.strerror or error}")
+            warn(f"{self.recipe.run / 'tensorboard'}: no more events are written: {error.strerror or error}")
 
 
 def duration(seconds: float) -> str:

@@ -8,6 +8,7 @@ from trainer.training.checkpoints.best import save_best
 from trainer.training.checkpoints.checkpoint import SaveError, State
 from trainer.training.data.order import LaneBatch
 from trainer.training.engine.engine import Engine
+from trainer.training.engine.world import warn
 from trainer.training.recipe.best import Best
 from trainer.training.recipe.schema import PairCheckpointConfig
 from trainer.training.run.job import Job
@@ -60,7 +61,7 @@ class Probing:
         try:
             saved = save_best(self.job.recipe.run, self.engine, state(), self.job.sidecar_files)
         except SaveError as error:
-            monitor.warn(f"step {step}: {error}; training on, with the best of before")
+            warn(f"step {step}: {error}; training on, with the best of before")
             return False
         monitor.info(f"step {step}  the best so far: saved {saved}")
         return True

@@ -13,6 +13,8 @@ from data_prep.common.errors import InputError
 from tests.toy import ROOT
 from tests.trainer.ranking.retrieval.fakes import overlap_run, tokens_run
 from tests.trainer.runs import write_run
+from trainer.ranking.evaluation.compare import compare
+from trainer.ranking.evaluation.systems import Systems, read_systems
 from trainer.ranking.evaluation.task import Task, evaluate_split
 from trainer.ranking.mining import mine, mining_texts
 from trainer.ranking.ranker import ModelRanker
@@ -52,6 +54,17 @@ def test_a_kind_of_ranker_is_a_file_and_a_line(euclidean: ModelRanker, opened: C
     found = euclidean.system(texts).rank(30)
     mined = mine(texts, Relevant.of_groups(opened, opened.groups("train")), found, None)
     assert sum(len(negatives.documents) for negatives in mined.negatives.values()) > 100
+
+
+def test_a_kind_of_ranker_is_evaluated_and_fused(
+    euclidean: ModelRanker, opened: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry.RANKERS, "dense", type(euclidean))
+    run = str(euclidean.loaded.checkpoint.parents[1])
+    systems = Systems.open(opened, read_systems([f"one={run}", "both=fuse(bm25, one)"]))
+    found = compare(systems, "test").systems
+    assert found["one"].metrics["mrr@10"] == pytest.approx(evaluate_split(euclidean, "test").means["mrr@10"])
+    assert found["both"].metrics["mrr@10"] > 0
 
 
 def test_a_ranker_that_only_reranks_does_not_search(opened: Collection) -> None:

@@ -254,7 +254,10 @@ def test_a_colbert_cannot_mine(toy_collection: Path, tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(values))
     result = toy.launch(1, "trainer.finetune", path)
-    assert "refresh: a colbert has not one vector for each text to mine with: set null" in result.stderr
+    words = (
+        "refresh: a colbert cannot mine in the run: only models of one vector, or of term weights, per text can; set "
+    )
+    assert f"{words}set refresh to null" in result.stderr
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
