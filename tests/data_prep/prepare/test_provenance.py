@@ -18,7 +18,7 @@ from data_prep.shards.manifest import NAME, Manifest
 from tests.data_prep import raw
 
 OPTIONS = ["--held-out", 0.2]
-VALUES: list[Any] = [None, -1, 0, 1, 5, 1e15, 10**15, 1 << 70, 0.5, True, "x", "", [], {}, [1], {"a": 1}, [[]]]
+VALUES: list[Any] = [None, -1, 0, 1, 5, 1e15, 10**14, 1 << 70, 0.5, True, "x", "", [], {}, [1], {"a": 1}, [[]]]
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def ended(command: list[Any], capfd: pytest.CaptureFixture[str]) -> tuple[int, l
         (("ranges",), "x", "source.ranges: input should be a valid integer"),
         (("stages",), {}, "source.stages: input should be a valid list"),
         (("spooled",), {"documents": 1e15}, "source.spooled.documents: input should be a valid integer"),
-        (("spooled", "documents"), 10**15, "spooled.documents 1000000000000000 of 30 that left the stage cut"),
+        (("spooled", "documents"), 10**14, "spooled.documents 100000000000000 of 30 that left the stage cut"),
         (("part",), {"number": 3, "of": 2}, "source.part: number 3 is above of 2"),
         (("options",), 5, "source.options: input should be a valid dictionary"),
         (("options", "shards"), 10**8, "source.options.shards: input should be less than or equal to 100000"),

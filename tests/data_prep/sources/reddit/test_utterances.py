@@ -187,7 +187,7 @@ def test_field_types_of_all_dumps_are_read(tmp_path: Path) -> None:
     [
         (b'{"body": "cut o', "not JSON"),
         (b"[" * 100_000, "not JSON"),
-        (b'{"body": "\xff"}', "not JSON"),
+        (b'{"body": "\xff"}', "not UTF-8 at byte 10"),
         (b"[1]", "not a JSON object"),
         (b"{}", "neither a comment"),
         (b'{"body": 1, "title": null}', "neither a comment"),
