@@ -312,11 +312,11 @@ class MatchingConfig(MethodConfig):
         return candidates.choose(example, self.hard_negatives, self.negatives_per_query, rng)
 
     def query_framing(self, vocabulary: Vocabulary) -> Framing:
-        """How queries become the arguments of `embed_queries`."""
+        """Return the framing of queries: how they become the arguments of `embed_queries`."""
         return Framing(vocabulary, self.max_query_tokens, self.kept_of_query)
 
     def document_framing(self, vocabulary: Vocabulary) -> Framing:
-        """How documents become the arguments of `embed_documents`."""
+        """Return the framing of documents: how they become the arguments of `embed_documents`."""
         return Framing(vocabulary, self.max_document_tokens)
 
     def check_frame(self, vocabulary: Vocabulary) -> None:

@@ -1,4 +1,4 @@
-"""Types for command-line arguments; argparse refuses values that they do not accept."""
+"""Types for command-line arguments: each raises ArgumentTypeError for what it does not accept."""
 
 import argparse
 import math
@@ -9,21 +9,21 @@ MOST_PORT = 65535
 
 
 def positive(text: str) -> int:
-    """A whole number above 0."""
+    """Parse a whole number above 0."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
 def port_number(text: str) -> int:
-    """A TCP port number above 0."""
+    """Parse a TCP port number above 0."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_PORT):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1 to {MOST_PORT}")
     return int(text)
 
 
 def positive_number(text: str) -> float:
-    """A finite number above 0."""
+    """Parse a finite number above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -34,7 +34,7 @@ def positive_number(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """A number from 0 up to but not including 1."""
+    """Parse a number from 0 up to but not including 1."""
     try:
         value = float(text)
     except ValueError:
@@ -45,7 +45,7 @@ def share(text: str) -> float:
 
 
 def margin(text: str) -> float:
-    """A finite number, 0 or above."""
+    """Parse a finite number, 0 or above."""
     try:
         value = float(text)
     except ValueError:
@@ -56,7 +56,7 @@ def margin(text: str) -> float:
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """A case-insensitive regular expression."""
+    """Compile a case-insensitive regular expression."""
     try:
         return re.compile(text, re.IGNORECASE)
     except (re.error, RecursionError) as error:
@@ -64,19 +64,19 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def port(text: str) -> int:
-    """A port number, or 0 for any free port."""
+    """Parse a port number, or 0 for any free port."""
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port, a whole number up to 65535")
     return int(text)
 
 
 def named(text: str) -> str:
-    """A file or folder name that is not empty: an empty one, from an unset variable, would mean the current folder."""
+    """Accept a name that is not empty: an empty one, from an unset variable, would mean the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("is empty: name a folder")
     return text
 
 
 def folder(text: str) -> Path:
-    """The path of a folder; the name may not be empty."""
+    """Parse the path of a folder, whose name may not be empty."""
     return Path(named(text))

@@ -44,12 +44,12 @@ class ColbertConfig(DualEncoderConfig):
         return 2
 
     def query_framing(self, vocabulary: Vocabulary) -> QueryFraming:
-        """Queries with their marker and prompt, filled up with [MASK]."""
+        """Return the framing of queries, with their marker and prompt, filled up with [MASK]."""
         prompt = self.prompt_of("query", vocabulary)
         return QueryFraming(vocabulary, self.max_query_tokens, self.kept_of_query, prompt, marker=vocabulary.vocab_size)
 
     def document_framing(self, vocabulary: Vocabulary) -> DocumentFraming:
-        """Documents with their marker and prompt."""
+        """Return the framing of documents, with their marker and prompt."""
         prompt = self.prompt_of("document", vocabulary)
         return DocumentFraming(vocabulary, self.max_document_tokens, prompt=prompt, marker=vocabulary.vocab_size + 1)
 

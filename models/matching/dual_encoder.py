@@ -118,11 +118,11 @@ class DualEncoderConfig(MatchingConfig):
         return prompt
 
     def query_framing(self, vocabulary: Vocabulary) -> Framing:
-        """Queries behind their prompt."""
+        """Return the framing of queries, with their prompt."""
         return Framing(vocabulary, self.max_query_tokens, self.kept_of_query, self.prompt_of("query", vocabulary))
 
     def document_framing(self, vocabulary: Vocabulary) -> Framing:
-        """Documents behind theirs."""
+        """Return the framing of documents, with their prompt."""
         return Framing(vocabulary, self.max_document_tokens, prompt=self.prompt_of("document", vocabulary))
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DualEncoderBatcher:
@@ -170,7 +170,7 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
         return arrays | (self._relevance(examples, documents) if self.keys.has_batch_negatives else {})
 
     def _relevance(self, examples: Sequence[Example], documents: Sequence[int]) -> dict[str, np.ndarray]:
-        """What tells which documents a query may be compared with."""
+        """Return the arrays that mark which documents each query is compared with."""
         relevant = [self.candidates.never_negative(e.query, e.relevant) for e in examples]
         return relevance(self.candidates.keys(documents), relevant, of_step=self.keys.compares_step)
 
@@ -299,7 +299,7 @@ def arguments_of(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def relevance(keys: np.ndarray, relevant: Sequence[np.ndarray], *, of_step: bool) -> dict[str, np.ndarray]:
-    """Return what tells which documents each query may be compared with: its positive, and all irrelevant texts.
+    """Return the arrays that mark which documents each query is compared with: its positive, and all irrelevant texts.
 
     Args:
         keys: of the documents, int64 [D] or, where they have several each, [D, k]; document i is query i's positive.

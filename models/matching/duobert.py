@@ -51,7 +51,7 @@ class DuobertConfig(MatchingConfig):
         return {"method.max_query_tokens + 2 * (method.max_document_tokens - 1)": duel}
 
     def document_framing(self, vocabulary: Vocabulary) -> Framing:
-        """How much of a document is read beside the shortest query."""
+        """Return the framing of documents: as much of one as is read beside the shortest query."""
         return Framing(vocabulary, min(self.max_document_tokens, (self.max_duel_tokens - 2) // 2 + 1))
 
     def duel_framing(self, vocabulary: Vocabulary) -> DuelFraming:

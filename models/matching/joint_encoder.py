@@ -14,7 +14,7 @@ from models.layers.pooling import pool
 from models.layers.shape import initialise, setting
 from models.trunk import TrunkModel, require_bidirectional, token_types
 
-Pooling = Literal["cls", "last", "mean", "max"]  # ParlAI's (first, mean, max), and that of decoders
+Pooling = Literal["cls", "last", "mean", "max"]  # ParlAI's first, mean and max, and decoders' last
 Activation = Literal["tanh", "relu", "gelu"]
 
 

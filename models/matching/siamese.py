@@ -83,11 +83,11 @@ class SiameseConfig(DualEncoderConfig):
         return [f"{loss}_{number}" for number in self.dimensions] if self.dimensions else [loss]
 
     def query_framing(self, vocabulary: Vocabulary) -> Framing:
-        """Queries behind their prompt."""
+        """Return the framing of queries, with their prompt."""
         return replace(super().query_framing(vocabulary), pools_prompt=self.prompt_in_pooling)
 
     def document_framing(self, vocabulary: Vocabulary) -> Framing:
-        """Documents behind theirs, as one input, or as several."""
+        """Return the framing of documents, with their prompt: one input, or several."""
         framing = super().document_framing(vocabulary)
         if self.document_chunks > 1:
             framing = ChunkFraming(

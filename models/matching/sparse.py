@@ -129,14 +129,14 @@ class SparseConfig(StartTerms, DualEncoderConfig):
         return "lm_head." if self.head == "mlm" else None
 
     def query_framing(self, vocabulary: Vocabulary) -> Framing:
-        """Queries for the encoder, or their tokens."""
+        """Return the framing of queries: for the encoder, or their tokens."""
         if self.query == "tokens":
             return TermFraming(vocabulary, self.max_query_tokens, self.kept_of_query)
         prompt, own = self.prompt_of("query", vocabulary), self.query == "own_tokens"
         return SparseFraming(vocabulary, self.max_query_tokens, self.kept_of_query, prompt, own_tokens=own)
 
     def document_framing(self, vocabulary: Vocabulary) -> SparseFraming:
-        """Documents for the encoder."""
+        """Return the framing of documents for the encoder."""
         prompt, own = self.prompt_of("document", vocabulary), self.document == "own_tokens"
         return SparseFraming(vocabulary, self.max_document_tokens, prompt=prompt, own_tokens=own)
 

@@ -73,11 +73,11 @@ class TildeConfig(StartTerms, MatchingConfig):
         return "lm_head."
 
     def query_framing(self, vocabulary: Vocabulary) -> FirstMarker:
-        """Queries behind their marker."""
+        """Return the framing of queries, with their marker."""
         return FirstMarker(vocabulary, self.max_query_tokens, self.kept_of_query, marker=vocabulary.vocab_size)
 
     def document_framing(self, vocabulary: Vocabulary) -> FirstMarker:
-        """Documents behind theirs."""
+        """Return the framing of documents, with their marker."""
         return FirstMarker(vocabulary, self.max_document_tokens, marker=vocabulary.vocab_size + 1)
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> TildeBatcher:

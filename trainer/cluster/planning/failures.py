@@ -1,4 +1,4 @@
-"""How often to save: the checkpoint interval that loses the least time to failures, and how much time that is.
+"""How often to save: the checkpoint interval that loses the least time to failures.
 
 All arguments are in seconds. Failures are independent and come at a constant rate, so that the times between them are
 exponential; `mtbf` is the mean time between failures of all hosts together: one host's, divided by the number of hosts.
@@ -28,21 +28,3 @@ def daly_interval(save: float, mtbf: float) -> float:
         return mtbf
     ratio = save / (2 * mtbf)
     return young_interval(save, mtbf) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save
-
-
-def expected_seconds(work: float, interval: float, save: float, restart: float, mtbf: float) -> float:
-    """Return the mean length of a run with failures, which may strike saves and restarts, too (Daly, 2006).
-
-    mtbf e^(restart / mtbf) (e^((interval + save) / mtbf) - 1) work / interval; infinite where that overflows.
-
-    Args:
-        work: total computing time.
-        interval: computing time between two saves.
-        save: time to save a checkpoint.
-        restart: time from a failure to the first new step.
-        mtbf: mean time between failures of all hosts together.
-    """
-    try:
-        return mtbf * math.exp(restart / mtbf) * math.expm1((interval + save) / mtbf) * work / interval
-    except OverflowError:
-        return math.inf

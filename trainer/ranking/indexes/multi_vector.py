@@ -74,11 +74,13 @@ class MultiVectorIndex(Index):
 
     def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
         """Make the centroids on rank 0, and the lists of each rank's blocks, unless they exist."""
+        super().require(approximation)
         counts = [np.diff(self.ends[a:b], prepend=self.ends[a - 1] if a else 0) for a, b in self._blocks()]
         centroids.prepare(self.folder, self.vectors, counts, rank, ranks)
 
     def require(self, approximation: str) -> None:
         """Open the centroids and the lists."""
+        super().require(approximation)
         _ = self._centroids
 
     def search(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainer.cluster.planning.failures import expected_seconds
+from tests.trainer.cluster.planning.daly import expected_seconds
 from trainer.cluster.planning.simulate import Outcome, Scenario, simulate
 
 NEVER = 1e15
