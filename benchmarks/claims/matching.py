@@ -25,7 +25,7 @@ from benchmarks.claims.matching_collections import Fold, Model, Study, Values, a
 from benchmarks.claims.matching_measure import baseline, measure
 from benchmarks.claims.matching_tables import Results, report
 from benchmarks.common.measurements import Measurements
-from benchmarks.common.training import file_name, tokens_a_step, train
+from benchmarks.common.training import Trainings, file_name, tokens_a_step
 from data_prep.collections.collection import Collection
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import exit_on_input_error
@@ -51,7 +51,7 @@ class MatchingBench:
 
     def __post_init__(self) -> None:
         self.measurements = Measurements[Values](self.out / "matching.json")
-        self.trained: set[Path] = set()  # runs that this process knows to be finished
+        self.trainings = Trainings(RANKS)
 
     def results(self, study: Study, starts: Sequence[str], seeds: Iterable[int]) -> Results:
         """Return every value of a study to report, by table, metric, model, start and seed."""
@@ -112,24 +112,18 @@ class MatchingBench:
             **model.settings,
         }
         run = self.out / "tuned" / file_name(f"{study.name}-{fold.train}-{name}-{start}-{seed}-{rate:g}")
-        return self._train("trainer.finetune", f"recipes/{model.recipe}.yaml", run, settings)
+        return self.trainings.train("trainer.finetune", f"recipes/{model.recipe}.yaml", run, settings)
 
     def _pretrained(self, start: str) -> Path:
         run, recipe = self.out / start, f"recipes/{PRETRAINED[start]}.yaml"
-        if run in self.trained:
+        if run in self.trainings.finished:
             return run
         mix = {source: {"shards": str(self.shards[source]), "weight": 1} for source in material.MIXED}
         settings: dict[str, Any] = {"data.shards": "null", "data.mix": mix}
         overrides = [f"{key}={value}" for key, value in settings.items()]
         steps = math.ceil(self.tokens / tokens_a_step(load_recipe(PretrainRecipe, Path(recipe), overrides)))
         every = {"steps": steps, "checkpoint.every": 1000}
-        return self._train("trainer.pretrain", recipe, run, {**settings, **every})
-
-    def _train(self, module: str, recipe: str, run: Path, settings: dict[str, Any]) -> Path:
-        if run not in self.trained:
-            train(module, recipe, run, settings, RANKS)
-            self.trained.add(run)
-        return run
+        return self.trainings.train("trainer.pretrain", recipe, run, {**settings, **every})
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -33,7 +33,7 @@ from benchmarks.claims.tables import Row, best, report
 from benchmarks.claims.tunings import RATES, RECIPE, Tuning, Values, bm25, by_table, mean, rank, tunings
 from benchmarks.common.embeddings_only import embeddings_only
 from benchmarks.common.measurements import Measurements
-from benchmarks.common.training import file_name, tokens_a_step, train
+from benchmarks.common.training import Trainings, file_name, tokens_a_step
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.files import make_directory
@@ -90,7 +90,7 @@ class PretrainingBench:
         self.runs = self.out / f"{self.tokens}-tokens"
         self.measurements = Measurements[Values](self.out / "claims.json")
         self.tunings = tunings(self.material.docstrings, self.material.classic, PAIRS)
-        self.trained: set[Path] = set()  # runs that this process knows to be finished
+        self.trainings = Trainings(RANKS)
 
     def ranked(self, name: str, seed: int) -> Values:
         """Return MRR@10 of every query by table, each fine-tuning with its best rate."""
@@ -131,7 +131,7 @@ class PretrainingBench:
             **tuning.settings,
             **(method.tuning if method else {}),
         }
-        return self._train("trainer.finetune", RECIPE, run, settings)
+        return self.trainings.train("trainer.finetune", RECIPE, run, settings)
 
     def _start(self, name: str, seed: int) -> Path:
         """Return the run or checkpoint that fine-tuning starts from."""
@@ -142,7 +142,7 @@ class PretrainingBench:
 
     def _pretrained(self, name: str, seed: int) -> Path:
         run = self.runs / file_name(f"{name}-{seed}")
-        if run in self.trained:  # counting its tokens takes a while
+        if run in self.trainings.finished:  # counting its tokens takes a while
             return run
         method = METHODS[name]
         recipe = f"recipes/{method.recipe}.yaml"
@@ -151,13 +151,9 @@ class PretrainingBench:
         settings = {**method.changes, "trunk": trunk, "data.shards": "null", "data.mix": mix, "seed": seed}
         resolved = load_recipe(PretrainRecipe, Path(recipe), [f"{key}={value}" for key, value in settings.items()])
         steps = math.ceil(self.tokens / tokens_a_step(resolved))
-        return self._train("trainer.pretrain", recipe, run, {**settings, "steps": steps, "checkpoint.every": steps})
-
-    def _train(self, module: str, recipe: str, run: Path, settings: dict[str, Any]) -> Path:
-        if run not in self.trained:
-            train(module, recipe, run, settings, RANKS)
-            self.trained.add(run)
-        return run
+        return self.trainings.train(
+            "trainer.pretrain", recipe, run, {**settings, "steps": steps, "checkpoint.every": steps}
+        )
 
 
 class Remaining:

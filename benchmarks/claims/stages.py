@@ -30,7 +30,7 @@ from benchmarks.claims.material import FOLDS, Material
 from benchmarks.claims.tables import ROUNDS, best
 from benchmarks.claims.tunings import DOCSTRINGS, RATES, Values, mean, mrr, rank
 from benchmarks.common.measurements import Measurements
-from benchmarks.common.training import file_name, tokens_a_step, train
+from benchmarks.common.training import Trainings, file_name, tokens_a_step
 from data_prep.collections.collection import Collection
 from data_prep.common.argument_types import positive
 from data_prep.common.errors import exit_on_input_error
@@ -86,7 +86,7 @@ class StagesBench:
 
     def __post_init__(self) -> None:
         self.measurements = Measurements[Values](self.out / "stages.json")
-        self.trained: set[Path] = set()  # runs that this process knows to be finished
+        self.trainings = Trainings(RANKS)
 
     def ranked(self, row: str, seed: int) -> Values:
         """Return MRR@10 of every query by collection."""
@@ -128,7 +128,7 @@ class StagesBench:
         *before, stage = chain
         named = [*chain, f"{fold}-{rate:g}"] if stage == MIX else chain
         run = self.out / f"{self.tokens}-tokens" / file_name(f"{'-'.join(named)}-{seed}")
-        if run in self.trained:
+        if run in self.trainings.finished:
             return run
         start: dict[str, Any] = {}
         if before:
@@ -137,12 +137,9 @@ class StagesBench:
             start = {"init_from": self._trained((TEXT,), seed, fold, rate), "random_weights": "true"}
         settings = {"seed": seed, **SETTINGS[stage], **start, **self._data(stage, fold)}
         if stage == MIX:
-            train("trainer.finetune", RECIPES[stage], run, {**settings, "optimizer.lr": rate}, RANKS)
-        else:
-            settings["steps"] = settings["checkpoint.every"] = self._steps(stage, settings)
-            train("trainer.pretrain", RECIPES[stage], run, settings, RANKS)
-        self.trained.add(run)
-        return run
+            return self.trainings.train("trainer.finetune", RECIPES[stage], run, {**settings, "optimizer.lr": rate})
+        settings["steps"] = settings["checkpoint.every"] = self._steps(stage, settings)
+        return self.trainings.train("trainer.pretrain", RECIPES[stage], run, settings)
 
     def _data(self, stage: str, fold: str) -> dict[str, Any]:
         """Return the sources of a stage: equal shares."""

@@ -27,6 +27,21 @@ def train(module: str, recipe: str, run: Path, settings: Mapping[str, object], r
     run_or_exit([*launcher, *port, "--module", module, recipe, "--resume", *overrides])
 
 
+class Trainings:
+    """The trainings of a benchmark that this process knows to be finished: asked for again, they take no time."""
+
+    def __init__(self, ranks: int) -> None:
+        self.ranks = ranks
+        self.finished: set[Path] = set()
+
+    def train(self, module: str, recipe: str, run: Path, settings: Mapping[str, object]) -> Path:
+        """Train a run, as `train` does, unless it is finished; return its folder."""
+        if run not in self.finished:
+            train(module, recipe, run, settings, self.ranks)
+            self.finished.add(run)
+        return run
+
+
 def tokens_a_step(recipe: PretrainRecipe) -> float:
     """Estimate the tokens of source text that an optimizer step reads, in the same way for all methods.
 

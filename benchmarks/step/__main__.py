@@ -43,8 +43,9 @@ from benchmarks.common import machine, ratio_chart
 from benchmarks.common.ratio_chart import Bar
 from benchmarks.common.side_by_side import Job, in_words, run_all, write
 from benchmarks.common.step_cases import CASES, Workload, recipe_of, workload_of
+from benchmarks.common.training import join_alone
 from benchmarks.step import runs
-from benchmarks.step.measures import OURS, join_alone, measure
+from benchmarks.step.measures import OURS, measure
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from trainer.training.run.commit import git_commit

@@ -19,12 +19,13 @@ from torch import Tensor
 
 from models.config import PretrainingConfig
 from models.interface import IGNORED, MicroBatch
+from models.layers.local_attention import masked_local_attention
 
 
 @contextmanager
 def plain_layers() -> Iterator[None]:
     """Replace the losses and the decoder's attention of all methods by plain ones."""
-    plain = {"linear_cross_entropy": full_logits, "local_attention": masked_attention}
+    plain = {"linear_cross_entropy": full_logits, "local_attention": masked_local_attention}
     modules = model_modules()
     with ExitStack() as replaced:
         for name, function in plain.items():
@@ -44,15 +45,6 @@ def full_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Te
     """Replace `linear_cross_entropy`: compute the logits of all rows at once, in fp32."""
     logits = F.linear(hidden, weight, bias).float()
     return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
-
-
-def masked_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0) -> Tensor:
-    """Replace `local_attention`, [B, T, heads, d]: use a T x T mask."""
-    place = torch.arange(query.shape[1], device=query.device)
-    back = place[:, None] - place
-    mask = (back >= 0) & ((back < window) | (place == 0))
-    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
-    return F.scaled_dot_product_attention(q, k, v, mask, dropout).transpose(1, 2)
 
 
 def plain_batch(method: PretrainingConfig, batch: MicroBatch) -> MicroBatch:
