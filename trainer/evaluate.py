@@ -87,10 +87,10 @@ def _compare_many(arguments: argparse.Namespace, given: list[Given], metrics: Se
             raise InputError(f"{out}: is a file: with --collections, name a folder for the results of each")
         make_directory(out)
         files = {name: out / f"{name}.json" for name in folders}
-        earlier = {name: many_collections.finished(file, given, split, metrics) for name, file in files.items()}
         collections = many_collections.prepare(folders, given, out / PREPARED)
-        for collection in collections.values():
-            many_collections.require_relevant(collection, split)
+        many_collections.check(collections, given, split)
+        asked = split, metrics, arguments.ignore_identical_ids, arguments.precision
+        earlier = {name: many_collections.finished(files[name], given, of, *asked) for name, of in collections.items()}
     results = {name: found for name, found in earlier.items() if found}
     for name in [name for name in collections if name not in results]:
         with rank_0_first(world.rank, world.size):

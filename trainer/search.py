@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             if chosen.write_run:
                 refuse_folder(chosen.write_run)
             index = open_index(chosen.index, chosen.collection, chosen.model)
+            chosen.k = min(chosen.k, len(index.collection.corpus))
             if chosen.approximate:
                 require_choice("--approximate", chosen.approximate, index.APPROXIMATIONS, str(chosen.index))
                 index.require(chosen.approximate)

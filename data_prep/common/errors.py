@@ -1,9 +1,12 @@
 """The exception for everything that the user can fix, and how a command exits on it."""
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+OF_PATHS = (errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS)
 
 
 class InputError(Exception):
@@ -29,7 +32,7 @@ def printable(text: str) -> str:
 
 @contextmanager
 def exit_on_input_error(prefix: str) -> Iterator[None]:
-    """Exit with one line on stderr, `PREFIX: message`: code 2 on an InputError, 130 on Ctrl-C.
+    """Exit with one line on stderr, `PREFIX: message`: code 2 on an InputError or a bad path, 130 on Ctrl-C.
 
     When the reader of stdout is gone (`| head`), exit silently with 141, the code of a command that SIGPIPE ends.
     """
@@ -41,6 +44,11 @@ def exit_on_input_error(prefix: str) -> Iterator[None]:
         raise SystemExit(141) from None
     except InputError as error:
         print(f"{prefix}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except OSError as error:
+        if error.filename is None or error.errno not in OF_PATHS:
+            raise
+        print(f"{prefix}: {printable(str(error.filename))}: {error.strerror}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print(f"{prefix}: interrupted; run the same command to continue", file=sys.stderr)

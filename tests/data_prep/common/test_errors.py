@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from data_prep.common.errors import InputError, exit_on_input_error
@@ -22,3 +24,13 @@ def test_ctrl_c_prints_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
         raise KeyboardInterrupt
     assert stopped.value.code == 130
     assert capsys.readouterr().err.startswith("tool: interrupted")
+
+
+def test_a_path_that_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = tmp_path / ("x" * 300)
+    with pytest.raises(SystemExit) as stopped, exit_on_input_error("tool"):
+        long.stat()
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == f"tool: {long}: File name too long\n"
+    with pytest.raises(FileNotFoundError), exit_on_input_error("tool"):  # a missing file is a bug: commands look first
+        (tmp_path / "missing").stat()

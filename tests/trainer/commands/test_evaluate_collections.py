@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data_prep.collections.build import build
 from data_prep.collections.collection import Collection
+from data_prep.tokenizers.tokenizer import load, train
 from tests.trainer.runs import write_run
 from trainer import evaluate
 from trainer.ranking.evaluation.metrics import paired_permutation_test
@@ -95,9 +97,11 @@ def test_a_finished_collection_is_not_ranked_again(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (["--system=bm25", "--split", "train"], "of other systems, metrics or another split"),
-        (["--system=bm25", "--system=again=bm25"], "of other systems, metrics or another split"),
-        (["--system=bm25", "--metrics", "map@5"], "of other systems, metrics or another split"),
+        (["--system=bm25", "--split", "train"], "of other systems, texts or options"),
+        (["--system=bm25", "--system=again=bm25"], "of other systems, texts or options"),
+        (["--system=bm25", "--metrics", "map@5"], "of other systems, texts or options"),
+        (["--system=bm25", "--ignore-identical-ids", "on"], "of other systems, texts or options"),
+        (["--system=bm25", "--precision", "bf16"], "of other systems, texts or options"),
         (["--system=bm25", "--metrics", "map"], "'map' is not a metric"),
         (["--system=bm25", "--split", "other"], "no split 'other'"),
         (["--system=bm25", "--candidates"], "--candidates is of one collection"),
@@ -115,6 +119,40 @@ def test_what_cannot_be_continued_is_one_line(
         evaluate.main([*first, *change])
     assert caught.value.code == 2
     assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_results_of_other_texts_with_the_same_names_are_refused(
+    beir: Path, run: Path, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--split", "test", "--system=bm25", f"--system=mine={run}", "--out", str(tmp_path / "out")]
+    evaluate.main(["--collections", f"{beir}/half", *given])
+    for folder in (copy_raw(toy_collection, tmp_path / "other" / "half"), beir / "half"):
+        qrels = folder / "qrels" / "test.tsv"
+        qrels.write_text("\n".join(qrels.read_text().splitlines()[:-1]) + "\n")
+        with pytest.raises(SystemExit) as caught:
+            evaluate.main(["--collections", str(folder), *given])
+        assert caught.value.code == 2
+        copy = tmp_path / "out" / "collections" / "half"
+        assert f"{copy}: was made of other files than {folder}: remove it" in capsys.readouterr().err.splitlines()[-1]
+    shutil.rmtree(copy)
+    with pytest.raises(SystemExit):
+        evaluate.main(["--collections", f"{beir}/half", *given])
+    assert "half.json: of other systems, texts or options: remove it" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_collections_of_other_tokenizers_are_refused_before_the_first_is_ranked(
+    toy_collection: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(toy_collection, tmp_path / "many" / "a")
+    texts = copy_raw(toy_collection, tmp_path / "many" / "b")
+    train(["one two three"] * 9, 300, tmp_path / "tokenizer.json")
+    build("beir", [texts], texts, load(tmp_path / "tokenizer.json"))
+    given = ["--collections", f"{tmp_path}/many/*", "--split", "test", "--out", str(tmp_path / "out")]
+    with pytest.raises(SystemExit) as caught:
+        evaluate.main([*given, f"--system=mine={run}"])
+    assert caught.value.code == 2
+    assert "b was tokenised with another tokenizer than" in capsys.readouterr().err.splitlines()[-1]
+    evaluate.main([*given, "--system=bm25"])
 
 
 def test_a_run_that_was_trained_further_is_not_mixed_with_what_it_was(

@@ -55,6 +55,8 @@ def compare(
             run_file.write(write_runs / f"{name}.trec", of_queries, task.name, name)
     about = About(
         collection=str(systems.collection.directory),
+        collection_sha256=systems.collection.sha256,
+        precision=systems.precision,
         split=split,
         queries=len(task.queries),
         corpus=len(task.pool),

@@ -11,13 +11,16 @@ import numpy as np
 from data_prep.collections.build import build
 from data_prep.collections.collection import Collection, is_collection
 from data_prep.collections.formats.beir import Beir
+from data_prep.collections.relevant import IdenticalIds
 from data_prep.common.errors import InputError
+from data_prep.common.files import sha256_of
+from data_prep.tokenizers.check import require_same_tokenizer
 from trainer.ranking.evaluation.expression import NO_PATHS, Given
 from trainer.ranking.evaluation.metrics import ROUNDS, Metric, paired_permutation_test
 from trainer.ranking.evaluation.results_file import Results, read_results
-from trainer.ranking.evaluation.systems import is_run_file, leaves
+from trainer.ranking.evaluation.systems import Systems, is_run_file, leaves
 from trainer.ranking.evaluation.table import title
-from trainer.ranking.evaluation.task import Task
+from trainer.ranking.evaluation.task import has_relevant
 from trainer.ranking.published import load_any
 from trainer.training.checkpoints import checkpoint
 
@@ -45,13 +48,15 @@ def prepare(folders: Mapping[str, Path], given: Sequence[Given], out: Path) -> d
     """Open the collections; tokenise those that are only in BEIR's layout into `out`, as the first model reads them.
 
     Raises:
-        InputError: a folder is damaged, or there is no model that reads it.
+        InputError: a folder is damaged, there is no model that reads it, or what was tokenised has changed since.
     """
-    raw = {name: path for name, path in folders.items() if not is_collection(path) and not is_collection(out / name)}
+    copies = {name: path for name, path in folders.items() if not is_collection(path)}
+    raw = {name: path for name, path in copies.items() if not is_collection(out / name)}
+    for name in copies.keys() - raw.keys():
+        if not _is_of(out / name, copies[name]):
+            raise InputError(f"{out / name}: was made of other files than {copies[name]}: remove it")
     if raw:
-        every = [leaf for system in given for leaf in leaves(system.expression)]
-        models = [leaf.path for leaf in every if leaf.path not in NO_PATHS and not is_run_file(leaf)]
-        if not models:
+        if not (models := _models(given)):
             name, path = next(iter(raw.items()))
             raise InputError(
                 f"{path}: is not tokenised, and no system has a tokenizer: add a model, or run "
@@ -63,27 +68,62 @@ def prepare(folders: Mapping[str, Path], given: Sequence[Given], out: Path) -> d
     return {name: Collection.open(path if is_collection(path) else out / name) for name, path in folders.items()}
 
 
+def _models(given: Sequence[Given]) -> list[str]:
+    """Return the paths of the models of systems."""
+    every = [leaf for system in given for leaf in leaves(system.expression)]
+    return [leaf.path for leaf in every if leaf.path not in NO_PATHS and not is_run_file(leaf)]
+
+
+def _is_of(copy: Path, folder: Path) -> bool:
+    """Return whether a collection was made of what a BEIR folder has now."""
+    made_of = [record["sha256"] for record in Collection.open(copy).manifest["inputs"]]
+    return made_of == list(map(sha256_of, Beir([folder]).files()))
+
+
+def check(collections: Mapping[str, Collection], given: Sequence[Given], split: str) -> None:
+    """Check what does not need the models, before the first is ranked.
+
+    Raises:
+        InputError: a split has no relevant document or none to choose a weight on, or the tokenizers differ.
+    """
+    first, *others = collections.values()
+    for other in others if _models(given) else ():
+        names = first.directory, other.tokenizer.fingerprint, other.directory
+        require_same_tokenizer(first.tokenizer, *names, "compare these systems on each by itself")
+    for collection in collections.values():
+        require_relevant(collection, split)
+        Systems(collection, list(given), {}).choices(split)
+
+
 def require_relevant(collection: Collection, split: str) -> None:
     """Raise InputError where a split has no relevant document, or none in its pool."""
-    task = Task.of(collection, split)
-    pool = set(map(task.name, range(len(task.pool))))
-    if not any(grade > 0 and name in pool for judged in task.qrels.values() for name, grade in judged.items()):
+    if not has_relevant(collection, split):
         raise InputError(f"{collection.directory}: the pool of split {split} has no relevant document: leave it out")
 
 
-def finished(file: Path, given: Sequence[Given], split: str, metrics: Sequence[str]) -> Results | None:
+def finished(
+    file: Path,
+    given: Sequence[Given],
+    collection: Collection,
+    split: str,
+    metrics: Sequence[str],
+    identical_ids: IdenticalIds,
+    precision: str | None,
+) -> Results | None:
     """Read the results of a collection that was finished before; None if it was not.
 
     Raises:
-        InputError: they are of other systems, another split, other metrics, or an earlier checkpoint.
+        InputError: they are of other systems, texts or options, or of an earlier checkpoint.
     """
     if not file.is_file():
         return None
     results = read_results(file)
+    about, identical = results.about, results.about.ignore_identical_ids
     systems = {name: system.expression for name, system in results.systems.items()}
-    same = systems == {system.name: str(system.expression) for system in given}
-    if not same or (results.about.split, results.about.metrics) != (split, [*metrics]) or results.values is None:
-        raise InputError(f"{file}: of other systems, metrics or another split: remove it, or name another --out")
+    found = systems, about.collection_sha256, about.split, about.metrics, identical and identical.rule, about.precision
+    wanted = {system.name: str(system.expression) for system in given}
+    if found != (wanted, collection.sha256, split, [*metrics], identical_ids, precision) or results.values is None:
+        raise InputError(f"{file}: of other systems, texts or options: remove it, or name another --out")
     for system in results.systems.values():
         for stage in system.stages:
             is_run = stage.model and stage.checkpoint and stage.checkpoint != stage.model

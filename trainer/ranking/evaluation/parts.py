@@ -113,7 +113,7 @@ class Parts:
     def _fused(self, part: Expression, k: int, weights: Sequence[float | None]) -> list[Rankings]:
         """Rank with a part that fuses, or only re-ranks, by each of the weights."""
         if isinstance(part, Rerank):
-            found = self.rank(part.first, max(k, part.depth))
+            found = self._list(part.first, max(k, part.depth))
             scores = self._scores(part, found)
             return [list(map(fusion.reordered, found, scores, [weight] * len(found))) for weight in weights]
         assert isinstance(part, Fuse)
@@ -168,7 +168,7 @@ class Parts:
         return [next(scores) if len(documents) else NOTHING.scores for documents in first]
 
     def _list(self, part: Expression, k: int) -> Rankings:
-        """Rank, for a fusion of lists; documents that were not re-ranked share the lowest score of those that were."""
+        """Rank, to fuse the scores; documents that were not re-ranked share the lowest score of those that were."""
         ranked = self.rank(part, k)
         if not isinstance(part, Rerank):
             return ranked

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from data_prep.common.files import whole_file
-from data_prep.common.json_file import Count, Record, read_json
+from data_prep.common.json_file import Count, Record, Sha256, read_json
 from trainer.ranking.evaluation.metrics import CLASS_HEADINGS, HEADINGS, LIST_HEADINGS, Metric, Metrics
 from trainer.ranking.evaluation.significance import Pair, every_pair
 
@@ -91,6 +91,8 @@ class About(Record):
     """What the systems were measured on."""
 
     collection: str
+    collection_sha256: Sha256 | None = None  # of its manifest
+    precision: str | None = None  # that of --precision
     split: str
     queries: Count
     corpus: Count  # documents

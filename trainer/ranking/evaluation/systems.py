@@ -24,6 +24,7 @@ from trainer.ranking.evaluation.expression import (
     with_leaves,
 )
 from trainer.ranking.evaluation.results_file import Limits, SystemStage
+from trainer.ranking.evaluation.task import has_relevant
 from trainer.ranking.ranker import ModelRanker, Ranker
 from trainer.ranking.rankers.registry import open_ranker
 
@@ -81,6 +82,7 @@ class Systems:
     collection: Collection
     given: list[Given]
     rankers: dict[Leaf, Ranker]  # of every leaf that is not a run file
+    precision: str | None = None  # as asked for
 
     @classmethod
     def open(
@@ -110,7 +112,7 @@ class Systems:
                         rankers[leaf] = opened[leaf.path].with_options(dict(leaf.options))
                     except ValueError as error:
                         raise problem(system.text, leaf.at, str(error)) from None
-        return cls(collection, given, rankers)
+        return cls(collection, given, rankers, precision)
 
     @property
     def notes(self) -> list[str]:
@@ -182,6 +184,8 @@ class Systems:
             raise InputError(f"the weight would be chosen on the queries of {split}, that it is evaluated on")
         elif split == evaluated or split not in self.collection.splits():
             why = f"no split {split} other than the evaluated one to choose a weight on"
+        elif not has_relevant(self.collection, split):
+            why = f"the pool of split {split}, to choose a weight on, has no relevant document"
         if why and (mix.split or mix.rule):
             raise InputError(f"{why}: give a weight, or leave out the {'split' if mix.split else 'rule'}")
         return Choice(why=why) if why else Choice(split=split)

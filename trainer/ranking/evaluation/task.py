@@ -46,7 +46,7 @@ class Task(Texts):
 
     def rank(self, system: System, k: int) -> list[Ranked]:
         """Return at most k documents for each query, best first, without those that are left out."""
-        return self.first(system.rank(k + bool(self.left_out)), k)
+        return self.first(system.rank(min(k + bool(self.left_out), len(self.pool))), k)
 
     def first(self, ranked: Sequence[Ranked], k: int) -> list[Ranked]:
         """Return the first k documents of each ranking, without those that are left out."""
@@ -61,6 +61,13 @@ class Task(Texts):
         names = self.collection.corpus.ids
         named = ([names[self.pool[i]] for i in of_query.documents.tolist()] for of_query in ranked)
         return measure(self.qrels, dict(zip(self.qrels, named, strict=True)), more)
+
+
+def has_relevant(collection: Collection, split: str) -> bool:
+    """Return whether the pool of a split has a document that is relevant to one of its queries."""
+    task = Task.of(collection, split)
+    pool = set(map(task.name, range(len(task.pool))))
+    return any(grade > 0 and name in pool for judged in task.qrels.values() for name, grade in judged.items())
 
 
 def evaluate_split(ranker: Ranker, split: str) -> Metrics:

@@ -59,7 +59,8 @@ def open_index(directory: Path, collection: Path | None = None, model: Path | No
     about = folder.manifest["model"]
     if "checkpoint" not in about and model:
         raise InputError(f"--model {model}: {directory} was made without a model: leave it out")
-    ranker = open_ranker(model or about.get("checkpoint", NAME), opened)
+    precision = folder.manifest.get("precision", "fp32") if "checkpoint" in about else None
+    ranker = open_ranker(model or about.get("checkpoint", NAME), opened, precision)
     if isinstance(ranker, VectorRanker):
         ranker = ranker.with_prompts({name: about.get(name, "") for name in PROMPTS})
     if "checkpoint" in about and ranker.identity["fingerprint"] != about["fingerprint"]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from data_prep.common.errors import InputError
 from data_prep.common.progress import meter
 
 QUERY_BLOCK, CORPUS_BLOCK = 256, 8192  # scores held at once: 8 MiB in fp32
@@ -256,7 +257,7 @@ def rescored(query: np.ndarray, vectors: Any, positions: np.ndarray, k: int) -> 
     `vectors` is an array fp32 or fp16 [N, H], or reads like one. Scores are summed in fp64 and rounded, as in `search`.
     """
     scores = np.einsum("ph,h->p", vectors[positions].astype(np.float64), query.astype(np.float64)).astype(np.float32)
-    best = order_of(scores, positions)[:k]
+    best = order_of(require_numbers(scores), positions)[:k]
     return Ranked(positions[best], scores[best])
 
 
@@ -281,14 +282,22 @@ def _keys(scores: np.ndarray, start: int, salts: np.ndarray | None) -> np.ndarra
     return _pair_keys(scores, np.arange(start, start + scores.shape[1]), some(salts, (slice(None), None)))
 
 
+def require_numbers(scores: np.ndarray) -> np.ndarray:
+    """Return the scores; raise InputError where one is NaN or infinity. Minus infinity leaves a document out."""
+    if not (scores < np.inf).all():
+        raise InputError(
+            "a score is not a number: the model's weights or the index are damaged; trainer.search --verify checks an "
+            "index"
+        )
+    return scores
+
+
 def _pair_keys(scores: np.ndarray, positions: np.ndarray, salts: np.ndarray | None = None) -> np.ndarray:
     """Pack each score fp32 and its document into one integer, uint64: smaller is better, and all of a query's differ.
 
     So the k smallest are the same however the documents are split into blocks. `salts` is of the scores' queries.
     """
-    if np.isnan(scores).any():
-        raise ValueError("a score is NaN")
-    bits = (scores + np.float32(0)).view(np.uint32)  # the addition makes -0.0 equal to 0.0
+    bits = (require_numbers(scores) + np.float32(0)).view(np.uint32)  # the addition makes -0.0 equal to 0.0
     if salts is not None:
         bits = (bits + np.uint32(1 << DROPPED >> 1)) >> np.uint32(DROPPED) << np.uint32(DROPPED)
         positions = positions.astype(np.uint32) * np.uint32(MIX) + salts

@@ -20,7 +20,7 @@ import numpy as np
 from data_prep.common.progress import meter
 from models.vectors import Vectors
 from trainer.ranking.retrieval.encode import TextVectors
-from trainer.ranking.retrieval.search import BestPositive, Ranked
+from trainer.ranking.retrieval.search import BestPositive, Ranked, require_numbers
 from trainer.training.engine.world import World
 
 BLOCK = 32_768  # texts whose scores are held at once; their numbers fit in uint16
@@ -53,7 +53,7 @@ class Postings:
 
     counts: np.ndarray  # int32 [texts], how many terms each text has
     terms: np.ndarray  # int64 [2, T]: the distinct terms in order, and where the postings of each end
-    texts: np.ndarray  # uint16 [P], numbers of texts in the block
+    texts: np.ndarray  # uint16 [P], numbers of texts in the block; int64 where it has more than those
     weights: np.ndarray  # fp32 or fp16 [P]
 
     @classmethod
@@ -62,7 +62,8 @@ class Postings:
         order = np.argsort(flat["term"], kind="stable")
         terms = flat["term"][order]
         ends = np.append(np.flatnonzero(np.diff(terms)) + 1, len(terms)) if len(terms) else np.empty(0, np.int64)
-        texts = np.repeat(np.arange(len(counts), dtype=np.uint16), counts)[order]
+        numbers = np.arange(len(counts), dtype=np.uint16 if len(counts) <= 1 << 16 else np.int64)
+        texts = np.repeat(numbers, counts)[order]
         return cls(counts.astype(np.int32), np.stack([terms[ends - 1], ends]), texts, flat["weight"][order])
 
     def scores(self, query: np.ndarray) -> np.ndarray:
@@ -79,7 +80,7 @@ class Postings:
         """Return the terms that a text shares with a query, the largest product first."""
         found = []
         for (term, weight), part in zip(*self._shared(query), strict=True):
-            place = part.start + int(np.searchsorted(self.texts[part], np.uint16(text)))
+            place = part.start + int(np.searchsorted(self.texts[part], self.texts.dtype.type(text)))
             if place < part.stop and self.texts[place] == text:
                 found.append(Match(int(term), float(weight) * float(self.weights[place])))
         return sorted(found, key=lambda match: (-match.weight, match.term))
@@ -122,7 +123,7 @@ def search_postings(
     with meter("search", "queries and blocks of texts", len(queries) * len(blocks)) as report:
         for first, block in blocks:
             for i, query in enumerate(queries):
-                scores = block.scores(query)
+                scores = require_numbers(block.scores(query))
                 texts = np.flatnonzero(scores >= found.least[i])
                 found.add(i, texts + first, scores[texts])
                 report(done := done + 1, "")

@@ -181,3 +181,22 @@ def test_documents_of_equal_scores_are_in_the_pools_order_whatever_was_found_fir
     again = [positions(rerank(task, some, 40)) for some in (found, backwards)]
     assert again[0] == again[1]
     assert np.mean([row == sorted(row) for row in again[0]]) < 1
+
+
+def test_a_stage_after_a_shallower_one_adds_to_the_scores_that_a_fusion_reads(task: Task) -> None:
+    first = Rerank(BM25, 3, OVERLAP)
+    stage, lists = Rerank(first, 30, TOKENS, Mix()), Fuse(first, TOKENS)
+    staged = parts_of(task, stage, weight=0.5).rank(stage, 30)
+    parts = parts_of(task, lists, weight=0.5)
+    for row, found, scores in zip(
+        staged, parts._list(first, 30), parts._encode(TOKENS).scores(slice(0, len(staged))), strict=True
+    ):
+        np.testing.assert_array_equal(found.scores[3:], found.scores[2])
+        fused = fusion.fuse(found.scores[None], scores[found.documents][None], 0.5)[0]
+        np.testing.assert_allclose(row.scores, -np.sort(-fused), atol=1e-6)  # sums in another order
+
+
+def test_no_more_documents_are_asked_for_than_the_pool_has(task: Task) -> None:
+    system = Rerank(BM25, 999_999_999, OVERLAP)
+    (first, *_) = parts_of(task, system, depth=10**9).rank(system, 10**9)
+    assert len(first.documents) <= len(task.pool)

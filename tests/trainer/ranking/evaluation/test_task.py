@@ -130,3 +130,16 @@ def test_an_empty_pool_is_refused(collection: Collection, toy_collection: Path) 
     (collection.directory / "pools" / "test.txt").write_text("\n")
     with pytest.raises(InputError, match="the pool of split test is empty"):
         Task.of(built(collection.directory, toy_collection), "test")
+
+
+def test_a_weight_is_not_chosen_on_a_split_without_a_relevant_document(arguments: Collection) -> None:
+    folder = arguments.directory
+    judged = (folder / "qrels" / "test.tsv").read_text().splitlines()
+    none = [judged[0], *(line.rpartition("\t")[0] + "\t0" for line in judged[1:])]
+    (folder / "qrels" / "dev.tsv").write_text("\n".join(none) + "\n")
+    collection = build("beir", [folder], folder, arguments.tokenizer)
+    (choice,) = Systems(collection, read_systems([f"f=fuse(bm25, {folder})"]), {}).choices("test").values()
+    assert choice.split is None
+    assert choice.why == "the pool of split dev, to choose a weight on, has no relevant document"
+    with pytest.raises(InputError, match="has no relevant document: give a weight, or leave out the split"):
+        Systems(collection, read_systems([f"f=fuse(bm25, {folder}, split=dev)"]), {}).choices("test")

@@ -21,6 +21,8 @@ from trainer.ranking.indexes.blocks import Blocks
 from trainer.ranking.indexes.dense import DenseIndex
 from trainer.ranking.indexes.encode_blocks import Builder, OneVector, builder
 from trainer.ranking.indexes.folder import Folder
+from trainer.ranking.indexes.registry import open_index
+from trainer.ranking.ranker import ModelRanker
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.encode import TextEncoder
 from trainer.ranking.retrieval.system import Embedded, Texts
@@ -192,3 +194,30 @@ def test_an_index_of_older_code_is_dense(trained: TrainedModel, copies: Collecti
     assert values.pop("kind") == "dense"
     manifest.write_text(json.dumps(values))
     assert Folder.open(tmp_path / "index").manifest == index.folder.manifest
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_queries_have_the_precision_of_the_documents(
+    trained: TrainedModel, copies: Collection, tmp_path: Path, precision: str
+) -> None:
+    loaded = load_trained(trained.checkpoint)  # another model: it is turned into this precision
+    begun = builder(OneVector(BLOCK, "float32"), ranker_of(loaded, copies, precision), tmp_path / "index")  # type: ignore[arg-type]
+    assert begun
+    begun.write(0, 1)
+    begun.finish()
+    ranker = open_index(tmp_path / "index").ranker
+    assert isinstance(ranker, ModelRanker)
+    assert ranker.precision == precision
+
+
+def test_a_vector_that_is_not_a_number_is_refused(trained: TrainedModel, copies: Collection, tmp_path: Path) -> None:
+    index = made(trained, copies, tmp_path / "index")
+    queries, _ = plain(trained, copies)
+    block = sorted((tmp_path / "index" / "blocks").glob("*.npy"))[1]
+    for damage in (np.nan, np.inf):
+        vectors = np.load(block)
+        vectors[3, 0] = damage
+        np.save(block, vectors)
+        index = opened_at(trained, copies, tmp_path / "index")
+        with pytest.raises(InputError, match="a score is not a number"):
+            index.search_vectors(np.abs(queries[:2]), 5)

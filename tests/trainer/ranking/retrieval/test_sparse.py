@@ -125,3 +125,18 @@ def test_a_weight_that_is_not_finite_is_refused() -> None:
     assert counts.tolist() == [2, 0]
     with pytest.raises(InputError, match="encode: the model's embeddings are not finite"):
         require_finite(flat, "encode")
+
+
+def test_a_list_of_more_texts_than_a_block_has_its_own_scores() -> None:
+    weights = np.zeros((70_000, 2), np.float32)
+    weights[:, 0] = np.arange(1, 70_001)
+    system = Sparse(texts(np.ones((1, 2), np.float32)), texts(weights))
+    places = np.arange(70_000)
+    np.testing.assert_array_equal(system.of(0, places), weights[:, 0])
+
+
+def test_a_weight_that_is_not_a_number_is_refused() -> None:
+    block = Postings.of(*terms_of(one_vector(torch.ones(3, 2))))
+    block.weights[1] = np.nan
+    with pytest.raises(InputError, match="a score is not a number: the model's weights or the index are damaged"):
+        sparse.search_postings([terms_of(one_vector(torch.ones(1, 2)))[0]], [(0, block)], 3)
