@@ -136,7 +136,7 @@ def _check_micro(recipe: PretrainRecipe | FinetuneRecipe, first: int, last: int)
 def _load_recipe(path: Path, overrides: Sequence[str]) -> PretrainRecipe | FinetuneRecipe:
     values = yaml_file.read(path, overrides)
     recipe = yaml_file.build(schema.kind_of(values), values, str(path))
-    return take_over(recipe) if isinstance(recipe, FinetuneRecipe) else recipe
+    return take_over(recipe)
 
 
 def _parser() -> argparse.ArgumentParser:

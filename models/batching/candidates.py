@@ -65,10 +65,11 @@ class Candidates:
         """Return the example's first candidate, then `hard` of its own negatives, then `at_random` from the pool.
 
         No negative is relevant to the query's text, or has the same text as a relevant document or as the query.
-        Negatives from the pool also differ in text from the query's own negatives.
+        Negatives from the pool also differ in text from the query's own negatives. With `hard` there are fewer where all
+        other documents are relevant, or copies of such.
 
         Raises:
-            ValueError: there are too few documents to choose from.
+            ValueError: there are too few documents to draw from, and `hard` is 0.
         """
         positive, given = int(example.candidates[0]), example.candidates[1:]
         relevant = set(self.never_negative(example.query, example.relevant).tolist())
@@ -79,8 +80,8 @@ class Candidates:
         others = hard + at_random - len(negatives)  # a given negative may be a copy of a relevant document
         taken = relevant | set(self.keys(negatives).tolist())
         negatives += self._draw(self.pool, others, taken, len(example.relevant) + len(negatives), rng)
-        if len(negatives) < hard + at_random:
-            raise ValueError(f"a query has only {len(negatives)} negatives to draw from, not {hard + at_random}")
+        if len(negatives) < at_random and not hard:
+            raise ValueError(f"a query has only {len(negatives)} negatives to draw from, not {at_random}")
         return [positive, *negatives]
 
     def choose_scored(self, example: Example, most: int, rng: np.random.Generator, *, any_label: bool) -> list[int]:

@@ -57,9 +57,12 @@ class PairsConfig(PretrainingConfig):
 
     @property
     def of_model(self) -> SiameseConfig:
-        """The keys of the network in fine-tuning."""
+        """The keys of the network in fine-tuning; unset where the recipe leaves them to a default that both share."""
         shared = type(self).model_fields.keys() & SiameseConfig.model_fields.keys() - {"name"}
-        return SiameseConfig(name="siamese", **{key: getattr(self, key) for key in sorted(shared)})
+        defaults = {key: SiameseConfig.model_fields[key].default for key in shared}
+        keys = {key: getattr(self, key) for key in sorted(shared)}
+        given = {key: value for key, value in keys.items() if key in self.model_fields_set or value != defaults[key]}
+        return SiameseConfig(name="siamese", **given)
 
     @property
     def weights(self) -> dict[str, float]:

@@ -77,6 +77,13 @@ def test_too_few_are_refused() -> None:
         candidates.choose(positive(0, 1), 0, 2, np.random.default_rng(0))
 
 
+@pytest.mark.parametrize("mined", [False, True])
+def test_a_query_with_too_few_own_negatives_has_fewer(mined: bool) -> None:
+    candidates = Candidates(Corpus(), np.arange(3))
+    example = replace(positive(0, 1, given=[2]), mined=mined)
+    assert candidates.choose(example, 2, 0, np.random.default_rng(0)) == [0, 2]
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     scores=st.dictionaries(st.integers(0, 9), st.floats(-50, 50, width=32), min_size=2),

@@ -69,22 +69,25 @@ def test_only_the_last_best_is_kept_and_loads(save: Callable[[int], Path], tmp_p
     assert not (saved / checkpoint.ENGINE).exists() or not any((saved / checkpoint.ENGINE).iterdir())
 
 
-@pytest.mark.parametrize("dies_in", ["_finish", "_remove"])
+@pytest.mark.parametrize("dies_in", ["_finish", "shutil"])
+@pytest.mark.parametrize("before", [3, 9])  # a run may go back
 def test_a_kill_at_any_point_leaves_a_whole_best(
-    save: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str
+    save: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str, before: int
 ) -> None:
-    """Before the rename the earlier one is there, after it both are, and the later one counts."""
-    save(3)
-    module = checkpoint if dies_in == "_finish" else best_module
-    calls = [None, KeyboardInterrupt] if dies_in == "_remove" else KeyboardInterrupt  # the first call removes nothing
+    """Before the rename the earlier one is there, after it both are, and the one of the later step counts."""
+    save(before)
     with monkeypatch.context() as patch:
-        patch.setattr(module, dies_in, Mock(side_effect=calls))
+        death = Mock(side_effect=KeyboardInterrupt)
+        patch.setattr(
+            *((checkpoint, "_finish", death) if dies_in == "_finish" else (best_module, "shutil", Mock(rmtree=death)))
+        )
         with pytest.raises(KeyboardInterrupt):
             save(6)
-    assert load_trained(tmp_path / "run" / "best").step == (3 if dies_in == "_finish" else 6)
-    assert load_trained(tmp_path / "run" / "best").step == checkpoint.step_of(save(9)) - (
-        6 if dies_in == "_finish" else 3
-    )
+    found = {checkpoint.step_of(one) for one in checkpoint.newest_first(tmp_path / "run" / "best")}
+    assert found == ({before, 6} if dies_in == "shutil" else {before})
+    assert load_trained(tmp_path / "run" / "best").step == max(found)
+    assert checkpoint.newest_first(tmp_path / "run" / "best") != [saved := save(8)]
+    assert checkpoint.newest_first(tmp_path / "run" / "best") == [saved]
 
 
 @pytest.fixture(scope="module")

@@ -44,6 +44,7 @@ class Training:
     command: Sequence[str]
     run: Path
     steps: int
+    stop_after: int | None = None  # probes without a gain
     choose: Callable[[bool], Choice] | None = None  # chooses among the hosts of the hostfile, reached by ssh
 
     @classmethod
@@ -67,10 +68,12 @@ class Training:
         recipe = load_recipe(MODULES[module], Path(plain[0]), plain[1:])
         command = [*command] if "--resume" in rest else [*command, "--resume"]
         launch = Launch.from_command(command, positions[0])
+        stop_after = getattr(recipe.checkpoint, "stop_after", None)  # of fine-tuning
         if not launch:
-            return cls(command, recipe.run, recipe.steps)
+            return cls(command, recipe.run, recipe.steps, stop_after)
         check_ranks(launch, recipe)
-        return cls(command, recipe.run, recipe.steps, partial(choose, launch, recipe) if launch.by_ssh else None)
+        chosen = partial(choose, launch, recipe) if launch.by_ssh else None
+        return cls(command, recipe.run, recipe.steps, stop_after, chosen)
 
     def start(self, resumes: bool) -> Sequence[str]:
         """Return the command line of the next start: on all hosts or, from the first checkpoint on, on the fit ones.
@@ -89,6 +92,11 @@ class Training:
         if choice.left_out:
             _report(f"{choice.ranks} of {choice.all_ranks} ranks can train")
         return choice.command
+
+    def stopped_for_good(self) -> bool:
+        """Return whether the last checkpoint is of a run that ended because its probes no longer gained."""
+        newest = checkpoint.newest(self.run)
+        return bool(self.stop_after and newest and checkpoint.read_state(newest).best.bad >= self.stop_after)
 
     def request_stop(self) -> None:
         """Make the training save and exit: it checks for the stop file at every step, on any host."""
@@ -125,6 +133,9 @@ def supervise(
             return code
         if step >= training.steps:
             _report(f"{ended}: trained to the last step")
+            return 0
+        if code == 0 and training.stopped_for_good():
+            _report(f"{ended}: trained until its probes no longer gained")
             return 0
         if failed == tries and not signals:
             _report(f"{ended}: giving up: no checkpoint after step {step} in {_starts(tries)}; see the errors above")

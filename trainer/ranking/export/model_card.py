@@ -47,6 +47,8 @@ def _pairs(source: MixedPairsConfig) -> str:
     try:
         counts = Collection.open(source.collection).manifest["counts"]
     except InputError:
+        counts = {"splits": {}}
+    if source.split not in counts["splits"]:  # the collection is gone, or was made anew
         return f"`{source.collection}`, split {source.split}{used}"
     return (
         f"`{source.collection}`: {counts['corpus']['texts']:,} documents; split {source.split}, "

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer.training.checkpoints.checkpoint import State, newest_first, step_of, write
+from trainer.training.checkpoints.checkpoint import State, newest_first, write
 
 if TYPE_CHECKING:  # as in checkpoint.py
     from trainer.training.engine.engine import Engine
@@ -23,20 +23,12 @@ BEST = "best"
 def save_best(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, bytes]) -> Path:
     """Save the weights in place of the best ones so far; all ranks call.
 
-    Later ones, if the run has gone back to an earlier step since, are removed first: the newest counts as the best.
-
     Raises:
         SaveError: a rank cannot write; the best ones so far are intact.
     """
-    folder, on_rank_0 = run / BEST, engine.world.rank == 0
-    if on_rank_0:
-        _remove([old for old in newest_first(folder) if step_of(old) > state.step])
-    saved = write(folder, engine, state, sidecar_files, resumable=False)
-    if on_rank_0:
-        _remove([old for old in newest_first(folder) if old != saved])
+    saved = write(run / BEST, engine, state, sidecar_files, resumable=False)
+    if engine.world.rank == 0:
+        for old in newest_first(run / BEST):
+            if old != saved:
+                shutil.rmtree(old, ignore_errors=True)  # the next save tries again
     return saved
-
-
-def _remove(checkpoints: list[Path]) -> None:
-    for checkpoint in checkpoints:
-        shutil.rmtree(checkpoint, ignore_errors=True)  # the next save tries again

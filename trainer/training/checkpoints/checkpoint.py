@@ -268,6 +268,10 @@ def check_continues(checkpoint: Path, invariants: Mapping[str, Any]) -> None:
     for key, was, now in _differences(saved, given):
         remedy = REMEDIES.get(key, "").format(was=was)
         raise InputError(f"{checkpoint}: saved with {key}={was}, the recipe now says {now}{remedy}")
+    was, now = ([*kept.get("data sha256", {})] for kept in (saved, given))  # positions go by the number of a source
+    if was != now:
+        order = f"the order {', '.join(was)}, the recipe now says {', '.join(now)}"
+        raise InputError(f"{checkpoint}: saved with the sources of data.mix in {order}: keep the order")
 
 
 def folder(run: Path, step: int) -> Path:

@@ -59,7 +59,9 @@ def _with(recipe: AnyRecipe, taken: dict[str, Any], source: Path) -> AnyRecipe:
     if not taken:
         return recipe
     values = recipe.model_dump(exclude_unset=True)
-    return build(type(recipe), {**values, "method": {**taken, **values["method"]}}, f"{source} and the recipe")
+    left_out = recipe.method.model_fields_set - values["method"].keys()  # set to what a dump leaves out
+    method = {**taken, **values["method"], **{key: getattr(recipe.method, key) for key in left_out}}
+    return build(type(recipe), {**values, "method": method}, f"{source} and the recipe")
 
 
 def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:

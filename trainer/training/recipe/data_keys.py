@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from models.config import Section
+
+
+def _source_name(name: str) -> str:
+    if not re.fullmatch(r"\w[\w .-]*", name):
+        raise ValueError("names a source: use letters, digits, _, -, . and blanks, the first a letter or digit")
+    return name
+
+
+SourceName = Annotated[str, AfterValidator(_source_name)]  # folders of a run are named so, too
 
 
 class LanesConfig(Section):
@@ -41,7 +51,7 @@ class ShardDataConfig(LanesConfig):
     """
 
     shards: str | None = None
-    mix: dict[str, MixedShardsConfig] | None = None
+    mix: dict[SourceName, MixedShardsConfig] | None = None
     cache: Path = Path("~/.cache/deepsiam/shards")
     cache_bytes: PositiveInt = 100_000_000_000
 
@@ -95,14 +105,16 @@ class PairDataConfig(LanesConfig):
     collection: Path | None = None
     split: str = "train"
     pairs: PositiveInt | None = None
-    mix: dict[str, MixedPairsConfig] | None = Field(None, exclude_if=lambda mix: mix is None)
+    mix: dict[SourceName, MixedPairsConfig] | None = Field(None, exclude_if=lambda mix: mix is None)
     # instead of weights: a source weighs its number of examples to the power of 1 / this
-    mix_temperature: PositiveFloat | None = Field(None, exclude_if=lambda temperature: temperature is None)
+    mix_temperature: float | None = Field(None, ge=0.1, exclude_if=lambda temperature: temperature is None)
 
     @model_validator(mode="after")
     def _one_or_a_mix(self) -> PairDataConfig:
         if (self.collection is None) == (not self.mix):
             raise ValueError("data: name either data.collection or, for several sources, data.mix (null for the other)")
+        if not self.mix and self.mix_temperature:
+            raise ValueError("data.mix_temperature is of data.mix: leave it out")
         if self.mix and (self.split, self.pairs) != ("train", None):
             raise ValueError("data.split and data.pairs are of data.collection: set those of each source in data.mix")
         unweighted = [name for name, source in self.sources.items() if source.weight is None]

@@ -321,7 +321,8 @@ class FinetuneRecipe(Recipe):
 
     @model_validator(mode="after")
     def _sources_suit_each_other(self) -> FinetuneRecipe:
-        if self.optimizer.plateau and any(method.weights != self.method.weights for method in self.methods):
+        learned = [{term: w for term, w in method.weights.items() if w} for method in [self.method, *self.methods]]
+        if self.optimizer.plateau and any(weights != learned[0] for weights in learned):
             raise ValueError(
                 "optimizer.plateau: the sources of data.mix have different losses, which have no common sum: set null"
             )

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import platform
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -159,6 +160,11 @@ def skip_interpreter_shutdown() -> Iterator[None]:
         code = end.code
         if not has_joined():
             raise
+    except BaseException:  # Python would wait at exit for loader workers, which ignore the launcher's signals
+        if not has_joined():
+            raise
+        traceback.print_exc()
+        code = 1
     if has_joined():
         if isinstance(code, str):
             print(code, file=sys.stderr)

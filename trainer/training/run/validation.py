@@ -20,7 +20,7 @@ class Validation:
     every: int  # optimizer steps
 
     def losses(self, engine: Engine, beat: Callable[[], None]) -> dict[str, float]:
-        """Return the mean of every loss term, for several sources also `term/source`; all ranks call.
+        """Return the mean of every loss term that has targets, for several sources also `term/source`; all ranks call.
 
         `beat` is called after each micro-batch. The sums are exact (math.fsum), so they do not depend on the number of
         ranks.
@@ -30,10 +30,10 @@ class Validation:
         every = [row for rows, _ in by_source.values() for row in rows]
         counts_of_all = torch.stack([counts for _, counts in by_source.values()]).sum(dim=0)
         return {
-            f"{term}/{name}" if name else term: math.fsum(row[i] for row in rows) / max(1, int(counts[i]))
+            f"{term}/{name}" if name else term: math.fsum(row[i] for row in rows) / int(counts[i])
             for name, (rows, counts) in {"": (every, counts_of_all), **several}.items()
             for i, term in enumerate(engine.terms)
-            if counts[i] or not several
+            if counts[i]
         }
 
 

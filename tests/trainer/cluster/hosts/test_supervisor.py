@@ -102,6 +102,18 @@ def test_a_training_that_reaches_its_last_step_is_started_once(supervised: Super
     assert lines[-1] == "supervise: step 10 of 10: ended with code 0: trained to the last step"
 
 
+def test_a_training_that_stopped_without_a_gain_is_not_started_again(prepared: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    newest = shutil.copytree(prepared / "step-00000008", checkpoint.folder(run, 8))
+    state = json.loads((newest / checkpoint.STATE).read_text())
+    best = {"of": "ndcg@10", "value": 0.5, "step": 4, "last": 8, "bad": 2}
+    (newest / checkpoint.STATE).write_text(json.dumps({**state, "best": best}))
+    vouch(newest)
+    command = [sys.executable, "-c", ""]
+    assert supervise(Training(command, run, 10, 2), 1, [], sleep=lambda _: None) == 0
+    assert supervise(Training(command, run, 10, 3), 1, [], sleep=lambda _: None) == 1
+
+
 @pytest.mark.parametrize("fault", [{"code": 1}, {"code": HUNG}, {"code": 247}, {"code": 0}, {"signal": signal.SIGKILL}])
 def test_after_a_fault_it_starts_again(supervised: Supervised, fault: dict[str, int]) -> None:
     code, lines, starts = supervised({"step": 7, **fault}, {"step": 10})

@@ -113,6 +113,17 @@ def test_a_run_resumes_only_with_the_same_order_of_data(run: Path) -> None:
             checkpoint.check_continues(newest, {**fixed, **changed})
 
 
+def test_the_sources_of_a_mix_keep_their_order(run: Path) -> None:
+    newest = checkpoint.newest(run)
+    assert newest is not None
+    state = json.loads((newest / checkpoint.STATE).read_text())
+    state |= {"fixed": {"data sha256": {"b": "f0", "a": "f1"}}}
+    (newest / checkpoint.STATE).write_text(json.dumps(state))
+    checkpoint.check_continues(newest, {"data sha256": {"b": "f0", "a": "f1"}})
+    with pytest.raises(InputError, match="of data.mix in the order b, a, the recipe now says a, b: keep the order"):
+        checkpoint.check_continues(newest, {"data sha256": {"a": "f1", "b": "f0"}})
+
+
 def test_a_checkpoint_from_before_there_was_a_choice_was_trained_by_adamw_all_of_it(run: Path) -> None:
     newest = checkpoint.newest(run)
     assert newest is not None

@@ -218,14 +218,18 @@ with command.skip_interpreter_shutdown():
     ready = multiprocessing.Event()
     multiprocessing.Process(target=work, args=(ready,), daemon=True).start()
     ready.wait()
-    raise SystemExit(3)
+    {end}
 """
 
 
-def test_a_rank_ends_its_loader_workers_with_itself() -> None:
-    command = [sys.executable, "-c", LOADER_WORKER]  # run() returns when the last process has closed its pipes
+@pytest.mark.parametrize(
+    ("end", "code", "said"), [("raise SystemExit(3)", 3, ""), ("_ = 1 / 0", 1, "ZeroDivisionError: division by zero")]
+)
+def test_a_rank_ends_its_loader_workers_with_itself(end: str, code: int, said: str) -> None:
+    command = [sys.executable, "-c", LOADER_WORKER.format(end=end)]  # run() returns when all have closed its pipes
     done = subprocess.run(command, cwd=toy.ROOT, env=toy.environment(), capture_output=True, timeout=PATIENCE)
-    assert done.returncode == 3
+    assert done.returncode == code
+    assert said in done.stderr.decode()
 
 
 def siamese_recipe(folder: Path, collection: Path, **method: object) -> Path:
