@@ -17,6 +17,7 @@ with without_collecting():
     from trainer.training.data.open_data import shard_data
     from trainer.training.engine.memory import check_memory
     from trainer.training.engine.world import say
+    from trainer.training.published.prompts import remarks
     from trainer.training.recipe.build import build_model, check_length, new_trunk, resize_embeddings
     from trainer.training.recipe.schema import PretrainRecipe
     from trainer.training.run.command import main
@@ -29,6 +30,8 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
     """
     recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
+    if not resume_from:
+        say(*remarks(recipe))
     data = shard_data(recipe)
     torch.manual_seed(recipe.seed)
     encoder = None

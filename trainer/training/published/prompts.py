@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.common.errors import InputError
-from models.config import Side
+from models.config import PretrainingConfig, Side
 from models.matching.dual_encoder import DualEncoderConfig
 from trainer.training.published.colbert_folder import is_colbert
 from trainer.training.published.hugging_face import read_keys
 from trainer.training.published.sentence_transformer import is_sentence_transformer, modules_of
 from trainer.training.published.settings import SETTINGS
-from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.schema import Recipe
 
 # the names of each side's prompt in the library, the first of which counts that has a text
 NAMES: dict[Side, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
@@ -82,9 +82,11 @@ def keys_of(start: Path, method: DualEncoderConfig, pooling: str) -> dict[str, A
     return {key: value for key, value in _all(start, method, pooling).items() if key not in method.model_fields_set}
 
 
-def remarks(recipe: FinetuneRecipe) -> list[str]:
+def remarks(recipe: Recipe) -> list[str]:
     """Return a line on the prompts of the folder that a recipe starts from: which it has, and which it replaces."""
     start, method = recipe.init_from, recipe.method
+    if isinstance(method, PretrainingConfig):
+        method = method.of_model
     if start is None or not isinstance(method, DualEncoderConfig):
         return []
     said = []

@@ -15,7 +15,7 @@ from models.config import Section
 
 def _source_name(name: str) -> str:
     if not re.fullmatch(r"\w[\w .-]*", name):
-        raise ValueError("names a source: use letters, digits, _, -, . and blanks, the first a letter or digit")
+        raise ValueError(f"{name!r} is no name of a source: use letters, digits, _, -, . and blanks, a letter first")
     return name
 
 

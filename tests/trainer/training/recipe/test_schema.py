@@ -132,6 +132,31 @@ def test_a_batch_without_another_document_is_refused_where_it_has_the_negatives(
     load(FinetuneRecipe, path, [*one, "method.negatives_per_query=1"])
 
 
+def test_names_and_temperatures_of_a_mix(tmp_path: Path) -> None:
+    values = {k: v for k, v in SEED_RECIPE.items() if k not in ("trunk", "data")}
+    path = write_recipe(tmp_path / "r.yaml", **values, init_from="runs/x")
+    siamese, two = "method={name: siamese}", "data.mix={a: {collection: a}, b: {collection: b}}"
+    for changes, words in {
+        ("data.mix={'..': {collection: a, weight: 1}}",): "'..' is no name of a source: use letters",
+        (
+            "data.mix={a: {collection: a, weight: 1}, a/b: {collection: b, weight: 1}}",
+        ): "'a/b' is no name of a source: use letters",
+        (two, "data.mix_temperature=0.001"): "data.mix_temperature: .*greater than or equal to 0.1",
+        ("data.collection=c", "data.mix_temperature=3"): "data.mix_temperature is of data.mix: leave it out",
+    }.items():
+        with pytest.raises(InputError, match=words):
+            load(FinetuneRecipe, path, [siamese, *changes])
+    load(FinetuneRecipe, path, [siamese, two, "data.mix_temperature=3"])
+
+
+def test_a_plateau_does_not_mind_terms_without_weight(tmp_path: Path) -> None:
+    values = {k: v for k, v in SEED_RECIPE.items() if k not in ("trunk", "data")}
+    path = write_recipe(tmp_path / "r.yaml", **values, init_from="runs/x")
+    mix = "data.mix={a: {collection: a, weight: 1, ignore_above: 0.1}, b: {collection: b, weight: 1}}"
+    more = ["method={name: siamese}", mix, "validation={split: dev, every: 5}", "optimizer.plateau={}"]
+    assert load(FinetuneRecipe, path, more).optimizer.plateau
+
+
 @pytest.mark.parametrize("length", ["max_query_tokens", "max_document_tokens"])
 def test_a_text_has_room_for_a_word(tmp_path: Path, length: str) -> None:
     values = {k: v for k, v in SEED_RECIPE.items() if k != "trunk"}
