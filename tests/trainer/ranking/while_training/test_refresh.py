@@ -257,7 +257,7 @@ def test_a_colbert_cannot_mine(toy_collection: Path, tmp_path: Path) -> None:
     words = (
         "refresh: a colbert cannot mine in the run: only models of one vector, or of term weights, per text can; set "
     )
-    assert f"{words}set refresh to null" in result.stderr
+    assert f"{words}refresh to null" in result.stderr
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
