@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.common.files import sha256_of, whole_file
 from data_prep.common.json_file import Count, Record, read_json
+from models.config import MatchingConfig
 from trainer.analysis.plots import COLORS, GREY, new_figure, save
 from trainer.ranking.evaluation.metrics import DEPTH, Metric
 from trainer.ranking.evaluation.task import Task
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.load import TrainedModel, load_trained
+from trainer.training.checkpoints.load import load_trained, recipe_of
+from trainer.training.data.group_source import GroupSource
+from trainer.training.data.open_data import EXAMPLES_OF_A_UNIT
+from trainer.training.recipe.data_keys import PairsConfig
 from trainer.training.recipe.schema import FinetuneRecipe
 
 OVER = {"steps": "fine-tuning step", "labels": "labelled pairs"}  # the label of each horizontal axis
@@ -34,7 +40,7 @@ class _Measured(Record):
 
     checkpoint: str
     steps: Count
-    labels: Count
+    labels: Count | None = None  # of its own data; known only of those that were drawn over labels
     value: float
 
 
@@ -79,16 +85,19 @@ def measure(
     for name, run in runs:
         for folder in checkpoints_of(run, over):
             key = sha256_of(folder / checkpoint.MANIFEST)
-            if key not in known:
-                trained = load_trained(folder)
+            trained = None if key in known else load_trained(folder)
+            # the labels are counted each time: earlier versions wrote wrong numbers into the file
+            point = known.get(key, {}) | ({"labels": _labels(folder)} if over == "labels" else {})
+            if trained:
                 system = ranker_of(trained, task.collection).system(task)
                 ranked = task.rank(system, max(DEPTH, Metric.of(metric).depth))
                 value = task.measure(ranked, [metric]).means[metric]
-                known[key] = {"checkpoint": str(folder), "steps": trained.step, "labels": _labels(trained, task)}
-                known[key] |= {"value": value}
-                _write(results, about, known)
+                point |= {"checkpoint": str(folder), "steps": trained.step, "value": value}
                 print(f"{name}: {folder}: {Metric.of(metric).title} {value:.4f}", flush=True)
-            curves.setdefault(name, []).append(Point(known[key][over], known[key]["value"]))
+            if known.get(key) != point:
+                known[key] = point
+                _write(results, about, known)
+            curves.setdefault(name, []).append(Point(point[over], point["value"]))
     return {name: sorted(points) for name, points in curves.items()}
 
 
@@ -113,23 +122,33 @@ def draw(curves: Mapping[str, Sequence[Point]], over: str, metric: str, flat: fl
 
 
 def table(curves: Mapping[str, Sequence[Point]], over: str) -> Iterable[str]:
-    """Yield a table as lines: a row for each x, a column for each curve."""
-    values = {name: {point.x: point.value for point in points} for name, points in curves.items()}
+    """Yield a table as lines: a column for each curve, a row for each x, and one more for each further point there."""
     width = max(len(OVER[over]), 10)
-    yield f"{OVER[over]:>{width}}" + "".join(f"  {name:>10}" for name in values)
-    for x in sorted({x for by_x in values.values() for x in by_x}):
-        cells = (f"{by_x[x]:.4f}" if x in by_x else "" for by_x in values.values())
-        named = zip(values, cells, strict=True)
-        yield f"{x:>{width},}" + "".join(f"  {cell:>{max(10, len(name))}}" for name, cell in named)
+    yield f"{OVER[over]:>{width}}" + "".join(f"  {name:>10}" for name in curves)
+    for x in sorted({point.x for points in curves.values() for point in points}):
+        columns = [[f"{point.value:.4f}" for point in points if point.x == x] for points in curves.values()]
+        for cells in zip_longest(*columns, fillvalue=""):
+            named = zip(curves, cells, strict=True)
+            yield f"{x:>{width},}" + "".join(f"  {cell:>{max(10, len(name))}}" for name, cell in named)
 
 
-def _labels(trained: TrainedModel, task: Task) -> int:
-    """Count the labelled pairs, or groups, that a model was trained on."""
-    recipe = trained.recipe
+def _labels(folder: Path) -> int:
+    """Count the labelled pairs, or groups, that a checkpoint was trained on, over all sources of its own data."""
+    recipe = recipe_of(folder)
     if not isinstance(recipe, FinetuneRecipe):
-        raise InputError(f"{trained.checkpoint}: a pre-training, which has no labels: name fine-tuning runs")
-    every: int = task.collection.manifest["counts"]["splits"].get(recipe.data.split, 0)
-    return min(recipe.data.pairs or every, every)
+        raise InputError(f"{folder}: a pre-training, which has no labels: name fine-tuning runs")
+    sources = zip(recipe.data.sources.items(), recipe.methods, strict=True)
+    try:
+        # training refuses a number of pairs that the data do not have
+        return sum(source.pairs or _examples(name, source, method, recipe.seed) for (name, source), method in sources)
+    except InputError as error:
+        raise InputError(f"{folder}: cannot count the labels that it was trained on: {error}") from None
+
+
+def _examples(name: str, source: PairsConfig, method: MatchingConfig, seed: int) -> int:
+    """Count the examples of a source of a run's data, all of which it was trained on."""
+    collection, section = Collection.open(source.collection), f"data.mix.{name}" if name else "data"
+    return len(GroupSource(collection, source.split, method.unit, None, seed, section, unit=EXAMPLES_OF_A_UNIT))
 
 
 def _read(results: Path, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,7 +158,7 @@ def _read(results: Path, about: Mapping[str, Any]) -> dict[str, Any]:
     content = read_json(results, _Results, "not written by this command: name another --out")
     if content.about != about:
         raise InputError(f"{results}: of another collection, split or metric: name another --out")
-    return {key: point.model_dump() for key, point in content.checkpoints.items()}
+    return {key: point.model_dump(exclude_none=True) for key, point in content.checkpoints.items()}
 
 
 def _write(results: Path, about: Mapping[str, Any], known: Mapping[str, Any]) -> None:

@@ -3,14 +3,19 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from data_prep.collections.build import build
 from data_prep.collections.collection import Collection
+from data_prep.tokenizers import tokenizer as tokenizers
+from tests import toy
 from tests.trainer.runs import STEP, vouch, write_run
 from trainer import analyse
 from trainer.analysis import learning
+from trainer.analysis.learning import Point
 from trainer.ranking.evaluation.task import evaluate_split
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import ranker_of
@@ -20,20 +25,32 @@ from trainer.training.checkpoints.load import load_trained
 KEYS = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
 
 
-def with_pairs(run: Path, pairs: int | None) -> Path:
-    """Record in a run's only checkpoint how many pairs it was trained on."""
+def with_data(run: Path, **data: Any) -> Path:
+    """Record in a run's only checkpoint what it was trained on."""
     folder = checkpoint.folder(run, STEP)
     values = yaml.safe_load((folder / checkpoint.RECIPE).read_text())
-    (folder / checkpoint.RECIPE).write_text(yaml.safe_dump(values | {"data": values["data"] | {"pairs": pairs}}))
+    (folder / checkpoint.RECIPE).write_text(yaml.safe_dump(values | {"data": data}))
     vouch(folder)
     return run
+
+
+def judged(folder: Path, tokenizer: Path) -> Path:
+    """A collection whose only split, train, has two groups, of three relevant documents each."""
+    texts = {f"t{i}": f"word {i}" for i in range(8)}
+    rows = "".join(f"q{q}\tt{q + i}\t{label}\n" for q in (0, 1) for i, label in enumerate((1, 2, 0, 1)))
+    toy.write_beir(folder, texts, {"q0": "word", "q1": "another word"}, train=rows)
+    build("beir", [folder], folder, tokenizers.load(tokenizer))
+    return folder
 
 
 @pytest.fixture(scope="module")
 def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder, tokenizer = tmp_path_factory.mktemp("runs"), toy_collection / "tokenizer.json"
     written = {name: write_run(folder / name, tokenizer, seed=i, **KEYS) for i, name in enumerate("abc")}
-    return {name: with_pairs(run, pairs) for (name, run), pairs in zip(written.items(), (4, 8, None), strict=True)}
+    with_data(written["a"], collection="gone", pairs=4)
+    with_data(written["b"], collection="gone", pairs=8)
+    with_data(written["c"], collection=str(toy_collection))
+    return written
 
 
 def arguments(collection: Path, out: Path, over: str, *more: str) -> list[str]:
@@ -75,6 +92,70 @@ def test_over_steps_each_checkpoint_is_a_point_and_is_ranked_once(
     assert ranked == [later]
     points = json.loads(out.with_suffix(".json").read_text())["checkpoints"].values()
     assert [point["checkpoint"] for point in points] == [str(checkpoint.folder(run, STEP)), str(later)]
+
+
+def test_labels_are_those_of_the_runs_own_data_whatever_is_ranked(
+    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = judged(tmp_path / "own", toy_collection / "tokenizer.json")
+    ranked = tmp_path / "ranked"
+    texts = {f"t{i}": f"word {i}" for i in range(8)}
+    toy.write_beir(ranked, texts, {"q": "word"}, test="q\tt1\t1\n")  # without a split train
+    build("beir", [ranked], ranked, tokenizers.load(toy_collection / "tokenizer.json"))
+    one, mixed = tmp_path / "one", tmp_path / "mixed"
+    shutil.copytree(runs["b"], one)
+    shutil.copytree(runs["c"], mixed)
+    sources: dict[str, dict[str, Any]] = {"few": {"collection": str(own), "pairs": 2}, "all": {"collection": str(own)}}
+    with_data(one, collection=str(own))
+    with_data(mixed, mix={name: {**source, "weight": 1} for name, source in sources.items()})
+    out = tmp_path / "labels.png"
+    analyse.main(arguments(ranked, out, "labels", f"a={runs['a']}", f"a={one}", f"a={mixed}"))
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[-4:-1]] == ["4", "6", "8"]
+    points = json.loads(out.with_suffix(".json").read_text())["checkpoints"].values()
+    assert [point["labels"] for point in points] == [4, 6, 8]
+
+
+def test_numbers_of_labels_that_an_earlier_version_kept_are_counted_again(
+    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "labels.png"
+    given = arguments(toy_collection, out, "labels", f"a={runs['a']}")
+    analyse.main(given)
+    first = capsys.readouterr().out.splitlines()[1:]
+    results = json.loads(out.with_suffix(".json").read_text())
+    for point in results["checkpoints"].values():
+        point["labels"] = 3
+    out.with_suffix(".json").write_text(json.dumps(results))
+    analyse.main(given)
+    assert capsys.readouterr().out.splitlines() == first
+    (point,) = json.loads(out.with_suffix(".json").read_text())["checkpoints"].values()
+    assert point["labels"] == 4
+
+
+def test_runs_at_the_same_place_are_all_shown() -> None:
+    curves = {"SEED": [Point(4, 0.1), Point(8, 0.25), Point(8, 0.5)], "other": [Point(8, 0.75)]}
+    assert [line.split() for line in learning.table(curves, "labels")][1:] == [
+        ["4", "0.1000"],
+        ["8", "0.2500", "0.7500"],
+        ["8", "0.5000"],
+    ]
+
+
+def test_a_run_whose_data_are_gone_is_drawn_over_steps_and_refused_over_labels(
+    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, out = tmp_path / "run", tmp_path / "f.png"
+    shutil.copytree(runs["a"], run)
+    with_data(run, collection=str(tmp_path / "gone"))
+    analyse.main(arguments(toy_collection, out, "steps", f"a={run}"))
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as exit_:
+        analyse.main(arguments(toy_collection, out, "labels", f"a={run}"))
+    assert exit_.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (
+        f"{checkpoint.folder(run, STEP)}: cannot count the labels that it was trained on: {tmp_path / 'gone'}" in line
+    )
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,7 @@ def load_trained(path: Path) -> TrainedModel:
     Raise InputError if `path` has no checkpoint or only damaged ones, or the base of its adapters is not what it was.
     """
     folder = checkpoint.find(path)
-    values = read_one(folder / checkpoint.RECIPE)
-    recipe = build_recipe(kind_of(values), values, str(folder / checkpoint.RECIPE))
+    recipe = recipe_of(folder)
     model = build_model(recipe.method, saved_trunk(folder))
     trained = recipe.optimizer.train
     adapted = adapt_model(model, trained, recipe.method) if isinstance(trained, Adapters) else []
@@ -85,6 +84,12 @@ def load_trained(path: Path) -> TrainedModel:
         recipe=recipe,
         step=checkpoint.read_state(folder).step,
     )
+
+
+def recipe_of(folder: Path) -> PretrainRecipe | FinetuneRecipe:
+    """Read the recipe of a checkpoint."""
+    values = read_one(folder / checkpoint.RECIPE)
+    return build_recipe(kind_of(values), values, str(folder / checkpoint.RECIPE))
 
 
 def saved_trunk(folder: Path) -> PreTrainedModel:
