@@ -70,9 +70,11 @@ def _learning(arguments: argparse.Namespace) -> None:
     require("evaluate", "matplotlib", "bm25s", "ir_measures", "pytrec_eval")
     more_metrics([arguments.metric], "--metric")
     refuse_folder(arguments.out)
+    results = arguments.out.with_suffix(".json")
+    if results == arguments.out:
+        raise InputError(f"--out {results}: the numbers are kept there, beside the figure: name a file FIGURE.png")
     task = Task.of(Collection.open(arguments.collection), arguments.split)
     make_directory(arguments.out.parent)
-    results = arguments.out.with_suffix(".json")
     curves = learning.measure(task, arguments.split, arguments.runs, arguments.over, arguments.metric, results)
     flat = learning.bm25(task, arguments.metric) if arguments.bm25 else None
     print("\n".join(learning.table(curves, arguments.over)))

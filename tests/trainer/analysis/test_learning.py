@@ -174,6 +174,18 @@ def test_what_cannot_be_drawn_is_refused(
     assert words in capsys.readouterr().err
 
 
+def test_the_figure_does_not_replace_its_numbers(
+    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "f.json"
+    with pytest.raises(SystemExit) as exit_:
+        analyse.main(arguments(toy_collection, out, "steps", f"a={runs['a']}"))
+    assert exit_.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"--out {out}: the numbers are kept there, beside the figure: name a file FIGURE.png")
+    assert not out.parent.exists()
+
+
 def test_numbers_of_another_metric_are_not_mixed(
     runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
