@@ -7,6 +7,7 @@ python -m trainer.evaluate ... --write-runs FOLDER/rankings --out FOLDER/results
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ LOSSES = {  # loss term: its name, its unit
 }
 NEXT = "make demo-long"
 PAGE = "report.html"
+RESULTS_PLOT = "results"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -73,9 +75,18 @@ def summary(folder: Path, drawn: Sequence[Path]) -> list[str]:
 
 
 def find_runs(folder: Path) -> dict[str, Path]:
-    """Return every run folder below `folder` that has TensorBoard events, by name."""
+    """Return every run folder below `folder` that has TensorBoard events, by the name that its plot gets, too.
+
+    The parts of its path are joined by hyphens; a number follows where another run or plot has that name: of `a-b` and
+    `a/b`, the second.
+    """
     runs = {path.parent.parent for path in folder.rglob("tensorboard/events.out.tfevents.*")}
-    return {"-".join(run.relative_to(folder).parts) or run.resolve().name: run for run in sorted(runs)}
+    named: dict[str, Path] = {}
+    for run in sorted(runs, key=lambda run: (len(run.parts), run)):
+        name = "-".join(run.relative_to(folder).parts) or run.resolve().name
+        names = chain([name], (f"{name}-{number}" for number in count(2)))
+        named[next(name for name in names if name not in (*named, RESULTS_PLOT))] = run
+    return dict(sorted(named.items(), key=lambda item: item[1]))
 
 
 def losses_of(scalars: Mapping[str, Curve]) -> dict[str, Curve]:
@@ -124,7 +135,7 @@ def draw_results(results: Results, folder: Path) -> Path:
         first, second = map(title, pair.systems)
         heading += f"; {second} against {first} on {HEADINGS[pair.metric]}: p = {pair.p_value:.2g}"
     figure.suptitle(heading, x=0.01, ha="left", weight="bold")
-    return save(figure, folder / "results.png")
+    return save(figure, folder / f"{RESULTS_PLOT}.png")
 
 
 if __name__ == "__main__":

@@ -103,6 +103,28 @@ def test_a_folder_that_is_itself_a_run(tmp_path: Path) -> None:
     assert find_runs(tmp_path / "alone") == {"alone": tmp_path / "alone"}
 
 
+def test_runs_and_results_whose_plots_would_have_the_same_name_are_all_shown(tmp_path: Path) -> None:
+    for run in ("a-b", "a/b", "results"):
+        log(tmp_path / run, {"mlm": [1]})
+    write_results(tmp_path / "results.json", RESULTS)
+    assert find_runs(tmp_path) == {
+        "a-b-2": tmp_path / "a/b",
+        "a-b": tmp_path / "a-b",
+        "results-2": tmp_path / "results",
+    }
+    main([str(tmp_path)])
+    plots = {path.name for path in (tmp_path / "plots").iterdir()}
+    assert plots == {"a-b.png", "a-b-2.png", "results-2.png", "results.png"}
+    of_results, of_run = (size(tmp_path / "plots" / f"{name}.png") for name in ("results", "results-2"))
+    assert of_results[0] > 2 * of_run[0]  # three panels, not one
+
+
+def test_a_run_within_a_run_of_its_name_is_another_one(tmp_path: Path) -> None:
+    log(tmp_path / "same", {"mlm": [1]})
+    log(tmp_path / "same" / "same", {"mlm": [1]})
+    assert find_runs(tmp_path / "same") == {"same": tmp_path / "same", "same-2": tmp_path / "same" / "same"}
+
+
 def test_every_system_has_a_bar_with_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.figure import Figure
 
