@@ -65,8 +65,8 @@ class Candidates:
         """Return the example's first candidate, then `hard` of its own negatives, then `at_random` from the pool.
 
         No negative is relevant to the query's text, or has the same text as a relevant document or as the query.
-        Negatives from the pool also differ in text from the query's own negatives. With `hard` there are fewer where all
-        other documents are relevant, or copies of such.
+        Negatives from the pool also differ in text from the query's own negatives. With `hard` there are fewer where
+        all other documents are relevant, or copies of such.
 
         Raises:
             ValueError: there are too few documents to draw from, and `hard` is 0.

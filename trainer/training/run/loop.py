@@ -131,7 +131,6 @@ class Run:
         """Measure the losses on held-out data; if they no longer fall, the learning rate of the next steps is lower."""
         losses = validation.losses(self.engine, self.watchdog.beat)
         self.monitor.validated(self.step, losses)
-        # `optimizer.plateau` needs the same losses in all sources; without it a term may be measured in none
         total = sum(weight * losses.get(term, 0.0) for term, weight in self.recipe.method.weights.items())
         # a longer run has no validation at this one's last step
         if self.step % validation.every == 0 and self.rate.validated(total):
