@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -137,6 +138,13 @@ class Results(Record):
         for pair in self.pairs:
             if not {*pair.systems} <= self.systems.keys():
                 raise ValueError(f"no systems are named {' and '.join(pair.systems)}")
+            if pair.metric != self.about.tested:
+                raise ValueError(f"pairs differ by {pair.metric!r}, not by {self.about.tested}")
+        if self.values is not None:
+            queries = self.about.queries
+            for name, metric in product(self.systems, self.about.columns):
+                if len(self.values.get(name, {}).get(metric, [])) != queries:
+                    raise ValueError(f"values.{name}.{metric} is not {queries:,} numbers, one for each query")
         return self
 
 

@@ -12,6 +12,8 @@ from trainer.ranking.evaluation.metrics import Metrics
 from trainer.ranking.evaluation.results_file import About, SystemStage, read_results, results_of, write_results
 
 OLD = {"bm25": {"mrr@10": 0.5}, "queries": 1, "corpus": 2, "collection": "c", "split": "test", "p_value": None}
+METRICS = ("mrr@10", "ndcg@10", "recall@100")
+VALUES = dict.fromkeys(METRICS, [0.5] * 9)  # of each of nine queries
 
 
 @pytest.fixture
@@ -19,7 +21,7 @@ def file(tmp_path: Path) -> Path:
     """Results of two systems."""
     rng = np.random.default_rng(0)
     measured = {
-        name: Metrics({metric: rng.random(9) for metric in ("mrr@10", "ndcg@10", "recall@100")})
+        name: Metrics({metric: rng.random(9) for metric in METRICS})
         for name in ("bm25", "version")  # no name is reserved by the file
     }
     made = {name: (name, [SystemStage(stage=name, seconds=0.5)]) for name in measured}
@@ -48,6 +50,13 @@ def test_keys_without_a_value_are_left_out(file: Path) -> None:
         ),
         ({"pairs": [{"systems": ["bm25", "x"]}]}, "pairs.0.metric: field required"),
         ({"about": {"collection": "c", "split": "test", "queries": "9", "corpus": 1}}, "about.queries: "),
+        ({"values": {}}, "values.bm25.mrr@10 is not 9 numbers, one for each query"),
+        ({"values": {"bm25": VALUES, "version": {}}}, "values.version.mrr@10 is not 9 numbers"),
+        ({"values": {"bm25": VALUES}}, "values.version.mrr@10 is not 9 numbers"),
+        (
+            {"values": dict.fromkeys(("bm25", "version"), VALUES | {"ndcg@10": [0.5] * 8})},
+            "values.bm25.ndcg@10 is not 9",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(file: Path, change: dict[str, Any], message: str) -> None:
@@ -62,6 +71,22 @@ def test_what_is_wrong_is_named(file: Path, change: dict[str, Any], message: str
 def test_other_files_and_those_of_older_versions_are_refused(file: Path, content: str) -> None:
     file.write_text(content)
     with pytest.raises(InputError, match="not results of this trainer.evaluate: run it again"):
+        read_results(file)
+
+
+def test_values_of_every_query_are_read(file: Path) -> None:
+    results = json.loads(file.read_text())
+    results["values"] = dict.fromkeys(results["systems"], VALUES)
+    file.write_text(json.dumps(results))
+    assert read_results(file).values == results["values"]
+
+
+@pytest.mark.parametrize("metric", ["foo", "recall@1", "ndcg@10"])
+def test_pairs_that_differ_by_another_metric_are_refused(file: Path, metric: str) -> None:
+    results = json.loads(file.read_text())
+    results["pairs"][0]["metric"] = metric
+    file.write_text(json.dumps(results))
+    with pytest.raises(InputError, match=f"pairs differ by '{metric}', not by mrr@10"):
         read_results(file)
 
 
