@@ -21,6 +21,7 @@ from benchmarks.claims.matching_collections import (
     studies,
 )
 from benchmarks.claims.matching_tables import p_values, table
+from benchmarks.common import training
 from tests.toy import ROOT
 from trainer.ranking.evaluation.metrics import Metrics
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
@@ -52,7 +53,7 @@ class Trained:
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
     found = Trained()
-    monkeypatch.setattr(matching, "train", found.train)
+    monkeypatch.setattr(training, "train", found.train)
     monkeypatch.setattr(matching, "measure", found.measure)
     monkeypatch.setattr(matching, "load_trained", lambda run: run)
     monkeypatch.setattr(matching, "baseline", lambda *_: Metrics({"mrr": np.ones(ITEMS), "other": np.ones(ITEMS)}))
@@ -136,7 +137,7 @@ def test_the_tables_in_the_docs_are_those_of_the_committed_measurements(
     def train(*_: object) -> None:
         raise AssertionError("a value of the tables is not in matching_results.json")
 
-    monkeypatch.setattr(matching, "train", train)
+    monkeypatch.setattr(training, "train", train)
     monkeypatch.setattr(matching, "tokens_a_step", lambda recipe: 1500.0)
     (tmp_path / "matching.json").write_bytes((ROOT / "benchmarks/results/matching_results.json").read_bytes())
     text = (ROOT / "docs/results.md").read_text()

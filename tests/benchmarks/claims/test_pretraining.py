@@ -19,6 +19,7 @@ from benchmarks.claims.pretraining import (
 )
 from benchmarks.claims.tables import AGAINST
 from benchmarks.claims.tunings import RATES, Values
+from benchmarks.common import training
 from tests.toy import ROOT
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.training.recipe.yaml_file import load
@@ -60,8 +61,9 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
     shards = {source: tmp_path / source for source in (*pretraining.material.MIXED, "reddit")}
     collections = [SimpleNamespace(directory=tmp_path / name) for name in ("docstrings", "classic")]
     found = Trained(PretrainingBench(pretraining.material.Material(shards, *collections), tmp_path, TOKENS))  # type: ignore[arg-type]
-    for name in ("train", "embeddings_only", "rank"):
+    for name in ("embeddings_only", "rank"):
         monkeypatch.setattr(pretraining, name, getattr(found, name))
+    monkeypatch.setattr(training, "train", found.train)
     monkeypatch.setattr(pretraining, "tokens_a_step", lambda recipe: 300.0)
     return found
 

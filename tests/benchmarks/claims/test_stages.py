@@ -10,6 +10,7 @@ from benchmarks.claims.matching_collections import CLASSIC
 from benchmarks.claims.material import MIXED, Material
 from benchmarks.claims.stages import ALL, CHAINS, COLLECTIONS, DOCSTRINGS, RANKS, StagesBench, table
 from benchmarks.claims.tunings import RATES, Values
+from benchmarks.common import training
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.training.recipe.yaml_file import load
 
@@ -36,8 +37,8 @@ class Trained:
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
     found = Trained()
-    for name in ("train", "rank"):
-        monkeypatch.setattr(stages, name, getattr(found, name))
+    monkeypatch.setattr(stages, "rank", found.rank)
+    monkeypatch.setattr(training, "train", found.train)
     monkeypatch.setattr(stages, "tokens_a_step", lambda recipe: 300.0)
     return found
 
