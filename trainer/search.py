@@ -9,11 +9,12 @@ deepspeed --hostfile hostfile --module trainer.search indexes/mine --queries tes
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 
 from data_prep.collections.relevant import IDENTICAL_IDS
@@ -42,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         with rank_0_first(world.rank, world.size):
             if world.size > 1 and not chosen.queries:
                 raise InputError("several ranks search for the queries of a file or split: give --queries")
+            for query in chosen.words:
+                _require_utf8(query, "QUERY")
             if chosen.write_run:
                 refuse_folder(chosen.write_run)
             index = open_index(chosen.index, chosen.collection, chosen.model)
@@ -113,7 +116,9 @@ def _write_run(
 
 def _typed() -> Iterator[str]:
     """Yield the lines of stdin; on a terminal, prompt for them."""
-    while True:
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # so that only the line that is not UTF-8 is refused
+    for number in count(1):
         if sys.stdin.isatty():
             print("query (empty to stop): ", end="", flush=True)
         line = sys.stdin.readline()
@@ -121,7 +126,16 @@ def _typed() -> Iterator[str]:
         if not line or (not query and sys.stdin.isatty()):
             return
         if query:
+            _require_utf8(query, f"standard input:{number}")
             yield query
+
+
+def _require_utf8(query: str, where: str) -> None:
+    """Raise InputError for a query with bytes that Python could not decode."""
+    try:
+        query.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{where}: {query!r} is not UTF-8; convert it, as iconv does") from None
 
 
 def _show(queries: Sequence[str], found: Sequence[Sequence[Found]]) -> None:

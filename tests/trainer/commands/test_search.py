@@ -99,6 +99,24 @@ def test_what_is_printed(made: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert capsys.readouterr().out == printed
 
 
+def test_a_query_that_is_not_utf_8_is_refused_in_one_line(
+    made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        search.main([str(made / "index"), "abc", "caf\udce9"])
+    assert stopped.value.code == 2
+    printed = capsys.readouterr()
+    said = r"'caf\udce9' is not UTF-8; convert it, as iconv does"
+    assert printed == ("", f"trainer.search: QUERY: {said}\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"abc\n\ncaf\xe9\nabc\n"), encoding="utf-8"))
+    with pytest.raises(SystemExit) as stopped:
+        search.main([str(made / "index"), "--k=4"])
+    assert stopped.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.err == f"trainer.search: standard input:3: {said}\n"
+    assert len(printed.out.splitlines()) == 6  # the query before it is answered
+
+
 def test_more_than_there_are_are_all(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     search.main([str(made / "index"), "", "--k=500"])  # an empty query is allowed
     assert len(capsys.readouterr().out.strip().splitlines()) == 120
