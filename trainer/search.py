@@ -19,7 +19,7 @@ from pathlib import Path
 
 from data_prep.collections.relevant import IDENTICAL_IDS
 from data_prep.common.argument_types import port, positive
-from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.errors import InputError, exit_on_input_error, printable
 from data_prep.common.files import refuse_folder
 from data_prep.common.parser import Parser
 from trainer.ranking.evaluation import run_file
@@ -140,12 +140,13 @@ def _require_utf8(query: str, where: str) -> None:
 
 def _show(queries: Sequence[str], found: Sequence[Sequence[Found]]) -> None:
     for query, documents in zip(queries, found, strict=True):
-        print(query)
+        print(printable(query))
         for rank, (name, score, text, terms) in enumerate(documents, 1):
             line = " ".join(text.split())
-            print(f"{rank:4}  {score:8.4f}  {name}  {line if len(line) <= WIDTH else line[:WIDTH] + '…'}")
+            shown = printable(line[:WIDTH]) + "…" * (len(line) > WIDTH)
+            print(f"{rank:4}  {score:8.4f}  {printable(name)}  {shown}")
             if terms:
-                print(f"{'':16}{in_words(terms)}")
+                print(f"{'':16}{printable(in_words(terms))}")
         print(flush=True)
 
 

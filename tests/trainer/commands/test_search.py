@@ -6,6 +6,7 @@ import re
 import shutil
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests import toy
 from tests.trainer.ranking.indexes.shares import tree
 from tests.trainer.runs import write_run
 from trainer import index, search
+from trainer.ranking.indexes.index import Found
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.system import Texts
@@ -115,6 +117,18 @@ def test_a_query_that_is_not_utf_8_is_refused_in_one_line(
     printed = capsys.readouterr()
     assert printed.err == f"trainer.search: standard input:3: {said}\n"
     assert len(printed.out.splitlines()) == 6  # the query before it is answered
+
+
+def test_no_text_controls_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    escape, bell = "\x1b[2J", "\x07"
+    found = Found(f"d{escape}", 0.5, f"word {escape}{bell}\n" * 50, ((f"term{escape}", 0.25),))
+    monkeypatch.setattr(search, "open_index", lambda *_: SimpleNamespace(find=lambda *_: [[found]]))
+    search.main(["index", f"query {escape}"])
+    query, document, terms, _ = capsys.readouterr().out.splitlines()
+    assert query == r"query \x1b[2J"
+    assert document.startswith(r"   1    0.5000  d\x1b[2J  word \x1b[2J\x07 word \x1b[2J\x07 ")
+    assert document.endswith("…")
+    assert terms.strip() == r"term\x1b[2J 0.25"
 
 
 def test_more_than_there_are_are_all(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
