@@ -192,6 +192,8 @@ class _Parser:
             self.fail(f"give the system a name: NAME={self.text.strip()}", first.at)
         if first.text in self.known:
             self.fail(f"the name '{first.text}' is taken: choose another", first.at)
+        if first.text == "BM25":
+            self.fail("'BM25' is what tables call bm25: choose another name, NAME=SYSTEM", first.at)
         if named and first.text in RESERVED:
             self.fail(f"'{first.text}' is a word of the language: choose another name", first.at)
         if "/" in first.text:

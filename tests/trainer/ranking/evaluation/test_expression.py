@@ -97,6 +97,8 @@ def test_any_text_is_a_system_or_an_error(text: str) -> None:
         ("bm25 > 9 a", 1, "give the system a name: NAME=bm25 > 9 a"),
         ("a/b=bm25", 1, "the name 'a/b' has a slash"),
         ("bm25=runs/b", 1, "'bm25' is a word of the language: choose another name"),
+        ("BM25=runs/b", 1, "'BM25' is what tables call bm25: choose another name, NAME=SYSTEM"),
+        ("BM25", 1, "'BM25' is what tables call bm25: choose another name"),  # a folder that is here
         ("a=bm25", 1, "the name 'a' is taken"),
         ("a", 1, "the name 'a' is taken"),
         ("x=a b", 5, "'b' cannot follow here: write > DEPTH MODEL to re-rank, or end"),
