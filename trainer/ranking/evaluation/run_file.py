@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.collections.format import Where, text_lines
+from data_prep.collections.format import Where, check_number, text_lines
 from data_prep.common.errors import InputError
 from data_prep.common.files import whole_file
 from trainer.ranking.evaluation.task import Task
@@ -60,8 +59,8 @@ def read(path: Path, task: Task) -> RunFile:
     that the file lacks count as 0, and are counted in a remark, too.
 
     Raises:
-        InputError: a line is not one of a run file, repeats a document of a query, or has a NaN score; no line names
-            both a query and a document of the collection. The message names the line.
+        InputError: a line is not one of a run file, repeats a document of a query, or has a score that fp32 cannot
+            hold (the message names the line); or no line names both a query and a document of the collection.
     """
     place = {document: position for position, document in enumerate(task.pool)}
     rows: dict[str, dict[int, float]] = {query: {} for query in task.qrels}
@@ -85,6 +84,8 @@ def read(path: Path, task: Task) -> RunFile:
             rows[query][place[number]] = score
     if first_unknown and not known:
         raise InputError(f"{first_unknown}, nor those of any other line: is this run of another collection?")
+    if not known:
+        raise InputError(f"{path}: has no line; get it again, or leave it out")
     remarks = {
         "judged queries are not in it, and count 0": sum(not found for found in rows.values()),
         "of its queries are not judged, and left out": len(not_judged),
@@ -108,10 +109,4 @@ def _row(where: Where, line: str, seen: set[tuple[str, str]]) -> tuple[str, str,
     if (query, document) in seen:
         raise InputError(f"{where}: document {document!r} of query {query!r} is on an earlier line, too")
     seen.add((query, document))
-    try:
-        score = float(text)
-    except ValueError:
-        score = math.nan
-    if math.isnan(score):
-        raise InputError(f"{where}: the score {text!r} is not a number")
-    return query, document, score
+    return query, document, check_number(text, "the score", where)

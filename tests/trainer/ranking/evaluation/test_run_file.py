@@ -101,7 +101,10 @@ def test_what_the_collection_lacks_is_left_out_and_counted(task: Task, tmp_path:
     [
         ("QUERY Q0 d3 1 0.5", "has 5 fields, not the six of QUERY Q0 DOCUMENT RANK SCORE TAG"),
         ("QUERY Q0 d2 2 0.5 x", "document 'd2' of query 'QUERY' is on an earlier line, too"),
-        ("QUERY Q0 d3 2 NaN x", "the score 'NaN' is not a number"),
+        ("QUERY Q0 d3 2 NaN x", "the score NaN is not a number that fp32 can hold"),
+        ("QUERY Q0 d3 2 inf x", "the score inf is not a number that fp32 can hold"),
+        ("QUERY Q0 d3 2 -Infinity x", "the score -Infinity is not a number that fp32 can hold"),
+        ("QUERY Q0 d3 2 -1e39 x", "the score -1e39 is not a number that fp32 can hold"),
         ("QUERY Q0 d3 2 high x", "the score 'high' is not a number"),
         ("QUERY Q0 \xff 2 1 x", "not UTF-8"),
     ],
@@ -113,6 +116,13 @@ def test_a_bad_line_is_named(task: Task, tmp_path: Path, line: str, message: str
     with pytest.raises(InputError) as caught:
         run_file.read(path, task)
     assert str(caught.value).startswith(f"{path}:2: {message.replace(chr(39) + 'QUERY', chr(39) + query)}")
+
+
+@pytest.mark.parametrize("content", ["", "\n \n", "\ufeff\n"])
+def test_a_file_without_a_line_is_refused(task: Task, tmp_path: Path, content: str) -> None:
+    (tmp_path / "r.trec").write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match="r.trec: (is empty|has no line); get it again, or leave it out"):
+        run_file.read(tmp_path / "r.trec", task)
 
 
 def test_a_missing_file_is_named(task: Task, tmp_path: Path) -> None:
