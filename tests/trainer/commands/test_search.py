@@ -122,7 +122,8 @@ def test_a_query_that_is_not_utf_8_is_refused_in_one_line(
 def test_no_text_controls_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     escape, bell = "\x1b[2J", "\x07"
     found = Found(f"d{escape}", 0.5, f"word {escape}{bell}\n" * 50, ((f"term{escape}", 0.25),))
-    monkeypatch.setattr(search, "open_index", lambda *_: SimpleNamespace(find=lambda *_: [[found]]))
+    index = SimpleNamespace(find=lambda *_: [[found]], collection=SimpleNamespace(corpus=[found]))
+    monkeypatch.setattr(search, "open_index", lambda *_: index)
     search.main(["index", f"query {escape}"])
     query, document, terms, _ = capsys.readouterr().out.splitlines()
     assert query == r"query \x1b[2J"
