@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from data_prep.collections.collection import Collection
 from data_prep.collections.relevant import IdenticalIds, left_out
 from data_prep.common.errors import InputError
@@ -65,9 +67,9 @@ class Task(Texts):
 
 def has_relevant(collection: Collection, split: str) -> bool:
     """Return whether the pool of a split has a document that is relevant to one of its queries."""
-    task = Task.of(collection, split)
-    pool = set(map(task.name, range(len(task.pool))))
-    return any(grade > 0 and name in pool for judged in task.qrels.values() for name, grade in judged.items())
+    groups = collection.judged_groups(split)
+    relevant = np.asarray(groups.candidates.flat)[np.asarray(groups.labels) > 0]
+    return bool(len(relevant) if groups.pool is None else np.isin(relevant, groups.pool).any())
 
 
 def evaluate_split(ranker: Ranker, split: str) -> Metrics:

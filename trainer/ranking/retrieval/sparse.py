@@ -9,7 +9,6 @@ tie, and a ranking does not depend on how the documents are split into blocks.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +20,7 @@ from data_prep.common.progress import meter
 from models.vectors import Vectors
 from trainer.ranking.retrieval.encode import TextVectors
 from trainer.ranking.retrieval.search import BestPositive, Ranked, require_numbers
-from trainer.training.engine.world import World
+from trainer.training.engine.world import warn
 
 BLOCK = 32_768  # texts whose scores are held at once; their numbers fit in uint16
 
@@ -133,12 +132,10 @@ def search_postings(
 def warn_of_empty(queries: Sequence[np.ndarray]) -> None:
     """Say on rank 0 how many queries have no term: nothing is found for them."""
     empty = sum(not len(query) for query in queries)
-    if empty and World.from_environment().rank == 0:
-        print(
+    if empty:
+        warn(
             f"warning: {empty:,} of {len(queries):,} queries have no term with a weight (no text, or stop words "
-            "alone): nothing is found for them",
-            file=sys.stderr,
-            flush=True,
+            "alone): nothing is found for them"
         )
 
 

@@ -68,8 +68,7 @@ def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
     if isinstance(method, PretrainingConfig | SiameseConfig):
         taken = _of_a_run(start, method) or sentence_transformer.keys_of(start, method)
         if isinstance(of_model := method.of_model, SiameseConfig):
-            own = prompts.keys_of(start, of_model, taken.get("pooling", of_model.pooling))
-            taken |= {key: value for key, value in own.items() if key not in method.model_fields_set}
+            taken |= prompts.keys_of(start, of_model, taken.get("pooling", of_model.pooling))
         return taken
     if isinstance(method, ColbertConfig) and colbert_folder.is_colbert(start):
         (projection,) = colbert_folder.read_projection(start).values()

@@ -44,7 +44,7 @@ def check_groups(method: MatchingConfig, source: GroupSource, mined: bool = Fals
 def check_copies(method: MatchingConfig, source: GroupSource, candidates: Candidates) -> None:
     """Raise InputError where copies of a query's relevant documents leave too few negatives to draw."""
     if not 0 <= source.negatives - method.own_negatives < MOST_COPIES:
-        return  # refused by `check_groups`, or enough whatever the copies are
+        return  # refused by `check_groups`, given by the groups themselves, or enough whatever the copies are
     texts, copies = np.unique(candidates.keys(candidates.pool), return_counts=True)
     number_of = dict(zip(texts.tolist(), copies.tolist(), strict=True))
     for query in np.unique(source.groups.queries[source.used]).tolist():
@@ -90,13 +90,7 @@ def _check_hard_negatives(method: MatchingConfig, source: GroupSource, mined: bo
             f"method.hard_negatives: {wanted}, but split {source.split} gives query {query} only "
             f"{number}: {fewer}, or draw some at random (method.negatives_per_query)"
         )
-    few = int((given < wanted).sum())
-    if not few:
-        return []
-    return [
-        f"split {source.split}: {few:,} of {len(given):,} groups give fewer than method.hard_negatives={wanted}: "
-        "the others are drawn at random"
-    ]
+    return _fewer(source, given, "method.hard_negatives", wanted, "the others are drawn at random")
 
 
 def _check_candidates(wanted: int, source: GroupSource) -> list[str]:
@@ -107,10 +101,11 @@ def _check_candidates(wanted: int, source: GroupSource) -> list[str]:
             f"method.candidates.per_query: {wanted}, but split {source.split} gives no query more than {most} "
             f"candidates: set {most} or less"
         )
+    return _fewer(source, given, "method.candidates.per_query", wanted, "all of theirs are used")
+
+
+def _fewer(source: GroupSource, given: np.ndarray, key: str, wanted: int, then: str) -> list[str]:
+    """Return a remark if some groups, which give `given` documents each, give fewer than wanted."""
     few = int((given < wanted).sum())
-    if not few:
-        return []
-    return [
-        f"split {source.split}: {few:,} of {len(given):,} groups give fewer than method.candidates.per_query={wanted}: "
-        "all of theirs are used"
-    ]
+    remark = f"split {source.split}: {few:,} of {len(given):,} groups give fewer than {key}={wanted}: {then}"
+    return [remark] if few else []

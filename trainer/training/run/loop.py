@@ -128,7 +128,7 @@ class Run:
                 self._save(must_succeed=self.step == self.recipe.steps)
 
     def _validate(self, validation: Validation) -> None:
-        """Measure the losses on held-out data; if they no longer fall, the learning rate of the next steps is lower."""
+        """Measure the losses on held-out data, 0 without a target; if they no longer fall, lower the learning rate."""
         losses = validation.losses(self.engine, self.watchdog.beat)
         self.monitor.validated(self.step, losses)
         total = sum(weight * losses.get(term, 0.0) for term, weight in self.recipe.method.weights.items())
