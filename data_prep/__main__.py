@@ -17,6 +17,7 @@ from data_prep.demo import dataset, packages
 from data_prep.prepare import dry_run, merging, output, run, texts, uploading
 from data_prep.shards import describe, export, find, stats, verify
 from data_prep.shards.manifest import Manifest, shards_folder
+from data_prep.sources import cleaned
 from data_prep.sources.registry import SOURCES
 from data_prep.tokenizers import tokenizer, unknown
 
@@ -62,9 +63,9 @@ def _verify(chosen: argparse.Namespace) -> int:
     if (chosen.directory / "splits").is_dir():
         bad = _print_problems(collection.verify(chosen.directory), f"{chosen.directory}: every array is whole")
         return 2 if bad else 0
-    folder = texts.folder_of(chosen.directory)
+    folder = cleaned.folder_of(chosen.directory)
     whole = f"{folder}: every file of cleaned text is whole"
-    bad = folder is not None and _print_problems(texts.problems(folder), whole)
+    bad = folder is not None and _print_problems(cleaned.problems(folder), whole)
     if folder is not None and not output.is_finished(chosen.directory):
         return 2 if bad else 0
     for directory in output.folders_of(chosen.directory):
@@ -92,7 +93,7 @@ def _print_problems(problems: Iterable[str], otherwise: str) -> bool:
 
 
 def _export(chosen: argparse.Namespace) -> int:
-    folder = texts.folder_of(chosen.directory)
+    folder = cleaned.folder_of(chosen.directory)
     lines = texts.lines(folder) if folder else export.json_lines(shards_folder(chosen.directory))
     if not chosen.webdataset:
         export.export(lines, chosen.out)

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 from data_prep.common import urls
 from data_prep.common.argument_types import margin, named, positive, share
 from data_prep.common.errors import InputError
+from data_prep.common.provenance import MOST_SHARDS
 from data_prep.prepare import stages, uploading
 from data_prep.prepare.batches import Part
 from data_prep.prepare.options import Options
-from data_prep.prepare.provenance import MOST_SHARDS
 from data_prep.sources.registry import SOURCES
 from data_prep.sources.source import Source
 from data_prep.text import language_id

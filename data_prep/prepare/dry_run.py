@@ -19,7 +19,7 @@ from data_prep.common.progress import amount, duration
 from data_prep.prepare import inputs, output, run, texts
 from data_prep.prepare.batches import Part
 from data_prep.prepare.options import Options, check_inputs, check_options
-from data_prep.sources import registry
+from data_prep.sources import cleaned, registry
 from data_prep.sources.bytes_read import tally
 from data_prep.sources.source import File
 from data_prep.tokenizers import tokenizer
@@ -99,7 +99,7 @@ def _tried(locations: Sequence[str], options: Options, records: int) -> _Trial:
         folder = Path(name)
         first = replace(options, limit=records, part=Part(), text=True, tokenizer="", held_out=0.0, shards=None)
         _, reading = _timed(lambda: run.prepare(locations, folder / "first", first, 1, 0.5))
-        made = texts.load(folder / "first" / texts.FOLDER)
+        made = cleaned.load(folder / "first" / cleaned.FOLDER)
         vocabulary, training = _timed(lambda: options.tokenizer or _trained(options, folder))
         second = Options("cleaned", tokenizer=str(vocabulary), keep_duplicates=True)
         _, writing = _timed(lambda: run.prepare([str(folder / "first")], folder / "second", second, 1, 0.5))
@@ -134,7 +134,7 @@ def _forecast(options: Options, begun: _Beginning, trial: _Trial, processes: int
 
 def _trained(options: Options, folder: Path) -> Path:
     path = folder / "tokenizer.json"
-    documents = (json.loads(line)["text"] for line in texts.lines(folder / "first" / texts.FOLDER))
+    documents = (json.loads(line)["text"] for line in texts.lines(folder / "first" / cleaned.FOLDER))
     tokenizer.train(documents, options.vocab_size, path, options.tokenizer_kind)
     return path
 

@@ -19,6 +19,7 @@ from data_prep.common import workers
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, read_bytes
 from data_prep.common.progress import track
+from data_prep.common.provenance import require_every_part
 from data_prep.prepare import near_duplicates, output, spool, tally, writing
 from data_prep.prepare.batches import Part
 from data_prep.prepare.writing import ShardPlan
@@ -76,12 +77,7 @@ def _agreeing(folders: Sequence[Path]) -> list[dict[str, Any]]:
         part, first = ("{number}/{of}".format(**each["part"]) for each in (source, sources[0]))
         if source["part"]["of"] != sources[0]["part"]["of"]:
             raise InputError(f"{folder}: is part {part} but {folders[0]} is part {first}; name parts of one division")
-    of = sources[0]["part"]["of"]
-    numbers = Counter(source["part"]["number"] for source in sources)
-    for number in range(1, of + 1):
-        if numbers[number] != 1:
-            problem = "is missing" if not numbers[number] else "is named twice"
-            raise InputError(f"{folders[0]} and others: part {number}/{of} {problem}; name every part once")
+    require_every_part([source["part"]["number"] for source in sources], sources[0]["part"]["of"], folders[0])
     return sources
 
 
@@ -96,7 +92,10 @@ def _merge(folders: Sequence[Path], sources: Sequence[dict[str, Any]], out: Path
     near = _near(folders, threshold, folder, processes) if threshold is not None else None
     tok = tokenizer.load(folders[0] / "shards" / "tokenizer.json")
     parts = Parts(
-        {split: [output.loaded(part, split) for part in folders if (part / split).exists()] for split in output.SPLITS},
+        {
+            split: [output.loaded(part, split) for part in folders if split in output.splits_of(part)]
+            for split in output.SPLITS
+        },
         tok.path,
         options["chunk_tokens"],
         options["keep_duplicates"],

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from data_prep.common import provenance
 from data_prep.common.errors import InputError, printable
 from data_prep.common.files import (
     PARTIAL,
@@ -22,8 +23,8 @@ from data_prep.common.files import (
     sync,
     whole_file,
 )
-from data_prep.prepare import provenance, spool, tally, writing
-from data_prep.prepare.provenance import MOST_SHARDS
+from data_prep.common.provenance import MOST_SHARDS
+from data_prep.prepare import spool, tally, writing
 from data_prep.prepare.writing import ShardPlan
 from data_prep.shards import manifest
 from data_prep.shards.document import TokenDocument
@@ -190,10 +191,9 @@ def before_removal(source: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Cou
 
 def check(out: Path) -> None:
     """Raise InputError where a shard differs from its manifest; remove what a killed run left."""
-    for split in SPLITS:
-        if (out / split).exists():
-            for _, problem in verify(out / split):
-                raise InputError(f"{problem} (remove {out} to prepare it again)")
+    for split in splits_of(out):
+        for _, problem in verify(out / split):
+            raise InputError(f"{problem} (remove {out} to prepare it again)")
     shutil.rmtree(out / PARTIAL, ignore_errors=True)
 
 
@@ -230,7 +230,11 @@ def with_keys(shard: Shard) -> Iterator[tuple[int, TokenDocument]]:
 
 
 def splits_of(out: Path) -> list[str]:
-    """Return the splits that a finished data set has."""
+    """Return the splits that a finished data set has; raise InputError where its held-out documents are missing."""
+    counts = Manifest.load(out / "shards").source.get("counts")
+    held_out = isinstance(counts, dict) and counts.get("held_out_documents")
+    if held_out and not (out / "held_out").exists():
+        raise InputError(f"{out / 'held_out'}: is missing; copy it again, or remove {out} to prepare it again")
     return [split for split in SPLITS if split == "shards" or (out / split).exists()]
 
 

@@ -48,7 +48,7 @@ from data_prep.prepare.reading import Reading
 from data_prep.prepare.tally import Totals
 from data_prep.prepare.writing import Selection
 from data_prep.shards import manifest
-from data_prep.sources import compressed, registry
+from data_prep.sources import cleaned, compressed, registry
 from data_prep.tokenizers import tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
 
@@ -95,18 +95,15 @@ def prepare(
 
 
 def _check(locations: Sequence[str], out: Path, options: Options) -> str:
-    source = texts.load(out / texts.FOLDER).source.model_dump(by_alias=True) if options.text else output.source_of(out)
+    source = texts.source_of(out) if options.text else output.source_of(out)
     downloads = output.work_folder(out) / "inputs"
     files = list(registry.SOURCES[options.source].find(inputs.local_paths(locations, downloads)))
     part = asdict(options.part)
     same_options = source["options"] == options.recorded() and source["part"] == part
-    made = out / texts.FOLDER / texts.NAME if options.text else out / "shards" / manifest.NAME
+    made = out / cleaned.FOLDER / cleaned.NAME if options.text else out / "shards" / manifest.NAME
     if not same_options or not inputs.same(source, files, downloads, made):
         raise InputError(output.OTHERWISE.format(out))
-    for problem in texts.problems(out / texts.FOLDER) if options.text else []:
-        raise InputError(problem)
-    if not options.text:
-        output.check(out)
+    (texts if options.text else output).check(out)
     return f"{out}: complete already, nothing to do"
 
 
@@ -323,7 +320,7 @@ class _Run:
 
     def _write_text(self, spooled: list[Path]) -> None:
         plan = texts.plan(*_size(spooled), self.options.shards)
-        folder = self._write_folder(spooled, texts.FOLDER)
+        folder = self._write_folder(spooled, cleaned.FOLDER)
         files = [writing.finished(folder, shard) for shard in plan]
         arguments = self._selection(spooled), self.options.source, folder
         self._each("write", "files", plan, files, texts.writer, arguments)

@@ -18,65 +18,26 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import StringConstraints, ValidationError
+from typing import Any
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import (
-    LARGEST_JSON,
     PARTIAL,
     make_directory,
     os_errors_as_input_errors,
-    read_bytes,
-    sha256_of,
     sync,
     whole_file,
 )
-from data_prep.common.json_file import Count, Sha256, first_problem
 from data_prep.prepare import output, tally, writing
-from data_prep.prepare.provenance import Made, Record
 from data_prep.prepare.rejected import Rejected
 from data_prep.prepare.writing import Selection, ShardPlan
+from data_prep.sources.cleaned import FOLDER, FORMAT, NAME, load, problems
 from data_prep.sources.document import Document
-
-FOLDER = "text"
-NAME = "texts.json"
-FORMAT = 1
-
-
-class CleanedFile(Record):
-    """One file, with its counts, size and SHA-256 (hex)."""
-
-    name: Annotated[str, StringConstraints(pattern=r"^text-[0-9]{6}\.jsonl\.gz$")]
-    documents: Count
-    segments: Count
-    characters: Count
-    bytes: Count
-    sha256: Sha256
-
-
-class CleanedText(Record):
-    """`texts.json`: the files of a folder of cleaned text, and how they were made."""
-
-    format: Literal[1]
-    source: Made
-    files: list[CleanedFile]
 
 
 def is_finished(out: Path) -> bool:
     """Return whether OUT has cleaned text."""
     return (out / FOLDER / NAME).exists()
-
-
-def load(folder: Path) -> CleanedText:
-    """Read and check FOLDER/texts.json; raise InputError where it is missing or damaged."""
-    path = folder / NAME
-    content = read_bytes(path, LARGEST_JSON)
-    try:
-        return CleanedText.model_validate_json(content)
-    except ValidationError as error:
-        raise InputError(f"{path}: {first_problem(error)}; prepare the text again") from None
 
 
 def line(document: Document, source: str) -> str:
@@ -147,14 +108,15 @@ def finish(out: Path, folder: Path, shards: Sequence[ShardPlan], source: Mapping
         shutil.rmtree(out / PARTIAL)
 
 
-def problems(folder: Path) -> Iterator[str]:
-    """Yield a line for every file of a folder of cleaned text that differs from texts.json."""
-    for file in load(folder).files:
-        path = folder / file.name
-        if not path.is_file():
-            yield f"{path}: is missing"
-        elif path.stat().st_size != file.bytes or sha256_of(path) != file.sha256:
-            yield f"{path}: is damaged (its size or SHA-256 is not the recorded one); prepare or copy it again"
+def source_of(out: Path) -> dict[str, Any]:
+    """Return how finished text was made, as texts.json records it."""
+    return load(out / FOLDER).source.model_dump(by_alias=True)
+
+
+def check(out: Path) -> None:
+    """Raise InputError where a file differs from texts.json."""
+    for problem in problems(out / FOLDER):
+        raise InputError(problem)
 
 
 def lines(folder: Path) -> Iterator[str]:
@@ -166,11 +128,6 @@ def lines(folder: Path) -> Iterator[str]:
                 yield from text
             except (EOFError, UnicodeDecodeError, zlib.error) as error:
                 raise InputError(f"{path}: is damaged ({error}); prepare or copy it again") from None
-
-
-def folder_of(directory: Path) -> Path | None:
-    """Return `directory` or `directory`/text, whichever has cleaned text; None if neither has."""
-    return next((folder for folder in (directory, directory / FOLDER) if (folder / NAME).is_file()), None)
 
 
 def summary(out: Path) -> str:

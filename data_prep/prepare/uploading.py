@@ -8,12 +8,15 @@ import fsspec
 from data_prep.common import urls
 from data_prep.common.errors import InputError
 from data_prep.common.extras import require
+from data_prep.common.files import sha256_of
 from data_prep.common.progress import track
 from data_prep.common.urls import TransferError
-from data_prep.prepare import output, texts
+from data_prep.prepare import output
 from data_prep.shards import manifest
+from data_prep.sources import cleaned
 
 SCHEME = "s3"
+SHA256 = "sha256"  # the metadata of an object
 
 
 def is_wanted(out: str) -> bool:
@@ -28,28 +31,29 @@ def check(url: str) -> None:
 
 
 def upload(out: Path, url: str) -> None:
-    """Upload the data set OUT to `url`; files that exist there with the same size are skipped.
+    """Upload the data set OUT to `url`; files that were uploaded there before with the same SHA-256 are skipped.
 
     Raises:
         InputError: the package for S3 is not installed, or a file was refused permanently.
     """
     require("remote", "s3fs", what=f"{SCHEME}://")
     system = fsspec.filesystem(SCHEME, skip_instance_cache=True)
-    folders = [out / name for name in (*output.SPLITS, texts.FOLDER) if (out / name).exists()]
+    folders = [out / name for name in (*output.SPLITS, cleaned.FOLDER) if (out / name).exists()]
     files = [path for folder in folders for path in folder.iterdir()]
     files += [out / output.BANDS] if (out / output.BANDS).exists() else []
     for path in track(
-        sorted(files, key=lambda path: (path.name in (manifest.NAME, texts.NAME), path)), "upload", "files"
+        sorted(files, key=lambda path: (path.name in (manifest.NAME, cleaned.NAME), path)), "upload", "files"
     ):
         _put(system, path, f"{url.rstrip('/')}/{path.relative_to(out).as_posix()}")
 
 
 def _put(system: fsspec.AbstractFileSystem, path: Path, url: str) -> None:
+    digest = sha256_of(path)
+
     def attempt() -> None:
         try:
-            if path.name != manifest.NAME and _size(system, url) == path.stat().st_size:
-                return
-            system.put_file(str(path), url)
+            if _sha256(system, url) != digest:
+                system.put_file(str(path), url, Metadata={SHA256: digest})
         except Exception as error:  # each of fsspec's file systems has its own exceptions
             final = isinstance(error, (PermissionError, FileNotFoundError, NotADirectoryError))
             raise TransferError(" ".join(str(error).split()) or type(error).__name__, final) from error
@@ -57,10 +61,9 @@ def _put(system: fsspec.AbstractFileSystem, path: Path, url: str) -> None:
     urls.keep_trying(url, attempt, time.sleep)
 
 
-def _size(system: fsspec.AbstractFileSystem, url: str) -> int | None:
-    """Return the size of the file at a URL; None where no file exists."""
-    system.invalidate_cache()
+def _sha256(system: fsspec.AbstractFileSystem, url: str) -> str | None:
+    """Return what an upload noted of the file at a URL; None where no file exists, or another program put it there."""
     try:
-        return system.info(url)["size"]
+        return system.metadata(url).get(SHA256)
     except FileNotFoundError:
         return None

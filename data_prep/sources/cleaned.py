@@ -1,32 +1,106 @@
-"""Cleaned text that `--text-only` wrote: the second step of a preparation, without the raw dump."""
+"""Cleaned text that `--text-only` wrote, the second step of a preparation: the list of its files, and their lines."""
 
-import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import StringConstraints
 
 from data_prep.common.errors import InputError
+from data_prep.common.files import sha256_of
+from data_prep.common.json_file import Count, Sha256, read_json
+from data_prep.common.provenance import Made, Record, require_every_part
 from data_prep.sources.compressed import open_input
 from data_prep.sources.document import Bad, Document
-from data_prep.sources.plain_text import Line, json_line, line_pieces
-from data_prep.sources.source import Choices, File, Piece, Source
+from data_prep.sources.plain_text import Line, json_line, line_pieces, require_characters
+from data_prep.sources.source import Choices, File, Piece, Source, named
 
 LONGEST_LINE = 1 << 24  # bytes; a document has at most 1 MiB of text
-ABOUT = "texts.json"
+FOLDER = "text"  # in the --out of the first step
+NAME = "texts.json"
+FORMAT = 1
+
+
+class CleanedFile(Record):
+    """One file, with its counts, size and SHA-256 (hex)."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^text-[0-9]{6}\.jsonl\.gz$")]
+    documents: Count
+    segments: Count
+    characters: Count
+    bytes: Count
+    sha256: Sha256
+
+
+class CleanedText(Record):
+    """`texts.json`: the files of a folder of cleaned text, and how they were made."""
+
+    format: Literal[1]
+    source: Made
+    files: list[CleanedFile]
+
+
+def load(folder: Path) -> CleanedText:
+    """Read and check FOLDER/texts.json; raise InputError where it is missing or damaged."""
+    return read_json(folder / NAME, CleanedText, "prepare the text again")
+
+
+def folder_of(directory: Path) -> Path | None:
+    """Return `directory` or `directory`/text, whichever has cleaned text; None if neither has."""
+    return next((folder for folder in (directory, directory / FOLDER) if (folder / NAME).is_file()), None)
+
+
+def problems(folder: Path, hashed: bool = True) -> Iterator[str]:
+    """Yield a line for every file of a folder that differs from texts.json; `hashed`: in its SHA-256, too."""
+    files = load(folder).files
+    for file in files:
+        path = folder / file.name
+        if not path.is_file():
+            yield f"{path}: is missing; copy it again, or prepare the text again"
+        elif path.stat().st_size != file.bytes or (hashed and sha256_of(path) != file.sha256):
+            yield f"{path}: is damaged (its size or SHA-256 is not the recorded one); prepare or copy it again"
+    for path in sorted({*folder.glob("text-*.jsonl.gz")} - {folder / file.name for file in files}):
+        yield f"{path}: is not listed in {NAME}; remove it, or prepare the text again"
 
 
 def _find(paths: Sequence[Path]) -> Iterator[File]:
-    """Yield the files of folders of cleaned text, or of their parents."""
+    """Yield the listed files of folders of cleaned text, or of their parents."""
+    folders = []
     for path in paths:
-        folder = path if (path / ABOUT).is_file() else path / "text"
-        if not (folder / ABOUT).is_file():
-            raise InputError(f"{path}: no cleaned text here ({ABOUT}); name the --out of a command with --text-only")
-        for file in sorted(folder.glob("text-*.jsonl.gz")):
-            yield File(file, f"cleaned/{folder.resolve().parent.name}/{file.name}")
+        folder = folder_of(path)
+        if folder is None:
+            raise InputError(f"{path}: no cleaned text here ({NAME}); name the --out of a command with --text-only")
+        for problem in problems(folder, hashed=False):
+            raise InputError(problem)
+        folders.append(folder)
+    texts = {folder: load(folder) for folder in folders}
+    _require_whole({folder: text.source for folder, text in texts.items()})
+    return named(
+        "cleaned",
+        (
+            (folder / file.name, f"{folder.resolve().parent.name}/{file.name}")
+            for folder in folders
+            for file in texts[folder].files
+        ),
+    )
+
+
+def _require_whole(made: dict[Path, Made]) -> None:
+    """Raise InputError where the parts of a preparation do not make up the whole."""
+    divisions = defaultdict(list)
+    for folder, source in made.items():
+        divisions[source.command, source.options.model_dump_json(), source.inputs.sha256, source.part.of].append(folder)
+    for (*_, of), folders in divisions.items():
+        if of > 1:
+            require_every_part([made[folder].part.number for folder in folders], of, folders[0])
 
 
 def _pieces(file: File, _: Choices) -> Iterator[Piece]:
+    expected = next(listed for listed in load(file.path.parent).files if listed.name == file.path.name)
+    if sha256_of(file.path) != expected.sha256:
+        raise InputError(f"{file.path}: its SHA-256 is not the one in {NAME} (damaged); prepare or copy it again")
     with open_input(file.path) as stream:
         yield from line_pieces(stream, LONGEST_LINE)
 
@@ -46,6 +120,8 @@ def document(line: Line) -> Document:
         raise ValueError("lacks an id, a text or metadata")
     segments = tuple(text.split("\n"))
     group, title = _text(about, "group"), _text(about, "title")
+    for characters in (name, text, group, title):
+        require_characters(characters)
     headings, context = about.get("headings"), about.get("context")
     if type(context) is not int or not 0 <= context < len(segments):
         raise ValueError("metadata.context is not a number of leading segments")
@@ -65,12 +141,7 @@ def _text(about: dict[str, Any], key: str) -> str:
 
 def _are(kind: str, files: Sequence[File], _: Choices) -> bool:
     """Return whether the files' texts are of a kind; raise InputError where only some are."""
-    found = set()
-    for folder in {file.path.parent for file in files}:
-        try:
-            found.add(bool(json.loads((folder / ABOUT).read_bytes())["source"].get(kind)))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise InputError(f"{folder / ABOUT}: is damaged; prepare the text again") from None
+    found = {getattr(load(folder).source, kind) for folder in {file.path.parent for file in files}}
     if len(found) > 1:
         raise InputError(
             f"some of the texts are {kind} and some are not; prepare them apart, and mix them in the recipe"

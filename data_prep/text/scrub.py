@@ -10,7 +10,8 @@ from data_prep.common.extras import require
 EMAIL, PHONE, IP = "[e-mail address]", "[phone number]", "[IP address]"
 REGION = "US"  # assumed for phone numbers without a country code
 
-_EMAIL = re.compile(r"[\w.+%-]+@[\w-]+(?:\.[\w-]+)+")
+# without the first condition, a long word takes quadratic time
+_EMAIL = re.compile(r"(?<![\w.+%-])[\w.+%-]+@[\w-]+(?:\.[\w-]+)+")
 _IP = re.compile(r"(?<![\w.:-])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7})(?![\w:-]|\.\d)")
 _VERSION = re.compile(r"(?:\bv|version|release|build|kernel|firmware|driver)[.:]? ?$", re.IGNORECASE)
 _LONGEST = 10  # characters of the above

@@ -14,7 +14,7 @@ from typing import Any
 
 from data_prep.sources.compressed import open_input
 from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.plain_text import Line, json_line, line_pieces
+from data_prep.sources.plain_text import Line, json_line, line_pieces, require_characters
 from data_prep.sources.reddit import unwanted
 from data_prep.sources.reddit.markdown import paragraphs
 from data_prep.sources.reddit.pairs import pairs
@@ -134,9 +134,12 @@ def _parent(value: Any, thread: str) -> str:
 
 
 def _author(record: dict[str, Any]) -> str:
-    """Return who wrote an utterance; "" if that is not known."""
+    """Return who wrote an utterance; "" if that is not known; raise ValueError where UTF-8 cannot hold the name."""
     author = record.get("author")
-    return author if isinstance(author, str) and author != "[deleted]" else ""
+    if not isinstance(author, str) or author == "[deleted]":
+        return ""
+    require_characters(author)
+    return author
 
 
 def _whole(value: Any) -> int | None:

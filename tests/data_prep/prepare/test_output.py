@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data_prep.__main__ import main
 from data_prep.common.errors import InputError
 from data_prep.prepare import output
 from data_prep.shards import stats
@@ -24,6 +25,22 @@ def out(datasketch: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = raw.write_jsonl(folder / "a.jsonl", raw.texts(60))
     raw.run("jsonl", file, "--out", folder / "out", "--held-out", 0.3, "--near-duplicates", 0.8)
     return folder / "out"
+
+
+def test_lost_held_out_documents_are_missed(out: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(out, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "held_out")
+    lost = f"{tmp_path}/out/held_out: is missing; copy it again, or remove {tmp_path}/out to prepare it again"
+    with pytest.raises(InputError) as error:
+        output.check(tmp_path / "out")
+    assert str(error.value) == lost
+    with pytest.raises(SystemExit):
+        main(["verify", str(tmp_path / "out")])
+    assert lost in capfd.readouterr().err
+    message = raw.refusal(
+        capfd, "jsonl", out.parent / "a.jsonl", "--out", tmp_path / "b", "--against", tmp_path / "out"
+    )
+    assert message == lost
 
 
 @given(st.integers(0, 10**9), st.integers(0, 1 << 40), st.floats(0, 0.99), st.none() | st.integers(1, 99))

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from data_prep.__main__ import main
 from data_prep.common.errors import InputError
 from data_prep.prepare import texts
+from data_prep.sources import cleaned
 from data_prep.sources.cleaned import CLEANED, document
 from data_prep.sources.document import Document
 from data_prep.sources.plain_text import Line
@@ -102,7 +105,7 @@ def test_text_does_not_depend_on_workers_and_resumes(tmp_path: Path, capfd: Capt
     for workers in (1, 2):
         raw.run("jsonl", file, "--out", tmp_path / str(workers), "--text-only", "--shards", 4, workers=workers)
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
-    assert len(texts.load(tmp_path / "1" / "text").files) == 4
+    assert len(cleaned.load(tmp_path / "1" / "text").files) == 4
     capfd.readouterr()
     raw.run("jsonl", file, "--out", tmp_path / "1", "--text-only", "--shards", 4)
     assert capfd.readouterr().out == f"{tmp_path}/1: complete already, nothing to do\n"
@@ -153,8 +156,80 @@ def test_damaged_text_is_found(tmp_path: Path, capfd: Capture) -> None:
         assert f"{file}: {expected}" in capfd.readouterr().err
 
 
+def _cut(files: list[Path]) -> Path:
+    files[0].write_bytes(files[0].read_bytes()[:-9])
+    return files[0]
+
+
+def _changed(files: list[Path]) -> Path:
+    content = bytearray(files[1].read_bytes())
+    content[-1] ^= 1
+    files[1].write_bytes(content)
+    return files[1]
+
+
+def _removed(files: list[Path]) -> Path:
+    files[0].unlink()
+    return files[0]
+
+
+def _foreign(files: list[Path]) -> Path:
+    other = files[0].with_name("text-000009.jsonl.gz")
+    other.write_bytes(files[0].read_bytes())
+    return other
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (_cut, "is damaged (its size or SHA-256 is not the recorded one)"),
+        (_changed, "its SHA-256 is not the one in texts.json (damaged)"),
+        (_removed, "is missing"),
+        (_foreign, "is not listed in texts.json"),
+    ],
+)
+def test_only_the_listed_text_is_read(
+    damage: Callable[[list[Path]], Path], expected: str, tok: Path, tmp_path: Path, capfd: Capture
+) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(9))
+    raw.run("jsonl", file, "--out", tmp_path / "out", "--text-only", "--shards", 2)
+    bad = damage(sorted((tmp_path / "out" / "text").glob("*.gz")))
+    message = refusal(capfd, "cleaned", tmp_path / "out", "--out", tmp_path / "out", "--tokenizer", tok)
+    assert message.startswith(f"{bad}: {expected}")
+    assert not (tmp_path / "out" / "shards").exists()
+
+
+def test_a_forgotten_part_of_the_text_is_missed(tok: Path, tmp_path: Path, capfd: Capture) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(9))
+    parts = [tmp_path / f"part{number}" for number in (1, 2)]
+    for number, part in enumerate(parts, 1):
+        raw.run("jsonl", file, "--out", part, "--text-only", "--part", f"{number}/2")
+    message = refusal(capfd, "cleaned", parts[1], "--out", tmp_path / "out", "--tokenizer", tok)
+    assert message == f"{parts[1]}/text and others: part 1/2 is missing; name every part once"
+    shutil.copytree(parts[1], tmp_path / "copy")
+    message = refusal(capfd, "cleaned", *parts, tmp_path / "copy", "--out", tmp_path / "out", "--tokenizer", tok)
+    assert message == f"{parts[0]}/text and others: part 2/2 is named twice; name every part once"
+
+
+def test_folders_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    for place in ("a", "b"):
+        file = raw.write_jsonl(tmp_path / f"{place}.jsonl", raw.texts(3))
+        raw.run("jsonl", file, "--out", tmp_path / place / "news", "--text-only")
+    files = CLEANED.find([tmp_path / place / "news" for place in ("a", "b")])
+    assert [file.name for file in files] == [f"cleaned/news/text-000000.jsonl.gz{number}" for number in ("", "#2")]
+
+
+@pytest.mark.parametrize("key", ["id", "text", "group", "title"])
+def test_half_a_surrogate_pair_is_bad(key: str) -> None:
+    metadata = {"headings": [], "context": 0, "group": "", "title": ""}
+    record = {"id": "a", "text": "b", "metadata": metadata}
+    (record if key in record else metadata)[key] = "\ud800"  # type: ignore[index]
+    with pytest.raises(ValueError, match="half of a surrogate pair"):
+        document(Line(1, json.dumps(record).encode()))
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "source": {}, "files": []}'])
 def test_a_damaged_list_of_texts_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "texts.json").write_text(content)
     with pytest.raises(InputError, match=f"^{tmp_path}/texts.json: .*; prepare the text again$"):
-        texts.load(tmp_path)
+        cleaned.load(tmp_path)

@@ -21,6 +21,7 @@ class Bucket(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Request)
         self.objects: dict[str, bytes] = {}
+        self.sha256: dict[str, str | None] = {}  # the metadata of an object
         self.put: list[str] = []
         self.closed = False  # whether uploads are refused
 
@@ -35,20 +36,23 @@ class Request(BaseHTTPRequestHandler):
             self.answer(403)
             return
         self.server.objects[self.path] = content
+        self.server.sha256[self.path] = self.headers["x-amz-meta-sha256"]
         self.server.put.append(self.path)
         self.answer(200)
 
     def do_HEAD(self) -> None:  # noqa: N802
         content = self.server.objects.get(self.path)
-        self.answer(404 if content is None else 200, content or b"")
+        self.answer(404 if content is None else 200, content or b"", self.server.sha256.get(self.path))
 
     def do_GET(self) -> None:  # noqa: N802
         self.answer(200, NOTHING)
 
-    def answer(self, status: int, content: bytes = b"") -> None:
+    def answer(self, status: int, content: bytes = b"", sha256: str | None = None) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("ETag", '"0"')
+        if sha256:
+            self.send_header("x-amz-meta-sha256", sha256)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
@@ -95,7 +99,20 @@ def test_a_data_set_lies_at_its_address_the_manifest_last(bucket: Bucket, texts:
     assert [path.rsplit("/", 1)[1] for path in bucket.put[-2:]] == ["manifest.json", "manifest.json"]
     first = len(bucket.put)
     assert main(wanted) == 0
-    assert len(bucket.put) == first + 2  # the shards are already there
+    assert len(bucket.put) == first  # all is already there
+
+
+def test_files_of_another_data_set_are_replaced_even_if_their_sizes_are_equal(
+    bucket: Bucket, texts: Path, tmp_path: Path
+) -> None:
+    assert main(command(texts, "--out", "s3://bucket/a", "--work", str(tmp_path / "work"))) == 0
+    shard = "/bucket/a/shards/shard-000000.tar"
+    ours = bucket.objects[shard]
+    bucket.objects[shard] = ours[::-1]
+    bucket.sha256[shard] = "0" * 64
+    assert main(command(texts, "--out", "s3://bucket/a", "--work", str(tmp_path / "work"))) == 0
+    assert bucket.objects[shard] == ours
+    assert bucket.put[-1] == shard
 
 
 def test_a_refusal_is_one_clear_line(

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from data_prep.sources.document import Document, Dropped
+from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.sources.reddit.utterances import REDDIT
 
 TITLE, TEXT = "Why does the fox jump over the dog?", "I have seen it do so in the garden, and nobody could tell me."
@@ -52,3 +52,8 @@ def test_whoever_is_not_known_is_someone_else(tmp_path: Path) -> None:
 def test_a_post_without_text_and_comments_is_left_out_and_so_are_comments_without_their_post(tmp_path: Path) -> None:
     assert read(tmp_path, {**POST, "selftext": ""}) == [Dropped("alone")]
     assert read(tmp_path, answer(1, 9), answer(2, 9)) == [Dropped("not among the best comments")] * 2
+
+
+def test_an_author_that_utf_8_cannot_hold_makes_the_line_bad(tmp_path: Path) -> None:
+    reasons = [item.reason for item in read(tmp_path, answer(1, 9, author="\ud800"), POST) if isinstance(item, Bad)]
+    assert reasons == ["half of a surrogate pair, which is not a character"]

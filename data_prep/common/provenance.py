@@ -1,6 +1,7 @@
 """How a prepared data set was made (its manifest's `source`): typed and bounded, since the file may be edited."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
@@ -133,3 +134,12 @@ def checked(source: Mapping[str, Any], where: object) -> dict[str, Any]:
     except ValidationError as error:
         raise InputError(f"{where}: {first_problem(error, 'source')}; prepare the data set again") from None
     return given
+
+
+def require_every_part(numbers: Sequence[int], of: int, where: object) -> None:
+    """Raise InputError unless `numbers` are 1 to `of`, each once; `where` names one of the parts."""
+    counts = Counter(numbers)
+    for number in range(1, of + 1):
+        if counts[number] != 1:
+            problem = "is named twice" if counts[number] else "is missing"
+            raise InputError(f"{where} and others: part {number}/{of} {problem}; name every part once")

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from data_prep.__main__ import main
+from data_prep.common import provenance
 from data_prep.common.errors import InputError
-from data_prep.prepare import output, provenance
+from data_prep.prepare import output
 from data_prep.shards.manifest import NAME, Manifest
 from tests.data_prep import raw
 
