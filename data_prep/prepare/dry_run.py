@@ -1,7 +1,8 @@
-"""`--dry-run`: prepare the beginning of the input in a temporary folder, and estimate what all of it would take.
+"""`--dry-run`: prepare a little of the input in a temporary folder, and estimate what all of it would take.
 
-The beginning is prepared in two steps, cleaned text and then shards, in one process, so that each step is timed
-separately. Times are assumed to grow with the bytes of the input; those of --near-duplicates may grow faster.
+The first records of a few files are prepared in two steps, cleaned text and then shards, in one process, so that each
+step is timed separately. Times are assumed to grow with the bytes of the input; those of --near-duplicates may grow
+faster.
 """
 
 import contextlib
@@ -9,12 +10,13 @@ import io
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from data_prep.common import urls
+from data_prep.common.errors import CutOffError, InputError
 from data_prep.common.progress import amount, duration
 from data_prep.prepare import inputs, output, run, texts
 from data_prep.prepare.batches import Part
@@ -24,16 +26,30 @@ from data_prep.sources.bytes_read import tally
 from data_prep.sources.source import File
 from data_prep.tokenizers import tokenizer
 
-SAMPLE = 8_000_000  # bytes of records
+SAMPLE = 8_000_000  # bytes of text
+FILES = 4  # that share the sample; more where they are small
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class _Beginning:
-    """The first records: their number, and their share of all records."""
+class _Sample:
+    """The first records of some files."""
+
+    records: Mapping[str, int]  # how many of each file, by its name
+    share: float  # of the records of all files
+
+    @property
+    def number(self) -> int:
+        return sum(self.records.values())
+
+
+class _Scanned(NamedTuple):
+    """The beginning of a file: the records to try and their text, and the text in its first `read` bytes; in bytes."""
 
     records: int
-    share: float
+    tried: int
+    text: int
+    read: int
 
 
 @dataclass(frozen=True)
@@ -64,41 +80,66 @@ def estimate(locations: Sequence[str], options: Options, processes: int) -> str:
     if here:
         files = list(registry.SOURCES[options.source].find([Path(location) for location in here]))
         total = sum(item["bytes"] for item in inputs.listed(files))
-        begun = _beginning(options, files, total)
-        lines.append(f"files: {len(files):,}, {amount(total)}; tried with the first {begun.records:,} records:")
-        trial = _tried(here, options, begun.records)
-        lines += [*output.table(trial.stages), *_forecast(options, begun, trial, processes)]
+        sample = _sampled(options, files, total)
+        of = f" of {len(sample.records):,} files" if len(files) > 1 else ""
+        lines.append(f"files: {len(files):,}, {amount(total)}; tried with the first {sample.number:,} records{of}:")
+        trial = _tried(here, options, sample)
+        lines += [*output.table(trial.stages), *_forecast(options, sample, trial, processes)]
     return "\n".join(lines)
 
 
-def _beginning(options: Options, files: Sequence[File], total: int) -> _Beginning:
-    """Count the first records: SAMPLE bytes of them, or as many as the options ask for, or all."""
-    before = tally.bytes
-    records = size = 0
-    for piece_size in _sizes(options, files):
-        records += 1
-        size += piece_size
-        if size >= SAMPLE or records == options.limit:
-            read = tally.bytes - before
+def _sampled(options: Options, files: Sequence[File], total: int) -> _Sample:
+    """Choose the first records of files from all over the input; with a limit, those that it allows.
+
+    They have SAMPLE bytes of text, or all that there is. `total`: the bytes of all files.
+    """
+    step = -(-len(files) // FILES)
+    spread = files if options.limit else [file for first in range(step) for file in files[first::step]]
+    records: dict[str, int] = {}
+    tried = text = read = 0
+    for file in spread:
+        left = options.limit - sum(records.values()) if isinstance(options.limit, int) else None
+        if tried >= SAMPLE or left == 0:
             break
-    else:
-        read = total
-    share = records / options.limit if options.limit and read < total else read / max(total, 1)
-    return _Beginning(records, min(share, 1.0))
+        quota = SAMPLE - tried if options.limit else min(SAMPLE - tried, SAMPLE // min(FILES, len(files)))
+        scanned = _scan(options, file, quota, left)
+        records[file.name] = scanned.records
+        tried, text, read = tried + scanned.tried, text + scanned.text, read + scanned.read
+    share = tried * read / (text * total) if text and total else 1.0
+    if isinstance(options.limit, int):
+        share = max(share, sum(records.values()) / options.limit)
+    return _Sample(records, min(share, 1.0))
 
 
-def _sizes(options: Options, files: Sequence[File]) -> Iterator[int]:
-    for file in files:
+def _scan(options: Options, file: File, quota: int, most: int | None) -> _Scanned:
+    """Count the records in the first `quota` bytes of text, at most `most`; read on to learn the file's density."""
+    start = at = tally.bytes
+    records = tried = text = whole = read = 0
+    try:
         for piece in registry.SOURCES[options.source].records(file, options.choices):
-            yield piece.size
+            if tally.bytes != at:  # all the text of what was read before has come
+                whole, read, at = text, at - start, tally.bytes
+            if text < quota and records != most:
+                records, tried = records + 1, text + piece.size
+            elif read:
+                break
+            text += piece.size
+        else:
+            whole, read = text, file.path.stat().st_size
+    except CutOffError:  # the trial meets it too, and refuses or accepts it
+        records, whole, read = records + 1, text, file.path.stat().st_size
+    return _Scanned(records, tried, whole, read)
 
 
-def _tried(locations: Sequence[str], options: Options, records: int) -> _Trial:
-    """Prepare the first records in a temporary folder."""
+def _tried(locations: Sequence[str], options: Options, sample: _Sample) -> _Trial:
+    """Prepare the sample in a temporary folder."""
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
         folder = Path(name)
-        first = replace(options, limit=records, part=Part(), text=True, tokenizer="", held_out=0.0, shards=None)
-        _, reading = _timed(lambda: run.prepare(locations, folder / "first", first, 1, 0.5))
+        first = replace(options, limit=sample.records, part=Part(), text=True, tokenizer="", held_out=0.0, shards=None)
+        try:
+            _, reading = _timed(lambda: run.prepare(locations, folder / "first", first, 1, 0.5))
+        except InputError as error:
+            raise InputError(str(error).replace(str(folder / "first"), "the records that were tried")) from None
         made = cleaned.load(folder / "first" / cleaned.FOLDER)
         vocabulary, training = _timed(lambda: options.tokenizer or _trained(options, folder))
         second = Options("cleaned", tokenizer=str(vocabulary), keep_duplicates=True)
@@ -114,19 +155,19 @@ def _tried(locations: Sequence[str], options: Options, records: int) -> _Trial:
         )
 
 
-def _forecast(options: Options, begun: _Beginning, trial: _Trial, processes: int) -> Iterator[str]:
+def _forecast(options: Options, sample: _Sample, trial: _Trial, processes: int) -> Iterator[str]:
     """Yield the lines that estimate the whole input."""
-    all_text = trial.text / begun.share
-    passes = {"reading": trial.reading / processes / begun.share}
+    all_text = trial.text / sample.share
+    passes = {"reading": trial.reading / processes / sample.share}
     if not options.text:
         passes["training a vocabulary"] = trial.training * min(run.SAMPLE, all_text) / max(trial.text, 1)
-        passes["tokenising and writing"] = trial.writing / processes / begun.share
+        passes["tokenising and writing"] = trial.writing / processes / sample.share
     parts = ", ".join(f"{what} {duration(seconds)}" for what, seconds in passes.items() if seconds)
-    yield f"all of it, {begun.records / begun.share:,.0f} records, with --workers {processes}:"
+    yield f"all of it, {sample.number / sample.share:,.0f} records, with --workers {processes}:"
     yield f"  about {duration(sum(passes.values()))}: {parts}"
-    documents, tokens = (round(trial.counts[name] / begun.share) for name in ("documents", "tokens"))
+    documents, tokens = (round(trial.counts[name] / sample.share) for name in ("documents", "tokens"))
     yield f"  about {documents:,} documents, {tokens:,} tokens"
-    kept = "" if options.text else f", then {amount(trial.shards / begun.share)} of shards"
+    kept = "" if options.text else f", then {amount(trial.shards / sample.share)} of shards"
     yield f"  about {amount(all_text)} on disk until the end{kept}"
     if options.part.of > 1:
         yield f"  a part of {options.part.of} makes its share of this, and reads all of the input"

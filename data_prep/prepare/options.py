@@ -36,7 +36,7 @@ class Options:
     chunk_tokens: int = 32768
     shards: int | None = None
     part: Part = Part()
-    limit: int | None = None  # the most records of the input to read
+    limit: int | Mapping[str, int] | None = None  # the most records to read of the input, or of each file by its name
     accept_truncated: bool = False  # use the sound beginning of a file that is cut off
     text: bool = False  # write the cleaned text, without tokens
 

@@ -15,6 +15,11 @@ from tests.data_prep import raw
 from tests.data_prep.raw import contents, source_of
 
 Capture = pytest.CaptureFixture[str]
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".bz2": lambda content: bz2.compress(content, 1),
+    ".gz": gzip.compress,
+    "": bytes,
+}
 
 
 def printed(capfd: Capture, *command: object, workers: int = 2) -> str:
@@ -72,17 +77,57 @@ def test_a_limit_is_the_whole(tmp_path: Path, capfd: Capture) -> None:
     assert "about 20 documents" in text
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_the_sample_is_spread_over_the_files(
+    tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr(dry_run, "SAMPLE", 100_000)
+    monkeypatch.setattr(compressed, "PIECE", 1 << 13)
+    monkeypatch.setattr(compressed, "STEP", 1 << 12)
+    raw.write_reddit(tmp_path / "dumps", [raw.texts(6, number) for number in range(300)], files=2)
+    for file in list((tmp_path / "dumps").iterdir()):
+        content = file.read_bytes()
+        file.unlink()
+        Path(f"{file}{suffix}").write_bytes(COMPRESS[suffix](content))
+    text = printed(capfd, "reddit", tmp_path / "dumps", "--out", tmp_path / "out")
+    assert number(r"of (\d) files", text) == len(list((tmp_path / "dumps").iterdir())) > 2
+    records = number(r"tried with the first ([\d,]+) records", text)
+    assert records < 900
+    assert number(r"all of it, ([\d,]+) records", text) == pytest.approx(1800, rel=0.3)
+
+
+def test_small_files_make_up_the_sample_together(
+    tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dry_run, "SAMPLE", 10_000)
+    for name, text in enumerate(raw.texts(200, sentences=6)):
+        (tmp_path / f"{name}.txt").write_text(text)
+    text = printed(capfd, "text", tmp_path, "--out", tmp_path / "out")
+    records = number(r"tried with the first ([\d,]+) records", text)
+    assert 10 < records == number(r"of (\d+) files", text) < 100
+    assert number(r"all of it, ([\d,]+) records", text) == pytest.approx(200, rel=0.2)
+
+
+def test_a_trial_accepts_a_truncated_file_only_where_the_preparation_would(tmp_path: Path, capfd: Capture) -> None:
+    content = gzip.compress(b"".join(json.dumps({"text": text}).encode() + b"\n" for text in raw.texts(400)))
+    file = tmp_path / "a.jsonl.gz"
+    file.write_bytes(content[: len(content) // 2])
+    wanted = "jsonl", file, "--out", tmp_path / "out", "--dry-run"
+    message = raw.refusal(capfd, *wanted)
+    assert message.endswith("or use what is before that with --accept-truncated")
+    assert 100 < number(r"about ([\d,]+) documents", printed(capfd, *wanted[:-1], "--accept-truncated")) < 300
+
+
+def test_a_trial_that_keeps_nothing_says_so(tmp_path: Path, capfd: Capture) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", ["Tiny."])
+    message = raw.refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--min-words", 9, "--dry-run")
+    assert message == "the records that were tried: no documents are left to write (1 too_short)"
+
+
 def test_remote_files_are_not_read(tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run.inputs, "local", None)
     text = printed(capfd, "jsonl", "https://example.org/a.jsonl", "--out", tmp_path / "out")
     assert text == "1 remote files would be downloaded first, and are not counted\n"
-
-
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    ".bz2": lambda content: bz2.compress(content, 1),
-    ".gz": gzip.compress,
-    "": bytes,
-}
 
 
 def names(out: Path) -> set[str]:

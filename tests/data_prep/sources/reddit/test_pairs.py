@@ -55,5 +55,8 @@ def test_a_post_without_text_and_comments_is_left_out_and_so_are_comments_withou
 
 
 def test_an_author_that_utf_8_cannot_hold_makes_the_line_bad(tmp_path: Path) -> None:
-    reasons = [item.reason for item in read(tmp_path, answer(1, 9, author="\ud800"), POST) if isinstance(item, Bad)]
-    assert reasons == ["half of a surrogate pair, which is not a character"]
+    path = tmp_path / "RC_2020-01"
+    path.write_text(json.dumps(answer(1, 9, author="\ud800")))
+    (bad,) = REDDIT.documents([path], pairs=True)
+    assert isinstance(bad, Bad)
+    assert bad.reason == "half of a surrogate pair, which is not a character"
