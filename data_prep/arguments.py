@@ -183,11 +183,15 @@ def options_of(chosen: argparse.Namespace) -> Options:
 
 
 def local_folder(chosen: argparse.Namespace) -> Path:
-    """Return the folder to make a data set in; raise InputError where --out cannot be written or --work is missing."""
-    if not urls.is_remote(chosen.out):
-        return Path(chosen.out)
-    if chosen.out.startswith("file://"):
-        return Path(urlsplit(chosen.out).path)
+    """Return the folder to make a data set in.
+
+    Raises:
+        InputError: --out cannot be written, or --work is missing or has no use.
+    """
+    if not urls.is_remote(chosen.out) or chosen.out.startswith("file://"):
+        if chosen.work is not None:
+            raise InputError("--work: is for an --out that is an s3:// address; the data set is made in --out itself")
+        return Path(urlsplit(chosen.out).path if urls.is_remote(chosen.out) else chosen.out)
     uploading.check(chosen.out)
     if chosen.work is None:
         raise InputError("--out: an address needs --work DIR too, a local folder to make the data set in")

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from data_prep.common import urls
 from data_prep.common.files import make_directory, os_errors_as_input_errors, sha256_of, whole_file
 from data_prep.common.progress import track
-from data_prep.sources.source import File
+from data_prep.sources.source import File, Source
 
 MOST_LISTED = 10_000  # files that a manifest lists one by one
 
@@ -32,6 +32,18 @@ def local(locations: Sequence[str], folder: Path) -> list[Path]:
 def local_paths(locations: Sequence[str], folder: Path) -> list[Path]:
     """Return the paths; for URLs, the paths of downloads in `folder`. Raise InputError for an unknown scheme."""
     return [_download_path(place, folder) if urls.is_remote(place) else Path(place) for place in locations]
+
+
+def found(source: Source, paths: Sequence[Path], own: Sequence[Path]) -> list[File]:
+    """Return the files of a source in `paths`, but not those in the folders `own`, which the preparation itself writes.
+
+    They are below a folder of `paths` where the output is inside the input.
+    """
+    files = list(source.find(paths))
+    folders = [folder.resolve() for folder in own]
+    if not any(path.is_dir() and folders[0].is_relative_to(path.resolve()) for path in paths):
+        return files
+    return [file for file in files if not any(file.path.resolve().is_relative_to(folder) for folder in folders)]
 
 
 def _download_path(url: str, folder: Path) -> Path:

@@ -97,7 +97,8 @@ def prepare(
 def _check(locations: Sequence[str], out: Path, options: Options) -> str:
     source = texts.source_of(out) if options.text else output.source_of(out)
     downloads = output.work_folder(out) / "inputs"
-    files = list(registry.SOURCES[options.source].find(inputs.local_paths(locations, downloads)))
+    paths = inputs.local_paths(locations, downloads)
+    files = inputs.found(registry.SOURCES[options.source], paths, _written(out, options))
     part = asdict(options.part)
     same_options = source["options"] == options.recorded() and source["part"] == part
     made = out / cleaned.FOLDER / cleaned.NAME if options.text else out / "shards" / manifest.NAME
@@ -105,6 +106,11 @@ def _check(locations: Sequence[str], out: Path, options: Options) -> str:
         raise InputError(output.OTHERWISE.format(out))
     (texts if options.text else output).check(out)
     return f"{out}: complete already, nothing to do"
+
+
+def _written(out: Path, options: Options) -> list[Path]:
+    """Return the folders that a preparation leaves in OUT."""
+    return [out / name for name in ([cleaned.FOLDER] if options.text else output.SPLITS)]
 
 
 class _Run:
@@ -123,7 +129,7 @@ class _Run:
         self.out, self.work, self.options, self.processes, self.rejects = out, work, options, processes, rejects
         self.results: list[Path] = []  # of all tasks of all passes, in order
         self.source = registry.SOURCES[options.source]
-        self.files = list(self.source.find(inputs.local(locations, work / "inputs")))
+        self.files = inputs.found(self.source, inputs.local(locations, work / "inputs"), _written(out, options))
         self.totals = Totals(max_bad)
         self.cut_off: dict[str, int] = {}  # the sound records of files that end early, by name
 

@@ -59,7 +59,7 @@ class StageOptions:
     def __post_init__(self) -> None:
         """Raise InputError for bounds that no document could meet."""
         if self.max_words is not None and self.max_words < max(self.min_words, 1):
-            raise InputError(f"max_words={self.max_words} is below min_words={self.min_words}, or below 1")
+            raise InputError(f"--max-words {self.max_words}: is below --min-words {max(self.min_words, 1)}")
         if self.ngram < 1:
             raise InputError(f"ngram={self.ngram} is below 1")
 

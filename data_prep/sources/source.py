@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.common.errors import InputError
-from data_prep.common.files import os_errors_as_input_errors
+from data_prep.common.files import PARTIAL, os_errors_as_input_errors
 from data_prep.sources.compressed import FORMATS
 from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.sources.pairing import Pairing, pairs_of
@@ -193,14 +193,17 @@ def walk(paths: Iterable[Path], wanted: re.Pattern[str], missing: str) -> Iterat
 
 
 def _below(folder: Path, seen: set[Path]) -> Iterator[Path]:
-    """Yield the files below a folder, also in linked folders, but in each folder once: a link may lead back up."""
+    """Yield the files below a folder, but not those of unfinished preparations.
+
+    Linked folders are followed, and each folder is read once: a link may lead back up.
+    """
     real = folder.resolve()
     if real in seen:
         return
     seen.add(real)
     for path in sorted(folder.iterdir(), key=lambda path: (path.is_symlink(), path)):  # a folder under its own name
         if path.is_dir():
-            yield from _below(path, seen)
+            yield from _below(path, seen) if path.name != PARTIAL else ()
         else:
             yield path
 

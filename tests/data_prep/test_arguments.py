@@ -119,7 +119,7 @@ def test_impossible_bounds_are_one_clear_line(capsys: pytest.CaptureFixture[str]
         main(["text", "in", "--out", "out", "--min-words", "9", "--max-words", "3"])
     assert (ended.value.code, capsys.readouterr().err) == (
         2,
-        "data_prep: max_words=3 is below min_words=9, or below 1\n",
+        "data_prep: --max-words 3: is below --min-words 9\n",
     )
 
 

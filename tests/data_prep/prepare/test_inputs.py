@@ -3,6 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
+import webdataset
 
 from data_prep.common.errors import InputError
 from data_prep.prepare import inputs
@@ -38,6 +39,26 @@ def test_a_url_is_downloaded_once_and_keeps_its_name(tmp_path: Path, files: list
     assert len(set(paths)) == 4
     assert inputs.local_paths(urls, folder) == paths[:3]
     assert not list(folder.rglob("*.partial"))
+
+
+def test_output_inside_the_input_is_not_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        with webdataset.TarWriter(str(tmp_path / f"{name}.tar")) as tar:
+            for number, text in enumerate(raw.texts(20, ord(name))):
+                tar.write({"__key__": str(number), "txt": text})
+    (tmp_path / "in").mkdir()
+    (tmp_path / "a.tar").rename(tmp_path / "in" / "a.tar")
+    with serving(tmp_path) as server:
+        given = "webdataset", tmp_path / "in", f"{server.url}/b.tar"  # b.tar is downloaded to the work folder
+        for expected in ("  40 documents", "complete already"):
+            raw.run(*given, "--out", tmp_path / "in" / "out")
+            assert expected in capfd.readouterr().out
+
+
+def test_an_address_named_twice_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    url = "https://user:secret@example.org/a.jsonl"
+    message = raw.refusal(capfd, "jsonl", url, url, "--out", tmp_path / "out")
+    assert message == "https://example.org/a.jsonl: is named twice; name every file once"
 
 
 def test_a_file_url_is_a_copy(tmp_path: Path, files: list[File]) -> None:

@@ -134,13 +134,15 @@ def test_a_refusal_is_one_clear_line(
         ("s3://bucket/a", "--out: an address needs --work DIR"),
         ("http://127.0.0.1/a", "http://127.0.0.1/a: cannot be written to; use a path or s3://"),
         ("gs://bucket/a", "not an address of shards"),
+        ("file:///a --work b", "--work: is for an --out that is an s3:// address"),
+        ("a --work b", "--work: is for an --out that is an s3:// address"),
     ],
 )
 def test_an_address_that_cannot_be_is_refused(
     texts: Path, capsys: pytest.CaptureFixture[str], out: str, message: str
 ) -> None:
     with pytest.raises(SystemExit):
-        main(command(texts, "--out", out))
+        main(command(texts, "--out", *out.split()))
     assert message in capsys.readouterr().err
 
 
