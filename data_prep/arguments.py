@@ -46,7 +46,7 @@ def add_preparation(parser: argparse.ArgumentParser, name: str, source: Source) 
     run.add_argument(
         "--dry-run",
         action="store_true",
-        help="prepare only the beginning, estimate the time and disk space of the whole, write nothing",
+        help="prepare only a sample, estimate the time and disk space of the whole, write nothing",
     )
     run.add_argument(
         "--rejected", type=Path, metavar="FILE", help="write what is left out, with the reasons, as JSON lines"

@@ -39,7 +39,7 @@ def ranges(size: int) -> list[BandRange]:
 
 def size_of(spooled: Sequence[Path]) -> int:
     """Return the bytes of the bands of spool files with their keys."""
-    return sum(RECORD.itemsize * header["records"] * header["bands"] for header in map(spool.about, spooled))
+    return sum(RECORD.itemsize * spool.about(path)["bands"] for path in spooled)
 
 
 def comparer(

@@ -2,10 +2,11 @@
 
 A file holds the result of one task and is written atomically:
 
-    a line of JSON          the writer's notes, and `records`, `bytes` (of the records) and `bands`
+    a line of JSON          the writer's notes, and `records` (n), `bytes` (of the records) and `bands` (b)
     keys    uint64 [n]      in ascending order
     ends    uint64 [n]      end offsets of the records, which follow in the same order
-    bands   uint64 [n, b]   for near-duplicates (near_duplicates.py), if they are searched for
+    bands   uint64 [b]      in ascending order, if near-duplicates are searched for (near_duplicates.py)
+    keys    uint64 [b]      of the records with these bands
     the records
 """
 
@@ -41,16 +42,22 @@ def write(
     """Write (key, record) pairs, and a row of `bands` for each; the same pairs in any order give the same bytes."""
     order = sorted(range(len(records)), key=records.__getitem__)
     contents = [records[index][1] for index in order]
+    keys = np.array([records[index][0] for index in order], KEY)
     ends = np.cumsum([len(content) for content in contents], dtype=KEY)
-    width = bands.shape[1] if bands is not None else 0
-    header = {**about, "records": len(records), "bytes": sum(map(len, contents)), "bands": width}
+    pairs = _compared(bands[order].astype(KEY), keys) if bands is not None and records else np.empty((2, 0), KEY)
+    header = {**about, "records": len(records), "bytes": sum(map(len, contents)), "bands": pairs.shape[1]}
     with whole_file(path) as file:
         file.write(json.dumps(header).encode() + b"\n")
-        file.write(np.array([records[index][0] for index in order], KEY).tobytes())
-        file.write(ends.tobytes())
-        if bands is not None:
-            file.write(bands[order].astype(KEY).tobytes())
+        for array in (keys, ends, pairs):
+            file.write(array.tobytes())
         file.writelines(contents)
+
+
+def _compared(bands: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Return the bands [n, b] that are compared, in ascending order, and the key [n] of each: uint64 [2, number]."""
+    pairs = np.stack([bands.ravel(), np.repeat(keys, bands.shape[1])])
+    pairs = pairs[:, pairs[0] != NO_BAND]
+    return pairs[:, np.lexsort(pairs[::-1])]
 
 
 def about(path: Path) -> dict[str, Any]:
@@ -74,7 +81,7 @@ def gather(paths: Iterable[Path], low: int, high: int) -> Iterator[tuple[int, by
             ends = np.memmap(path, KEY, "r", at + 8 * number, (number,))
             begin = int(ends[first - 1]) if first else 0
             stops = ends[first:last].astype(np.int64) - begin
-            file.seek(at + 8 * number * (2 + header["bands"]) + begin)
+            file.seek(at + 16 * (number + header["bands"]) + begin)
             content = file.read(int(stops[-1]))
             starts = [0, *stops[:-1].tolist()]
             inside = keys[first:last].tolist()
@@ -98,20 +105,19 @@ def sizes(paths: Iterable[Path], low: int, high: int) -> Counter[int]:
 
 
 def bands(paths: Iterable[Path], low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bands of all files with low <= band < high, uint64 [n], and the key of each, uint64 [n]."""
+    """Return the bands of all files with low <= band < high, uint64 [n], and the key of each, uint64 [n].
+
+    Only these are read: the time of all ranges together does not grow with their number.
+    """
     pairs = [np.empty((2, 0), KEY)]
     for path in paths:
         with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
             header = json.loads(file.readline())
-            number, width, at = header["records"], header["bands"], file.tell()
-            if not number or not width:
+            if not header["bands"]:
                 continue
-            file.seek(at)
-            keys = np.fromfile(file, KEY, number)
-            file.seek(at + 16 * number)
-            rows = np.fromfile(file, KEY, number * width)
-        inside = (rows >= low) & (rows <= high - 1) & (rows != NO_BAND)
-        pairs.append(np.stack([rows[inside], np.repeat(keys, width)[inside]]))
+            stored = np.memmap(path, KEY, "r", file.tell() + 16 * header["records"], (2, header["bands"]))
+        first, last = between(stored[0], low, high)
+        pairs.append(np.array(stored[:, first:last]))
     joined = np.concatenate(pairs, axis=1)
     return joined[0], joined[1]
 

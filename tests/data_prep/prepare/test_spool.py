@@ -81,11 +81,11 @@ def test_the_bands_of_a_range_come_with_their_keys(
 
 def test_the_first_line_of_a_file_describes_it(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    bands = np.ones((2, 3), np.uint64)
+    bands = np.array([[1, 2, 3], [1, 2, spool.NO_BAND]], np.uint64)
     spool.write(path, {"stages": [1], "named": ["line 3\nä"]}, [(7, b"abc"), (1, b"de")], bands)
-    assert spool.about(path) == {"stages": [1], "named": ["line 3\nä"], "records": 2, "bytes": 5, "bands": 3}
+    assert spool.about(path) == {"stages": [1], "named": ["line 3\nä"], "records": 2, "bytes": 5, "bands": 5}
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    size = len(json.dumps(spool.about(path))) + 1 + 2 * 8 * (1 + 1 + 3) + 5
+    size = len(json.dumps(spool.about(path))) + 1 + 2 * 8 * (2 + 5) + 5
     assert path.stat().st_size == size
 
 
