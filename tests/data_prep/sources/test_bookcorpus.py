@@ -5,13 +5,14 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from data_prep.common.errors import InputError
 from data_prep.sources import bookcorpus, plain_text
 from data_prep.sources.bookcorpus import BOOKCORPUS, BOOKCORPUS_SENTENCES
 from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.text.encoding import wide
 from tests.data_prep.sources.sound import sound
 from tests.data_prep.sources.test_tar_stream import packed
 from tests.samples import DATA, needs
@@ -311,8 +312,10 @@ pieces = st.sampled_from(
 
 @given(st.lists(pieces | st.text(max_size=10), max_size=40).map("".join), st.binary(max_size=20))
 def test_a_book_of_any_text_is_one_record(tmp_path_factory: pytest.TempPathFactory, book: str, end: bytes) -> None:
+    content = b"-" + book.encode("utf-8", "replace") + end
+    assume(not wide(content))  # with many NULs it is refused, as UTF-16
     path = tmp_path_factory.getbasetemp() / "fuzzed.txt"
-    path.write_bytes(b"-" + book.encode("utf-8", "replace") + end)
+    path.write_bytes(content)
     assert len(sound(BOOKCORPUS.documents([path]))) == 1
     sound(BOOKCORPUS_SENTENCES.documents([path]))
 
