@@ -70,7 +70,7 @@ class _Counts(Record):
     splits: dict[str, Count]
 
 
-class _Manifest(Record):
+class Manifest(Record):
     """What a manifest must have."""
 
     arrays: dict[InsideName, _File]
@@ -220,7 +220,7 @@ def _manifest(directory: Path) -> dict[str, Any]:
     if (version := manifest["format"]) != FORMAT:
         shown = reprlib.repr(version)
         raise InputError(f"{path}: its format is version {shown}, this code reads {FORMAT}; {remedy(directory)}")
-    read_json(path, _Manifest, damaged)
+    read_json(path, Manifest, damaged)
     return manifest
 
 

@@ -6,7 +6,7 @@ qrels/SPLIT.tsv     a header line, then query-id TAB corpus-id TAB score
 pools/SPLIT.txt     optional: the corpus ids that the queries of SPLIT rank, one a line (an addition of this project)
 
 Texts may be empty; remarks count the documents and the queries without text. Each file may be compressed, with .gz,
-.bz2, .xz or .zst after its name; if it is there plain too, the plain one is read.
+.bz2, .xz or .zst after its name; if it is there plain too, the plain one is read. Dot files are skipped.
 
 Where corpus.jsonl is missing, the same columns are read from Parquet files, as NanoBEIR has them on Hugging Face:
 corpus/*.parquet, queries/*.parquet, and qrels/SPLIT-*.parquet, where a score may be missing: 1.
@@ -106,7 +106,7 @@ class Beir(Format):
         return not self._texts_file("corpus").exists() and bool(self._parquet("corpus"))
 
     def _parquet(self, part: str) -> list[Path]:
-        return sorted((self.folder / part).glob("*.parquet"))
+        return sorted((self.folder / part).glob("[!.]*.parquet"))
 
     def _texts(self, part: str) -> Iterator[Text]:
         if not self._is_parquet:
@@ -133,7 +133,7 @@ class Beir(Format):
 
     def _by_split(self, folder: str, suffix: str) -> dict[str, Path]:
         """Return the files of a folder, whose names are SPLIT and the suffix."""
-        found = _plain_first(self.folder / folder, f"?*{suffix}")
+        found = _plain_first(self.folder / folder, f"[!.]*{suffix}")
         return {name.removesuffix(suffix): path for name, path in found.items()}
 
 

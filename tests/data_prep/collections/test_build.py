@@ -278,6 +278,17 @@ def test_a_failed_build_keeps_the_collection_that_was_there(beir: Path, small: T
     assert contents(tmp_path / "out") == before
 
 
+def test_a_manifest_that_would_not_open_is_not_published(
+    beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(build("beir", [beir], tmp_path / "out", small).directory)
+    monkeypatch.setattr(FORMATS["beir"], "remarks", lambda _: ["\udce9"])
+    with pytest.raises(InputError, match="manifest.json: .* what was there before is kept"):
+        build("beir", [beir], tmp_path / "out", small.splitting(False))
+    there = contents(Collection.open(tmp_path / "out").directory)
+    assert {name: content for name, content in there.items() if not name.startswith("building.")} == before
+
+
 @pytest.mark.parametrize("name", ["corpus/a.txt", "queries/a.txt", "splits/a.txt", "manifest.json", "tokenizer.json"])
 def test_files_that_are_not_of_a_collection_are_kept(beir: Path, small: Tokenizer, tmp_path: Path, name: str) -> None:
     mine = tmp_path / "out" / name

@@ -59,6 +59,9 @@ class TestBeir(FormatContract):
         ({QRELS: HEADER}, "test: the input has no judgements"),
         ({QRELS: ""}, "test.tsv: is empty"),
         ({QRELS: None}, "no SPLIT.tsv"),
+        ({"qrels/my split.tsv": HEADER}, "qrels/my split.tsv: names the split 'my split'; rename it with only letters"),
+        ({"qrels/a+b.tsv": HEADER}, "qrels/a\\+b.tsv: names the split 'a\\+b'"),
+        ({"qrels/²\udce9.tsv": HEADER}, "²\ufffd.tsv: its name is not UTF-8"),
         ({"queries.jsonl": None}, "queries.jsonl: no such file"),
         ({"queries.jsonl": "\n"}, "queries: the input contains no texts"),
     ]
@@ -77,6 +80,8 @@ def test_a_pool_is_its_file_or_the_whole_corpus(beir: Path, small: Tokenizer) ->
     assert made(beir, small).pool("test").tolist() == [0, 1, 2]
     (beir / "pools").mkdir()
     (beir / POOL).write_text("c\na\n")
+    for name in ("qrels/._test.tsv", "pools/.b.txt"):
+        (beir / name).write_bytes(b"\0\5\x16\7")
     opened = made(beir, small)
     assert list(opened.corpus.ids) == ["a", "b", "c"]
     assert opened.pool("test").tolist() == [2, 0]
