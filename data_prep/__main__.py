@@ -59,7 +59,7 @@ def _docstrings(chosen: argparse.Namespace) -> int:
 
 
 def _verify(chosen: argparse.Namespace) -> int:
-    if (chosen.directory / "splits").is_dir():
+    if collection.is_collection(chosen.directory):
         bad = _print_problems(collection.verify(chosen.directory), f"{chosen.directory}: every array is whole")
         return 2 if bad else 0
     folder = texts.folder_of(chosen.directory)

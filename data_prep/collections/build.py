@@ -26,6 +26,7 @@ from data_prep.collections.collection import (
     TOKENIZER,
     Collection,
     Manifest,
+    array_files,
     input_record,
     is_collection,
     name_in,
@@ -225,7 +226,7 @@ def _gaps(built: Path, reader: Format) -> Iterator[str]:
 
 def _finish(built: Path, manifest: dict[str, Any], tokenizer: bytes) -> None:
     """Write the tokenizer and, last, the manifest next to the folders of a build."""
-    arrays = sorted(path for part in (*PARTS, SPLITS) for path in (built / part).rglob("*.npy"))
+    arrays = array_files(built)
     manifest["arrays"] = {
         path.relative_to(built).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in arrays
     }

@@ -29,6 +29,7 @@ def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[st
 
 
 def test_verify_prints_one_line_for_sound_shards(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (written / "splits").mkdir()  # as a collection has, but this is none
     assert main(["verify", str(written)]) == 0
     assert capsys.readouterr().out.startswith(f"{written}: 5 shards are whole: 9 documents, 9 segments, 27 tokens")
 
@@ -72,6 +73,8 @@ def test_collection_tokenises_a_beir_folder(
         f"{tmp_path}: 1 documents, 1 queries (1 of test)",
         "unknown tokens: 0.00 % of 4 in a sample",
     ]
+    assert main(["verify", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: every array is whole\n"
     assert len(failure([*arguments[:-1], str(tmp_path / "nowhere")], capsys)) == 1
 
 

@@ -330,16 +330,24 @@ def test_two_builds_of_one_folder_are_refused(beir: Path, small: Tokenizer, tmp_
     build("beir", [beir], tmp_path / "out", small)
 
 
-def test_verify_finds_a_flipped_bit_in_every_array(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
+def test_verify_finds_a_flipped_bit_in_every_file(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
     out = build("beir", [beir], tmp_path / "out", small).directory
     assert list(verify(out)) == []
-    for path in out.rglob("*.npy"):
+    for path in (*out.rglob("*.npy"), out / "tokenizer.json"):
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         assert [line.split(":")[0] for line in verify(out)] == [str(path)]
         path.unlink()
         assert list(verify(out)) == [f"{path}: is missing"]
         path.write_bytes(content)
+    arrays = sorted(out.rglob("*.npy"))
+    manifest = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").write_text(json.dumps({**manifest, "arrays": {}}))
+    assert list(verify(out)) == [f"{path}: is not in the manifest" for path in arrays]
+    for path in arrays:
+        path.unlink()
+    with pytest.raises(InputError, match="cannot read"):
+        list(verify(out))
 
 
 def test_texts_of_a_collection_and_of_its_folder_are_the_same(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
