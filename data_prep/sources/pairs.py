@@ -18,6 +18,7 @@ from data_prep.text.normalize import legible_line
 KIND = "pairs"
 BEGINNING = 1 << 9  # bytes of a file that determine its format: a tar's header
 MOST_COLUMNS = 20  # that a message lists
+NOT_UTF_8 = "not UTF-8; convert the file, as iconv does"
 
 _NAME = re.compile(r".*\.(?:jsonl|ndjson|json|parquet|csv|tsv|tar)", re.IGNORECASE | re.DOTALL)
 
@@ -68,15 +69,27 @@ def _table(path: Path, suffix: str, fields: Sequence[str]) -> Iterator[Piece]:
     rows = _csv_rows(path) if suffix == ".csv" else ((n, line.split("\t")) for n, line in _text_lines(path))
     _, header = next(rows)
     names = [name.strip() for name in header]
+    if not _is_utf_8(header):
+        raise InputError(f"{path}: line 1: {NOT_UTF_8}")
     _require(path, fields, names)
     for number, cells in rows:
         if not any(cells):
             continue
         where = f"line {number:,}"
         content: _Row | Bad = _Row(number, dict(zip(names, cells, strict=False)))
-        if len(cells) != len(names):
+        if not _is_utf_8(cells):
+            content = Bad(str(path), where, NOT_UTF_8)
+        elif len(cells) != len(names):
             content = Bad(str(path), where, f"{len(cells):,} cells, the header has {len(names):,}")
         yield Piece(where, sum(map(len, cells)), content)
+
+
+def _is_utf_8(cells: Iterable[str]) -> bool:
+    try:
+        "".join(cells).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _require(path: Path, fields: Iterable[str], columns: Sequence[str]) -> None:
@@ -110,15 +123,12 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines with their numbers; a byte that is not UTF-8 becomes half of a surrogate pair."""
     with open_input(path) as stream:
         for number, line in lines(stream, LONGEST):
             if line is None:
                 raise InputError(f"{path}: line {number:,}: more than {LONGEST:,} bytes")
-            try:
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                problem = f"not UTF-8 at byte {error.start:,}; convert it, as iconv does"
-                raise InputError(f"{path}: line {number:,}: {problem}") from None
+            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
 
 
 def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:

@@ -150,12 +150,22 @@ def test_a_row_with_other_cells_than_the_header_is_bad(tmp_path: Path) -> None:
     assert last == Document("pairs/a.csv/6", ("fox", "cat"))
 
 
+@pytest.mark.parametrize(("name", "comma"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_a_row_that_is_not_utf_8_is_bad(name: str, comma: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    rows = ("q", "d", "more"), ("fox", "dog", "x"), ("fox", "dog", "\udce9"), ("fox", "cat", "y")
+    path.write_text("".join(comma.join(row) + "\n" for row in rows), errors="surrogateescape")
+    first, bad, last = PAIRS.documents([path], **NAMES)
+    assert bad == Bad(str(path), "line 3", "not UTF-8; convert the file, as iconv does")
+    assert [first, last] == [Document(f"pairs/{name}/{n}", ("fox", end)) for n, end in ((2, "dog"), (4, "cat"))]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("a.csv", b'q,d\nfox,dog\n"fox,dog\n', "line 3: not CSV (unexpected end of data); does a quote of this row"),
-        ("a.csv", b"q,d\nCaf\xe9,dog\n", "line 2: not UTF-8 at byte 3; convert it, as iconv does"),
-        ("a.tsv", b"q\td\nCaf\xe9\tdog\n", "line 2: not UTF-8 at byte 3; convert it, as iconv does"),
+        ("a.csv", b"q,d\xe9\nfox,dog\n", "line 1: not UTF-8; convert the file, as iconv does"),
+        ("a.tsv", "q\td\nfox\tdog\n".encode("utf-16"), "line 1: not UTF-8; convert the file, as iconv does"),
         ("a.parquet", b"PAR1 and no more", "not a Parquet file"),
     ],
 )
