@@ -81,15 +81,15 @@ def test_collection_tokenises_a_beir_folder(
 def test_collection_tells_what_it_left_out(
     small: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, out = tmp_path / "train.jsonl", tmp_path / "out"
+    file, out = tmp_path / "\x1b[31mtrain.jsonl", tmp_path / "\x1b[31mout"
     labels = ("-", "neutral")
     records = [{"gold_label": label, "sentence1": "A fox.", "sentence2": "It runs."} for label in labels]
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
     assert main(["collection", "nli", str(file), "--out", str(out), "--tokenizer", str(small.path)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"{out}: 1 documents, 1 queries (1 of train)",
+        f"{tmp_path}/\\x1b[31mout: 1 documents, 1 queries (1 of train)",
         "unknown tokens: 0.00 % of 9 in a sample",
-        f"split train: left out 1 pairs without a gold label (the first: {file}:1)",
+        f"split train: left out 1 pairs without a gold label (the first: {tmp_path}/\\x1b[31mtrain.jsonl:1)",
     ]
 
 
