@@ -54,6 +54,7 @@ class TestBeir(FormatContract):
         ({QRELS: HEADER + "1\ta\t1.5\n"}, "test.tsv:2: score '1.5' is not a whole number"),
         ({QRELS: HEADER + f"1\ta\t{'9' * 39}\n"}, "test.tsv:2: score 1e\\+39 is not a number that fp32 can hold"),
         ({QRELS: HEADER + f"1\ta\t{'9' * 5000}\n"}, "test.tsv:2: score '9{39} is not a whole number"),
+        ({QRELS: HEADER + "1\ta\t1_0\n"}, "test.tsv:2: score '1_0' is not a whole number"),
         ({QRELS: HEADER + "1\ta\tnan\n"}, "test.tsv:2: score 'nan' is not a whole number"),
         ({QRELS: HEADER + "1\ta\t1\n1\ta\t0\n"}, "test.tsv:3: .* have another score on an earlier line"),
         ({QRELS: HEADER}, "test: the input has no judgements"),
