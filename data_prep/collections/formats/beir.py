@@ -42,10 +42,9 @@ class Beir(Format):
 
     def files(self) -> list[Path]:
         """Return the files of the texts, and the existing qrels and pools."""
-        judged = [*self._by_split("qrels", ".tsv").values(), *self._by_split("pools", ".txt").values()]
-        if self._is_parquet:
-            judged = self._parquet("qrels")
-        return [*self.text_files("corpus"), *self.text_files("queries"), *sorted(judged)]
+        judged = self._parquet("qrels") if self._is_parquet else self._by_split("qrels", ".tsv").values()
+        pools = self._by_split("pools", ".txt").values()
+        return [*self.text_files("corpus"), *self.text_files("queries"), *sorted([*judged, *pools])]
 
     def corpus(self) -> Iterator[Text]:
         """Yield the title and text of each document, joined by a space."""
@@ -56,12 +55,15 @@ class Beir(Format):
         return self._texts("queries")
 
     def splits(self) -> list[str]:
-        """Return the names of the files in qrels/."""
+        """Return the names of the files in qrels/; raise InputError if there are none, or others in pools/."""
         splits = sorted(self._by_split("qrels", ".tsv"))
         if self._is_parquet:
             splits = sorted({path.name.split("-")[0].removesuffix(".parquet") for path in self._parquet("qrels")})
         if not splits:
             raise InputError(f"{self.folder / 'qrels'}: no SPLIT.tsv with relevance judgements")
+        for split, path in self._by_split("pools", ".txt").items():
+            if split not in splits:
+                raise InputError(f"{path}: a pool of no split: the splits are {', '.join(splits)}; rename or remove it")
         return splits
 
     def groups(self, split: str) -> Iterator[Labelled]:
