@@ -60,7 +60,7 @@ def _docstrings(chosen: argparse.Namespace) -> int:
 
 
 def _verify(chosen: argparse.Namespace) -> int:
-    if (chosen.directory / "splits").is_dir():
+    if collection.is_collection(chosen.directory):
         bad = _print_problems(collection.verify(chosen.directory), f"{chosen.directory}: every array is whole")
         return 2 if bad else 0
     folder = cleaned.folder_of(chosen.directory)
@@ -126,11 +126,11 @@ def _collection(chosen: argparse.Namespace) -> int:
         raise InputError(f"collection {name}: name its files or folder, and --out DIR")
     opened = build.build(name, inputs, out, tokenizer.load(chosen.tokenizer), chosen.workers, strict=chosen.strict)
     queries = ", ".join(f"{number:,} of {split}" for split, number in opened.manifest["counts"]["splits"].items())
-    print(f"{out}: {len(opened.corpus):,} documents, {len(opened.queries):,} queries ({queries})")
+    print(printable(f"{out}: {len(opened.corpus):,} documents, {len(opened.queries):,} queries ({queries})"))
     tokens = (part.tokens(i) for part in (opened.queries, opened.corpus) for i in range(len(part)))
     print(unknown.describe(tokens, opened.tokenizer.unk, out))
     for remark in opened.manifest.get("remarks", []):
-        print(remark)
+        print(printable(remark))
     return 0
 
 

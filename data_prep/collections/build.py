@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from data_prep.collections import gaps
 from data_prep.collections.collection import (
     FORMAT,
@@ -23,6 +25,8 @@ from data_prep.collections.collection import (
     SPLITS,
     TOKENIZER,
     Collection,
+    Manifest,
+    array_files,
     input_record,
     is_collection,
     name_in,
@@ -44,6 +48,7 @@ from data_prep.common.files import (
     sync,
     whole_file,
 )
+from data_prep.common.json_file import FileName, parse_json
 from data_prep.common.progress import track
 from data_prep.tokenizers.tokenizer import SPLIT, Tokenizer
 
@@ -177,6 +182,7 @@ def _run(
     counts: dict[str, Any] = {}
     remarks: list[str] = []
     splits = reader.splits()
+    _require_names(reader, splits)
     for part, texts in zip(PARTS, (reader.corpus, reader.queries), strict=True):
         folder = stages.folder / part
         repeats = reader.repeats is True or reader.repeats == part
@@ -200,6 +206,16 @@ def _run(
     return counts, remarks
 
 
+def _require_names(reader: Format, splits: Sequence[str]) -> None:
+    """Raise InputError if a split has a name, of one of its files, that the manifest must not have."""
+    for split in splits:
+        try:
+            TypeAdapter(FileName).validate_python(split)
+        except ValidationError:
+            named = f"names the split {split!r:.80}; rename it with only letters, digits, '_', '-' and '.'"
+            raise InputError(f"{reader.group_files(split)[0]}: {named}") from None
+
+
 def _gaps(built: Path, reader: Format) -> Iterator[str]:
     """Yield a line for each thing that a finished build lacks."""
     corpus, queries = (built / part for part in PARTS)
@@ -210,7 +226,7 @@ def _gaps(built: Path, reader: Format) -> Iterator[str]:
 
 def _finish(built: Path, manifest: dict[str, Any], tokenizer: bytes) -> None:
     """Write the tokenizer and, last, the manifest next to the folders of a build."""
-    arrays = sorted(path for part in (*PARTS, SPLITS) for path in (built / part).rglob("*.npy"))
+    arrays = array_files(built)
     manifest["arrays"] = {
         path.relative_to(built).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in arrays
     }
@@ -218,8 +234,10 @@ def _finish(built: Path, manifest: dict[str, Any], tokenizer: bytes) -> None:
         sync(path)
     with whole_file(built / TOKENIZER) as file:
         file.write(tokenizer)
+    content = (json.dumps(manifest, indent=1) + "\n").encode()
+    parse_json(content, built / MANIFEST, Manifest, "it would not open, so what was there before is kept")
     with whole_file(built / MANIFEST) as file:
-        file.write((json.dumps(manifest, indent=1) + "\n").encode())
+        file.write(content)
 
 
 def _publish(built: Path, out: Path) -> None:
@@ -244,4 +262,6 @@ def _state(reader: Format) -> list[list[Any]]:
         if not path.is_file():
             why = "not a plain file; name the files themselves" if path.exists() else "no such file"
             raise InputError(f"{path}: {why}")
+        if (name := os.fsencode(path).decode(errors="replace")) != os.fspath(path):
+            raise InputError(f"{name}: its name is not UTF-8, as in a manifest: rename it, or its folder")
     return [[os.fspath(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]

@@ -70,7 +70,7 @@ class _Counts(Record):
     splits: dict[str, Count]
 
 
-class _Manifest(Record):
+class Manifest(Record):
     """What a manifest must have."""
 
     arrays: dict[InsideName, _File]
@@ -199,13 +199,37 @@ def texts_of(directory: Path) -> Iterator[str]:
 
 
 def verify(directory: Path) -> Iterator[str]:
-    """Yield a line for every array of a collection that differs from its manifest."""
-    for name, record in _manifest(directory)["arrays"].items():
+    """Yield a line for every array of a collection, and its tokenizer, that differs from its manifest.
+
+    Raises:
+        InputError: there is no such line, but the collection cannot be opened.
+    """
+    sound = True
+    for problem in _differences(directory, _manifest(directory)):
+        sound = False
+        yield problem
+    if sound:
+        opened = Collection.open(directory)
+        for split in opened.splits():
+            opened.groups(split)
+
+
+def _differences(directory: Path, manifest: dict[str, Any]) -> Iterator[str]:
+    arrays = {name: record["sha256"] for name, record in manifest["arrays"].items()}
+    for name, recorded in {**arrays, TOKENIZER: manifest["tokenizer"]["fingerprint"]}.items():
         path = directory / name
         if not path.is_file():
             yield f"{path}: is missing"
-        elif path.stat().st_size != record["bytes"] or sha256_of(path) != record["sha256"]:
-            yield f"{path}: is damaged (its size or SHA-256 is not the recorded one)"
+        elif sha256_of(path) != recorded:
+            yield f"{path}: is damaged (its SHA-256 is not the recorded one)"
+    for path in array_files(directory):
+        if path.relative_to(directory).as_posix() not in arrays:
+            yield f"{path}: is not in the manifest"
+
+
+def array_files(directory: Path) -> list[Path]:
+    """Return the arrays in the folders of a collection, sorted."""
+    return sorted(path for part in (*PARTS, SPLITS) for path in (directory / part).rglob("*.npy"))
 
 
 def _manifest(directory: Path) -> dict[str, Any]:
@@ -220,7 +244,7 @@ def _manifest(directory: Path) -> dict[str, Any]:
     if (version := manifest["format"]) != FORMAT:
         shown = reprlib.repr(version)
         raise InputError(f"{path}: its format is version {shown}, this code reads {FORMAT}; {remedy(directory)}")
-    read_json(path, _Manifest, damaged)
+    read_json(path, Manifest, damaged)
     return manifest
 
 

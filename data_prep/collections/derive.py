@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +16,7 @@ from data_prep.collections.collection import MANIFEST, PARTS, SPLITS, TOKENIZER,
 from data_prep.collections.relevant import ARRAYS, FOLDER, write_relevant
 from data_prep.collections.write_texts import RowsWriter
 from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, os_errors_as_input_errors, read_bytes, sha256_of, whole_folder
+from data_prep.common.files import blocks, make_directory, read_bytes, sha256_of, whole_folder
 
 DERIVED = "derived"  # the key of the manifest
 CORPUS = PARTS[0]
@@ -131,8 +130,8 @@ def require_room(source: Collection, out: Path) -> None:
 
 def _link(file: Path, to: Path) -> None:
     to.parent.mkdir(parents=True, exist_ok=True)
-    with os_errors_as_input_errors(file, "read"):
-        try:
-            os.link(file, to)
-        except OSError:  # another file system, or one without hard links
-            shutil.copyfile(file, to)
+    try:
+        os.link(file, to)
+    except OSError:  # another file system, or one without hard links
+        with open(to, "wb") as copied:
+            copied.writelines(blocks(file))

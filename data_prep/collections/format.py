@@ -215,7 +215,7 @@ def check_text(text: Any, key: str, where: Where) -> str:
 def check_number(number: Any, key: str, where: Where) -> float:
     """Return a label or score, given as number or text; raise InputError if it is not a number that fp32 can hold."""
     try:
-        value = float(number)
+        value = as_float(number)
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{where}: {key} {number!r:.40} is not a number") from None
     if not abs(value) <= LARGEST_LABEL:
@@ -223,10 +223,17 @@ def check_number(number: Any, key: str, where: Where) -> float:
     return value
 
 
+def as_float(number: Any) -> float:
+    """Return `float(number)`; raise ValueError also for what Python alone reads as a number, such as 1_0 or ١."""
+    if isinstance(number, str) and ("_" in number or not number.strip().isascii()):
+        raise ValueError("not a number as other programs write it")
+    return float(number)
+
+
 def check_grade(text: str, key: str, where: Where) -> int:
     """Return a grade of relevance, such as 2, 2.0 or -1; raise InputError if it is not a whole number."""
     try:
-        value = float(text)
+        value = as_float(text)
     except ValueError:
         value = math.nan
     if not value.is_integer():

@@ -149,7 +149,13 @@ def require_plain_file(path: Path) -> None:
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file's bytes in hex; raise InputError if the file cannot be read."""
     digest = hashlib.sha256()
+    for block in blocks(path):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file; raise InputError if it cannot be read, whatever else happens to its reader."""
     with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
         while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+            yield block

@@ -24,19 +24,24 @@ class Record(BaseModel):
 
 
 def read_json(path: Path, kind: type[T], remedy: str, most: int = LARGEST_JSON) -> T:
-    """Read a file of at most `most` bytes.
+    """Read a file of at most `most` bytes, as `parse_json` does; raise InputError if it cannot be read either."""
+    return parse_json(read_bytes(path, most), path, kind, remedy)
+
+
+def parse_json(content: bytes, path: Path, kind: type[T], remedy: str) -> T:
+    """Parse what a file has, or is to have.
 
     Args:
-        path: the file.
+        content: its bytes.
+        path: the file, for messages.
         kind: a `Record`, or anything else that pydantic can validate: dict[str, Any], list[str].
         remedy: ends the message of an error: what to do.
-        most: the largest size.
 
     Raises:
-        InputError: it cannot be read, is not JSON, or a value is missing, of another type or out of bounds.
+        InputError: it is not JSON, or a value is missing, of another type or out of bounds.
     """
     try:
-        return TypeAdapter(kind).validate_json(read_bytes(path, most))
+        return TypeAdapter(kind).validate_json(content)
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}; {remedy}") from None
 

@@ -5,11 +5,10 @@ the order of the input and of the passes.
 """
 
 import json
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from data_prep.common.files import os_errors_as_input_errors, whole_file
+from data_prep.common.files import blocks, whole_file
 from data_prep.sources.document import Document
 
 SUFFIX = ".rejected"
@@ -53,5 +52,4 @@ def collect(results: Iterable[Path], out: Path) -> None:
     with whole_file(out) as file:
         for path in map(beside, results):
             if path.exists():
-                with os_errors_as_input_errors(path, "read"), open(path, "rb") as lines:
-                    shutil.copyfileobj(lines, file)
+                file.writelines(blocks(path))

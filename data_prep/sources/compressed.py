@@ -122,6 +122,12 @@ def lines(stream: BinaryIO, longest: int) -> Iterator[tuple[int, bytes | None]]:
             whole = line.endswith(b"\n") or not line
 
 
+def require_line_ends(path: Path, first: str) -> None:
+    """Raise InputError if the first line holds others: if a carriage return alone ends the lines, as on old Macs."""
+    if "\r" in first.rstrip("\r"):
+        raise InputError(f"{path}: its lines end with a carriage return alone; convert it, as tr '\\r' '\\n' does")
+
+
 class _Joined(io.RawIOBase):
     """A file made of pieces of bytes."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.common.errors import InputError, printable
-from data_prep.sources.compressed import lines, open_input
+from data_prep.sources.compressed import lines, open_input, require_line_ends
 from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
 from data_prep.sources.plain_text import LONGEST, Line, json_object, line_pieces, name_in, require_characters
@@ -18,8 +18,10 @@ from data_prep.text.normalize import legible_line
 KIND = "pairs"
 BEGINNING = 1 << 9  # bytes of a file that determine its format: a tar's header
 MOST_COLUMNS = 20  # that a message lists
+NOT_UTF_8 = "not UTF-8; convert the file, as iconv does"
 
 _NAME = re.compile(r".*\.(?:jsonl|ndjson|json|parquet|csv|tsv|tar)", re.IGNORECASE | re.DOTALL)
+_ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{")  # how a JSON array of objects begins
 
 
 class _Row(NamedTuple):
@@ -45,11 +47,14 @@ def _pieces(file: File, choices: Choices) -> Iterator[Piece]:
         return samples(file, {"json"})
     if suffix in (".csv", ".tsv"):
         return _table(path, suffix, _fields(choices))
+    if _ARRAY.match(start):
+        raise InputError(f"{path}: a JSON array; write each of its objects on a line, as jq -c '.[]' does")
     return _lines(path)
 
 
-def _fields(choices: Choices) -> list[str]:
-    return [choices[name] for name in ("query", "document", "group", "id") if choices[name]]
+def _fields(choices: Choices) -> dict[str, str]:
+    """Return the fields that are read, by the options that name them."""
+    return {name: choices[name] for name in ("query", "document", "group", "id") if choices[name]}
 
 
 def _lines(path: Path) -> Iterator[Piece]:
@@ -57,37 +62,48 @@ def _lines(path: Path) -> Iterator[Piece]:
         yield from line_pieces(stream, LONGEST)
 
 
-def _parquet(path: Path, fields: Sequence[str]) -> Iterator[Piece]:
+def _parquet(path: Path, fields: Mapping[str, str]) -> Iterator[Piece]:
     _require(path, fields, parquet_columns(path))
-    for number, values in parquet_rows(path, fields):
+    columns = list(fields.values())
+    for number, values in parquet_rows(path, columns):
         size = sum(len(value) for value in values if isinstance(value, str))
-        yield Piece(f"row {number:,}", size, _Row(number, dict(zip(fields, values, strict=True))))
+        yield Piece(f"row {number:,}", size, _Row(number, dict(zip(columns, values, strict=True))))
 
 
-def _table(path: Path, suffix: str, fields: Sequence[str]) -> Iterator[Piece]:
+def _table(path: Path, suffix: str, fields: Mapping[str, str]) -> Iterator[Piece]:
     rows = _csv_rows(path) if suffix == ".csv" else ((n, line.split("\t")) for n, line in _text_lines(path))
     _, header = next(rows)
     names = [name.strip() for name in header]
+    if not _is_utf_8(header):
+        raise InputError(f"{path}: line 1: {NOT_UTF_8}")
     _require(path, fields, names)
     for number, cells in rows:
         if not any(cells):
             continue
         where = f"line {number:,}"
         content: _Row | Bad = _Row(number, dict(zip(names, cells, strict=False)))
-        if len(cells) != len(names):
+        if not _is_utf_8(cells):
+            content = Bad(str(path), where, NOT_UTF_8)
+        elif len(cells) != len(names):
             content = Bad(str(path), where, f"{len(cells):,} cells, the header has {len(names):,}")
         yield Piece(where, sum(map(len, cells)), content)
 
 
-def _require(path: Path, fields: Iterable[str], columns: Sequence[str]) -> None:
+def _is_utf_8(cells: Iterable[str]) -> bool:
+    try:
+        "".join(cells).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _require(path: Path, fields: Mapping[str, str], columns: Sequence[str]) -> None:
     """Raise InputError if a table lacks one of the columns, or has two of its name."""
-    for field in fields:
+    for option, field in fields.items():
         if columns.count(field) != 1:
             found = ", ".join(name[:40] for name in columns[:MOST_COLUMNS]) + ", …" * (len(columns) > MOST_COLUMNS)
             number = "two columns" if field in columns else "no column"
-            raise InputError(
-                f"{path}: {number} {field!r}, but {printable(found)}; name its columns with --query and --document"
-            )
+            raise InputError(f"{path}: {number} {field!r}, but {printable(found)}; name one of these with --{option}")
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -110,15 +126,15 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines with their numbers; a byte that is not UTF-8 becomes half of a surrogate pair."""
     with open_input(path) as stream:
         for number, line in lines(stream, LONGEST):
             if line is None:
                 raise InputError(f"{path}: line {number:,}: more than {LONGEST:,} bytes")
-            try:
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                problem = f"not UTF-8 at byte {error.start:,}; convert it, as iconv does"
-                raise InputError(f"{path}: line {number:,}: {problem}") from None
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
+            if number == 1:
+                require_line_ends(path, text)
+            yield number, text
 
 
 def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:

@@ -1,4 +1,4 @@
-"""Read Parquet files row by row, with one row group in memory."""
+"""Read Parquet files row by row, with a few rows in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from data_prep.common.errors import InputError
 from data_prep.common.extras import require
 from data_prep.sources.bytes_read import tally
 
-LARGEST_ROW_GROUP = 1 << 30  # bytes, decompressed; those of wikimedia/wikipedia have about 10 MB
+READ = 1 << 27  # bytes: no more rows are decoded at once than surely fit in these
+MOST_ROWS = 1_000
+BUFFER = 1 << 20  # bytes of a column, compressed, that are read at once
 MAGIC = b"PAR1"
 
 
@@ -30,19 +32,20 @@ def parquet_rows(path: Path, columns: Sequence[str], what: str = "a Parquet file
         what: what the file should be, for the message.
 
     Raises:
-        InputError: pyarrow is missing, the file is damaged or lacks these columns, or a row group is too large.
+        InputError: pyarrow is missing, or the file is damaged or lacks these columns.
     """
     done = [0]
     with _opened(path, what, done) as file:
         for group in range(file.num_row_groups):
-            size = file.metadata.row_group(group).total_byte_size
-            if size > LARGEST_ROW_GROUP:
-                raise InputError(f"{path}: row group {group} has {size:,} bytes, more than {LARGEST_ROW_GROUP:,}")
-            table = file.read_row_group(group, columns=list(columns))
-            compressed = _compressed(file.metadata.row_group(group))
-            for row, scalars in enumerate(zip(*(table[name] for name in columns), strict=True), 1):
+            about = file.metadata.row_group(group)
+            # a file has a repeated text once, so that each row may be as large as the whole encoded group
+            most = min(max(READ // max(about.total_byte_size, 1), 1), MOST_ROWS)
+            batches = file.iter_batches(most, row_groups=[group], columns=list(columns), use_threads=False)
+            rows = (row for batch in batches for row in zip(*(batch[name] for name in columns), strict=True))
+            compressed, number = _compressed(about), max(about.num_rows, 1)
+            for row, scalars in enumerate(rows, 1):
                 done[0] += 1
-                tally.bytes += compressed * row // table.num_rows - compressed * (row - 1) // table.num_rows
+                tally.bytes += compressed * row // number - compressed * (row - 1) // number
                 yield done[0], [scalar.as_py() for scalar in scalars]
 
 
@@ -58,7 +61,7 @@ def _opened(path: Path, what: str, done: Sequence[int]) -> Iterator[Any]:
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
             yield file
     except (pyarrow.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         problem = getattr(error, "strerror", None) or error

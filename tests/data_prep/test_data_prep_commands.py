@@ -29,6 +29,7 @@ def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[st
 
 
 def test_verify_prints_one_line_for_sound_shards(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (written / "splits").mkdir()  # as a collection has, but this is none
     assert main(["verify", str(written)]) == 0
     assert capsys.readouterr().out.startswith(f"{written}: 5 shards are whole: 9 documents, 9 segments, 27 tokens")
 
@@ -72,21 +73,23 @@ def test_collection_tokenises_a_beir_folder(
         f"{tmp_path}: 1 documents, 1 queries (1 of test)",
         "unknown tokens: 0.00 % of 4 in a sample",
     ]
+    assert main(["verify", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: every array is whole\n"
     assert len(failure([*arguments[:-1], str(tmp_path / "nowhere")], capsys)) == 1
 
 
 def test_collection_tells_what_it_left_out(
     small: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, out = tmp_path / "train.jsonl", tmp_path / "out"
+    file, out = tmp_path / "\x1b[31mtrain.jsonl", tmp_path / "\x1b[31mout"
     labels = ("-", "neutral")
     records = [{"gold_label": label, "sentence1": "A fox.", "sentence2": "It runs."} for label in labels]
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
     assert main(["collection", "nli", str(file), "--out", str(out), "--tokenizer", str(small.path)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"{out}: 1 documents, 1 queries (1 of train)",
+        f"{tmp_path}/\\x1b[31mout: 1 documents, 1 queries (1 of train)",
         "unknown tokens: 0.00 % of 9 in a sample",
-        f"split train: left out 1 pairs without a gold label (the first: {file}:1)",
+        f"split train: left out 1 pairs without a gold label (the first: {tmp_path}/\\x1b[31mtrain.jsonl:1)",
     ]
 
 

@@ -27,7 +27,7 @@ def named_files(inputs: Sequence[Path], kinds: Mapping[str, str], unsaid: str) -
     """Return the files of every kind, in the order of the inputs.
 
     Args:
-        inputs: folders, files, or SPLIT=FILE. In a folder, subfolders and files of no kind are skipped.
+        inputs: folders, files, or SPLIT=FILE. In a folder, subfolders, dot files and files of no kind are skipped.
         kinds: the regular expression of each kind's names, which matches the whole name in lower case, without .gz and
             the like; the first one that matches is used.
         unsaid: a regular expression of the parts of a file's name that are not in the name of its split.
@@ -52,7 +52,7 @@ def named_files(inputs: Sequence[Path], kinds: Mapping[str, str], unsaid: str) -
 def _files(given: Path) -> list[tuple[Path, str]]:
     if os.path.isdir(given):  # unlike is_dir, it does not raise OSError for a name that is too long
         with os_errors_as_input_errors(given, "read"):
-            return [(path, "") for path in sorted(given.iterdir()) if path.is_file()]
+            return [(path, "") for path in sorted(given.iterdir()) if path.name[0] != "." and path.is_file()]
     split, path = split_and_file(given)
     return [(path, split)]
 

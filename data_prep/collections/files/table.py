@@ -14,6 +14,7 @@ from data_prep.collections.files.json_array import beginning, json_records
 from data_prep.collections.files.tsv import counted
 from data_prep.collections.format import LONGEST_LINE, Where, suffixes, text_lines
 from data_prep.common.errors import InputError
+from data_prep.sources.compressed import require_line_ends
 from data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
 
 TSV, CSV, JSON, PARQUET = "tsv", "csv", "json", "parquet"
@@ -81,7 +82,7 @@ def csv_rows(path: Path) -> Iterator[tuple[Where, list[str]]]:
 
     def read() -> Iterator[str]:
         nonlocal began, where
-        for where, line in text_lines(path):
+        for where, line in _lines(path):
             began = began or where
             yield line + "\n"
 
@@ -100,4 +101,11 @@ def csv_rows(path: Path) -> Iterator[tuple[Where, list[str]]]:
 
 
 def _cells(path: Path, kind: str) -> Iterator[tuple[Where, list[str]]]:
-    return csv_rows(path) if kind == CSV else ((where, line.split("\t")) for where, line in text_lines(path))
+    return csv_rows(path) if kind == CSV else ((where, line.split("\t")) for where, line in _lines(path))
+
+
+def _lines(path: Path) -> Iterator[tuple[Where, str]]:
+    for where, line in text_lines(path):
+        if where.line == 1:
+            require_line_ends(path, line)
+        yield where, line

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
 from data_prep.collections.files.json_array import beginning, json_records
 from data_prep.collections.files.table import JSON, TSV, table_columns, table_kind, table_rows
-from data_prep.collections.format import Where, check_id, check_text, text_lines
+from data_prep.collections.format import Where, as_float, check_id, check_text, text_lines
 from data_prep.collections.ids import hash_of
 from data_prep.common.errors import InputError
 
@@ -216,7 +216,7 @@ def _pairs(record: dict[str, Any], key: str, where: Where, remark: str = "") -> 
 def _label(label: Any, where: Where) -> float:
     """Return 1 or 0, which may be given as 1, 1.0, true or their text, but not as "true"."""
     try:
-        number = float(label)
+        number = as_float(label)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if number not in (0, 1):

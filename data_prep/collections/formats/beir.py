@@ -6,7 +6,7 @@ qrels/SPLIT.tsv     a header line, then query-id TAB corpus-id TAB score
 pools/SPLIT.txt     optional: the corpus ids that the queries of SPLIT rank, one a line (an addition of this project)
 
 Texts may be empty; remarks count the documents and the queries without text. Each file may be compressed, with .gz,
-.bz2, .xz or .zst after its name; if it is there plain too, the plain one is read.
+.bz2, .xz or .zst after its name; if it is there plain too, the plain one is read. Dot files are skipped.
 
 Where corpus.jsonl is missing, the same columns are read from Parquet files, as NanoBEIR has them on Hugging Face:
 corpus/*.parquet, queries/*.parquet, and qrels/SPLIT-*.parquet, where a score may be missing: 1.
@@ -42,10 +42,9 @@ class Beir(Format):
 
     def files(self) -> list[Path]:
         """Return the files of the texts, and the existing qrels and pools."""
-        judged = [*self._by_split("qrels", ".tsv").values(), *self._by_split("pools", ".txt").values()]
-        if self._is_parquet:
-            judged = self._parquet("qrels")
-        return [*self.text_files("corpus"), *self.text_files("queries"), *sorted(judged)]
+        judged = self._parquet("qrels") if self._is_parquet else self._by_split("qrels", ".tsv").values()
+        pools = self._by_split("pools", ".txt").values()
+        return [*self.text_files("corpus"), *self.text_files("queries"), *sorted([*judged, *pools])]
 
     def corpus(self) -> Iterator[Text]:
         """Yield the title and text of each document, joined by a space."""
@@ -56,12 +55,15 @@ class Beir(Format):
         return self._texts("queries")
 
     def splits(self) -> list[str]:
-        """Return the names of the files in qrels/."""
+        """Return the names of the files in qrels/; raise InputError if there are none, or others in pools/."""
         splits = sorted(self._by_split("qrels", ".tsv"))
         if self._is_parquet:
             splits = sorted({path.name.split("-")[0].removesuffix(".parquet") for path in self._parquet("qrels")})
         if not splits:
             raise InputError(f"{self.folder / 'qrels'}: no SPLIT.tsv with relevance judgements")
+        for split, path in self._by_split("pools", ".txt").items():
+            if split not in splits:
+                raise InputError(f"{path}: a pool of no split: the splits are {', '.join(splits)}; rename or remove it")
         return splits
 
     def groups(self, split: str) -> Iterator[Labelled]:
@@ -106,7 +108,7 @@ class Beir(Format):
         return not self._texts_file("corpus").exists() and bool(self._parquet("corpus"))
 
     def _parquet(self, part: str) -> list[Path]:
-        return sorted((self.folder / part).glob("*.parquet"))
+        return sorted((self.folder / part).glob("[!.]*.parquet"))
 
     def _texts(self, part: str) -> Iterator[Text]:
         if not self._is_parquet:
@@ -133,7 +135,7 @@ class Beir(Format):
 
     def _by_split(self, folder: str, suffix: str) -> dict[str, Path]:
         """Return the files of a folder, whose names are SPLIT and the suffix."""
-        found = _plain_first(self.folder / folder, f"?*{suffix}")
+        found = _plain_first(self.folder / folder, f"[!.]*{suffix}")
         return {name.removesuffix(suffix): path for name, path in found.items()}
 
 

@@ -89,7 +89,7 @@ class Nli(CandidateLists):
     def _class(self, label: Any, texts: tuple[str, str], key: str, where: Where) -> float:
         """Return the number of a class."""
         name = str(label).lower()
-        if name.isdecimal() and NUMBERED.get(texts) == self.classes and int(name) < len(self.classes):
+        if NUMBERED.get(texts) == self.classes and name in map(str, range(len(self.classes))):
             return float(name)
         if name not in self.classes:
             raise InputError(f"{where}: {key} {label!r:.40} is not one of {', '.join(self.classes)}")

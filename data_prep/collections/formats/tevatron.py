@@ -122,7 +122,8 @@ class Tevatron(Format):
 def _files(given: Path) -> list[Path]:
     if not os.path.isdir(given):  # unlike is_dir, it does not raise OSError for a name that is too long
         return [given]
-    files = sorted(path for path in given.iterdir() if {".json", ".jsonl"} & set(suffixes(path)) and path.is_file())
+    shown = (path for path in given.iterdir() if path.name[0] != "." and path.is_file())
+    files = sorted(path for path in shown if {".json", ".jsonl"} & set(suffixes(path)))
     if not files:
         raise InputError(f"{given}: no .jsonl file in this folder")
     return files

@@ -278,6 +278,17 @@ def test_a_failed_build_keeps_the_collection_that_was_there(beir: Path, small: T
     assert contents(tmp_path / "out") == before
 
 
+def test_a_manifest_that_would_not_open_is_not_published(
+    beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(build("beir", [beir], tmp_path / "out", small).directory)
+    monkeypatch.setattr(FORMATS["beir"], "remarks", lambda _: ["\udce9"])
+    with pytest.raises(InputError, match="manifest.json: .* what was there before is kept"):
+        build("beir", [beir], tmp_path / "out", small.splitting(False))
+    there = contents(Collection.open(tmp_path / "out").directory)
+    assert {name: content for name, content in there.items() if not name.startswith("building.")} == before
+
+
 @pytest.mark.parametrize("name", ["corpus/a.txt", "queries/a.txt", "splits/a.txt", "manifest.json", "tokenizer.json"])
 def test_files_that_are_not_of_a_collection_are_kept(beir: Path, small: Tokenizer, tmp_path: Path, name: str) -> None:
     mine = tmp_path / "out" / name
@@ -319,16 +330,24 @@ def test_two_builds_of_one_folder_are_refused(beir: Path, small: Tokenizer, tmp_
     build("beir", [beir], tmp_path / "out", small)
 
 
-def test_verify_finds_a_flipped_bit_in_every_array(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
+def test_verify_finds_a_flipped_bit_in_every_file(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
     out = build("beir", [beir], tmp_path / "out", small).directory
     assert list(verify(out)) == []
-    for path in out.rglob("*.npy"):
+    for path in (*out.rglob("*.npy"), out / "tokenizer.json"):
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         assert [line.split(":")[0] for line in verify(out)] == [str(path)]
         path.unlink()
         assert list(verify(out)) == [f"{path}: is missing"]
         path.write_bytes(content)
+    arrays = sorted(out.rglob("*.npy"))
+    manifest = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").write_text(json.dumps({**manifest, "arrays": {}}))
+    assert list(verify(out)) == [f"{path}: is not in the manifest" for path in arrays]
+    for path in arrays:
+        path.unlink()
+    with pytest.raises(InputError, match="cannot read"):
+        list(verify(out))
 
 
 def test_texts_of_a_collection_and_of_its_folder_are_the_same(beir: Path, small: Tokenizer, tmp_path: Path) -> None:

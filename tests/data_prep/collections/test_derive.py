@@ -98,9 +98,20 @@ def test_a_mined_collection_is_replaced_and_nothing_else(source: Collection, tmp
     assert Collection.open(another.directory).qrels(split) == source.qrels(split)
 
 
-def test_a_full_disk_leaves_what_was_there(source: Collection, tmp_path: Path, disk_full_after) -> None:
+def full_device(file: Path, to: Path) -> None:
+    to.symlink_to("/dev/full")
+    raise OSError("no hard links")
+
+
+def test_a_full_disk_leaves_what_was_there(
+    source: Collection, tmp_path: Path, disk_full_after, monkeypatch: pytest.MonkeyPatch
+) -> None:
     split, out = source.splits()[0], tmp_path / "out"
     derive(source, out, split, MINED, {}, ["bm25"])
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", full_device)
+        with pytest.raises(InputError, match=f"^{out}: cannot write: No space left on device$"):
+            derive(source, out, split, MINED, {}, ["other"])
     disk_full_after(4)
     with pytest.raises(InputError, match="out: cannot write"):
         derive(source, out, split, MINED, {}, ["other"])

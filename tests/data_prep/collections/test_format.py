@@ -135,7 +135,7 @@ def test_labels_are_numbers_or_their_text(number: object, value: float) -> None:
     assert check_number(number, "score", Where(Path("file"), 3)) == value
 
 
-@pytest.mark.parametrize("number", [None, "", "good", [1], "nan", float("inf"), -1e39, 10**400])
+@pytest.mark.parametrize("number", [None, "", "good", "1_0", "٣", "1 0", [1], "nan", float("inf"), -1e39, 10**400])
 def test_what_is_no_label_is_refused(number: object) -> None:
     with pytest.raises(InputError, match="^file:3: score .* is not a number"):
         check_number(number, "score", Where(Path("file"), 3))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from data_prep.prepare import writing
+from data_prep.common.errors import InputError
+from data_prep.prepare import rejected, writing
 from tests.data_prep import raw
 from tests.data_prep.raw import contents, refusal, source_of
 
@@ -71,6 +72,13 @@ def test_an_interrupted_run_writes_them_all(tmp_path: Path, monkeypatch: pytest.
     raw.run(*command)
     raw.run("jsonl", file, *OPTIONS, "--out", tmp_path / "whole", "--rejected", tmp_path / "whole.jsonl")
     assert (tmp_path / "no.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_a_full_disk_is_said_of_the_file_that_is_written(tmp_path: Path) -> None:
+    (tmp_path / "task.rejected").write_bytes(b"x" * (1 << 20))
+    (tmp_path / "no.jsonl.partial").symlink_to("/dev/full")
+    with pytest.raises(InputError, match=f"^{tmp_path}/no.jsonl: cannot write: No space left on device$"):
+        rejected.collect([tmp_path / "task"], tmp_path / "no.jsonl")
 
 
 def interrupted(*_: Any) -> None:

@@ -99,9 +99,10 @@ def test_every_format_has_the_same_pairs(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet"])
 def test_a_table_without_a_column_is_refused_with_its_columns(name: str, tmp_path: Path) -> None:
     path = FILES[name](tmp_path / name, ROWS)
-    said = f"^{path}: no column 'title', but q, d, page, other; name its columns with --query and --document$"
-    with pytest.raises(InputError, match=said):
-        list(PAIRS.documents([path], query="title", document="d"))
+    for option in ("query", "document", "group", "id"):
+        said = f"^{path}: no column 'title', but q, d, page, other; name one of these with --{option}$"
+        with pytest.raises(InputError, match=said):
+            list(PAIRS.documents([path], **{**NAMES, option: "title"}))
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -150,12 +151,25 @@ def test_a_row_with_other_cells_than_the_header_is_bad(tmp_path: Path) -> None:
     assert last == Document("pairs/a.csv/6", ("fox", "cat"))
 
 
+@pytest.mark.parametrize(("name", "comma"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_a_row_that_is_not_utf_8_is_bad(name: str, comma: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    rows = ("q", "d", "more"), ("fox", "dog", "x"), ("fox", "dog", "\udce9"), ("fox", "cat", "y")
+    path.write_text("".join(comma.join(row) + "\n" for row in rows), errors="surrogateescape")
+    first, bad, last = PAIRS.documents([path], **NAMES)
+    assert bad == Bad(str(path), "line 3", "not UTF-8; convert the file, as iconv does")
+    assert [first, last] == [Document(f"pairs/{name}/{n}", ("fox", end)) for n, end in ((2, "dog"), (4, "cat"))]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("a.csv", b'q,d\nfox,dog\n"fox,dog\n', "line 3: not CSV (unexpected end of data); does a quote of this row"),
-        ("a.csv", b"q,d\nCaf\xe9,dog\n", "line 2: not UTF-8 at byte 3; convert it, as iconv does"),
-        ("a.tsv", b"q\td\nCaf\xe9\tdog\n", "line 2: not UTF-8 at byte 3; convert it, as iconv does"),
+        ("a.csv", b"q,d\xe9\nfox,dog\n", "line 1: not UTF-8; convert the file, as iconv does"),
+        ("a.tsv", "q\td\nfox\tdog\n".encode("utf-16"), "line 1: not UTF-8; convert the file, as iconv does"),
+        ("a.csv", b"q,d\rfox,dog\rcat,hen\r", "its lines end with a carriage return alone; convert it, as tr"),
+        ("a.tsv", b"q\td\rfox\tdog\r", "its lines end with a carriage return alone; convert it, as tr"),
+        ("a.json", b'\xef\xbb\xbf[\n {"q": "fox", "d": "dog"}]', "a JSON array; write each of its objects on a line"),
         ("a.parquet", b"PAR1 and no more", "not a Parquet file"),
     ],
 )

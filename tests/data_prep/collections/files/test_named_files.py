@@ -16,7 +16,7 @@ def find(*inputs: Path) -> dict[str, list[NamedFile]]:
 
 def test_a_folder_is_searched_and_other_files_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "queries.old.tsv").mkdir()
-    for name in ("qrels.dev.tsv", "Queries.dev.tsv.gz", "README", "queries.tar.gz"):
+    for name in ("qrels.dev.tsv", "Queries.dev.tsv.gz", "README", "queries.tar.gz", "._qrels.dev.tsv"):
         (tmp_path / name).touch()
     assert find(tmp_path) == {
         "qrels.*": [NamedFile(tmp_path / "qrels.dev.tsv", "dev")],

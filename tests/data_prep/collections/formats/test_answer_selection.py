@@ -37,6 +37,7 @@ class TestRows(FormatContract):
     remarks = [none_right(content_id(FOUND[1][0]))]
     refused = [
         ({"a.tsv": "what\tthat\n"}, "a.tsv: not a file of answer selection"),
+        ({"a.tsv": "x\ty\t1\nx\tz\t0_1\n"}, "a.tsv:2: label '0_1' is neither 1 nor 0"),
         ({"a.tsv": "x\ty\t1\nx\tz\t2\n"}, "a.tsv:2: label '2' is neither 1 nor 0"),
         ({"a.tsv": "x\ty\t1\nx\tz\n"}, "a.tsv:2: 2 columns, expected 3"),
         ({"a.tsv": "x\ty\t1\nx\tz\t0\t0\n"}, "a.tsv:2: 4 columns, expected 3"),

@@ -15,6 +15,7 @@ from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import CORPUS, HEADER, QUERIES, write_beir
 from tests.data_prep.collections.formats.contract import FormatContract, lines
+from tests.data_prep.collections.raw_formats import write_files
 
 QRELS = "qrels/test.tsv"
 POOL = "pools/test.txt"
@@ -46,6 +47,7 @@ class TestBeir(FormatContract):
         ("queries.jsonl", {"_id": "1", "text": "x"}, ":3: id '1' is already on line 1"),
         (POOL, "x", ":4: 'x' is not among the documents"),
         (POOL, "c", ":4: document 'c' is repeated"),
+        ({"pools/tset.txt": "c\n"}, "pools/tset.txt: a pool of no split: the splits are test; rename or remove it"),
         ({QRELS: "1\ta\t1\n"}, "test.tsv:1: the first line must be the header"),
         ({QRELS: HEADER + "1\ta\n"}, "test.tsv:2: 2 columns"),
         ({QRELS: HEADER + "1\ta\t1\n9\ta\t1\n"}, "test.tsv:3: '9' is not among the queries"),
@@ -54,11 +56,15 @@ class TestBeir(FormatContract):
         ({QRELS: HEADER + "1\ta\t1.5\n"}, "test.tsv:2: score '1.5' is not a whole number"),
         ({QRELS: HEADER + f"1\ta\t{'9' * 39}\n"}, "test.tsv:2: score 1e\\+39 is not a number that fp32 can hold"),
         ({QRELS: HEADER + f"1\ta\t{'9' * 5000}\n"}, "test.tsv:2: score '9{39} is not a whole number"),
+        ({QRELS: HEADER + "1\ta\t1_0\n"}, "test.tsv:2: score '1_0' is not a whole number"),
         ({QRELS: HEADER + "1\ta\tnan\n"}, "test.tsv:2: score 'nan' is not a whole number"),
         ({QRELS: HEADER + "1\ta\t1\n1\ta\t0\n"}, "test.tsv:3: .* have another score on an earlier line"),
         ({QRELS: HEADER}, "test: the input has no judgements"),
         ({QRELS: ""}, "test.tsv: is empty"),
         ({QRELS: None}, "no SPLIT.tsv"),
+        ({"qrels/my split.tsv": HEADER}, "qrels/my split.tsv: names the split 'my split'; rename it with only letters"),
+        ({"qrels/a+b.tsv": HEADER}, "qrels/a\\+b.tsv: names the split 'a\\+b'"),
+        ({"qrels/²\udce9.tsv": HEADER}, "²\ufffd.tsv: its name is not UTF-8"),
         ({"queries.jsonl": None}, "queries.jsonl: no such file"),
         ({"queries.jsonl": "\n"}, "queries: the input contains no texts"),
     ]
@@ -77,6 +83,8 @@ def test_a_pool_is_its_file_or_the_whole_corpus(beir: Path, small: Tokenizer) ->
     assert made(beir, small).pool("test").tolist() == [0, 1, 2]
     (beir / "pools").mkdir()
     (beir / POOL).write_text("c\na\n")
+    for name in ("qrels/._test.tsv", "pools/.b.txt"):
+        (beir / name).write_bytes(b"\0\5\x16\7")
     opened = made(beir, small)
     assert list(opened.corpus.ids) == ["a", "b", "c"]
     assert opened.pool("test").tolist() == [2, 0]
@@ -132,7 +140,10 @@ def test_a_folder_of_nanobeir_has_the_same_texts_and_judgements(beir: Path, smal
     write_parquet(nano / "qrels" / "train-00000-of-00002.parquet", judged[:1])
     write_parquet(nano / "qrels" / "train-00001-of-00002.parquet", judged[1:])
     write_parquet(nano / "qrels" / "test-00000-of-00001.parquet", [{**judged[0], "score": 2}])
+    write_files(nano, {"pools/train.txt": "c\na\n"})
     opened = build("beir", [nano], tmp_path / "out", small)
+    assert opened.pool("train").tolist() == [2, 0]
+    assert str(nano / "pools" / "train.txt") in {record["file"] for record in opened.manifest["inputs"]}
     assert list(opened.corpus.texts()) == list(plain.corpus.texts())
     assert list(opened.queries.texts()) == list(plain.queries.texts())
     assert opened.splits() == ["test", "train"]

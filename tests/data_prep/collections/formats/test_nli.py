@@ -87,6 +87,7 @@ class TestMnli(FormatContract):  # a pair is a group and its class the label; an
             "v:2: label '1' is not one of",
         ),  # GLUE's
         ({TRAIN: lines(pair("a", "b", -1))}, "the input contains no texts"),
+        ({TRAIN: lines(pair("a", "b", 0), pair("a", "b", "٢"))}, "train.tsv:2: label '٢' is not one of entailment"),
         ({TRAIN: lines(pair("a", "b", 0), pair("a", "b", 3))}, "train.tsv:2: label 3 is not one of entailment"),
     ]
 

@@ -41,6 +41,7 @@ class TestTsv(FormatContract):
         ({"a.tsv": f"{HEAD}\tscore\tlabel\nx\ty\t1\t1\n"}, "a.tsv: its columns are query, document, score, label"),
         ({"a.tsv": "query\tquery\nx\ty\n"}, "a.tsv:1: two columns are named 'query'; is this line a header"),
         ({"a.tsv": f"{HEAD}\nx\ty\nx\n"}, "a.tsv:3: 1 column, the header has 2"),
+        ({"a.tsv": f"{HEAD}\rx\ty\r"}, "a.tsv: its lines end with a carriage return alone; convert it, as tr"),
         ({"a.tsv": f"{HEAD}\nx\ty\tz\n"}, "a.tsv:2: 3 columns, the header has 2"),
         ({"a.tsv": f"{HEAD}\n\tx\n"}, "a.tsv:2: 'query' is empty"),
         ({"a.tsv": f"{HEAD}\nx\t \n"}, "a.tsv:2: 'document' is empty"),
@@ -64,7 +65,10 @@ class TestTsv(FormatContract):
 
 class TestCsv(TestTsv):
     files = {"a.csv": lines(*(",".join(map(str, row)) for row in TABLE))}
-    refused = [({"a.csv": 'query,document\nx,"y\nz'}, "a.csv:2: not CSV .*on line 3; does a quote")]
+    refused = [
+        ({"a.csv": 'query,document\nx,"y\nz'}, "a.csv:2: not CSV .*on line 3; does a quote"),
+        ({"a.csv": "query,document\rx,y\r"}, "a.csv: its lines end with a carriage return alone; convert it, as tr"),
+    ]
 
 
 class TestLines(TestTsv):

@@ -61,7 +61,7 @@ class TestPassages(FormatContract):
         third(PASSAGES, "'docid' is missing or not a string", negative_passages=[{"docid": 5, "text": "a"}]),
         third(PASSAGES, "'title' is not a string", negative_passages=[{"docid": "5", "title": 1, "text": "a"}]),
         ({"train.jsonl": lines({"_id": "1"})}, "l:1: has none of positive_passages, positive_document_ids, docid"),
-        ({"train.jsonl": None, "dev.JSONL": None, "a": ""}, "in: no .jsonl file in this folder"),
+        ({"train.jsonl": None, "dev.JSONL": None, "a": "", "._b.jsonl": "x"}, "in: no .jsonl file in this folder"),
     ]
 
 
