@@ -22,6 +22,7 @@ from transformers import (
     PreTrainedModel,
     masking_utils,
 )
+from transformers.activations import ACT2FN
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING
 from transformers.utils import logging
@@ -40,6 +41,7 @@ COUNTS = (
     "num_attention_heads",
     "num_hidden_layers",
 )
+ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "activation")
 # their layers let the padding beside a text change its states, so that a score would depend on the batch
 MIX_IN_PADDING = {"convbert", "fnet", "nystromformer"}
 # of a trunk that knows the distances of tokens alone, such as T5's, which has no limit of its own
@@ -116,6 +118,9 @@ def build_trunk(config: Mapping[str, Any], weights: Mapping[str, Tensor] | None 
         if isinstance(settings[key], int) and settings[key] < 1:
             raise ValueError(f"{model_type} configuration: {key} must be at least 1, not {settings[key]}")
     check_sizes(settings.items(), f"{model_type} configuration: ")
+    for key in ACTIVATIONS:
+        if isinstance(settings.get(key), str):
+            _known(f"{model_type} {key}", settings[key], ACT2FN)
     settings = {**_without_foreign_ids(config_class, settings), **settings}
     has_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
     options = {"add_pooling_layer": False} if has_pooler else {}
@@ -239,8 +244,11 @@ def max_positions(trunk: PreTrainedModel) -> int:
     most = getattr(trunk.config, "max_position_embeddings", None)
     if most is None and hasattr(trunk.config, "relative_attention_max_distance"):
         return POSITIONS_OF_DISTANCES
-    if not isinstance(most, int):
-        raise ValueError(f"model_type {trunk.config.model_type!r} has no max_position_embeddings: take another encoder")
+    if not isinstance(most, int) or most < 1:  # XLNet's is -1
+        raise ValueError(
+            f"model_type {trunk.config.model_type!r} has no max_position_embeddings, the length of its longest input: "
+            "take an encoder that has, such as bert"
+        )
     return most - first_position(trunk)
 
 

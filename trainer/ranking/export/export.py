@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, whole_folder
+from data_prep.tokenizers import tokenizer as tokenizers
 from models.config import MatchingConfig
 from models.matching.siamese import SiameseConfig
 from models.trunk import plain_encoder
@@ -24,7 +25,8 @@ from trainer.ranking.export import (
 )
 from trainer.ranking.export.export_files import write_json
 from trainer.training.checkpoints.load import TrainedModel
-from trainer.training.published.settings import MARK
+from trainer.training.published.same_reading import require_same_reading
+from trainer.training.published.settings import MARK, TOKENIZER
 
 STOCK: dict[str, Callable[..., str]] = {
     "siamese": export_siamese.write,
@@ -50,8 +52,8 @@ def export_encoder(
         form: the files of Hugging Face's libraries and PyLate; a fine-tuned model as ONNX; or a run's adapters alone.
 
     Raises:
-        InputError: `out` has other contents or cannot be written, the format cannot hold the model, or the run has no
-            decoder.
+        InputError: `out` has other contents or cannot be written, the format cannot hold the model, transformers would
+            read texts otherwise, or the run has no decoder.
     """
     if with_decoder:
         export_pretrained.check_decoder(trained)
@@ -60,6 +62,8 @@ def export_encoder(
     make_directory(out.parent)
     with whole_folder(out) as folder:
         card = _write(trained, folder, out, form)
+        if (folder / TOKENIZER).is_file():
+            _check_reading(trained, folder)
         if with_decoder:
             export_pretrained.write_decoder(trained, folder)
             card += export_pretrained.DECODER_CARD
@@ -69,6 +73,19 @@ def export_encoder(
             source["dimensions"] = trained.method.dimensions
         tokens = {"tokenizer": trained.tokenizer.fingerprint, "added_tokens": trained.method.added_tokens}
         write_json(folder / MARK, source | tokens)
+
+
+def _check_reading(trained: TrainedModel, folder: Path) -> None:
+    """Raise InputError where transformers reads texts otherwise: by type alone, it chooses the tokenizer of a few."""
+    try:
+        require_same_reading(folder, tokenizers.load(folder), lower_case=False)
+    except InputError:
+        kind = type(trained.model.trunk.config).model_type
+        or_else = ", or --format onnx" if isinstance(trained.method, SiameseConfig) else ""
+        raise InputError(
+            f"{trained.checkpoint}: transformers reads texts otherwise than this run's tokenizer in a folder of "
+            f"model_type {kind!r}: use the run{or_else}"
+        ) from None
 
 
 def _write(trained: TrainedModel, folder: Path, out: Path, form: str) -> str:

@@ -9,11 +9,12 @@ from data_prep.collections.collection import Collection, remedy
 from data_prep.common.errors import InputError
 from data_prep.common.extras import require
 from data_prep.tokenizers.check import require_same_tokenizer
+from models.config import MatchingConfig
 from models.interface import MicroBatch
 from models.trunk import TrunkModel
 from trainer.ranking.evaluation.metrics import DEPTH, Metric, more_metrics
 from trainer.ranking.evaluation.task import Task
-from trainer.ranking.ranker import Ranker
+from trainer.ranking.ranker import PROMPTS, Ranker
 from trainer.ranking.rankers.registry import RANKERS
 from trainer.ranking.retrieval.shared import shared_by
 from trainer.ranking.while_training.sample import sample
@@ -81,6 +82,17 @@ def open_retrieval_probe(recipe: FinetuneRecipe, model: TrunkModel) -> Retrieval
         f"probe.collection: {collection.directory}",
         remedy(collection.directory, trained.tokenizer.path),
     )
-    loaded = LoadedModel(model, recipe.method, trained.tokenizer, recipe.run)
+    loaded = LoadedModel(model, _method_of(recipe, collection), trained.tokenizer, recipe.run)
     ranker = kind(loaded, collection, in_training=True)
     return RetrievalProbe(keys.every, keys.split, ranker, sample(collection, keys), more)
+
+
+def _method_of(recipe: FinetuneRecipe, collection: Collection) -> MatchingConfig:
+    """Return the run's method with the prompts that it trains a collection with, if its sources agree on them."""
+    prompts = [
+        {key: getattr(method, key) for key in PROMPTS}
+        for source, method in zip(recipe.data.sources.values(), recipe.methods, strict=True)
+        if source.collection.resolve() == collection.directory.resolve()
+    ]
+    agree = prompts and all(of_source == prompts[0] for of_source in prompts)
+    return recipe.method.model_copy(update=prompts[0]) if agree else recipe.method

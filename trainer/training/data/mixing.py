@@ -9,7 +9,7 @@ its share at every place.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
@@ -20,7 +20,8 @@ from data_prep.common.rng import keyed_rng
 
 LONGEST = 1000  # turns in a block: after each block every source has provided exactly its share
 
-Graph = dict[Hashable, dict[Hashable, int]]  # node: {neighbour: amount}; places are numbers, turns (source, number)
+# of every node, {neighbour: [amount]}, where two neighbours have the same list; nodes are places, then turns
+Graph = list[dict[int, list[int]]]
 
 
 class Mix:
@@ -56,9 +57,9 @@ class Mix:
         rng = keyed_rng("mix", self.seed, block)
         graph = self._overlaps()
         for place in range(self.block):
-            while len(graph[place]) > 1:
-                _round(graph, _cycle(graph, place), rng)
-        return [turn[0] for place in range(self.block) for turn in graph[place]]  # type: ignore[index]
+            _settle(graph, place, rng)
+        sources = [source for source, share in enumerate(self.shares) for _ in range(share)]
+        return [sources[turn - self.block] for place in range(self.block) for turn in graph[place]]
 
     def _overlaps(self) -> Graph:
         """Return how much of every place each turn of a source could fill, in units of 1 / `block`.
@@ -66,16 +67,15 @@ class Mix:
         Places are the unit intervals of time; the k-th turn of a source lasts from k / share to (k + 1) / share.
         A turn may get any place that it overlaps, so the source is never a whole micro-batch away from its share.
         """
-        graph: Graph = {place: {} for place in range(self.block)}
+        graph: Graph = [{} for _ in range(2 * self.block)]
         for source in sorted(range(len(self.shares)), key=self.shares.__getitem__):  # long turns first: short cycles
-            share = self.shares[source]
+            share, first_turn = self.shares[source], self.block + sum(self.shares[:source])
             for place in range(self.block):
                 start, end = share * place, share * (place + 1)
                 for number in range(start // self.block, -(-end // self.block)):
                     first, last = number * self.block, (number + 1) * self.block
-                    amount = min(end, last) - max(start, first)
-                    graph[place][source, number] = amount
-                    graph.setdefault((source, number), {})[place] = amount
+                    amount = [min(end, last) - max(start, first)]
+                    graph[place][first_turn + number] = graph[first_turn + number][place] = amount
         return graph
 
 
@@ -101,27 +101,38 @@ def _whole_shares(weights: Sequence[float]) -> list[int]:
     return shares
 
 
-def _cycle(graph: Graph, start: Hashable) -> list[Hashable]:
-    """Find a cycle of unrounded edges; a node has none or at least two, because its amounts sum to a whole."""
-    path, at = [start], {start: 0}
-    while True:
+def _settle(graph: Graph, place: int, rng: np.random.Generator) -> None:
+    """Round the amounts of cycles, and drop the empty edges, until one turn has the place.
+
+    A cycle is where the path from the place along first edges comes back to itself: a node has no unrounded edge or at
+    least two, because its amounts sum to a whole. The path then goes on from its first edge that was dropped.
+    """
+    path, at, amounts = [place], {place: 0}, list[list[int]]()
+    while len(graph[place]) > 1:
         before = path[-2] if len(path) > 1 else None
-        node = next(neighbour for neighbour in graph[path[-1]] if neighbour != before)
-        if node in at:
-            return path[at[node] :]
-        at[node] = len(path)
-        path.append(node)
+        for node, amount in graph[path[-1]].items():
+            if node != before:
+                amounts.append(amount)
+                break
+        if node not in at:
+            at[node] = len(path)
+            path.append(node)
+            continue
+        _round(amounts[at[node] :], rng)
+        empty = [number for number in range(at[node], len(path)) if not amounts[number][0]]
+        for number in empty:
+            a, b = path[number], path[number + 1] if number + 1 < len(path) else node
+            del graph[a][b], graph[b][a]
+        for left in path[empty[0] + 1 :]:
+            del at[left]
+        del path[empty[0] + 1 :], amounts[empty[0] :]
 
 
-def _round(graph: Graph, cycle: list[Hashable], rng: np.random.Generator) -> None:
-    """Move amounts around a cycle until one edge is empty, keeping every edge's expectation; drop empty edges."""
-    edges = list(zip(cycle, [*cycle[1:], cycle[0]], strict=True))
-    up, down = (min(graph[a][b] for a, b in edges[odd::2]) for odd in (1, 0))
+def _round(cycle: list[list[int]], rng: np.random.Generator) -> None:
+    """Move amounts around a cycle until one is zero, keeping the expectation of every one."""
+    (up,), (down,) = min(cycle[1::2]), min(cycle[::2])
     change = up if rng.integers(up + down) < down else -down
-    for number, (a, b) in enumerate(edges):
-        amount = graph[a][b] + (change if number % 2 == 0 else -change)
-        for one, other in ((a, b), (b, a)):
-            if amount:
-                graph[one][other] = amount
-            else:
-                del graph[one][other]
+    for amount in cycle[::2]:
+        amount[0] += change
+    for amount in cycle[1::2]:
+        amount[0] -= change

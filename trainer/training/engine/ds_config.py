@@ -1,6 +1,6 @@
 """DeepSpeed's JSON files: find them by name, check them, complete them with the recipe's own settings.
 
-DeepSpeed silently misinterprets some settings; they are refused here, with the reason.
+DeepSpeed silently misinterprets some settings; they are refused here, with the reason, as is what it refuses itself.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from deepspeed.runtime.config import DeepSpeedConfig
+from pydantic import ValidationError
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import os_errors_as_input_errors, read_bytes
@@ -57,12 +59,18 @@ SECTIONS = {  # the sections that this module reads, with an example
     "zero_optimization": '{"stage": 1}',
 }
 
+DTYPES = {
+    **dict.fromkeys(("fp32", "float32", "float"), torch.float32),
+    **dict.fromkeys(("bf16", "bfloat16"), torch.bfloat16),
+    **dict.fromkeys(("fp16", "float16", "half"), torch.float16),
+}
+
 
 def load(name: str, *, for_here: bool = True) -> tuple[Path, dict[str, Any]]:
     """Return the path of the file that a recipe's `deepspeed` key names, and its checked content.
 
-    Raise InputError for a missing or damaged file, an unknown key, a key the recipe owns, an `auto` value, fp16
-    without ZeRO, and, if it is for this machine, fp16 on a processor without it.
+    Raise InputError for a missing or damaged file, an unknown key, a key the recipe owns, an `auto` value, what
+    DeepSpeed refuses, fp16 without ZeRO, and, if it is for this machine, fp16 on a processor without it.
     """
     path = _path(fastest() if name == "auto" else name)
     try:
@@ -112,7 +120,7 @@ def precision(config: Mapping[str, Any]) -> torch.dtype:
 def sums_in_fp32(config: Mapping[str, Any]) -> bool:
     """Return whether a configuration of bf16 sums gradients in fp32."""
     dtype = config.get("data_types", {}).get("grad_accum_dtype")
-    return precision(config) == torch.bfloat16 and dtype in ("fp32", "float32", "float")
+    return precision(config) == torch.bfloat16 and DTYPES.get(dtype) == torch.float32
 
 
 def states(config: dict[str, Any]) -> str:
@@ -145,15 +153,43 @@ def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
             yield f"{key}: must be an object such as {SECTIONS[key]}, not {json.dumps(config[key])}"
     for path in _paths_of_auto(config):
         yield f'{path}: "auto" works with the Hugging Face Trainer only; DeepSpeed misreads it: write the value'
+    yield from _refused(config)
+    dtypes = {key: value for key, value in config.get("data_types", {}).items() if key.endswith("_dtype") and value}
+    for key, dtype in dtypes.items():
+        if str(dtype) not in DTYPES:
+            yield f"data_types.{key}: must be one of fp32, fp16 and bf16, not {json.dumps(dtype)}"
+        elif key == "param_dtype" and DTYPES[dtype] != precision(config):
+            yield f"data_types.{key}: {dtype} contradicts the precision that bf16 and fp16 set: remove it"
     without_zero = config.get("zero_optimization", {}).get("stage", 0) == 0
-    if without_zero and sums_in_fp32(config):
-        yield "data_types.grad_accum_dtype: DeepSpeed sums in fp32 only with ZeRO: use stage 1 or more, or remove it"
+    if without_zero and (dtype := dtypes.get("grad_accum_dtype")) and DTYPES[dtype] != precision(config):
+        yield f"data_types.grad_accum_dtype: DeepSpeed sums in {dtype} only with ZeRO: use stage 1, or remove it"
     if precision(config) != torch.float16:
         return
     if for_here and not accelerator().is_fp16_supported():
         yield f"asks for fp16, which this {accelerator().device_name()} device does not support: use bf16 or cpu"
     if without_zero:
         yield "fp16 with ZeRO stage 0: DeepSpeed divides gradients by a scale the loss never got; use stage 1 or more"
+
+
+def _refused(config: dict[str, Any]) -> Iterator[str]:
+    """Yield what DeepSpeed refuses, with its reason."""
+    if refusal := _refusal(config):
+        key = next((key for key, value in config.items() if _refusal({key: value}) == refusal), "")
+        yield "{}{}: DeepSpeed refuses it: {}".format(key or ", ".join(config), *refusal)
+
+
+def _refusal(config: dict[str, Any]) -> tuple[str, str] | None:
+    """Return the rest of the key's name and the reason where DeepSpeed refuses a configuration."""
+    try:
+        DeepSpeedConfig({**config, "train_micro_batch_size_per_gpu": 1})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        reason = f"{problem['msg']}, not {json.dumps(problem['input'])}"
+        unknown = problem["type"] == "extra_forbidden"
+        return ".".join(["", *map(str, problem["loc"])]), "unknown key" if unknown else reason
+    except Exception as error:  # of any class: what a wrong type makes it raise
+        return "", " ".join(str(error).split())
+    return None
 
 
 def _paths_of_auto(value: Any, path: str = "") -> Iterator[str]:

@@ -13,11 +13,13 @@ import torch
 
 from trainer.training.data.cursor import Cursor
 from trainer.training.data.loader import Loader
+from trainer.training.data.mixing import Mix
 from trainer.training.data.order import LaneBatch
 from trainer.training.data.rng import dropout_seed
 from trainer.training.engine.engine import Engine
 from trainer.training.engine.world import World
 from trainer.training.recipe.objective import Objective, objectives
+from trainer.training.recipe.schema import BatchConfig
 from trainer.training.run.agree import by_source, counts
 from trainer.training.run.job import Job
 from trainer.training.run.watchdog import Watchdog
@@ -25,6 +27,7 @@ from trainer.training.run.watchdog import Watchdog
 RATES = [10 ** (-7 + level / 3) for level in range(19)]  # 1e-7 to 0.1
 STEPS = 5  # at each rate: 95 in all
 EXAMPLES = 256  # at least, on which the loss is measured
+MOST_MEASURED = 20  # steps that the loss is measured on to have examples of every source
 DIVERGED = 2.0  # a loss of so many times the first one ends the test
 LEAST_FALL = 0.01  # share of the first loss by which the loss must fall for a suggestion
 BELOW = 10.0  # the suggestion is the rate of the lowest loss, divided by this
@@ -68,7 +71,7 @@ def _losses(job: Job, engine: Engine, beat: Callable[[], None]) -> Iterator[floa
     recipe, world = job.recipe, engine.world
     start = Cursor(job.order.start(), micro_sizes={0: recipe.batch.micro})
     stream = Loader(job.order, world.rank, world.size, recipe.data.workers).micro_batches(start)
-    fixed = list(islice(stream, engine.accumulation * math.ceil(EXAMPLES / recipe.batch.size)))
+    fixed = list(islice(stream, engine.accumulation * _measured(recipe.batch, job.order.mix)))
     yield _loss(engine, recipe.steps, fixed, beat)
     for rate in RATES:
         for _ in range(STEPS):
@@ -79,6 +82,13 @@ def _losses(job: Job, engine: Engine, beat: Callable[[], None]) -> Iterator[floa
             engine.step([batch.micro_batch for batch in batches], own, seeds, rate)
             beat()
         yield _loss(engine, recipe.steps, fixed, beat)
+
+
+def _measured(batch: BatchConfig, mix: Mix) -> int:
+    """Return how many steps' examples the loss is measured on: where a step is of one source, some of every source."""
+    least = math.ceil(EXAMPLES / batch.size)
+    enough = (steps for steps in range(least, MOST_MEASURED) if all(mix.drawn(steps * batch.micro_batches)))
+    return next(enough, max(least, MOST_MEASURED))
 
 
 def _loss(engine: Engine, step: int, batches: Sequence[LaneBatch], beat: Callable[[], None]) -> float:

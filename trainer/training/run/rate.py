@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer.training.engine.world import warn
 from trainer.training.recipe.plateau import Plateau
 from trainer.training.recipe.schema import Recipe
 
@@ -11,6 +12,11 @@ class Rate:
 
     def __init__(self, recipe: Recipe):
         self.recipe, self.plateau = recipe, Plateau()
+        if recipe.optimizer.warmup_steps > recipe.steps:  # also of a run that only tries a recipe, with few steps
+            warn(
+                f"optimizer.warmup_steps={recipe.optimizer.warmup_steps} is more than steps={recipe.steps}: the "
+                "learning rate never reaches optimizer.lr"
+            )
 
     def of(self, step: int) -> float:
         """Return the rate of a step, counted from 0."""

@@ -15,8 +15,10 @@ from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 
+ROBERTA = {"model_type": "roberta"}
+QWEN2 = {"model_type": "qwen2", "num_key_value_heads": 2}  # its tokenizer is chosen by its type alone
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24}
-LABELS = {"name": "label_ranker", "loss": "rank_net", "max_prompt_tokens": 4000, "trunk": "llama"}
+LABELS = {"name": "label_ranker", "loss": "rank_net", "max_prompt_tokens": 4000, "trunk": {"model_type": "llama"}}
 CROSS = {"name": "cross_encoder", "loss": "binary", **LENGTHS}
 KINDS: dict[str, dict[str, Any]] = {
     "siamese": {"name": "siamese", "similarity": "cosine", **LENGTHS},
@@ -37,7 +39,7 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
     ("siamese", {"kept_of_query": "end"}, {}, r"cannot keep the end of a query alone \(method.kept_of_query\); use"),
     ("siamese", {}, {"with_decoder": True}, "no decoder"),
     ("siamese", {"document_chunks": 2}, {"form": "onnx"}, "cannot read documents in chunks"),
-    ("cross_encoder", {"trunk": "roberta"}, {}, "BERT's sequence classifier cannot have a trunk of roberta.*; use the"),
+    ("cross_encoder", {"trunk": ROBERTA}, {}, "BERT's sequence classifier cannot have a trunk of roberta.*; use the"),
     ("cross_encoder", {"pooling": "mean"}, {}, "BERT's sequence classifier cannot pool all states.*; use the run"),
     ("cross_encoder", {"hidden_layer": False}, {}, "classifier cannot do without a hidden layer.*; use the run"),
     ("cross_encoder", {"kept_of_query": "end"}, {}, "classifier cannot keep the end of a text.*; use the run"),
@@ -55,7 +57,7 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
         {"form": "onnx"},
         r"--format onnx cannot leave a prompt out of the mean \(method.prompt_in_pooling\); use the run",
     ),
-    ("sparse", {"trunk": "roberta"}, {}, "a SparseEncoder cannot have a masked LM of roberta; use the run"),
+    ("sparse", {"trunk": ROBERTA}, {}, "a SparseEncoder cannot have a masked LM of roberta; use the run"),
     (
         "sparse",
         {"query": "tokens", "document": "own_tokens", "head": "linear"},
@@ -68,14 +70,21 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
     ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {}, "no library loads a duobert; use the run"),
     ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {"form": "onnx"}, "for siamese and .*, not duobert"),
     ("cross_encoder", LABELS, {}, "no library loads a label_ranker; use the run"),
+    ("siamese", {"trunk": QWEN2, "pooling": "last"}, {}, "reads texts otherwise .* 'qwen2': use the run, or --format"),
+    (
+        "seed",
+        {"name": "mlm", "trunk": {**QWEN2, "is_causal": False}},
+        {},
+        "reads texts otherwise .*'qwen2': use the run$",
+    ),
     ("seed", {"name": "ict"}, {"with_decoder": True}, "ict trains only the encoder"),
     ("seed", {"name": "mlm"}, {"form": "onnx"}, "a pre-trained encoder has no embeddings yet"),
 ]
 
 
 def run_of(folder: Path, collection: Path, kind: str, **changes: Any) -> TrainedModel:
-    """A run of a kind, with changes to its method; `trunk` is the type of the encoder."""
-    trunk = {**toy.TRUNK, "model_type": changes.pop("trunk", "bert")}
+    """A run of a kind, with changes to its method; `trunk` has keys of the encoder."""
+    trunk = {**toy.TRUNK, **changes.pop("trunk", {})}
     return load_trained(write_run(folder, collection / "tokenizer.json", trunk=trunk, **{**KINDS[kind], **changes}))
 
 

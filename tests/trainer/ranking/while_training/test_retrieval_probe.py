@@ -35,10 +35,11 @@ def job_of(
     name: str = "siamese",
     best: str | None = None,
     stop_after: int | None = None,
+    **changes: Any,
 ) -> Job:
     """A job whose model gives different texts different vectors."""
-    lengths = {"name": name, "max_query_tokens": 16, "max_document_tokens": 32, **KEYS.get(name, {})}
-    values = toy.finetune_values(folder, collection, trunk=toy.TRUNK, probe=probe) | {"method": lengths}
+    method = {"name": name, **KEYS.get(name, {}), **changes.pop("method", {})}
+    values = toy.finetune_values(folder, collection, trunk=toy.TRUNK, probe=probe, method=method, **changes)
     values["checkpoint"] = {"keep_best": best, "stop_after": stop_after}
     job = finetune.build(build(FinetuneRecipe, values, "test"))
     with torch.no_grad():
@@ -62,9 +63,9 @@ def measured(job: Job) -> dict[str, float]:
     return figures
 
 
-def evaluated(run: Path, collection: Path, split: str, out: Path) -> dict[str, float]:
+def evaluated(run: Path, collection: Path, split: str, out: Path, options: str = "") -> dict[str, float]:
     """What `trainer.evaluate` prints of a run."""
-    evaluate.main([f"--collection={collection}", f"--split={split}", f"--system=x={run}", f"--out={out}"])
+    evaluate.main([f"--collection={collection}", f"--split={split}", f"--system=x={run}{options}", f"--out={out}"])
     means: dict[str, float] = json.loads(out.read_text())["systems"]["x"]["metrics"]
     return means
 
@@ -76,6 +77,36 @@ def test_on_a_whole_pool_the_numbers_are_those_of_evaluate(toy_collection: Path,
     save_run(tmp_path / "run", job)
     assert figures == evaluated(tmp_path / "run", toy_collection, "test", tmp_path / "results.json")
     assert 0 < figures["ndcg@10"] < 1
+
+
+OWN = {"query_prompt": "abc de", "document_prompt": "cab "}
+
+
+@pytest.mark.parametrize(
+    ("of_sources", "options"),
+    [
+        ([OWN, {}], '(query_prompt="abc de", document_prompt="cab ")'),
+        ([{"document_prompt": ""}, OWN], '(document_prompt="")'),
+        ([OWN, {}, OWN], '(query_prompt="abc de", document_prompt="cab ")'),
+        ([OWN, {}, {}], ""),  # two sources of it that do not agree
+        ([None, OWN], ""),  # it is no source
+    ],
+)
+def test_in_a_mix_they_are_those_with_the_prompts_of_the_collections_source(
+    toy_collection: Path, toy_scored: Path, tmp_path: Path, of_sources: list[dict[str, str] | None], options: str
+) -> None:
+    folders = [toy_collection, toy_scored, toy_collection / ".." / toy_collection.name]
+    mix = {
+        f"source {i}": {"collection": str(folders[i] if keys is not None else toy_scored), "weight": 1, **(keys or {})}
+        for i, keys in enumerate(of_sources)
+    }
+    data = {"mix": mix, "lanes": 4, "window": 2}
+    probe = {**PROBE, "documents": 1000, "collection": str(toy_collection)}
+    method = {"query_prompt": "e e", "document_prompt": "d d "}
+    job = job_of(tmp_path / "run", toy_collection, probe=probe, data=data, method=method)
+    figures = measured(job)
+    save_run(tmp_path / "run", job)
+    assert figures == evaluated(tmp_path / "run", toy_collection, "test", tmp_path / "results.json", options)
 
 
 def test_on_a_sample_they_are_those_of_a_collection_of_the_same_texts(toy_collection: Path, tmp_path: Path) -> None:

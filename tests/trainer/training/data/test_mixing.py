@@ -2,12 +2,15 @@
 
 from collections import Counter
 from fractions import Fraction
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.common.errors import InputError
+from data_prep.common.rng import keyed_rng
 from trainer.training.data.mixing import Mix
 
 
@@ -20,6 +23,43 @@ def test_no_source_is_ever_a_micro_batch_from_its_weight(weights: list[int], see
         taken[mix.source(t - 1)] += 1
         for count, weight in zip(taken, weights, strict=True):
             assert abs(count - Fraction(weight * t, total)) < 1
+
+
+def drawn_plainly(mix: Mix, block: int) -> list[int]:
+    """The sources of a block: cycles of a dictionary of edges, each found from the place on, as the first runs did."""
+    rng, graph = keyed_rng("mix", mix.seed, block), dict[Any, dict[Any, int]]()
+    for source in sorted(range(len(mix.shares)), key=mix.shares.__getitem__):
+        for place in range(mix.block):
+            start, end = mix.shares[source] * place, mix.shares[source] * (place + 1)
+            for number in range(start // mix.block, -(-end // mix.block)):
+                amount = min(end, (number + 1) * mix.block) - max(start, number * mix.block)
+                graph.setdefault(place, {})[source, number] = amount
+                graph.setdefault((source, number), {})[place] = amount
+    for place in range(mix.block):
+        while len(graph[place]) > 1:
+            path: list[Any] = [place]
+            while path[-1] not in path[:-1]:
+                path.append(next(node for node in graph[path[-1]] if node not in path[-2:-1]))
+            cycle = path[path.index(path[-1]) :]
+            edges = list(pairwise(cycle))
+            up, down = (min(graph[a][b] for a, b in edges[odd::2]) for odd in (1, 0))
+            change = up if rng.integers(up + down) < down else -down
+            for number, (a, b) in enumerate(edges):
+                graph[a][b] = graph[b][a] = graph[a][b] + (-change if number % 2 else change)
+                if not graph[a][b]:
+                    del graph[a][b], graph[b][a]
+    return [turn[0] for place in range(mix.block) for turn in graph[place]]
+
+
+MANY = [float(size) ** 0.5 for size in (10_000_000, 3_000_000, 500_000, 77_000, 3_000)]
+
+
+@pytest.mark.parametrize("weights", [[1], [7, 3], [0.1234, 0.8766], [9, 5, 2, 1, 1, 30, 17], MANY])
+def test_the_order_is_the_one_that_it_always_was(weights: list[float]) -> None:
+    mix = Mix(weights, 3)
+    for block in range(2):
+        drawn = [mix.source(block * mix.block + place) for place in range(mix.block)]
+        assert drawn == drawn_plainly(mix, block)
 
 
 def test_the_order_is_a_pure_function_of_seed_and_number() -> None:

@@ -50,9 +50,28 @@ def refused(tmp_path: Path, config: Any) -> str:
         ),
         ({"bf16": [1]}, 'bf16: must be an object such as {"enabled": true}, not [1]'),
         ({"zero_optimization": 3}, 'zero_optimization: must be an object such as {"stage": 1}, not 3'),
+        ({"zero_optimization": {"stage": 9}}, "zero_optimization.stage: DeepSpeed refuses it: Input should be 0, 1, 2"),
+        ({"zero_optimization": {"stagee": 1}}, "zero_optimization.stagee: DeepSpeed refuses it: unknown key"),
+        (
+            {"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "tape"}}},
+            "zero_optimization.offload_optimizer.device: DeepSpeed refuses it: Input should be 'none', 'cpu' or",
+        ),
+        ({"zero_optimization": {"reduce_bucket_size": "x"}}, "reduce_bucket_size: DeepSpeed refuses it: Input should"),
+        ({"steps_per_print": 5, "timers": 3}, "timers: DeepSpeed refuses it: argument of type 'int'"),
+        ({"communication_data_type": "int8"}, "communication_data_type: DeepSpeed refuses it: Invalid"),
+        (
+            {"bf16": {"enabled": True}, "fp16": {"enabled": True}, "zero_optimization": {"stage": 1}},
+            "bf16, fp16, zero_optimization: DeepSpeed refuses it: bfloat16 and fp16 modes cannot be",
+        ),
+        ({"data_types": {"grad_accum_dtype": "int8"}}, "data_types.grad_accum_dtype: must be one of fp32, fp16 and"),
+        ({"data_types": {"param_dtype": [1]}}, "data_types.param_dtype: must be one of fp32, fp16 and bf16, not [1]"),
+        ({"data_types": {"param_dtype": "bf16"}}, "data_types.param_dtype: bf16 contradicts the precision"),
+        ({"data_types": {"grad_accum_dtype": "half"}}, "data_types.grad_accum_dtype: DeepSpeed sums in half only"),
     ],
 )
-def test_what_deepspeed_would_get_wrong_is_refused_with_the_reason(tmp_path: Path, config: Any, words: str) -> None:
+def test_what_deepspeed_gets_wrong_or_refuses_is_refused_with_the_reason(
+    tmp_path: Path, config: Any, words: str
+) -> None:
     assert words in refused(tmp_path, config)
 
 

@@ -2,11 +2,22 @@
 
 import math
 import re
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
+from models.interface import MicroBatch
 from tests import toy
+from tests.trainer.mixed_recipe import mixed_recipe
+from trainer.training.data.open_data import pair_data
+from trainer.training.engine.world import World
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import load
+from trainer.training.run import find_lr
 from trainer.training.run.find_lr import RATES, STEPS, WIDTH, curve, suggestion
 
 
@@ -38,6 +49,28 @@ def test_the_curve_has_a_bar_for_each_rate() -> None:
     ]
     assert [row.count("#") for row in rows] == [WIDTH // 2, WIDTH // 4, WIDTH, 0]
     assert rows[-1].endswith("diverged")
+
+
+def test_the_loss_of_a_mix_is_measured_on_every_source_though_a_step_is_of_one(
+    toy_collection: Path, toy_scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find_lr, "EXAMPLES", 8)  # one step has them
+    recipe = load(FinetuneRecipe, mixed_recipe(tmp_path / "run.yaml", toy_collection, toy_scored, per="step"))
+    measured: Counter[int] = Counter()
+
+    def evaluate(_: MicroBatch, source: int) -> torch.Tensor:
+        measured[source] += 1
+        return torch.zeros(len(terms))
+
+    terms = sorted({term for method in recipe.methods for term in method.weights})
+    engine: Any = SimpleNamespace(world=World(0, 1, 0, 1), accumulation=4, methods=recipe.methods, terms=terms)
+    engine.evaluate, engine.sum_over_ranks = evaluate, lambda sums: sums
+    job: Any = SimpleNamespace(recipe=recipe, order=pair_data(recipe).order)
+    assert next(find_lr._losses(job, engine, lambda: None)) == 0.0
+    assert measured.keys() == {0, 1, 2}
+    steps = sum(measured.values()) // 4
+    assert [measured[i] for i in range(3)] == job.order.mix.drawn(steps * 4)
+    assert 0 in job.order.mix.drawn((steps - 1) * 4)
 
 
 def found(printed: str) -> dict[str, float]:
