@@ -62,7 +62,7 @@ def encode(
     On a GPU in half precision no padding is computed, where the type allows it (`UNPADS`).
 
     Args:
-        trunk: as `models.trunk.build_trunk` builds it.
+        trunk: as `models.build_trunk` builds it.
         input_ids: int64 [B, T].
         attention_mask: bool [B, T], true at a token; padding is on the right.
         token_types: int64 [B, T], for a trunk that has as many (`models.trunk.token_types`); all 0 by default.

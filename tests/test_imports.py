@@ -26,6 +26,7 @@ ROOMS = {
         {"pretraining"},
         {"matching", "adapters", "recomputing"},
         {"config", "compiling", "freeze"},
+        {"build_trunk"},
         {"trunk"},
         {"encode", "layers", "batching", "vectors"},
         {"attention", "causality"},

@@ -13,8 +13,8 @@ with without_collecting():
 
     from data_prep.tokenizers.tokenizer import Tokenizer
     from models.adapters import Adapters
+    from models.build_trunk import build_trunk
     from models.matching.start_terms import DOCUMENTS, FitsStart
-    from models.trunk import build_trunk
     from trainer.ranking.while_training.refresh import INDEXES, open_refresh
     from trainer.ranking.while_training.retrieval_probe import open_retrieval_probe
     from trainer.training.checkpoints.base import base_of

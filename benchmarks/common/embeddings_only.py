@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import save_file
 
 from data_prep.common.files import whole_folder
-from models.trunk import build_trunk, token_embedding
+from models.build_trunk import build_trunk
+from models.trunk import token_embedding
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.recipe.build import settings_of

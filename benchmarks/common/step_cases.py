@@ -15,8 +15,9 @@ from benchmarks.common.made_up_text import make_document
 from data_prep.common.rng import keyed_rng, keyed_rngs
 from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers.vocabulary import Vocabulary
+from models.build_trunk import build_trunk
 from models.interface import MicroBatch
-from models.trunk import TrunkModel, build_trunk
+from models.trunk import TrunkModel
 from trainer.training.engine import ds_config
 from trainer.training.recipe.build import build_batcher, build_model
 from trainer.training.recipe.schema import PretrainRecipe

@@ -17,10 +17,10 @@ from torch import Tensor
 from benchmarks.common import machine
 from benchmarks.common.made_up_pairs import bert
 from benchmarks.common.side_by_side import Values, ratios, rounds, spread
+from models.build_trunk import build_trunk
 from models.matching.dual_encoder import DualEncoder
 from models.matching.poly_encoder import PolyEncoder, PolyEncoderConfig
 from models.matching.siamese import Siamese, SiameseConfig
-from models.trunk import build_trunk
 from models.vectors import Vectors, one_vector
 
 BI = "bi"

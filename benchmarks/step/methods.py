@@ -30,10 +30,11 @@ from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.rng import keyed_rng, keyed_rngs
 from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers.vocabulary import Vocabulary
+from models.build_trunk import build_trunk
 from models.config import PretrainingConfig
 from models.interface import MicroBatch
 from models.registry import PRETRAINING
-from models.trunk import TrunkModel, build_trunk
+from models.trunk import TrunkModel
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import build
 

@@ -70,7 +70,7 @@ class Clm(Encoder):
     """A causal trunk whose token embedding is also the output projection, with no other parameters."""
 
     def __init__(self, trunk: PreTrainedModel) -> None:
-        """Take a trunk as `models.trunk.build_trunk` builds it: a decoder, or an encoder with `is_decoder: true`.
+        """Take a trunk as `models.build_trunk` builds it: a decoder, or an encoder with `is_decoder: true`.
 
         The configuration keeps that key, so the trunk is causal in fine-tuning, evaluation and stock Hugging Face too.
 

@@ -174,7 +174,7 @@ class Ict(Encoder):
     """One encoder (`trunk.`) for sentences and passages, with no other parameters."""
 
     def __init__(self, trunk: PreTrainedModel, pooling: Pooling = "cls") -> None:
-        """Take a trunk as `models.trunk.build_trunk` builds it; raise ValueError if it pools [CLS] and is causal."""
+        """Take a trunk as `models.build_trunk` builds it; raise ValueError if it pools [CLS] and is causal."""
         super().__init__()
         if pooling == "cls":
             require_bidirectional(trunk, "set method.pooling=last")

@@ -92,7 +92,7 @@ class Mlm(Encoder):
     """The encoder (`trunk.`) and BERT's head for masked tokens (`lm_head.`)."""
 
     def __init__(self, trunk: PreTrainedModel) -> None:
-        """Take a trunk as `models.trunk.build_trunk` builds it.
+        """Take a trunk as `models.build_trunk` builds it.
 
         Raises:
             ValueError: the trunk is causal or refused by `shape_of`.

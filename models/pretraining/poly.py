@@ -333,7 +333,7 @@ class PolyPretraining(Encoder):
     """The encoder (`trunk.`), BERT's head for masked tokens (`lm_head.`) and one for the next text (`next_head.`)."""
 
     def __init__(self, trunk: PreTrainedModel) -> None:
-        """Take a trunk as `models.trunk.build_trunk` builds it.
+        """Take a trunk as `models.build_trunk` builds it.
 
         Raises:
             ValueError: it is causal, or refused by `shape_of`.

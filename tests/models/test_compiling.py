@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from models.build_trunk import build_trunk
 from models.compiling import compile_layers
 from models.encode import encode_texts
 from models.pretraining.mlm import Mlm
-from models.trunk import build_trunk, layers_of
+from models.trunk import layers_of
 from tests.models import tiny
 
 needs_compiler = pytest.mark.skipif(

@@ -1,82 +1,9 @@
 import pytest
 import torch
-from transformers import BertModel
 
-from models.causality import is_causal
 from models.encode import encode
-from models.trunk import build_trunk, layers_of, max_positions
+from models.trunk import max_positions
 from tests.models.tiny import CONFIG, trunk
-
-
-def test_the_trunk_is_a_stock_bert_without_pooler():
-    model = build_trunk(CONFIG)
-    assert type(model) is BertModel
-    assert model.pooler is None
-    assert model.config._attn_implementation == "sdpa"
-    assert {p.dtype for p in model.parameters()} == {torch.float32}
-
-
-def test_an_encoder_whose_type_has_no_sdpa_is_built_with_its_own_attention() -> None:
-    model = build_trunk({**CONFIG, "model_type": "mpnet"}).eval()
-    assert model.config._attn_implementation == "eager"
-    ids, mask = torch.randint(5, model.config.vocab_size, (2, 9)), torch.ones(2, 9, dtype=torch.bool)
-    mask[1, 6:] = False
-    states = encode(model, ids, mask)[mask]
-    torch.testing.assert_close(states, model(ids, attention_mask=mask.long()).last_hidden_state[mask])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"num_hiden_layers": 3}, "'num_hiden_layers'; nearest valid: 'num_hidden_layers'"),
-        ({"model_type": "bertt"}, "'bertt'; nearest valid: 'bert'"),
-        ({"model_type": None}, "unknown model_type None"),
-        ({"hidden_size": "wide"}, "hidden_size"),
-        ({"hidden_size": 15}, "not a multiple of the number of attention heads"),
-        ({"hidden_act": "gelo"}, "^unknown bert hidden_act 'gelo'; nearest valid: 'gelu'$"),
-        ({"pad_token_id": 99}, "adding_idx"),
-        ({"auto_map": {}}, "'auto_map'"),
-        ({"num_attention_heads": 0}, "bert configuration: num_attention_heads must be at least 1, not 0"),
-        ({"hidden_size": -4}, "hidden_size must be at least 1, not -4"),
-        ({"max_position_embeddings": -1}, "max_position_embeddings must be at least 1, not -1"),
-        ({"num_hidden_layers": -1}, "num_hidden_layers must be at least 1, not -1"),
-        ({"intermediate_size": 0}, "intermediate_size must be at least 1, not 0"),
-        ({"type_vocab_size": -1}, "bert configuration: .*negative dimension"),
-    ],
-)
-def test_a_wrong_configuration_is_refused(change, message):
-    with pytest.raises(ValueError, match=message):
-        build_trunk({**CONFIG, **change})
-
-
-SMALL = {"vocab_size": 50, "pad_token_id": 0}
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"model_type": "funnel"}, "model_type 'funnel' has no plain encoder"),
-        ({"model_type": "nystromformer"}, "model_type 'nystromformer' mixes padding into the texts: choose another"),
-        ({"model_type": "bloom", "hidden_size": 16, "n_layer": 1, "n_head": 2}, "'bloom' has no max_position_embedd"),
-        ({"model_type": "xlnet"}, "'xlnet' has no max_position_embeddings, the length .*: take .* such as bert"),
-        ({"model_type": "distilbert", "activation": "relo"}, "unknown distilbert activation 'relo'; .*: 'relu'"),
-        ({"model_type": "gpt2", "activation_function": "rel"}, "unknown gpt2 activation_function 'rel'; .*: 'relu'"),
-        ({"model_type": "distilbert", "n_heads": 0}, "distilbert configuration: n_heads must be at least 1, not 0"),
-        ({"model_type": "distilbert", "num_hidden_layers": 0}, "num_hidden_layers must be at least 1"),
-    ],
-)
-def test_models_that_are_not_encoders_and_zero_sizes_under_other_names_are_refused(config, message):
-    with pytest.raises(ValueError, match=message):
-        build_trunk({**SMALL, **config})
-
-
-def test_special_ids_of_another_vocabulary_are_unset_without_a_warning(capfd: pytest.CaptureFixture[str]) -> None:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    trunk = build_trunk({"model_type": "modernbert", "vocab_size": 300, "pad_token_id": 0, "eos_token_id": 3, **sizes})
-    assert (trunk.config.cls_token_id, trunk.config.eos_token_id) == (None, 3)
-    assert capfd.readouterr().err == ""
-    trunk = build_trunk({"model_type": "roberta", "vocab_size": 300, "pad_token_id": 0, **sizes})
-    assert (trunk.config.bos_token_id, trunk.config.eos_token_id) == (0, 2)
 
 
 def test_longest_input():
@@ -87,13 +14,3 @@ def test_longest_input():
     encode(roberta, ids[:, :12], ids[:, :12] > 0)
     with pytest.raises((IndexError, RuntimeError)):
         encode(roberta, ids, ids > 0)
-
-
-def test_the_encoder_of_t5_is_taken_without_its_decoder_and_reads_long_texts():
-    shape = {"d_model": 16, "num_layers": 2, "num_heads": 2, "d_kv": 8, "d_ff": 32}
-    trunk = build_trunk({"model_type": "t5", **SMALL, **shape})
-    assert not any("decoder" in name for name, _ in trunk.named_parameters())
-    assert not is_causal(trunk)
-    assert len(layers_of(trunk)) == 2
-    ids = torch.randint(1, 50, (1, max_positions(trunk)))
-    assert encode(trunk, ids, torch.ones_like(ids, dtype=torch.bool)).isfinite().all()

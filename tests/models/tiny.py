@@ -15,9 +15,9 @@ from transformers import PreTrainedModel
 from data_prep.tokenizers.prompt import Prompt
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.packing import pack
+from models.build_trunk import build_trunk
 from models.interface import MicroBatch
 from models.pretraining.seed import Seed, SeedBatcher, SeedConfig
-from models.trunk import build_trunk
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 

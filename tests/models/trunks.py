@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from models.trunk import build_trunk
+from models.build_trunk import build_trunk
 from tests.models.tiny import CONFIG, VOCABULARY
 
 SIZES: dict[str, Any] = {

@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
+from models.build_trunk import build_trunk
 from models.causality import is_causal
-from models.trunk import build_trunk
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import finetune

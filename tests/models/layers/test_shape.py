@@ -1,7 +1,7 @@
 import pytest
 
+from models.build_trunk import build_trunk
 from models.layers.shape import shape_of
-from models.trunk import build_trunk
 from tests.models.tiny import CONFIG, trunk
 
 SIZES = (

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModel
 
+from models.build_trunk import build_trunk
 from models.interface import IGNORED
 from models.pretraining.cross_thought import (
     CrossThought,
@@ -13,7 +14,7 @@ from models.pretraining.cross_thought import (
     CrossThoughtConfig,
     check_positions_can_be_chosen,
 )
-from models.trunk import build_trunk, max_positions
+from models.trunk import max_positions
 from tests.models import plain
 from tests.models.checks import (
     gradients,

@@ -3,9 +3,9 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.graph import saved_tensors_hooks
 
+from models.build_trunk import build_trunk
 from models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
 from models.recomputing import recompute_layers
-from models.trunk import build_trunk
 
 
 def saved_bytes(monkeypatch, checkpointing):

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, whole_folder
 from data_prep.tokenizers import tokenizer as tokenizers
+from models.build_trunk import plain_encoder
 from models.config import MatchingConfig
 from models.matching.siamese import SiameseConfig
-from models.trunk import plain_encoder
 from trainer.ranking.export import (
     export_adapters,
     export_colbert,

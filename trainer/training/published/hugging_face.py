@@ -17,8 +17,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from data_prep.common.errors import InputError
 from data_prep.common.json_file import read_json
+from models.build_trunk import REFUSALS, plain_encoder
 from models.sizes import check_sizes
-from models.trunk import REFUSALS, plain_encoder
 from trainer.training.recipe.build import as_input_error, settings_of, trunk_of
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"

@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as hnp
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.framing import Framing
+from models.build_trunk import build_trunk
 from models.matching.siamese import Siamese, SiameseConfig
-from models.trunk import build_trunk
 from models.vectors import Vectors, one_vector
 from tests import toy
 from trainer.ranking.retrieval.encode import BATCH_TOKENS, TextEncoder, length_batches

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from data_prep.collections.build import build
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
+from models.build_trunk import build_trunk
 from models.interface import MicroBatch
 from models.matching.siamese import Siamese, SiameseConfig
-from models.trunk import build_trunk
 from tests import toy
 from trainer.ranking.retrieval.encode import length_batches
 from trainer.ranking.while_training.probe import Probe, bottleneck_rises, figures, open_probe

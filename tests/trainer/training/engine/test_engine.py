@@ -60,7 +60,7 @@ def test_rotary_frequencies_stay_in_fp32() -> None:
     lines = """
 import os
 from models.pretraining.mlm import Mlm
-from models.trunk import build_trunk
+from models.build_trunk import build_trunk
 from trainer.training.engine.engine import Engine
 from trainer.training.engine.world import World, join
 from trainer.training.recipe.schema import PretrainRecipe

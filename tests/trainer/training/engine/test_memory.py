@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from data_prep.common.errors import InputError
+from models.build_trunk import build_trunk
 from models.registry import PRETRAINING
-from models.trunk import build_trunk
 from tests import toy
 from trainer.training.engine import memory
 from trainer.training.engine.activations import bytes_per_token

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
-from models.trunk import build_trunk
+from models.build_trunk import build_trunk
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import finetune

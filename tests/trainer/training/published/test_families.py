@@ -9,8 +9,8 @@ import torch
 from transformers import AutoModel
 
 from data_prep.tokenizers import tokenizer as tokenizers
+from models.build_trunk import build_trunk
 from models.causality import is_causal
-from models.trunk import build_trunk
 from tests.data_prep.tokenizers.families import FAMILIES, odd_strings
 from tests.trainer.runs import write_run
 from tests.trainer.training.published.published_folders import change, own_embeddings, write_layout
