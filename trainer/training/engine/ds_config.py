@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from deepspeed.runtime.config import DeepSpeedConfig
 from pydantic import ValidationError
 
 from data_prep.common.errors import InputError
@@ -69,8 +68,8 @@ DTYPES = {
 def load(name: str, *, for_here: bool = True) -> tuple[Path, dict[str, Any]]:
     """Return the path of the file that a recipe's `deepspeed` key names, and its checked content.
 
-    Raise InputError for a missing or damaged file, an unknown key, a key the recipe owns, an `auto` value, what
-    DeepSpeed refuses, fp16 without ZeRO, and, if it is for this machine, fp16 on a processor without it.
+    Raise InputError for a missing or damaged file, an unknown key, a key the recipe owns, an `auto` value, fp16
+    without ZeRO, and, if it is for this machine, what DeepSpeed refuses, and fp16 on a processor without it.
     """
     path = _path(fastest() if name == "auto" else name)
     try:
@@ -153,15 +152,12 @@ def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
             yield f"{key}: must be an object such as {SECTIONS[key]}, not {json.dumps(config[key])}"
     for path in _paths_of_auto(config):
         yield f'{path}: "auto" works with the Hugging Face Trainer only; DeepSpeed misreads it: write the value'
-    yield from _refused(config)
-    dtypes = {key: value for key, value in config.get("data_types", {}).items() if key.endswith("_dtype") and value}
-    for key, dtype in dtypes.items():
-        if str(dtype) not in DTYPES:
-            yield f"data_types.{key}: must be one of fp32, fp16 and bf16, not {json.dumps(dtype)}"
-        elif key == "param_dtype" and DTYPES[dtype] != precision(config):
-            yield f"data_types.{key}: {dtype} contradicts the precision that bf16 and fp16 set: remove it"
+    yield from _bad_values(config)
+    if for_here:
+        yield from _refused(config)
     without_zero = config.get("zero_optimization", {}).get("stage", 0) == 0
-    if without_zero and (dtype := dtypes.get("grad_accum_dtype")) and DTYPES[dtype] != precision(config):
+    dtype = config.get("data_types", {}).get("grad_accum_dtype")
+    if without_zero and dtype and DTYPES[dtype] != precision(config):
         yield f"data_types.grad_accum_dtype: DeepSpeed sums in {dtype} only with ZeRO: use stage 1, or remove it"
     if precision(config) != torch.float16:
         return
@@ -169,6 +165,21 @@ def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
         yield f"asks for fp16, which this {accelerator().device_name()} device does not support: use bf16 or cpu"
     if without_zero:
         yield "fp16 with ZeRO stage 0: DeepSpeed divides gradients by a scale the loss never got; use stage 1 or more"
+
+
+def _bad_values(config: dict[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with values that this project reads too, also where it plans for other machines."""
+    for key, value in config.get("zero_optimization", {}).items():
+        if key == "stage" and (type(value) is not int or value not in range(4)):
+            yield f"zero_optimization.stage: must be 0, 1, 2 or 3, not {json.dumps(value)}"
+        elif key.endswith(("_size", "_threshold", "_distance")) and not isinstance(value, int | float):
+            yield f"zero_optimization.{key}: must be a number, not {json.dumps(value)}"
+    dtypes = {f"data_types.{key}": value for key, value in config.get("data_types", {}).items() if "dtype" in key}
+    for key, dtype in {**dtypes, "communication_data_type": config.get("communication_data_type")}.items():
+        if dtype is not None and str(dtype) not in DTYPES:
+            yield f"{key}: must be one of fp32, fp16 and bf16, not {json.dumps(dtype)}"
+        elif key == "data_types.param_dtype" and dtype and DTYPES[dtype] != precision(config):
+            yield f"{key}: {dtype} contradicts the precision that bf16 and fp16 set: remove it"
 
 
 def _refused(config: dict[str, Any]) -> Iterator[str]:
@@ -180,6 +191,8 @@ def _refused(config: dict[str, Any]) -> Iterator[str]:
 
 def _refusal(config: dict[str, Any]) -> tuple[str, str] | None:
     """Return the rest of the key's name and the reason where DeepSpeed refuses a configuration."""
+    from deepspeed.runtime.config import DeepSpeedConfig  # imported here: trainer.plan does without DeepSpeed
+
     try:
         DeepSpeedConfig({**config, "train_micro_batch_size_per_gpu": 1})
     except ValidationError as error:
