@@ -85,7 +85,10 @@ def batches(
         if size > large or _begins_a_batch(identity, size / large):
             yield from batch.close(done)
         try:
-            left = limit.get(file.name, 0) if isinstance(limit, Mapping) else limit and limit - came
+            if isinstance(limit, Mapping):
+                left: int | None = limit.get(file.name, 0)
+            else:
+                left = None if limit is None else limit - came
             for ordinal, piece in enumerate(islice(source.records(file, choices), left)):
                 came += 1
                 if part.has(index + ordinal):
