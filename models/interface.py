@@ -1,7 +1,7 @@
 """The contract between a method and the trainer: a batcher turns documents into micro-batches, a model returns losses.
 
-A method has three classes, in one file: its configuration (`models.config`), its batcher (`Batcher`) and its model
-(`models.trunk.TrunkModel`). The batcher makes the arrays of one forward pass, a `MicroBatch`. The model's
+A method has three classes, in one file: its configuration (`models.config.MethodConfig`), its batcher (`Batcher`) and
+its model (`models.trunk.TrunkModel`). The batcher makes the arrays of one forward pass, a `MicroBatch`. The model's
 `forward(**arrays as tensors)` returns a dict with the keys of `MicroBatch.counts`: for each loss term a scalar SUM over
 its targets, in fp32, never a mean. The trainer divides it by the number of targets of all ranks and micro-batches.
 

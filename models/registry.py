@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import Field
 
-from models.config import MatchingConfig, MethodConfig, PretrainingConfig
+from models.config import MethodConfig
 from models.matching.colbert import ColbertConfig
+from models.matching.config import MatchingConfig
 from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.cross_thought_heads import CrossThoughtAnswersConfig, CrossThoughtPairsConfig
 from models.matching.duobert import DuobertConfig
@@ -20,6 +21,7 @@ from models.matching.sparse import SparseConfig
 from models.matching.tilde import TildeConfig
 from models.pretraining.clm import ClmConfig
 from models.pretraining.condenser import CondenserConfig
+from models.pretraining.config import PretrainingConfig
 from models.pretraining.cross_thought import CrossThoughtConfig
 from models.pretraining.ict import IctConfig
 from models.pretraining.mlm import MlmConfig

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from models.config import MatchingConfig
+from models.matching.config import MatchingConfig
 from models.matching.dual_encoder import DualEncoderConfig
 from models.registry import MATCHING
 from tests.test_imports import ROOMS

@@ -31,8 +31,8 @@ from data_prep.common.rng import keyed_rng, keyed_rngs
 from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.build_trunk import build_trunk
-from models.config import PretrainingConfig
 from models.interface import MicroBatch
+from models.pretraining.config import PretrainingConfig
 from models.registry import PRETRAINING
 from models.trunk import TrunkModel
 from trainer.training.recipe.schema import PretrainRecipe

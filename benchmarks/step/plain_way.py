@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.config import PretrainingConfig
 from models.interface import IGNORED, MicroBatch
 from models.layers.local_attention import masked_local_attention
+from models.pretraining.config import PretrainingConfig
 
 
 @contextmanager

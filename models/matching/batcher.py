@@ -10,8 +10,8 @@ import numpy as np
 
 from models.batching.candidates import Candidates, Example, columns, labels_of, scores_of
 from models.batching.packing import text_tokens
-from models.config import MatchingConfig
 from models.interface import MicroBatch, Vocabulary
+from models.matching.config import MatchingConfig
 
 Keys = TypeVar("Keys", bound=MatchingConfig)
 

@@ -23,11 +23,11 @@ from transformers import PreTrainedModel
 
 from models.batching.framing import PairFraming
 from models.batching.packing import frame, pad
-from models.config import MatchingConfig
 from models.encode import as_rows, encode, insert_special_tokens
 from models.interface import Vocabulary
 from models.layers.shape import Shape, initialise, shape_of
 from models.layers.transformer import TransformerLayer
+from models.matching.config import MatchingConfig
 from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from models.matching.pair_model import PairModel, PairModelConfig
 from models.trunk import require_bidirectional

@@ -17,11 +17,11 @@ from transformers import PreTrainedModel
 
 from models.batching.candidates import Candidates, Example
 from models.batching.framing import Framing
-from models.config import NEED_OF_NEGATIVES, Losses, MatchingConfig, Side
 from models.encode import as_rows, in_one_run, unpadding_kernel
 from models.interface import MicroBatch, Prompt, Vocabulary
 from models.layers import ranking_losses
 from models.matching.batcher import CandidateBatcher
+from models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig, Side
 from models.trunk import Encoder
 from models.vectors import Vectors
 

@@ -14,9 +14,9 @@ from transformers import PreTrainedModel
 from models.batching.candidates import Candidates, Example
 from models.batching.framing import DuelFraming, Framing
 from models.batching.packing import text_tokens
-from models.config import NEED_OF_NEGATIVES, MatchingConfig
 from models.interface import MicroBatch, Vocabulary
 from models.matching.batcher import ExampleBatcher
+from models.matching.config import NEED_OF_NEGATIVES, MatchingConfig
 from models.matching.joint_encoder import JointEncoder, Pooling
 from models.trunk import widen_token_types
 

@@ -24,13 +24,13 @@ from models.batching.candidates import Candidates, Example, Unit, columns, label
 from models.batching.packing import text_tokens
 from models.batching.prompts import LINE_PLACES, PLACES, PromptFraming, Reader, places_of
 from models.causality import is_causal
-from models.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
 from models.encode import encode_texts
 from models.interface import MicroBatch, Vocabulary
 from models.layers import ranking_losses
 from models.layers.pooling import pool
 from models.layers.shape import setting
 from models.matching.batcher import ExampleBatcher
+from models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
 from models.trunk import TrunkModel
 
 Loss = Literal["softmax", "binary", "kl", "margin_mse", "rank_net"]

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from models.batching.candidates import Candidates, Example
 from models.batching.framing import PairFraming
-from models.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
 from models.interface import Vocabulary
 from models.layers import ranking_losses
 from models.matching.batcher import CandidateBatcher
+from models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
 from models.trunk import TrunkModel
 
 Loss = Literal["softmax", "binary", "classes", "kl", "margin_mse"]

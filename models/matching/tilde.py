@@ -24,12 +24,12 @@ from transformers import PreTrainedModel
 from models.batching.candidates import Candidates, Example
 from models.batching.framing import Framing
 from models.batching.packing import joined
-from models.config import Losses, MatchingConfig
 from models.encode import encode, in_one_run, unpadding_kernel
 from models.interface import Vocabulary
 from models.layers.lm_head import LmHead
 from models.layers.shape import shape_of
 from models.matching.batcher import CandidateBatcher
+from models.matching.config import Losses, MatchingConfig
 from models.matching.start_terms import FitsStart, StartTerms
 from models.trunk import Encoder, require_bidirectional
 from models.vectors import Vectors, one_vector

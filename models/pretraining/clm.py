@@ -16,11 +16,11 @@ from transformers import PreTrainedModel
 from models.batching.next_tokens import next_tokens
 from models.batching.packing import pad, text_tokens
 from models.causality import is_causal
-from models.config import BlockConfig
 from models.encode import encode
 from models.interface import Batcher, MicroBatch, Vocabulary
 from models.layers.losses import linear_cross_entropy
 from models.layers.pooling import pool, select
+from models.pretraining.config import BlockConfig
 from models.pretraining.mlm import MlmBatcher
 from models.trunk import Encoder, token_embedding
 from models.vectors import Vectors, one_vector

@@ -24,13 +24,13 @@ from models.arrays import keep_lengths
 from models.batching.masking import Masking
 from models.batching.packing import pad_flat, text_tokens
 from models.batching.roles import require_roles
-from models.config import PretrainingConfig
 from models.encode import encode, insert_special_tokens
 from models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
 from models.layers.lm_head import LmHead
 from models.layers.pooling import select
 from models.layers.shape import initialise, shape_of
 from models.layers.transformer import TransformerLayer
+from models.pretraining.config import PretrainingConfig
 from models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
 from models.vectors import Vectors, one_vector
 

@@ -24,11 +24,11 @@ from transformers import PreTrainedModel
 
 from models.batching.packing import frame, pad, spread, text_tokens
 from models.batching.sentences import SentenceBatcher, sentences
-from models.config import LeftOut, PretrainingConfig
 from models.encode import encode, in_one_run, unpadding_kernel
 from models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
 from models.layers.pooling import Pooling, pool
 from models.layers.ranking_losses import in_batch_softmax
+from models.pretraining.config import LeftOut, PretrainingConfig
 from models.trunk import Encoder, require_bidirectional
 
 

@@ -13,12 +13,12 @@ from transformers import PreTrainedModel
 from models.batching.masking import Masking
 from models.batching.packing import pack, pad, pad_flat, spread, text_tokens
 from models.batching.roles import require_roles
-from models.config import BlockConfig
 from models.encode import encode
 from models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
 from models.layers.lm_head import LmHead
 from models.layers.pooling import select
 from models.layers.shape import shape_of
+from models.pretraining.config import BlockConfig
 from models.trunk import Encoder, require_bidirectional, token_embedding
 
 

@@ -20,11 +20,11 @@ from transformers import PreTrainedModel
 
 from models.batching.candidates import hash_of, text_key
 from models.batching.packing import text_tokens
-from models.config import LeftOut, PretrainingConfig
 from models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
 from models.layers.ranking_losses import in_batch_softmax
 from models.matching.dual_encoder import allowed_documents, relevance
 from models.matching.siamese import Siamese, SiameseConfig, Similarity
+from models.pretraining.config import LeftOut, PretrainingConfig
 from models.trunk import Encoder
 from models.vectors import Vectors
 

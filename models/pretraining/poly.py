@@ -26,12 +26,12 @@ from models.batching.masking import Masking
 from models.batching.packing import pad_flat
 from models.batching.roles import require_roles, required
 from models.batching.sentences import check_boundaries
-from models.config import InputConfig
 from models.encode import encode
 from models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
 from models.layers.lm_head import LmHead
 from models.layers.pooling import select
 from models.layers.shape import initialise, shape_of
+from models.pretraining.config import InputConfig
 from models.trunk import Encoder, require_bidirectional, token_embedding, token_types
 
 Loss = Literal["mlm", "next"]

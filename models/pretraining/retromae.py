@@ -20,13 +20,13 @@ from transformers import PreTrainedModel
 
 from models.batching.next_tokens import next_tokens
 from models.batching.packing import pad
-from models.config import BlockConfig, LeftOut
 from models.encode import encode
 from models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
 from models.layers.lm_head import LmHead
 from models.layers.pooling import Pooling, bottleneck, select
 from models.layers.shape import Shape, initialise, shape_of
 from models.layers.transformer import TransformerLayer
+from models.pretraining.config import BlockConfig, LeftOut
 from models.pretraining.mlm import MlmBatcher
 from models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
 

@@ -21,13 +21,14 @@ from transformers import PreTrainedModel
 
 from models.batching.next_tokens import next_tokens
 from models.batching.packing import pad
-from models.config import BlockConfig, LeftOut, Section
+from models.config import Section
 from models.encode import encode
 from models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
 from models.layers.lm_head import LmHead
 from models.layers.losses import linear_cross_entropy
 from models.layers.pooling import bottleneck, select
 from models.layers.shape import shape_of
+from models.pretraining.config import BlockConfig, LeftOut
 from models.pretraining.mlm import MlmBatcher
 from models.pretraining.seed_decoder import Variant, WeakDecoder
 from models.trunk import Encoder, max_positions, require_bidirectional, token_embedding

@@ -22,12 +22,12 @@ from models.batching.next_tokens import next_tokens
 from models.batching.packing import frame, pad, spread, text_tokens
 from models.batching.roles import require_roles
 from models.batching.sentences import SentenceBatcher, sentences
-from models.config import InputConfig
 from models.encode import encode
 from models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary, swap_vectors
 from models.layers.losses import linear_cross_entropy
 from models.layers.pooling import select
 from models.layers.shape import shape_of
+from models.pretraining.config import InputConfig
 from models.pretraining.seed_decoder import WeakDecoder
 from models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
 

@@ -11,8 +11,8 @@ from transformers import PreTrainedModel
 from data_prep.common.rng import keyed_rngs
 from models.batching.candidates import Candidates, Example
 from models.build_trunk import build_trunk
-from models.config import MatchingConfig
 from models.interface import MicroBatch
+from models.matching.config import MatchingConfig
 from models.registry import MATCHING, PRETRAINING
 from tests.models.matching.examples import spelled
 from tests.models.tiny import Spelled

@@ -11,10 +11,10 @@ from transformers import PreTrainedModel
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
-from models.config import PretrainingConfig
 from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.label_ranker import LabelRankerConfig
 from models.matching.siamese import SiameseConfig
+from models.pretraining.config import PretrainingConfig
 from models.trunk import max_positions
 from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.load import LoadedModel, load_trained

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from models.batching.framing import Framing
-from models.config import MatchingConfig
+from models.matching.config import MatchingConfig
 from trainer.ranking.options import TEXT, check_options
 from trainer.ranking.retrieval.encode import TextEncoder
 from trainer.ranking.retrieval.system import List, System, Texts, scores_of_lists

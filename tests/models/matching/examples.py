@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from models.batching.candidates import Candidates, Example
-from models.config import MatchingConfig
 from models.interface import MicroBatch
+from models.matching.config import MatchingConfig
 from models.matching.siamese import SiameseConfig
 from tests.models.tiny import VOCABULARY, rngs
 

@@ -239,3 +239,9 @@ def test_swapping_gives_the_decoder_another_sequences_h_0(variant):
     assert other["decoder"].item() != own["decoder"].item()
     no_cls = seed(variant=variant, cls=False)
     assert no_cls(**arrays, swap=True)["decoder"].item() == no_cls(**arrays)["decoder"].item()
+
+
+def test_a_frozen_seed_encoder_has_no_masked_words() -> None:
+    config = SeedConfig.model_validate({"name": "seed", "freeze_encoder": True})
+    assert config.weights == {"decoder": 1.0}
+    assert config.needs_trained_encoder

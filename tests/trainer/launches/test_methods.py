@@ -9,8 +9,8 @@ import torch
 from transformers import AutoModel
 
 from data_prep.common.errors import InputError
-from models.config import PretrainingConfig
 from models.encode import encode
+from models.pretraining.config import PretrainingConfig
 from models.registry import PRETRAINING
 from tests import toy
 from tests.trainer.many_runs import configs_of, train, train_in_all_ways

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.arrays import on_device
-from models.config import PretrainingConfig
 from models.interface import MicroBatch
+from models.pretraining.config import PretrainingConfig
 from models.recomputing import recompute_layers
 from models.trunk import TrunkModel
 from trainer.cluster.planning.kernels import Kernel, Kernels, attention_as_on_cuda

@@ -10,7 +10,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, whole_folder
 from data_prep.tokenizers import tokenizer as tokenizers
 from models.build_trunk import plain_encoder
-from models.config import MatchingConfig
+from models.matching.config import MatchingConfig
 from models.matching.siamese import SiameseConfig
 from trainer.ranking.export import (
     export_adapters,

@@ -8,7 +8,7 @@ from typing import Any
 
 from data_prep.common.errors import InputError
 from models.adapters import NAME, Adapters, lora_config
-from models.config import MatchingConfig
+from models.matching.config import MatchingConfig
 from trainer.ranking.export.export_files import prompt_card, refuse, save_tensors, write_tokenizer
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.base import read_base

@@ -19,7 +19,8 @@ from transformers import PreTrainedModel
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.frame import Frames, Ids, read
 from data_prep.tokenizers.tokenizer import CONFIG, SPLIT, Tokenizer
-from models.config import MatchingConfig, MethodConfig, Side
+from models.config import MethodConfig
+from models.matching.config import MatchingConfig, Side
 from trainer.training.checkpoints.load import TrainedModel
 
 SETTINGS = "config_sentence_transformers.json"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from data_prep.common.errors import InputError
 from data_prep.common.extras import require
-from models.config import MatchingConfig
+from models.matching.config import MatchingConfig
 from models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
 from models.matching.siamese import Siamese
 from models.vectors import Vectors

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.common.errors import InputError
-from models.config import MatchingConfig
+from models.matching.config import MatchingConfig
 from trainer.ranking.export.export_files import (
     MODULES,
     save_tensors,

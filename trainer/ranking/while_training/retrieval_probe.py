@@ -9,8 +9,8 @@ from data_prep.collections.collection import Collection, remedy
 from data_prep.common.errors import InputError
 from data_prep.common.extras import require
 from data_prep.tokenizers.check import require_same_tokenizer
-from models.config import MatchingConfig
 from models.interface import MicroBatch
+from models.matching.config import MatchingConfig
 from models.trunk import TrunkModel
 from trainer.ranking.evaluation.metrics import DEPTH, Metric, more_metrics
 from trainer.ranking.evaluation.task import Task

@@ -15,7 +15,9 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.adapters import Adapters
 from models.causality import is_causal
-from models.config import MatchingConfig, MethodConfig, PretrainingConfig
+from models.config import MethodConfig
+from models.matching.config import MatchingConfig
+from models.pretraining.config import PretrainingConfig
 from models.trunk import TrunkModel, make_bidirectional, max_positions
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.base import read_base

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from models.config import MethodConfig, PretrainingConfig
+from models.config import MethodConfig
 from models.matching.colbert import ColbertConfig
 from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.dual_encoder import DualEncoderConfig
 from models.matching.siamese import SiameseConfig
+from models.pretraining.config import PretrainingConfig
 from trainer.training.checkpoints import checkpoint
 from trainer.training.published import colbert_folder, cross_encoder_folder, prompts, sentence_transformer
 from trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, kind_of

@@ -6,7 +6,7 @@ import numpy as np
 
 from data_prep.common.errors import InputError
 from models.batching.candidates import Candidates
-from models.config import MatchingConfig
+from models.matching.config import MatchingConfig
 from trainer.training.data.group_source import GroupSource
 
 MOST_COPIES = 10_000  # no document has more copies than this

@@ -17,8 +17,8 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.check import require_same_tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.batching.candidates import Candidates
-from models.config import MatchingConfig
 from models.interface import Batcher
+from models.matching.config import MatchingConfig
 from trainer.training.data.check_groups import check_copies, check_groups
 from trainer.training.data.group_source import GroupSource
 from trainer.training.data.held_out import HeldOut

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.common.errors import InputError
-from models.config import PretrainingConfig, Side
+from models.matching.config import Side
 from models.matching.dual_encoder import DualEncoderConfig
+from models.pretraining.config import PretrainingConfig
 from trainer.training.published.colbert_folder import is_colbert
 from trainer.training.published.hugging_face import read_keys
 from trainer.training.published.sentence_transformer import is_sentence_transformer, modules_of

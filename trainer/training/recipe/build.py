@@ -15,9 +15,10 @@ from data_prep.common.extras import require
 from data_prep.tokenizers.tokenizer import Tokenizer
 from models.adapters import Adapters, add_adapters, choose_targets
 from models.build_trunk import build_trunk, configuration_keys
-from models.config import MethodConfig, PretrainingConfig
+from models.config import MethodConfig
 from models.freeze import freeze
 from models.interface import Batcher, Vocabulary
+from models.pretraining.config import PretrainingConfig
 from models.trunk import TrunkModel, max_positions, token_embedding
 from trainer.training.recipe.schema import AnyRecipe
 

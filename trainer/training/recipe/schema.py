@@ -18,7 +18,8 @@ from pydantic import (
 )
 
 from models.adapters import Adapters
-from models.config import MatchingConfig, MethodConfig, Section
+from models.config import MethodConfig, Section
+from models.matching.config import MatchingConfig
 from models.registry import MATCHING, MatchingMethod, PretrainingMethod
 from trainer.training.recipe.data_keys import OF_A_SOURCE, LanesConfig, PairDataConfig, ShardDataConfig
 from trainer.training.recipe.margin import Margin

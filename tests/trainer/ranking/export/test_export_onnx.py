@@ -10,7 +10,7 @@ import torch
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
-from models.config import MatchingConfig
+from models.matching.config import MatchingConfig
 from models.matching.siamese import Siamese
 from tests import toy
 from tests.trainer.runs import write_run

@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 
 from data_prep.collections.collection import Collection
 from models.batching.framing import PairFraming
-from models.config import MatchingConfig
 from models.interface import Vocabulary
+from models.matching.config import MatchingConfig
 from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from models.matching.tilde import terms_in
 from models.trunk import TrunkModel

@@ -1,0 +1,174 @@
+"""The recipe keys of matching models: the lengths of their texts, their losses, and a query's candidates."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+import numpy as np
+from pydantic import Discriminator, Field, PositiveFloat, Tag, model_validator
+
+from models.batching.candidates import Candidates, Example, Scale, Unit
+from models.batching.framing import Framing, Kept
+from models.config import MethodConfig, Section
+from models.interface import Batcher, Vocabulary
+
+TEACHERS = ("kl", "margin_mse", "rank_net")  # the losses that learn a teacher's scores
+NEEDS_NEGATIVES = ("hinge",)  # the losses that need at least one negative
+NEED_OF_NEGATIVES = (
+    "needs a query's own negatives: set method.hard_negatives, which are given with the query, or "
+    "method.negatives_per_query, which are drawn at random"
+)
+
+Side = Literal["query", "document"]
+Loss = TypeVar("Loss")
+Losses = Annotated[
+    Annotated[Loss, Tag("name")] | Annotated[dict[Loss, PositiveFloat], Field(min_length=1), Tag("table")],
+    Discriminator(lambda given: "table" if isinstance(given, dict) else "name"),
+]
+"""The `loss` of a recipe: the name of one, or a table of several with their weights."""
+
+
+class CandidatesConfig(Section):
+    """Which of a query's scored candidates an example has, drawn anew in every epoch."""
+
+    per_query: int = Field(ge=2)  # the positive and others
+    keep: Literal["positive"] = "positive"  # is never left out
+
+
+class MatchingConfig(MethodConfig):
+    """The keys of a matching model: the lengths of its texts, and a query's candidates in training.
+
+    Every matching model declares its `loss`: a Literal of the losses that it supports, or `Losses` of one.
+    """
+
+    loss: str | Mapping[Any, float]
+    max_query_tokens: int = Field(64, ge=3)
+    max_document_tokens: int = Field(512, ge=3)
+    kept_of_query: Kept = "start"  # which end of a longer query is kept
+    hard_negatives: int = Field(0, ge=0)  # drawn for each query from its group's own negatives
+    negatives_per_query: int = Field(0, ge=0)  # drawn at random from the split's documents that are not relevant
+    # of a teacher's scores; left out of a recipe, they are no part of its identity
+    candidates: CandidatesConfig | None = Field(None, exclude_if=lambda keys: keys is None)  # null: all
+    teacher_scale: Scale = Field("as_given", exclude_if=lambda scale: scale == "as_given")
+
+    @model_validator(mode="after")
+    def _loss_has_negatives(self) -> MatchingConfig:
+        for loss in self.losses if not self.has_own_negatives else ():
+            alone = loss in NEEDS_NEGATIVES and not self.has_batch_negatives
+            if alone or (loss == "binary" and self.unit == "positive"):
+                raise ValueError(f"method.loss={loss} {NEED_OF_NEGATIVES}")
+        return self
+
+    @model_validator(mode="after")
+    def _drawn_negatives_are_of_use(self) -> MatchingConfig:
+        if self.own_negatives and (self.taught or self.unit != "positive"):
+            loss, what = (self.taught[0], "a teacher's scores") if self.taught else (self.loss, "the labels")
+            instead = "; method.candidates draws from scored ones" if self.taught else ""
+            raise ValueError(
+                f"method.loss={loss} learns {what} that the data give, and draws no negatives: leave out "
+                f"method.hard_negatives and method.negatives_per_query, or set them to 0{instead}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_teacher_is_of_use(self) -> MatchingConfig:
+        for key in () if self.taught else ("candidates", "teacher_scale"):
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(
+                    f"method.{key} is of a teacher's scores, which method.loss={', '.join(self.losses)} does not "
+                    f"learn: leave it out, or add one of the losses {', '.join(TEACHERS)}"
+                )
+        return self
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """The weight of each term that compares a query with documents, by its name."""
+        return {self.loss: 1.0} if isinstance(self.loss, str) else dict(self.loss)
+
+    @property
+    def taught(self) -> list[str]:
+        """The terms that learn a teacher's scores."""
+        return [loss for loss in self.losses if loss in TEACHERS]
+
+    def terms(self, loss: str) -> list[str]:
+        """The loss terms that a loss makes: itself, unless the model computes it for several sizes of its vectors."""
+        return [loss]
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each loss term."""
+        return {term: weight for loss, weight in self.losses.items() for term in self.terms(loss)}
+
+    @property
+    def own_negatives(self) -> int:
+        """How many negatives are drawn for each query, besides in-batch negatives."""
+        return self.hard_negatives + self.negatives_per_query
+
+    @property
+    def has_own_negatives(self) -> bool:
+        """Whether each query has negatives besides in-batch negatives: drawn ones, or the candidates of its group."""
+        return bool(self.own_negatives or self.taught)
+
+    @property
+    def has_batch_negatives(self) -> bool:
+        """Whether a query is compared with other queries' documents (in-batch negatives)."""
+        return False
+
+    @property
+    def unit(self) -> Unit:
+        """What an example is.
+
+        Where a teacher's scores are learnt beside relevance, it is a relevant document with the scored candidates of
+        its group that are not relevant.
+        """
+        if len(self.taught) == len(self.losses):
+            return "group"
+        labelled = "classes" in self.losses or (list(self.losses) == ["binary"] and not self.own_negatives)
+        return "pair" if labelled else "positive"
+
+    def prompts(self) -> dict[Side, str]:
+        """Return the texts that are put before those of each side: by default none."""
+        return {}
+
+    @property
+    def input_lengths(self) -> dict[str, int]:
+        """The maximum length of each of the trunk's inputs, by the key or keys that limit it."""
+        limits = {"max_query_tokens": self.max_query_tokens, "max_document_tokens": self.max_document_tokens}
+        return {f"method.{key}": tokens + self.added_tokens for key, tokens in limits.items()}
+
+    def choose(self, candidates: Candidates, example: Example, rng: np.random.Generator) -> list[int]:
+        """Return the documents that an example's query is compared with; the positive, if it has one, comes first.
+
+        Raises:
+            ValueError: there are fewer documents to draw from than the recipe asks for.
+        """
+        if self.unit == "pair":
+            return example.candidates.tolist()
+        if self.taught:
+            most = self.candidates.per_query if self.candidates else len(example.candidates)
+            return candidates.choose_scored(example, most, rng, any_label=self.unit == "group")
+        return candidates.choose(example, self.hard_negatives, self.negatives_per_query, rng)
+
+    def query_framing(self, vocabulary: Vocabulary) -> Framing:
+        """Return the framing of queries: how they become the arguments of `embed_queries`."""
+        return Framing(vocabulary, self.max_query_tokens, self.kept_of_query)
+
+    def document_framing(self, vocabulary: Vocabulary) -> Framing:
+        """Return the framing of documents: how they become the arguments of `embed_documents`."""
+        return Framing(vocabulary, self.max_document_tokens)
+
+    def check_frame(self, vocabulary: Vocabulary) -> None:
+        """Raise ValueError where a length has no room for text beside what the tokenizer puts around one."""
+        framings = {"query": self.query_framing(vocabulary), "document": self.document_framing(vocabulary)}
+        for side, framing in framings.items():
+            if framing.room < 1:
+                raise ValueError(
+                    f"max_{side}_tokens: {framing.max_tokens} tokens have no room for text beside the "
+                    f"{framing.max_tokens - framing.room} that the tokenizer puts around it: set more"
+                )
+
+    @abstractmethod
+    def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> Batcher:
+        """Build the batcher of `models.batching.candidates.Example`s."""
