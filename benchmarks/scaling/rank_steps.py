@@ -31,7 +31,8 @@ class RankSteps:
     def take(self) -> None:
         """Take a step, always on the same micro-batches."""
         all_ranks = self.all
-        batches, (method,) = all_ranks.micro_batches[self.own], self.engine.methods
+        batches = all_ranks.micro_batches[self.own]
+        method = self.engine.methods[0]  # the sources of a mix of shards have the same
         objectives = [Objective.at_end(method, all_ranks.targets)] * len(batches)
         self.engine.step(batches, objectives, all_ranks.seeds[self.own], lr=1e-4)
 
