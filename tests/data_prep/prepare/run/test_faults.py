@@ -313,11 +313,10 @@ def test_a_document_of_200_megabytes_in_one_line_is_named_and_not_held(tmp_path:
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     tok = raw.vocabulary(tmp_path / "tokenizer.json")  # without it, 32 MiB of text are held to train one
     peaks = {}
-    for times in (1, 4, 16):
+    for times in (1, 8):
         file = tmp_path / f"{times}.jsonl"
         file.write_bytes(b"".join(raw.jsonl(8000, seed) for seed in range(times)))
         options = ["--shards", 4 * times, "--paragraphs", "--tokenizer", tok]
         code, message, peaks[times] = peak(file, "--out", tmp_path / str(times), *options)
         assert code == 0, message
-    assert peaks[16] < 1.25 * peaks[4]
-    assert peaks[4] < 1.25 * peaks[1]
+    assert peaks[8] < 1.15 * peaks[1]
