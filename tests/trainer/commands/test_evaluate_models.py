@@ -39,7 +39,7 @@ KEYS: dict[str, dict[str, Any]] = {  # what a model needs besides its name, or f
 LOSSES = {name: get_args(config.model_fields["loss"].annotation) for name, config in MATCHING.items()}
 RANK = [name for name, losses in LOSSES.items() if losses != ("classes",)]
 CLASSIFY = [name for name, losses in LOSSES.items() if "classes" in losses]
-DEPTH = 30  # of those who re-rank; duoBERT compares each pair of documents
+DEPTH = 30  # documents that a model re-ranks; duoBERT compares every two of them
 METRICS = {"mrr@10", "ndcg@10", "recall@100"}
 
 
@@ -114,7 +114,7 @@ def test_every_matching_model_ranks_the_pool(
         of_position = dict(zip(documents, scores.tolist(), strict=True))
         ranked.append(ranked_as(sorted(documents, key=lambda i, of=of_position: (-of[i], i))[:100]))
     assert means(results)["m"] == pytest.approx(task.measure(ranked).means)
-    assert means(results)["m"]["recall@100"] > 0.5  # chance is 100 of 120
+    assert means(results)["m"]["recall@100"] > 0.5  # chance is 100 of 120, or DEPTH of 120
     last = results["systems"]["m"]["stages"][-1]
     assert last["max_tokens"].items() >= {"query": 8, "document": 16}.items()
     assert last.get("depth") == (DEPTH if again else None)
