@@ -16,10 +16,12 @@ from data_prep.common.rng import keyed_rng, keyed_rngs
 from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.build_trunk import build_trunk
+from models.config import MethodConfig
 from models.interface import MicroBatch
 from models.trunk import TrunkModel
 from trainer.training.engine import ds_config
 from trainer.training.recipe.build import build_batcher, build_model
+from trainer.training.recipe.objective import Objective
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import load
 
@@ -80,6 +82,10 @@ class Step:
         """The number of targets of each loss term."""
         terms = self.micro_batches[0].counts
         return {term: sum(batch.counts[term] for batch in self.micro_batches) for term in terms}
+
+    def objective(self, methods: Sequence[MethodConfig]) -> Objective:
+        """Return what the step differentiates; `methods` are those of the sources of a mix of shards, all the same."""
+        return Objective.at_end(methods[0], self.targets)
 
     @property
     def tokens(self) -> int:

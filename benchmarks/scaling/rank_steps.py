@@ -12,7 +12,6 @@ from benchmarks.common.collectives import replace_collectives
 from benchmarks.common.step_cases import recipe_of, workload_of
 from trainer.training.engine.engine import Engine
 from trainer.training.engine.world import World
-from trainer.training.recipe.objective import Objective
 
 
 class RankSteps:
@@ -30,11 +29,9 @@ class RankSteps:
 
     def take(self) -> None:
         """Take a step, always on the same micro-batches."""
-        all_ranks = self.all
-        batches = all_ranks.micro_batches[self.own]
-        method = self.engine.methods[0]  # the sources of a mix of shards have the same
-        objectives = [Objective.at_end(method, all_ranks.targets)] * len(batches)
-        self.engine.step(batches, objectives, all_ranks.seeds[self.own], lr=1e-4)
+        batches = self.all.micro_batches[self.own]
+        objectives = [self.all.objective(self.engine.methods)] * len(batches)
+        self.engine.step(batches, objectives, self.all.seeds[self.own], lr=1e-4)
 
 
 class Done:

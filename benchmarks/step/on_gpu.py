@@ -114,8 +114,7 @@ def take(engine: Engine, step: Step, times: int = 1) -> float:
 
 def _arguments(engine: Engine, step: Step) -> tuple[Sequence[MicroBatch], Sequence[Objective], Sequence[int], float]:
     """Return those of `Engine.step`."""
-    own = Objective.at_end(engine.methods[0], step.targets)  # the sources of a mix of shards have the same
-    return step.micro_batches, [own] * len(step.micro_batches), step.seeds, 1e-4
+    return step.micro_batches, [step.objective(engine.methods)] * len(step.micro_batches), step.seeds, 1e-4
 
 
 def kernels_of(engine: Engine, step: Step) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from benchmarks.step.plain_way import plain_batch, plain_layers
 from trainer.training.engine.engine import Engine, StepResult
 from trainer.training.engine.optimizer import build_optimizer
 from trainer.training.engine.world import World
-from trainer.training.recipe.objective import Objective
 
 LOSS_SCALE = 2.0**16  # of the bare loop in fp16: DeepSpeed's initial one
 
@@ -75,7 +74,7 @@ class OurStep(TimedRival):
         self.engine = Engine(workload.model(), workload.recipe, World.from_environment())
 
     def take(self, step: Step) -> StepResult:
-        objectives = [Objective.at_end(self.recipe.method, step.targets)] * len(step.micro_batches)
+        objectives = [step.objective(self.engine.methods)] * len(step.micro_batches)
         result = self.engine.step(step.micro_batches, objectives, step.seeds, self.recipe.optimizer.lr)
         self.losses, self.skipped = result.losses, result.skipped
         return result
