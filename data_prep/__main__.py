@@ -60,7 +60,9 @@ def _docstrings(chosen: argparse.Namespace) -> int:
 
 
 def _verify(chosen: argparse.Namespace) -> int:
-    if collection.is_collection(chosen.directory):
+    # a collection that lacks its manifest still has its texts or their arrays
+    parts = [chosen.directory / name for name in ("corpus", "corpus.jsonl")]
+    if collection.is_collection(chosen.directory) or any(part.exists() for part in parts):
         bad = _print_problems(collection.verify(chosen.directory), f"{chosen.directory}: every array is whole")
         return 2 if bad else 0
     folder = cleaned.folder_of(chosen.directory)

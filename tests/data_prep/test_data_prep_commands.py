@@ -76,6 +76,8 @@ def test_collection_tokenises_a_beir_folder(
     assert main(["verify", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{tmp_path}: every array is whole\n"
     assert len(failure([*arguments[:-1], str(tmp_path / "nowhere")], capsys)) == 1
+    (tmp_path / "manifest.json").unlink()
+    assert "not tokenised, or not a collection" in failure(["verify", str(tmp_path)], capsys)[0]
 
 
 def test_collection_tells_what_it_left_out(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ KNOWN = {
     "wall_clock_breakdown",
     "zero_optimization",
 }
+DATA_TYPES = {"buffer_dtype", "grad_accum_dtype", "keep_in_fp32_modules", "param_dtype"}  # the same for its section `data_types`
 # keys that DeepSpeed knows and that would do nothing here, with the reason
 WITHOUT_EFFECT = {"compile": "DeepSpeed compiles only where a program calls engine.compile(), and this one does not"}
 SECTIONS = {  # the sections that this module reads, with an example
@@ -145,11 +146,11 @@ def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
         elif key in WITHOUT_EFFECT:
             yield f"{key}: would do nothing: {WITHOUT_EFFECT[key]}; remove it"
         elif key not in KNOWN:
-            near = difflib.get_close_matches(key, KNOWN, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(KNOWN))}"
-            yield f"{key}: unknown key, which DeepSpeed would silently ignore; {hint}"
+            yield _unknown(key, KNOWN)
         elif key in SECTIONS and not isinstance(config[key], dict):
             yield f"{key}: must be an object such as {SECTIONS[key]}, not {json.dumps(config[key])}"
+    for key in sorted(config.get("data_types", {}).keys() - DATA_TYPES):
+        yield _unknown(f"data_types.{key}", {f"data_types.{known}" for known in DATA_TYPES})
     for path in _paths_of_auto(config):
         yield f'{path}: "auto" works with the Hugging Face Trainer only; DeepSpeed misreads it: write the value'
     yield from _bad_values(config)
@@ -165,6 +166,12 @@ def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
         yield f"asks for fp16, which this {accelerator().device_name()} device does not support: use bf16 or cpu"
     if without_zero:
         yield "fp16 with ZeRO stage 0: DeepSpeed divides gradients by a scale the loss never got; use stage 1 or more"
+
+
+def _unknown(key: str, known: Set[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(known))}"
+    return f"{key}: unknown key, which DeepSpeed would silently ignore; {hint}"
 
 
 def _bad_values(config: dict[str, Any]) -> Iterator[str]:

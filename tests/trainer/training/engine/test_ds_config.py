@@ -48,6 +48,11 @@ def refused(tmp_path: Path, config: Any) -> str:
             {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}},
             "data_types.grad_accum_dtype: DeepSpeed sums in fp32 only with ZeRO",
         ),
+        (
+            {"data_types": {"grad_acum_dtype": "fp32"}},
+            "data_types.grad_acum_dtype: unknown key, which DeepSpeed would silently ignore; "
+            "did you mean data_types.grad_accum_dtype?",
+        ),
         ({"bf16": [1]}, 'bf16: must be an object such as {"enabled": true}, not [1]'),
         ({"zero_optimization": 3}, 'zero_optimization: must be an object such as {"stage": 1}, not 3'),
         ({"zero_optimization": {"stage": 9}}, "zero_optimization.stage: must be 0, 1, 2 or 3, not 9"),
