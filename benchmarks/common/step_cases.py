@@ -85,7 +85,7 @@ class Step:
 
     def objective(self, methods: Sequence[MethodConfig]) -> Objective:
         """Return what the step differentiates; `methods` are those of the sources of a mix of shards, all the same."""
-        return Objective.at_end(methods[0], self.targets)
+        return Objective(methods[0], methods[0].weights, self.targets)
 
     @property
     def tokens(self) -> int:

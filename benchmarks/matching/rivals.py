@@ -68,7 +68,7 @@ class OurTraining(TrainingRival):
             batches = list(islice(stream, self.engine.accumulation))
             micro_batches = [batch.micro_batch for batch in batches]
             targets = {term: sum(batch.counts[term] for batch in micro_batches) for term in self.engine.terms}
-            objectives = [Objective.at_end(recipe.method, targets)] * len(batches)
+            objectives = [Objective(recipe.method, recipe.method.weights, targets)] * len(batches)
             seeds = [dropout_seed(recipe.seed, batch.index) for batch in batches]
             result = self.engine.step(micro_batches, objectives, seeds, recipe.optimizer.lr)
             self.losses.append(float(result.losses.sum()) / recipe.batch.size)

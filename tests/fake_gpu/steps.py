@@ -72,7 +72,7 @@ def count_step(engine: Engine, batches: Sequence[MicroBatch], kernels: Kernels |
     documents = len(batches[0].arrays.get("document_keys", ()))
     asked = {"gather": [[[documents, 1]] * len(batches) * RANKS]}
     with kernels or Kernels(GPU) as kernels, Watch(asked) as watch:
-        objectives = [Objective.at_end(engine.methods[0], targets)] * len(batches)
+        objectives = [Objective(engine.methods[0], engine.methods[0].weights, targets)] * len(batches)
         engine.step(batches, objectives, range(len(batches)), 1e-4)
     return kernels, watch
 
@@ -83,7 +83,7 @@ def between_steps(method: str) -> Count:
         engine, batch = _engine("zero1_bf16", method)
         with Watch():
             targets = {term: RANKS * count for term, count in batch.counts.items()}
-            result = engine.step([batch], [Objective.at_end(engine.methods[0], targets)], [1], 1e-4)
+            result = engine.step([batch], [Objective(engine.methods[0], engine.methods[0].weights, targets)], [1], 1e-4)
         health = Health(None, engine, None)  # type: ignore[arg-type]  # a sound step needs neither recipe nor order
         health.expect(1, [], result)
         with Kernels(GPU) as kernels, Watch({"exchange": [[1, 0, 0, 0, 0]]}) as watch:

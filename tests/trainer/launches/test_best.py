@@ -15,6 +15,7 @@ from tests import toy
 from tests.killed import kill_at
 from tests.trainer.runs import STEP, write_run
 from trainer import evaluate, export, index
+from trainer.cluster.hosts.supervisor import Training
 from trainer.training.checkpoints import best as best_module
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.best import save_best
@@ -100,7 +101,7 @@ def recipe(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
         trunk=toy.TRUNK,
         optimizer={"lr": 0.02, "warmup_steps": 20, "schedule": "constant"},
         probe={"split": "test", "every": EVERY, "documents": 60},
-        checkpoint={"every": 4, "keep": 9, "keep_best": "ndcg@10", "stop_after": PATIENCE},
+        checkpoint={"every": EVERY, "keep": 9, "keep_best": "ndcg@10", "stop_after": PATIENCE},
     )
 
 
@@ -128,6 +129,8 @@ def test_a_run_keeps_its_best_and_stops_without_a_gain(recipe: Path, whole: str)
     )
     assert load_trained(run / "best").step == best
     assert load_trained(run).step == max(seen)
+    training = Training([], run, STEPS, PATIENCE)
+    assert training.stopped_for_good()  # also where a checkpoint of that step was saved before the probe
 
 
 @pytest.mark.slow

@@ -84,6 +84,8 @@ def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
 def _of_a_run(start: Path, method: MethodConfig) -> dict[str, Any]:
     """Return the keys by which a pre-training run read and compared texts, but for defaults."""
     asked = set(TAKEN_OVER["pairs"]) & type(method).model_fields.keys() - method.model_fields_set
+    if "similarity" in method.model_fields_set:
+        asked -= {"temperature"}  # it suits one similarity
     recipes = [folder / checkpoint.RECIPE for folder in (start, *checkpoint.newest_first(start))]
     recipe = next(filter(Path.is_file, recipes), None)
     if not asked or recipe is None:

@@ -96,7 +96,7 @@ def _whole_shares(weights: Sequence[float]) -> list[int]:
         least = weights[shares.index(0)]
         raise InputError(
             f"data.mix: the weight {least:g} is less than a thousandth of the sum of all, {sum(weights):g}: raise it, "
-            "or leave its source out"
+            "or the temperature that it comes from, or leave its source out"
         )
     return shares
 

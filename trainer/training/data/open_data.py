@@ -150,10 +150,10 @@ def _held_out(
                 unit=micro,
             )
             remarks += check_groups(method, groups)
+            batcher = _group_batcher(method, groups)
         except InputError as error:
             problems.append(f"data.mix.{name} is not validated on: {error}" if name else str(error))
             continue
-        batcher = _group_batcher(method, groups)
         held_out.append(HeldOut(groups, batcher, recipe.seed, window=1, micro_batch=micro, number=number, name=name))
     if not held_out:
         raise InputError(f"{problems[0]}; or set validation to null")

@@ -49,7 +49,8 @@ KNOWN = {
     "wall_clock_breakdown",
     "zero_optimization",
 }
-DATA_TYPES = {"buffer_dtype", "grad_accum_dtype", "keep_in_fp32_modules", "param_dtype"}  # the same for its section `data_types`
+# and unknown keys of this section
+DATA_TYPES = {"buffer_dtype", "grad_accum_dtype", "keep_in_fp32_modules", "param_dtype"}
 # keys that DeepSpeed knows and that would do nothing here, with the reason
 WITHOUT_EFFECT = {"compile": "DeepSpeed compiles only where a program calls engine.compile(), and this one does not"}
 SECTIONS = {  # the sections that this module reads, with an example

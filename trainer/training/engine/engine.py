@@ -109,6 +109,21 @@ class Engine:
             sums = self.deepspeed(**self._tensors(micro_batch), **options)
         return self._by_term(sums)
 
+    def evaluate_step(self, micro_batches: Sequence[MicroBatch], sources: Sequence[int]) -> torch.Tensor:
+        """Return the summed losses of this rank's part of a step, fp32 [micro-batches, terms], without dropout.
+
+        They are those that `step` differentiates, also where a loss is a function of the whole step; all ranks call.
+        """
+        keys = self.methods[sources[0]].of_model
+        if not (isinstance(self.model, DualEncoder) and keys.spans_step):
+            return torch.stack([self.evaluate(*of_one) for of_one in zip(micro_batches, sources, strict=True)])
+        self.model.keys = keys
+        batches = [self._tensors(micro_batch) for micro_batch in micro_batches]
+        with self.evaluating():
+            encoded = [self.deepspeed(**batch, represent=True) for batch in batches]
+        losses, _ = grad_cache.differentiate(self.model, batches, encoded, lambda sums: sum(sums.values()))
+        return torch.stack([self._by_term(sums) for sums in losses])
+
     def embed(self, ids: np.ndarray, mask: np.ndarray, **own: np.ndarray) -> np.ndarray:
         """Embed documents, ids int64 and mask bool [B, T], as one vector each, fp32 [B, H]; under ZeRO-3 all call.
 

@@ -17,11 +17,6 @@ class Objective(NamedTuple):
     weights: Mapping[str, float]
     targets: Mapping[str, int]  # of every loss term, in all micro-batches of the step with the same losses
 
-    @classmethod
-    def at_end(cls, method: MethodConfig, targets: Mapping[str, int]) -> Objective:
-        """Return the objective of a method alone, with the weights at the end of their ramp."""
-        return cls(method, method.weights, targets)
-
     def of(self, sums: Mapping[str, Tensor]) -> Any:
         """Return the weighted sum of the losses, each divided by its targets."""
         # max: a step may have no targets for a term

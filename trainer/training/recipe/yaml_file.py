@@ -158,9 +158,10 @@ def _override(values: dict[str, Any], override: str) -> None:
     *parents, leaf = key.split(".")
     section = values
     for depth, parent in enumerate(parents):
-        section = section.setdefault(parent, {})
-        if not isinstance(section, dict):
+        below = {} if section.get(parent) is None else section[parent]
+        if not isinstance(below, dict):
             raise InputError(f"{override!r}: {'.'.join(parents[: depth + 1])} is a single value, without keys")
+        section[parent] = section = dict(below)  # a copy: an alias in the file stands for the same section elsewhere
     section[leaf] = value
 
 

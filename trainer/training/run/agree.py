@@ -17,7 +17,7 @@ from trainer.training.run.health import Health
 
 
 class Agreed(NamedTuple):
-    """What all ranks know before a step; if the last one was not sound, nothing else counts."""
+    """What all ranks know before a step; if the last one was not sound, this step is not taken."""
 
     sound: bool  # whether losses and gradients of the last step were finite
     micro_batches: list[int]  # of every source, in the next step, on all ranks
@@ -33,13 +33,14 @@ class Agreed(NamedTuple):
 def agree(engine: Engine, health: Health, cursor: Cursor, batches: Sequence[LaneBatch], stop_requested: bool) -> Agreed:
     """Agree on the step of this rank's `batches`; all ranks call.
 
-    Shards that any rank had to skip since the last step are recorded in the cursor, and reported.
+    Shards that any rank had to skip since the last step are recorded in the cursor, and reported, also where the last
+    step was not sound: the run goes on behind them.
     """
     skips = [skip for batch in batches for skip in batch.skips]
     own = [*counts(engine, batches), stop_requested, len(skips)]
     *numbers, stop_requests, skip_count, bad, still = exchange(engine, health, own)
     sound = health.is_sound(bad, still)
-    if sound and skip_count:
+    if skip_count:
         skips = [skip for rank_skips in engine.gather(skips) for skip in rank_skips]
         cursor.skips.update(skips)
         health.check_bad_shards(cursor, skips)

@@ -43,13 +43,13 @@ def find_lr(job: Job, world: World) -> None:
             if not loss <= DIVERGED * losses[0]:  # or it is NaN
                 break
     if world.rank == 0:
-        print("\n".join([*curve(losses), suggestion(losses)]), flush=True)
+        print("\n".join([*curve(losses), *too_small(job), suggestion(losses)]), flush=True)
 
 
 def curve(losses: list[float]) -> list[str]:
     """Return a line for the loss before the first step, and for that after each rate, with a bar of its length."""
     longest = max((loss for loss in losses if math.isfinite(loss)), default=1.0)
-    bars = ["#" * round(WIDTH * loss / longest) if math.isfinite(loss) else "diverged" for loss in losses]
+    bars = ["#" * round(WIDTH * loss / (longest or 1.0)) if math.isfinite(loss) else "diverged" for loss in losses]
     rows = [f"{rate:13.1e}  {loss:8.4f}  {bar}" for rate, loss, bar in zip([0, *RATES], losses, bars, strict=False)]
     return ["learning rate      loss", *rows]
 
@@ -63,6 +63,18 @@ def suggestion(losses: list[float]) -> str:
     return f"suggestion: optimizer.lr={best / BELOW:.1e} (a tenth of {best:.1e}, where the loss was lowest)"
 
 
+def too_small(job: Job) -> list[str]:
+    """Return a line for every source that is read more than once, so that training reads what is measured."""
+    steps = _measured(job.recipe.batch, job.order.mix) + STEPS * len(RATES)
+    read = job.order.progress(steps * job.recipe.batch.micro_batches)
+    epochs = {name: number for name in job.order.names if (number := read.get(f"epochs/{name}", 0.0)) > 1}
+    return [
+        f"{f'data.mix.{name}' if name else 'the data'} was read {number:.1f} times: the examples that the loss is "
+        "measured on were trained on too, so the best rate may be lower"
+        for name, number in epochs.items()
+    ]
+
+
 def _losses(job: Job, engine: Engine, beat: Callable[[], None]) -> Iterator[float]:
     """Yield the loss on the first examples of the run before any step, and after the steps at each rate on later ones.
 
@@ -72,16 +84,16 @@ def _losses(job: Job, engine: Engine, beat: Callable[[], None]) -> Iterator[floa
     start = Cursor(job.order.start(), micro_sizes={0: recipe.batch.micro})
     stream = Loader(job.order, world.rank, world.size, recipe.data.workers).micro_batches(start)
     fixed = list(islice(stream, engine.accumulation * _measured(recipe.batch, job.order.mix)))
-    yield _loss(engine, recipe.steps, fixed, beat)
-    for rate in RATES:
-        for _ in range(STEPS):
+    yield _loss(engine, fixed, beat)
+    for number, rate in enumerate(RATES):
+        for step in range(number * STEPS, (number + 1) * STEPS):
             batches = list(islice(stream, engine.accumulation))
             seeds = [dropout_seed(recipe.seed, batch.index) for batch in batches]
-            of_sources = _objectives(engine, recipe.steps, batches)
+            of_sources = _objectives(engine, step, batches)
             own = [of_sources[batch.source] for batch in batches]
             engine.step([batch.micro_batch for batch in batches], own, seeds, rate)
             beat()
-        yield _loss(engine, recipe.steps, fixed, beat)
+        yield _loss(engine, fixed, beat)
 
 
 def _measured(batch: BatchConfig, mix: Mix) -> int:
@@ -91,13 +103,16 @@ def _measured(batch: BatchConfig, mix: Mix) -> int:
     return next(enough, max(least, MOST_MEASURED))
 
 
-def _loss(engine: Engine, step: int, batches: Sequence[LaneBatch], beat: Callable[[], None]) -> float:
-    """Return the weighted loss on micro-batches of all ranks, without dropout."""
+def _loss(engine: Engine, batches: Sequence[LaneBatch], beat: Callable[[], None]) -> float:
+    """Return the loss on whole steps of all ranks, without dropout, with the weights of a run's first step."""
     sums = torch.zeros(len(engine.methods), len(engine.terms), dtype=torch.float64)
-    for batch in batches:
-        sums[batch.source] += engine.evaluate(batch.micro_batch, batch.source).double().cpu()
+    for start in range(0, len(batches), engine.accumulation):
+        of_step = batches[start : start + engine.accumulation]
+        losses = engine.evaluate_step([batch.micro_batch for batch in of_step], [batch.source for batch in of_step])
+        for batch, own in zip(of_step, losses.double().cpu(), strict=True):
+            sums[batch.source] += own
         beat()
-    of_sources = zip(_objectives(engine, step, batches), engine.sum_over_ranks(sums), strict=True)
+    of_sources = zip(_objectives(engine, 0, batches), engine.sum_over_ranks(sums), strict=True)
     return float(sum(objective.of(dict(zip(engine.terms, own, strict=True))) for objective, own in of_sources))
 
 

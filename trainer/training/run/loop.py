@@ -63,7 +63,7 @@ class Run:
                     self.monitor.info(f"stopped on request after step {self.step}: add --resume to continue")
                     break
                 if self._probe(batches):
-                    self._save_here()
+                    self._save(must_succeed=True)  # a checkpoint of this step lacks what the probe found
                     break
                 result = self._optimize(batches, agreed)
                 self.cursor.advance(batches, self.recipe.batch.micro_batches)
@@ -174,6 +174,7 @@ class Run:
         if self.saved is None:
             raise SharedError(f"{self.recipe.run} has no checkpoint yet to go back to: start again with another seed")
         self._load(self.saved)
+        self.job.order.skip(self.cursor.skips)
         warn(f"going back to {self.saved.name}; the data of the steps since is not used again")
         self.monitor.restart(self.step)
         return self.loader.micro_batches(self.cursor)

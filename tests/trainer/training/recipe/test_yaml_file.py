@@ -219,6 +219,14 @@ def test_aliases_of_a_usual_number_are_read(tmp_path: Path) -> None:
     assert read(tmp_path / "r.yaml") == {"a": {"x": [1, 2]}, "b": {"x": [1, 2]}, "c": [{"x": [1, 2]}] * 2}
 
 
+def test_an_override_changes_one_section_of_an_alias_and_replaces_null(shards: Path, tmp_path: Path) -> None:
+    path = write_recipe(tmp_path / "r.yaml", validation=None)
+    path.write_text(path.read_text() + "trunk: &t {hidden_size: 32}\nfaults: *t\n")
+    values = read(path, ["trunk.hidden_size=64", "validation.every=5", "validation.split=dev"])
+    assert (values["trunk"], values["faults"]) == ({"hidden_size": 64}, {"hidden_size": 32})
+    assert values["validation"] == {"every": 5, "split": "dev"}
+
+
 def test_a_yaml_merge_is_not_a_duplicate_key(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text("a: &a {x: 1, y: 2}\nb: &b {<<: *a, x: 3}\nc: {<<: *b, y: 4}\n")
     assert read(tmp_path / "r.yaml") == {"a": {"x": 1, "y": 2}, "b": {"x": 3, "y": 2}, "c": {"x": 3, "y": 4}}

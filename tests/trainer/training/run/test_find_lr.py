@@ -3,6 +3,7 @@
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,13 +59,13 @@ def test_the_loss_of_a_mix_is_measured_on_every_source_though_a_step_is_of_one(
     recipe = load(FinetuneRecipe, mixed_recipe(tmp_path / "run.yaml", toy_collection, toy_scored, per="step"))
     measured: Counter[int] = Counter()
 
-    def evaluate(_: MicroBatch, source: int) -> torch.Tensor:
-        measured[source] += 1
-        return torch.zeros(len(terms))
+    def evaluate_step(_: Sequence[MicroBatch], sources: Sequence[int]) -> torch.Tensor:
+        measured.update(sources)
+        return torch.zeros(len(sources), len(terms))
 
     terms = sorted({term for method in recipe.methods for term in method.weights})
     engine: Any = SimpleNamespace(world=World(0, 1, 0, 1), accumulation=4, methods=recipe.methods, terms=terms)
-    engine.evaluate, engine.sum_over_ranks = evaluate, lambda sums: sums
+    engine.evaluate_step, engine.sum_over_ranks = evaluate_step, lambda sums: sums
     job: Any = SimpleNamespace(recipe=recipe, order=pair_data(recipe).order)
     assert next(find_lr._losses(job, engine, lambda: None)) == 0.0
     assert measured.keys() == {0, 1, 2}
@@ -90,12 +91,33 @@ def test_ranks_print_the_same_curve_and_leave_nothing(toy_collection: Path, tmp_
         assert done.returncode == 0, done.stderr
         assert len(re.findall(r"^suggestion: optimizer.lr=\d\.\de-\d\d ", done.stdout, re.MULTILINE)) == 1
         curves.append(found(done.stdout))
+        (again,) = re.findall(r"^the data was read (\S+) times: the examples", done.stdout, re.MULTILINE)
+        assert float(again) > 1
     assert [*tmp_path.iterdir()] == [recipe]
     one, two = curves
     assert 10 < len(one) <= 1 + len(RATES)
     assert min(one.values()) < 0.9 * one["0.0e+00"]
     for rate in [*one][:10]:  # later, rounding grows with the rate
         assert two[rate] == pytest.approx(one[rate], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_with_negatives_of_the_step_the_loss_is_the_steps(toy_collection: Path, tmp_path: Path) -> None:
+    """A micro-batch of one pair has no negative of its own."""
+    first = {}
+    for micro in (1, 4):
+        recipe = toy.finetune_recipe(
+            tmp_path / f"{micro}.yaml",
+            toy_collection,
+            trunk=toy.TRUNK,
+            method={**LEARNS, "negatives": "step"},
+            batch={"size": 8, "micro": micro},
+        )
+        done = toy.launch(1, "trainer.finetune", recipe, "--find-lr")
+        assert done.returncode == 0, done.stderr
+        first[micro] = found(done.stdout)["0.0e+00"]
+    assert first[4] > 0.5
+    assert first[1] == pytest.approx(first[4], abs=2e-4)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Which micro-batch is to blame, how it is reported, and when a run must end."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from trainer.training.data.order import LaneBatch
 from trainer.training.engine.engine import StepResult
 from trainer.training.engine.world import World
 from trainer.training.errors import SharedError
+from trainer.training.run.agree import agree
 from trainer.training.run.health import MOST_OVERFLOWS, MOST_ROLLBACKS, MOST_STILL, Health, blame
 
 NAN = float("nan")
@@ -92,6 +94,17 @@ def test_the_run_goes_back_a_few_times_only() -> None:
         judged(checks, 5, [batch(1)], result([NAN, 1.0]))
     checks.rollbacks = 0  # as after a save
     assert not judged(checks, 6, [batch(1)], result([NAN, 1.0]))
+
+
+def test_a_bad_shard_is_recorded_also_beside_a_step_that_is_not_sound() -> None:
+    checks, cursor = health(on_nan="skip"), Cursor([[START] * 4])
+    checks.expect(5, [batch(1)], result([NAN, 1.0]))
+    skip = Skip(0, 1, 0, 2, "damaged")
+    engine: Any = checks.engine
+    engine.methods = []
+    agreed = agree(engine, checks, cursor, [replace(batch(2), skips=(skip,))], False)
+    assert not agreed.sound
+    assert cursor.skips == {skip}
 
 
 def test_fp16_overflow_is_normal_up_to_40_times_in_a_row() -> None:
