@@ -99,12 +99,14 @@ def _compare_many(arguments: argparse.Namespace, given: list[Given], metrics: Se
         with rank_0_speaks(world.rank), shared_by(world.rank, world.size):
             ids = arguments.ignore_identical_ids
             results[name] = compare(systems, split, metrics=metrics, identical_ids=ids, by_query=True)
+        del systems  # before the next collection's models are loaded beside these
         if world.rank == 0:
             write_results(files[name], results[name])
             print(f"{name}: done, {files[name]}", flush=True)
     if world.rank == 0:
         for metric in (many_collections.METRIC, *metrics):
-            print("\n".join(many_collections.table({name: results[name] for name in folders}, metric)))
+            of_folders = {name: results[name] for name in folders}
+            print("\n".join(many_collections.table(of_folders, [system.name for system in given], metric)))
 
 
 def _read(collection: Collection, arguments: argparse.Namespace) -> None:

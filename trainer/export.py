@@ -1,4 +1,5 @@
-"""Export a trained model as a folder that other libraries load, with the same embeddings and scores as the run's.
+"""Export a trained model as a folder that other libraries load, with the same embeddings and scores as the run's, where
+they cut no text that the run does not: most have one length for queries and documents.
 
 python -m trainer.export RUN OUT [--format onnx|adapters] [--with-decoder]
 python -m trainer.export INDEX FILE.jsonl --format anserini

@@ -36,7 +36,7 @@ from trainer.ranking.ranker import PRECISION_HELP, PRECISIONS
 from trainer.ranking.rankers.likelihoods import Likelihoods
 from trainer.ranking.rankers.registry import open_ranker, ranker_of
 from trainer.ranking.retrieval.shared import rank_0_first
-from trainer.training.engine.world import failed_rank_exits_first, joined, rank_0_speaks, say
+from trainer.training.engine.world import World, failed_rank_exits_first, joined, rank_0_speaks, say
 from trainer.training.recipe.margin import read_margin
 
 DEPTH, TERMS = 100, 200
@@ -67,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if chosen.pairs:
             _filter(chosen)
             return
+        if World.from_environment().size > 1:
+            raise InputError("only --pairs is for several ranks: start one process, without the launcher")
         collection = Collection.open(chosen.collection)
         if chosen.explain:
             _explain(collection, chosen)

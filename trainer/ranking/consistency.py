@@ -70,7 +70,8 @@ class Filter:
     def made_of(self) -> dict[str, Any]:
         """What decides which pairs are kept."""
         model = self.ranker.identity["fingerprint"]
-        return {"pairs": self.pairs.sha256, "model": model, "k": self.k, "pool": self.size, "seed": self.seed}
+        by = {"model": model, "precision": self.ranker.precision}
+        return {"pairs": self.pairs.sha256, **by, "k": self.k, "pool": self.size, "seed": self.seed}
 
     def write(self, out: Path, rank: int = 0, ranks: int = 1) -> Iterator[str]:
         """Write the pairs that are kept, in their order, and yield a line for each shard and one for all.
@@ -84,7 +85,7 @@ class Filter:
         folder = out.with_name(f"{out.name}.kept")
         with rank_0_first(rank, ranks):
             if rank == 0:
-                begin_or_resume(folder, self.made_of, "pairs, model, --consistent, --pool or --seed")
+                begin_or_resume(folder, self.made_of, "pairs, model, --precision, --consistent, --pool or --seed")
         keys, vectors = self._pool(folder / POOL, rank, ranks)
         masks, files = list[np.ndarray](), [folder / f"{number:06d}.npy" for number in range(len(self.pairs.shards))]
         for start in range(0, len(files), ranks):

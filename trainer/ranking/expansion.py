@@ -35,8 +35,9 @@ def likeliest_terms(ranker: Likelihoods, number: int, folder: Path) -> Iterator[
         InputError: the folder is of another collection, model or number; a likelihood is not finite.
     """
     corpus, framing = ranker.collection.corpus, ranker.documents.framing
-    made_of = {"collection": ranker.collection.sha256, "model": ranker.identity["fingerprint"], "terms": number}
-    begin_or_resume(folder, made_of, "collection, model or --terms")
+    by = {"model": ranker.identity["fingerprint"], "precision": ranker.precision}
+    made_of = {"collection": ranker.collection.sha256, **by, "terms": number}
+    begin_or_resume(folder, made_of, "collection, model, --precision or --terms")
     of_text, first = distinct(framing.cut(corpus.tokens(i)) for i in range(len(corpus)))
     files = [folder / f"{start // BLOCK:06d}.npy" for start in range(0, len(first), BLOCK)]
     with meter("expand", "texts", len(first)) as report:

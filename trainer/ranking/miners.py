@@ -65,7 +65,7 @@ class Miners:
 
     def _rank(self, part: Expression, texts: Texts, relevant: Relevant, k: int) -> list[Ranked]:
         if isinstance(part, Leaf):
-            return self.systems.rankers[part].system(texts).rank(k, salts_of(texts.queries))
+            return self.systems.rankers[part].system(texts).rank(min(k, len(texts.pool)), salts_of(texts.queries))
         assert isinstance(part, Rerank)
         found = [ranked.documents for ranked in self._rank(part.first, texts, relevant, part.depth)]
         return _reranked(self.systems.rankers[part.scorer], texts, found, relevant, k)

@@ -1,6 +1,5 @@
 """trainer.evaluate --collections: one table of many collections, continued where it stopped."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -94,6 +93,33 @@ def test_a_finished_collection_is_not_ranked_again(
     assert capsys.readouterr().out.splitlines()[-5:] == table
 
 
+def test_the_first_system_is_the_baseline_whatever_the_order_before(
+    toy_collection: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--collections", str(toy_collection), "--split", "test", "--out", str(tmp_path / "out")]
+    for first, second in (("bm25", f"mine={run}/"), (f"mine={run}/", "bm25")):
+        evaluate.main([*given, "--system", first, "--system", second])
+        lines = capsys.readouterr().out.splitlines()
+        assert f"from that of {'BM25' if first == 'bm25' else 'mine'}, over all" in lines[-1]
+
+
+def test_results_of_a_run_that_was_trained_anew_are_refused(
+    toy_collection: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    given = ["--collections", str(toy_collection), "--split", "test", f"--system=mine={run}", "--out", str(out)]
+    evaluate.main(given)
+    shutil.rmtree(run)
+    keys = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
+    write_run(run, toy_collection / "tokenizer.json", seed=2, **keys)
+    with pytest.raises(SystemExit) as caught:
+        evaluate.main(given)
+    assert caught.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"trainer.evaluate: {out}/")
+    assert said.endswith("differs: remove the file")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -153,20 +179,6 @@ def test_collections_of_other_tokenizers_are_refused_before_the_first_is_ranked(
     assert caught.value.code == 2
     assert "b was tokenised with another tokenizer than" in capsys.readouterr().err.splitlines()[-1]
     evaluate.main([*given, "--system=bm25"])
-
-
-def test_a_run_that_was_trained_further_is_not_mixed_with_what_it_was(
-    toy_collection: Path, run: Path, tmp_path: Path
-) -> None:
-    given = ["--collections", str(toy_collection), "--split", "test", "--out", str(tmp_path / "out")]
-    evaluate.main([*given, f"--system=mine={run}"])
-    file = tmp_path / "out" / f"{toy_collection.name}.json"
-    results = json.loads(file.read_text())
-    results["systems"]["mine"]["stages"][0]["checkpoint"] = f"{run}/checkpoints/step-00000001"
-    file.write_text(json.dumps(results))
-    with pytest.raises(SystemExit) as caught:
-        evaluate.main([*given, f"--system=mine={run}"])
-    assert caught.value.code == 2
 
 
 def test_an_empty_pattern_folders_of_one_name_and_a_split_without_relevant_documents_are_refused(

@@ -77,6 +77,24 @@ def test_mined_by_bm25_then_by_a_model_then_scored(
     assert len(scored) == 100
 
 
+def test_it_looks_at_the_pool_alone_and_works_in_one_process(
+    toy_collection: Path,
+    runs: dict[str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mine.main(command(toy_collection, tmp_path / "all", f"--system={runs['siamese']}", "--depth", 10**9))
+    assert "negatives, " in capsys.readouterr().out
+    for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 2, "LOCAL_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(SystemExit) as caught:
+        mine.main(command(toy_collection, tmp_path / "two", "--system=bm25"))
+    assert caught.value.code == 2
+    assert "only --pairs is for several ranks" in capsys.readouterr().err
+    assert not (tmp_path / "two").exists()
+
+
 def test_a_margin_leaves_fewer(
     toy_collection: Path, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

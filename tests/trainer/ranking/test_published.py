@@ -85,6 +85,7 @@ def test_it_is_evaluated_beside_a_run(run: Path, published: Path, toy_collection
 
 def test_without_a_length_the_trunk_says_how_much_is_read(published: Path) -> None:
     (published / "sentence_bert_config.json").unlink()
+    (published / "deepsiam.json").unlink()
     config = published / "tokenizer_config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "model_max_length": None}))
     method: Any = load_published(published).method

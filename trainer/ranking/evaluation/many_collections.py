@@ -17,7 +17,7 @@ from data_prep.common.files import sha256_of
 from data_prep.tokenizers.check import require_same_tokenizer
 from trainer.ranking.evaluation.expression import NO_PATHS, Given
 from trainer.ranking.evaluation.metrics import ROUNDS, Metric, paired_permutation_test
-from trainer.ranking.evaluation.results_file import Results, read_results
+from trainer.ranking.evaluation.results_file import Results, contents_sha256, read_results
 from trainer.ranking.evaluation.systems import Systems, is_run_file, leaves
 from trainer.ranking.evaluation.table import title
 from trainer.ranking.evaluation.task import has_relevant
@@ -113,7 +113,7 @@ def finished(
     """Read the results of a collection that was finished before; None if it was not.
 
     Raises:
-        InputError: they are of other systems, texts or options, or of an earlier checkpoint.
+        InputError: they are of other systems, texts or options, or a model has other weights now.
     """
     if not file.is_file():
         return None
@@ -126,15 +126,19 @@ def finished(
         raise InputError(f"{file}: of other systems, texts or options: remove it, or name another --out")
     for system in results.systems.values():
         for stage in system.stages:
-            is_run = stage.model and stage.checkpoint and stage.checkpoint != stage.model
-            if is_run and str(checkpoint.find(Path(str(stage.model)))) != stage.checkpoint:
-                raise InputError(f"{file}: of {stage.checkpoint}, and the run has a newer one: remove the file")
+            if not (stage.model and stage.checkpoint):
+                continue
+            model = now = Path(stage.model)
+            if model != Path(stage.checkpoint):  # a run
+                now = checkpoint.find(model)
+            if contents_sha256(now) != stage.checkpoint_sha256:
+                raise InputError(f"{file}: of {stage.checkpoint} as it was, and {now} differs: remove the file")
     return results
 
 
-def table(of_collections: Mapping[str, Results], metric: str) -> Iterator[str]:
+def table(of_collections: Mapping[str, Results], systems: Sequence[str], metric: str) -> Iterator[str]:
     """Yield the lines of a metric's table, with the p-value of each system's mean against the first one's."""
-    baseline, *others = systems = [*next(iter(of_collections.values())).systems]
+    baseline, *others = systems
     values = {name: _weighted(of_collections, name, metric) for name in systems}
     width = max(len(title(name)) for name in systems)
     headings = [*of_collections, "mean", "p"]

@@ -24,6 +24,7 @@ TITLES = {"mrr": "MRR", "ndcg": "nDCG", "recall": "Recall", "map": "MAP"}
 MOST = 10_000  # the longest ranking that a metric may read
 DEPTH = 100  # the longest ranking that the metrics of HEADINGS read
 ROUNDS = 10_000  # of the permutation test
+FLIPS = 2**22  # drawn at once: 16 bytes each
 
 
 @dataclass(frozen=True)
@@ -149,8 +150,9 @@ def paired_permutation_test(a: np.ndarray, b: np.ndarray, rounds: int = ROUNDS, 
     rng = np.random.Generator(np.random.Philox(key=seed))
     observed = abs(differences.sum())
     extreme = 0
-    for start in range(0, rounds, 1000):
-        signs = rng.choice([-1.0, 1.0], size=(min(1000, rounds - start), len(differences)))
+    block = max(1, min(1000, FLIPS // max(1, len(differences))))
+    for start in range(0, rounds, block):
+        signs = rng.choice([-1.0, 1.0], size=(min(block, rounds - start), len(differences)))
         sums = abs(signs @ differences)
         extreme += int((sums >= observed * (1 - 1e-9)).sum())  # the last bits depend on the order of the sum
     return (extreme + 1) / (rounds + 1)

@@ -67,21 +67,27 @@ def read(path: Path, task: Task) -> RunFile:
     # cached: most ids are on many lines, and finding one in a collection takes a while
     query_of, document_of = (cache(ids.number) for ids in (task.collection.queries.ids, task.collection.corpus.ids))
     first_unknown, known = "", False
-    not_judged, not_in_pool, seen = set(), 0, set[tuple[str, str]]()
+    not_judged, not_in_pool, elsewhere = set(), 0, set[tuple[int, int]]()
     for where, line in text_lines(path):
-        query, document, score = _row(where, line, seen)
+        query, document, score = _row(where, line)
         number = document_of(document)
+        at = query_of(query), number
+        if at in elsewhere or place.get(number) in rows.get(query, ()):
+            raise InputError(f"{where}: document {document!r} of query {query!r} is on an earlier line, too")
         if query_of(query) < 0 or number < 0:
             what, name = ("query", query) if query_of(query) < 0 else ("document", document)
             first_unknown = first_unknown or f"{where}: the collection has no {what} {name!r}"
         else:
             known = True
+        if query in rows and number in place:
+            rows[query][place[number]] = score
+            continue
+        if min(at) >= 0:
+            elsewhere.add(at)
         if query not in rows:
             not_judged.add(query)
-        elif number not in place:
-            not_in_pool += 1
         else:
-            rows[query][place[number]] = score
+            not_in_pool += 1
     if first_unknown and not known:
         raise InputError(f"{first_unknown}, nor those of any other line: is this run of another collection?")
     if not known:
@@ -100,13 +106,10 @@ def read(path: Path, task: Task) -> RunFile:
     return RunFile(ranked, told + ([f"{first_unknown} (the first that it lacks)"] if first_unknown else []))
 
 
-def _row(where: Where, line: str, seen: set[tuple[str, str]]) -> tuple[str, str, float]:
-    """Parse a line into the ids of the query and the document, and the score; `seen` has these ids of earlier lines."""
+def _row(where: Where, line: str) -> tuple[str, str, float]:
+    """Parse a line into the ids of the query and the document, and the score."""
     fields = line.split()
     if len(fields) != 6:
         raise InputError(f"{where}: has {len(fields)} fields, not the six of QUERY Q0 DOCUMENT RANK SCORE TAG")
     query, _, document, _, text, _ = fields
-    if (query, document) in seen:
-        raise InputError(f"{where}: document {document!r} of query {query!r} is on an earlier line, too")
-    seen.add((query, document))
     return query, document, check_number(text, "the score", where)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.collections.collection import Collection
@@ -23,7 +24,7 @@ from trainer.ranking.evaluation.expression import (
     walk,
     with_leaves,
 )
-from trainer.ranking.evaluation.results_file import Limits, SystemStage
+from trainer.ranking.evaluation.results_file import Limits, SystemStage, contents_sha256
 from trainer.ranking.evaluation.task import has_relevant
 from trainer.ranking.ranker import ModelRanker, Ranker
 from trainer.ranking.rankers.registry import open_ranker
@@ -196,7 +197,8 @@ class Systems:
         if not isinstance(ranker, ModelRanker):
             return {"model": leaf.path} if ranker else {}
         limits = Limits(**ranker.max_tokens())
-        return {"model": leaf.path, "checkpoint": ranker.name, "max_tokens": limits}
+        contents = contents_sha256(Path(ranker.name))
+        return {"model": leaf.path, "checkpoint": ranker.name, "checkpoint_sha256": contents, "max_tokens": limits}
 
     def single_rankers(self) -> dict[str, Ranker]:
         """Return the ranker of each system by name, where each is BM25 or one model."""
@@ -204,12 +206,10 @@ class Systems:
 
     def single_stages(self) -> dict[str, tuple[str, list[SystemStage]]]:
         """Return the text and the only stage of each of these systems, once it has ranked."""
-        return {
-            name: (str(leaf), [SystemStage(stage=str(leaf), position_bias=bias, **self.about(leaf))])
-            for name, leaf, _ in self.given
-            if isinstance(leaf, Leaf)
-            for bias in [self.rankers[leaf].position_bias]
-        }
+        return {name: (str(leaf), [self._stage(leaf)]) for name, leaf, _ in self.given if isinstance(leaf, Leaf)}
+
+    def _stage(self, leaf: Leaf) -> SystemStage:
+        return SystemStage(stage=str(leaf), position_bias=self.rankers[leaf].position_bias, **self.about(leaf))
 
 
 def _cut(given: Sequence[Given], dimensions: int, paths: Sequence[str]) -> list[Given]:

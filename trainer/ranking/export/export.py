@@ -69,8 +69,9 @@ def export_encoder(
             card += export_pretrained.DECODER_CARD
         (folder / "README.md").write_text(model_card.complete(card, trained), encoding="utf-8")
         source: dict[str, Any] = {"kind": trained.kind, "checkpoint": str(trained.checkpoint), "step": trained.step}
-        if isinstance(trained.method, SiameseConfig) and trained.method.dimensions:
-            source["dimensions"] = trained.method.dimensions
+        if isinstance(trained.method, SiameseConfig):  # what a SentenceTransformer has no key for
+            source["max_query_tokens"] = trained.method.max_query_tokens
+            source |= {"dimensions": trained.method.dimensions} if trained.method.dimensions else {}
         tokens = {"tokenizer": trained.tokenizer.fingerprint, "added_tokens": trained.method.added_tokens}
         write_json(folder / MARK, source | tokens)
 

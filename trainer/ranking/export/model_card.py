@@ -9,6 +9,7 @@ import yaml
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
+from trainer.ranking.evaluation.expression import Leaf
 from trainer.ranking.evaluation.results_file import read_results
 from trainer.training.checkpoints.best import BEST
 from trainer.training.checkpoints.load import TrainedModel
@@ -86,6 +87,8 @@ def _of_results(file: Path, measured: Path) -> Mapping[str, float]:
     return {
         where + metric: value
         for system in results.systems.values()
-        if system.single_model and Path(str(system.stages[0].checkpoint)).resolve() == measured.resolve()
+        if system.single_model
+        and Path(str(system.stages[0].checkpoint)).resolve() == measured.resolve()
+        and system.expression == str(Leaf(str(system.stages[0].model)))  # an option would make it another system
         for metric, value in system.metrics.items()
     }

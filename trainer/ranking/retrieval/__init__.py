@@ -1,1 +1,1 @@
-"""Encode, index, search, mine: what a fine-tuned model finds."""
+"""Encode texts and search among them: what a model finds."""

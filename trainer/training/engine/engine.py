@@ -121,7 +121,9 @@ class Engine:
         batches = [self._tensors(micro_batch) for micro_batch in micro_batches]
         with self.evaluating():
             encoded = [self.deepspeed(**batch, represent=True) for batch in batches]
-        losses, _ = grad_cache.differentiate(self.model, batches, encoded, lambda sums: sum(sums.values()))
+        losses, _ = grad_cache.differentiate(
+            self.model, batches, encoded, lambda sums: torch.stack([*sums.values()]).sum()
+        )
         return torch.stack([self._by_term(sums) for sums in losses])
 
     def embed(self, ids: np.ndarray, mask: np.ndarray, **own: np.ndarray) -> np.ndarray:

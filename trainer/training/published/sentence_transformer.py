@@ -42,6 +42,12 @@ class _Mark(Record):
     """What trainer.export wrote into a folder about its vectors."""
 
     dimensions: list[PositiveInt] = []
+    max_query_tokens: PositiveInt | None = None
+
+    @classmethod
+    def of(cls, folder: Path) -> _Mark:
+        """Read a folder's mark; an empty one if it has none."""
+        return read_json(folder / MARK, cls, AGAIN) if (folder / MARK).is_file() else cls()
 
 
 class Module(NamedTuple):
@@ -101,8 +107,7 @@ def dimensions_of(folder: Path, width: int) -> dict[str, Any]:
         raise InputError(
             f"{path}: truncate_dim cuts vectors that Normalize scales, for dot: set similarity_fn_name cosine"
         )
-    trained = read_json(folder / MARK, _Mark, AGAIN).dimensions if (folder / MARK).is_file() else []
-    number = min(number, width)
+    number, trained = min(number, width), _Mark.of(folder).dimensions
     return {"dimensions": sorted({number, *(smaller for smaller in trained if smaller < number)}, reverse=True)}
 
 
@@ -146,6 +151,7 @@ def longest_texts(encoder: Path, positions: int) -> tuple[int, int]:
     if tokens is None:
         tokens = _length(encoder / CONFIG, config, "model_max_length" if "model_max_length" in config else "max_len")
     query, document = (_length(path, keys, f"{side}_length") or tokens or positions for side in ("query", "document"))
+    query = _Mark.of(encoder).max_query_tokens or query
     return min(query, positions), min(document, positions)
 
 

@@ -133,6 +133,7 @@ TABLE = (
     Setting(ADAPTER, ("any key",), REFUSED, "merge the adapter into the encoder, and save that"),
     Setting(MARK, ("tokenizer", "added_tokens"), APPLIED, "an export's own: its vocabulary, its special tokens"),
     Setting(MARK, ("dimensions",), APPLIED, "likewise: the numbers of dimensions that it was trained for"),
+    Setting(MARK, ("max_query_tokens",), APPLIED, "likewise: the longest query"),
 )
 _BY_KEY = {(row.file, key): row for row in TABLE for key in row.keys}
 

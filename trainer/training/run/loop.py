@@ -173,7 +173,9 @@ class Run:
         """Load the last checkpoint; return the micro-batches after the bad step."""
         if self.saved is None:
             raise SharedError(f"{self.recipe.run} has no checkpoint yet to go back to: start again with another seed")
+        best = self.probing.best  # RUN/best has its weights: they stay, though the run goes back behind it
         self._load(self.saved)
+        self.probing.best = best
         self.job.order.skip(self.cursor.skips)
         warn(f"going back to {self.saved.name}; the data of the steps since is not used again")
         self.monitor.restart(self.step)

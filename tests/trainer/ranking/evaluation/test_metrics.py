@@ -10,6 +10,7 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainer.ranking.evaluation import metrics
 from trainer.ranking.evaluation.metrics import (
     LIST_HEADINGS,
     MIND,
@@ -100,6 +101,13 @@ def test_the_permutation_test_counts_the_observed_difference() -> None:
     # this sum depends on the order of addition: the permutation without flips must still count as extreme
     a, b = np.array([1 / 3, 1 / 7, 1 / 10, 1 / 9]), np.zeros(4)
     assert paired_permutation_test(a, b) == pytest.approx(2 / 16, abs=0.02)
+
+
+def test_the_permutation_test_draws_the_same_flips_whatever_it_holds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = np.random.default_rng(0).random((2, 50))
+    first = paired_permutation_test(a, b, rounds=500)
+    monkeypatch.setattr(metrics, "FLIPS", 7 * 50)
+    assert paired_permutation_test(a, b, rounds=500) == first
 
 
 def test_permutation_test_is_keyed_by_its_seed() -> None:

@@ -98,7 +98,8 @@ def test_numbers_of_dimensions_are_told(tmp_path: Path, tokenizer_json: Path, di
         json.loads((tmp_path / "out" / "config_sentence_transformers.json").read_text())["truncate_dim"]
         == (dimensions[0])
     )
-    assert json.loads((tmp_path / "out" / "deepsiam.json").read_text())["dimensions"] == dimensions
+    mark = json.loads((tmp_path / "out" / "deepsiam.json").read_text())
+    assert (mark["dimensions"], mark["max_query_tokens"]) == (dimensions, trained.method.max_query_tokens)
     assert f"truncate_dim={dimensions[-1]}" in (tmp_path / "out" / "README.md").read_text()
     model = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     own = own_embeddings(trained)

@@ -61,7 +61,9 @@ def test_the_card_has_what_the_run_and_evaluate_measured(toy_collection: Path, t
         events.add_scalar("probe/ndcg@10", 0.25, STEP - 1)
         events.add_scalar("probe/ndcg@10", 0.5, STEP)
         events.add_scalar("loss/softmax", 3.0, STEP)
-    systems = Systems.open(Collection.open(toy_collection), read_systems(["bm25", f"mine={run}"]))
+    systems = Systems.open(
+        Collection.open(toy_collection), read_systems(["bm25", f"mine={run}", "b=mine(query_prompt=abc)"])
+    )
     results = compare(systems, "test")
     write_results(tmp_path / "results.json", results)
     (tmp_path / "other.json").write_text("{}")
