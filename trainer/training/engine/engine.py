@@ -70,6 +70,7 @@ class Engine:
         self.accumulation: int = self.deepspeed.gradient_accumulation_steps()
         self.device: torch.device = self.deepspeed.device
         self.fp16: bool = self.deepspeed.fp16_enabled()
+        self.precision = ds_config.precision(config)
         self.forward_clock = DeviceClock(self.device)
 
     def step(
@@ -164,10 +165,14 @@ class Engine:
             yield full.detach()
 
     @property
+    def trained_weights(self) -> int:
+        """How many numbers are trained, on all ranks together."""
+        return sum(math.prod(_shape(parameter)) for parameter in self.model.parameters() if parameter.requires_grad)
+
+    @property
     def gradient_bytes(self) -> int:
         """The size of all gradients in bytes, as they are sent."""
-        numbers = sum(math.prod(_shape(parameter)) for parameter in self.model.parameters() if parameter.requires_grad)
-        return numbers * int(self.deepspeed.communication_data_type.itemsize)
+        return self.trained_weights * int(self.deepspeed.communication_data_type.itemsize)
 
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         """Sum element-wise over all ranks, onto this rank's device; in place where `values` is already there."""

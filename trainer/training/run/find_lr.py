@@ -17,7 +17,7 @@ from trainer.training.data.mixing import Mix
 from trainer.training.data.order import LaneBatch
 from trainer.training.data.rng import dropout_seed
 from trainer.training.engine.engine import Engine
-from trainer.training.engine.world import World
+from trainer.training.engine.world import World, say
 from trainer.training.recipe.objective import Objective, objectives
 from trainer.training.recipe.schema import BatchConfig
 from trainer.training.run.agree import by_source, counts
@@ -35,23 +35,23 @@ WIDTH = 50  # of the longest bar
 
 
 def find_lr(job: Job, world: World) -> None:
-    """Train at rising rates until the loss has diverged; print a curve and a suggestion on rank 0; all ranks call."""
+    """Train at rising rates until the loss has diverged; print a line for each, and a suggestion; all ranks call."""
     losses: list[float] = []
+    say("learning rate      loss")
     with Watchdog(job.recipe.faults.hang_seconds, world.rank) as watchdog:
         for loss in _losses(job, Engine(job.model, job.recipe, world), watchdog.beat):
             losses.append(loss)
+            say(row([0, *RATES][len(losses) - 1], loss, losses[0]))
             if not loss <= DIVERGED * losses[0]:  # or it is NaN
                 break
-    if world.rank == 0:
-        print("\n".join([*curve(losses), *too_small(job), suggestion(losses)]), flush=True)
+    say(*too_small(job), suggestion(losses))
 
 
-def curve(losses: list[float]) -> list[str]:
-    """Return a line for the loss before the first step, and for that after each rate, with a bar of its length."""
-    longest = max((loss for loss in losses if math.isfinite(loss)), default=1.0)
-    bars = ["#" * round(WIDTH * loss / (longest or 1.0)) if math.isfinite(loss) else "diverged" for loss in losses]
-    rows = [f"{rate:13.1e}  {loss:8.4f}  {bar}" for rate, loss, bar in zip([0, *RATES], losses, bars, strict=False)]
-    return ["learning rate      loss", *rows]
+def row(rate: float, loss: float, first: float) -> str:
+    """Return the line of a rate, with a bar of the loss after it: as long as `WIDTH` where it ends the test."""
+    share = loss / first / DIVERGED if first else 0.0
+    bar = "#" * round(WIDTH * min(share, 1.0)) if math.isfinite(loss) else "diverged"
+    return f"{rate:13.1e}  {loss:8.4f}  {bar}"
 
 
 def suggestion(losses: list[float]) -> str:

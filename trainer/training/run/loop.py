@@ -36,8 +36,8 @@ class Run:
         self.cursor = Cursor(job.order.start(), micro_sizes={0: self.recipe.batch.micro})
         self.rate, self.probing = Rate(job.recipe), Probing(job, self.engine)
         if resume_from is not None:
-            self.cursor = self._load(resume_from).cursor.with_micro(self.recipe.batch.micro, self.step)
-            job.order.skip(self.cursor.skips)
+            state = self._load(resume_from)
+            self.cursor, self.probing.best = state.cursor.with_micro(self.recipe.batch.micro, self.step), state.best
         self.loader = Loader(job.order, world.rank, world.size, self.recipe.data.workers)
         self.health = Health(self.recipe, self.engine, job.order)
         self.monitor = Monitor(self.recipe, self.engine, job.order.names, self.step)
@@ -48,6 +48,7 @@ class Run:
     def train(self) -> bool:
         """Train to the recipe's last step; return False if a stop was requested earlier; the run is then saved."""
         with self.stop, self.watchdog, closing(self.monitor):
+            self.monitor.begins()
             stream: Iterator[LaneBatch] | None = None
             while self.step < self.recipe.steps:
                 if self._refresh() or stream is None:
@@ -163,20 +164,17 @@ class Run:
         return checkpoint.State(self.step, cursor, self.world.size, invariants, self.rate.plateau, self.probing.best)
 
     def _load(self, path: Path) -> checkpoint.State:
-        """Load a checkpoint into the engine and take over all of its state but the cursor."""
+        """Load a checkpoint into the engine; take over its step and plateau. Data and the best probe stay."""
         state = checkpoint.read_state(path)
         checkpoint.resume(self.engine, path, state.world_size)
-        self.step, self.rate.plateau, self.probing.best = state.step, state.plateau, state.best
+        self.step, self.rate.plateau = state.step, state.plateau
         return state
 
     def _roll_back(self) -> Iterator[LaneBatch]:
         """Load the last checkpoint; return the micro-batches after the bad step."""
         if self.saved is None:
             raise SharedError(f"{self.recipe.run} has no checkpoint yet to go back to: start again with another seed")
-        best = self.probing.best  # RUN/best has its weights: they stay, though the run goes back behind it
         self._load(self.saved)
-        self.probing.best = best
-        self.job.order.skip(self.cursor.skips)
         warn(f"going back to {self.saved.name}; the data of the steps since is not used again")
         self.monitor.restart(self.step)
         return self.loader.micro_batches(self.cursor)

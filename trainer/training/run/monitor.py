@@ -156,6 +156,16 @@ class Monitor:
             yield
         self.flops_per_token = counter.get_total_flops() / sum(batch.tokens for batch in micro_batches)
 
+    def begins(self) -> None:
+        """Say what will be trained, and how: the first progress line can be minutes away."""
+        recipe, engine = self.recipe, self.engine
+        precision = str(engine.precision).removeprefix("torch.")
+        self.info(
+            f"training {recipe.method.name} from step {self.start} to {recipe.steps}: {engine.trained_weights:,} weights "
+            f"in {precision} on {engine.world.size} x {engine.device.type}, {recipe.batch.size} examples a step, "
+            f"{recipe.batch.micro} a micro-batch; a progress line every {recipe.log_every} steps"
+        )
+
     def info(self, line: str) -> None:
         """Print a line on stdout, from rank 0."""
         if self.engine.world.rank == 0:

@@ -19,7 +19,7 @@ from trainer.training.engine.world import World
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import load
 from trainer.training.run import find_lr
-from trainer.training.run.find_lr import EXAMPLES, RATES, STEPS, WIDTH, curve, suggestion
+from trainer.training.run.find_lr import EXAMPLES, RATES, STEPS, WIDTH, row, suggestion
 
 
 def test_the_rates_rise_by_a_factor_in_less_than_100_steps() -> None:
@@ -40,16 +40,16 @@ def test_without_a_fall_there_is_none(losses: list[float]) -> None:
     assert suggestion(losses).startswith("no suggestion: the loss did not fall")
 
 
-def test_the_curve_has_a_bar_for_each_rate() -> None:
-    heading, *rows = curve([4.0, 2.0, 8.0, math.nan])
-    assert [row.split()[:2] for row in rows] == [
-        ["0.0e+00", "4.0000"],
-        ["1.0e-07", "2.0000"],
-        ["2.2e-07", "8.0000"],
-        ["4.6e-07", "nan"],
+def test_a_rates_line_has_a_bar_that_is_whole_where_the_test_ends() -> None:
+    assert row(1e-7, 4.0, 4.0).split() == ["1.0e-07", "4.0000", "#" * (WIDTH // 2)]
+    assert [row(0.1, loss, 4.0).count("#") for loss in (2.0, 8.0, 99.0, math.nan)] == [
+        round(WIDTH / 4),
+        WIDTH,
+        WIDTH,
+        0,
     ]
-    assert [row.count("#") for row in rows] == [WIDTH // 2, WIDTH // 4, WIDTH, 0]
-    assert rows[-1].endswith("diverged")
+    assert row(0.1, math.nan, 4.0).endswith("diverged")
+    assert row(0.1, 0.0, 0.0).count("#") == 0
 
 
 def test_the_loss_of_a_mix_is_measured_on_every_source_though_a_step_is_of_one(

@@ -1,0 +1,47 @@
+"""What a recipe takes over from the folder that it starts from, and what it says where the two differ."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import toy
+from tests.trainer.runs import write_run
+from trainer.training.checkpoints.start_keys import overridden, take_over
+from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.recipe.yaml_file import build
+
+LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
+KEYS = {"pooling": "mean", "similarity": "cosine", "temperature": 0.02}
+
+
+@pytest.fixture
+def start(toy_collection: Path, tmp_path: Path) -> Path:
+    """A run of `pairs`."""
+    return write_run(tmp_path / "start", toy_collection / "tokenizer.json", name="pairs", **KEYS, **LENGTHS)
+
+
+def recipe(start: Path, collection: Path, **method: Any) -> FinetuneRecipe:
+    values = toy.finetune_values(start.parent / "run", collection, init_from=str(start))
+    return build(FinetuneRecipe, {**values, "method": {"name": "siamese", **LENGTHS, **method}}, "test")
+
+
+def test_a_run_of_pairs_gives_its_keys(start: Path, toy_collection: Path) -> None:
+    started = take_over(recipe(start, toy_collection))
+    assert {key: getattr(started.method, key) for key in KEYS} == KEYS
+    assert overridden(started) == []
+
+
+def test_a_temperature_is_taken_with_its_similarity_alone(start: Path, toy_collection: Path) -> None:
+    given = recipe(start, toy_collection, similarity="dot")
+    started: Any = take_over(given).method
+    assert (started.similarity, started.pooling) == ("dot", "mean")
+    assert started.temperature == recipe(start, toy_collection).method.temperature != KEYS["temperature"]
+
+
+def test_what_a_recipe_sets_otherwise_is_said(start: Path, toy_collection: Path) -> None:
+    given = recipe(start, toy_collection, similarity="dot", pooling="cls", temperature=0.5)
+    assert overridden(take_over(given)) == [
+        f"{start} was trained with method.pooling=mean, and this run trains with cls, as the recipe sets it",
+        f"{start} was trained with method.similarity=cosine, and this run trains with dot, as the recipe sets it",
+    ]
