@@ -105,7 +105,6 @@ def _start(recipe: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -> t
     checkpoint.check_continues(path, resume_invariants(recipe, data))
     state = checkpoint.read_state(path)
     data.order.check(state.cursor.positions, path)
-    data.order.skip(state.cursor.skips)
     print(f"reading from {path} on", file=sys.stderr)
     return state.step, state.cursor.with_micro(recipe.batch.micro, state.step)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -47,8 +46,7 @@ class Run:
 
     def train(self) -> bool:
         """Train to the recipe's last step; return False if a stop was requested earlier; the run is then saved."""
-        with self.stop, self.watchdog, closing(self.monitor):
-            self.monitor.begins()
+        with self.stop, self.watchdog, self.monitor:
             stream: Iterator[LaneBatch] | None = None
             while self.step < self.recipe.steps:
                 if self._refresh() or stream is None:

@@ -156,20 +156,24 @@ class Monitor:
             yield
         self.flops_per_token = counter.get_total_flops() / sum(batch.tokens for batch in micro_batches)
 
-    def begins(self) -> None:
+    def __enter__(self) -> None:
         """Say what will be trained, and how: the first progress line can be minutes away."""
         recipe, engine = self.recipe, self.engine
         precision = str(engine.precision).removeprefix("torch.")
         self.info(
-            f"training {recipe.method.name} from step {self.start} to {recipe.steps}: {engine.trained_weights:,} weights "
-            f"in {precision} on {engine.world.size} x {engine.device.type}, {recipe.batch.size} examples a step, "
-            f"{recipe.batch.micro} a micro-batch; a progress line every {recipe.log_every} steps"
+            f"training {recipe.method.name} from step {self.start} to {recipe.steps}: {engine.trained_weights:,} "
+            f"weights, {recipe.batch.size} examples a step, {recipe.batch.micro} a micro-batch, "
+            f"{engine.world.size} x {engine.device.type} in {precision}; a progress line every {recipe.log_every} steps"
         )
 
     def info(self, line: str) -> None:
         """Print a line on stdout, from rank 0."""
         if self.engine.world.rank == 0:
             print(line, flush=True)
+
+    def __exit__(self, *error: object) -> None:
+        """Close it."""
+        self.close()
 
     def close(self) -> None:
         """Write pending events; no more can be written."""
