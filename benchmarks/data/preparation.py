@@ -7,7 +7,7 @@
     dump to text     wikipedia.documents compared with WikiExtractor, both writing JSON lines, by the CPU time of all
                      processes
     two workers      the whole command on that dump, with one worker and with two
-    passes           the CPU time of each pass over each source, from which docs/data.md estimates how long it takes
+    passes           the CPU time of each pass over each source, from which docs/many_machines.md estimates hours
     memory           the peak of the whole command in one process, for 1, 4 and 16 times as much text
 
 FOLDER has wiki/*.xml.bz2, wiki/A*/wiki_*, books/ and reddit/ ($DEEPSIAM_DATA, or ../shared/data next to the checkout).

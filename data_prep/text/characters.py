@@ -1,4 +1,4 @@
-"""What happens to each Unicode character: the table of docs/data.md.
+"""What happens to each Unicode character: the table of docs/characters.md.
 
 Invisible characters are removed (Unicode's category Cf and its property Default_Ignorable_Code_Point), except where
 they belong to the spelling. No condition depends on a character that is itself removed: one pass is enough.

@@ -1,4 +1,4 @@
-"""The array job and the Dask driver of docs/data.md: their parts merge to the bytes of one run."""
+"""The array job and the Dask driver of docs/many_machines.md: their parts merge to the bytes of one run."""
 
 import os
 import re
@@ -21,9 +21,9 @@ PATH = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
 
 
 def block(first: str) -> str:
-    """Return the code block of docs/data.md whose first line begins with `first`."""
+    """Return the code block of docs/many_machines.md whose first line begins with `first`."""
     found = re.search(
-        rf"^    {re.escape(first)}.*\n(?:    .*\n|\n(?=    ))+", (ROOT / "docs/data.md").read_text(), re.M
+        rf"^    {re.escape(first)}.*\n(?:    .*\n|\n(?=    ))+", (ROOT / "docs/many_machines.md").read_text(), re.M
     )
     assert found, first
     return textwrap.dedent(found[0])

@@ -1,4 +1,4 @@
-"""The table of characters, compared with Unicode, with what `normalise` does, and with docs/data.md."""
+"""The table of characters, compared with Unicode, with what `normalise` does, and with docs/characters.md."""
 
 import re
 import sys
@@ -94,6 +94,6 @@ def test_one_pass_is_enough(text: str) -> None:
 
 
 def test_the_page_has_the_table() -> None:
-    page = (ROOT / "docs" / "data.md").read_text()
+    page = (ROOT / "docs" / "characters.md").read_text()
     rows = [f"| {row.category} | {row.name} | {row.becomes}{f'; kept {row.kept}' * bool(row.kept)} |" for row in TABLE]
     assert "\n".join(["| category | characters | become |", "|---|---|---|", *rows, ""]) in page

@@ -22,6 +22,7 @@ BRIEF = (
 INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 GEMMA = {"query": "task: search result | query: ", "document": "title: none | text: "}
 FOLDERS: dict[str, tuple[str, str, dict[str, str]]] = {  # the type, the pooling and the prompts of each folder
+    "minilm": ("bert", "mean", {}),
     "e5": ("bert", "mean", {}),
     "bge": ("bert", "cls", {}),
     "gte": ("modernbert", "cls", {}),
@@ -30,6 +31,7 @@ FOLDERS: dict[str, tuple[str, str, dict[str, str]]] = {  # the type, the pooling
     "gemma": ("gemma3_text", "mean", GEMMA),
 }
 TRAINED: dict[str, tuple[str, float, str, str]] = {  # pooling, temperature and prompts of each run
+    "minilm": ("mean", 0.05, "", ""),
     "e5": ("mean", 0.01, "query: ", "passage: "),
     "bge": ("cls", 0.02, "Represent this sentence for searching relevant passages: ", ""),
     "gte": ("cls", 0.01, "", ""),
@@ -84,8 +86,8 @@ def test_every_command_of_the_page_runs(tmp_path: Path) -> None:
         words = shlex.split(command.replace("$FOLDER", folder))
         words = [re.sub(r"(^|=)(published|data|runs|indexes|exported)/", rf"\1{tmp_path}/\2/", word) for word in words]
         if words[0] == "deepspeed":
-            assert words[1] == "--module"
-            done = toy.launch(1, words[2], *words[3:], *BRIEF.split())
+            assert words[1:3] == ["-q", "--module"]
+            done = toy.launch(1, words[3], *words[4:], *BRIEF.split())
             printed[Path(folder).name] = done.stdout
         else:
             assert words[:2] == ["python", "-m"]

@@ -1,7 +1,7 @@
 """How long `data_prep` takes for all of Wikipedia or Reddit on many machines.
 
 On every machine one process reads the whole input and splits it for the machine's workers, which process the machine's
-share (docs/data.md, "On many machines"). Then the workers write the share as shards, and one machine merges the parts.
+share (docs/many_machines.md). Then the workers write the share as shards, and one machine merges the parts.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from data_prep.common.errors import InputError
 
 HOUR = 3600.0
-MONTH = 140e6  # lines of Reddit's RC_2019-12, for which docs/data.md gives the sizes
+MONTH = 140e6  # lines of Reddit's RC_2019-12, for which docs/many_machines.md gives the sizes
 REDDIT = 1.7e9 / MONTH  # how many such months make 1.7 billion comments
-# 2 GB of XML, about 0.42 GB of text, merged in 8 s by two workers (docs/data.md)
+# 2 GB of XML, about 0.42 GB of text, merged in 8 s by two workers (docs/many_machines.md)
 MERGING = 26e6
 
 
@@ -51,7 +51,7 @@ class PlannedSource:
         return {**self.reader, **self.workers, **self.writers, "merging": self.merge}
 
 
-# amounts and rates of one core: docs/data.md, "How long, and how much disk"
+# amounts and rates of one core: docs/many_machines.md, "How long, and how much disk"
 SOURCES = {
     "wikipedia": PlannedSource(
         "English Wikipedia: 24 GB .bz2, 95 GB of XML",

@@ -122,7 +122,7 @@ TABLE = (
         TOKENIZER,
         ("model", "normalizer", "pre_tokenizer", "added_tokens"),
         APPLIED,
-        "but dropout of a `BPE`: the same text has the same tokens",
+        "without the dropout of a `BPE`: a text always has the same tokens",
     ),
     Setting(TOKENIZER, ("post_processor",), COMPARED, "what it puts around a text, at most four tokens, is put there"),
     Setting(TOKENIZER, ("truncation",), TO_RANK, "if on the left: the start of a text is kept", _cuts_the_end),

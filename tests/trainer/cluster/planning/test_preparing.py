@@ -1,4 +1,4 @@
-"""Preparing data on many machines: against the hours in docs/data.md, and against hand-computed numbers."""
+"""Preparing data on many machines: against the hours in docs/many_machines.md, and against hand-computed numbers."""
 
 import re
 
@@ -8,7 +8,7 @@ from data_prep.common.errors import InputError
 from tests.toy import ROOT
 from trainer.cluster.planning.preparing import MONTH, REDDIT, SOURCES, PlannedSource, Work, prepare, with_rates
 
-PAGE = (ROOT / "docs" / "data.md").read_text()
+PAGE = (ROOT / "docs" / "many_machines.md").read_text()
 
 
 def hours(cores: int) -> list[float]:
