@@ -122,11 +122,18 @@ class TextEncoder:
 
     def embeddings(self, texts: Iterable[np.ndarray]) -> np.ndarray:
         """Compute the embedding of each text, fp32 [N, H], by a model of one vector per text; see `vectors`."""
-        flat, ends, rows = self.vectors(texts)
-        if len(flat) != len(ends):
-            raise ValueError(f"{len(ends)} texts have {len(flat)} vectors, not one each")
-        embeddings: np.ndarray = flat[rows]
-        return embeddings
+        cut = list(map(self.framing.cut, texts))
+        of_text, first = distinct(cut)
+        found: np.ndarray | None = None
+        for batch, of_batch, _ in self._metered([cut[i] for i in first]):
+            if len(of_batch) != len(batch):
+                raise ValueError(f"{len(batch)} texts have {len(of_batch)} vectors, not one each")
+            if found is None:
+                found = np.empty((len(first), *of_batch.shape[1:]), of_batch.dtype)
+            found[batch] = of_batch
+        assert found is not None
+        require_finite(found, self.what)
+        return found if len(first) == len(cut) else found[of_text]  # a copy of millions only where it is needed
 
     def vectors(self, texts: Iterable[np.ndarray]) -> TextVectors:
         """Compute the vectors of each text.
@@ -144,15 +151,22 @@ class TextEncoder:
         of_text, first = distinct(cut)
         order: list[int] = []
         parts, counts = [], []
-        with meter(self.what, "texts", len(first)) as report:
-            for batch, of_batch, of_each in self.batches([cut[i] for i in first]):
-                parts.append(of_batch)
-                counts.append(of_each)
-                order += batch
-                report(len(order), "")
-        flat = np.concatenate(parts)
+        for batch, of_batch, of_each in self._metered([cut[i] for i in first]):
+            order += batch
+            parts.append(of_batch)
+            counts.append(of_each)
+        flat = _joined(parts)
         require_finite(flat, self.what)
         return TextVectors(flat, np.concatenate(counts).cumsum(), places(order)[of_text])
+
+    def _metered(self, texts: Sequence[np.ndarray]) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
+        """Yield `batches`, and show how many texts are encoded."""
+        done = 0
+        with meter(self.what, "texts", len(texts)) as report:
+            for batch, of_batch, of_each in self.batches(texts):
+                yield batch, of_batch, of_each
+                done += len(batch)
+                report(done, "")
 
     def batches(self, texts: Sequence[np.ndarray]) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
         """Yield batches of texts of similar lengths: their numbers, and what `kept` returns for them.
@@ -171,6 +185,17 @@ class TextEncoder:
         numbers = length_batches([max(len(text) + around, least) for text in texts], batch_tokens(self.device))
         for batch, (of_batch, counts) in computed(numbers, encoded):
             yield batch, of_batch, counts
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Concatenate arrays, and empty the list: each is freed once it is copied, so that they are not held twice."""
+    joined = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
+    end = len(joined)
+    while parts:
+        part = parts.pop()
+        joined[end - len(part) : end] = part
+        end -= len(part)
+    return joined
 
 
 def distinct(texts: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
