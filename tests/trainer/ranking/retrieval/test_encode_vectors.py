@@ -1,5 +1,6 @@
 """Several vectors per text: stored once for equal texts, without padding, in batches within the token budget."""
 
+import tracemalloc
 from unittest.mock import patch
 
 import numpy as np
@@ -104,3 +105,18 @@ def test_vectors_that_are_not_finite_are_refused() -> None:
 
     with pytest.raises(InputError, match="encode documents: .*not finite"):
         TextEncoder(broken, Framing(VOCABULARY, 8), what="encode documents").vectors([np.array([5, 6])])
+
+
+def test_embeddings_are_held_once() -> None:
+    def wide(ids: torch.Tensor, mask: torch.Tensor) -> Vectors:
+        return Vectors(torch.ones(len(ids), 1, 4000), mask[:, :1])
+
+    texts = [np.array([5 + i % 90, 5 + i // 90], np.uint16) for i in range(5000)]
+    tracemalloc.start()
+    try:
+        embeddings = TextEncoder(wide, Framing(VOCABULARY, 8)).embeddings(texts)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert embeddings.shape == (5000, 4000)
+    assert peak < 1.4 * embeddings.nbytes
