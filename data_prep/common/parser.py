@@ -1,10 +1,11 @@
 """The argument parser of every command: an error is one line, which suggests the nearest known name."""
 
 import argparse
-import difflib
 import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
+
+from data_prep.common.errors import did_you_mean
 
 _CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
 
@@ -18,16 +19,11 @@ class Parser(argparse.ArgumentParser):
         for word in unknown:
             if word.startswith("-"):
                 flag = word.partition("=")[0]
-                self.error(f"unknown option {flag}{_nearest(flag, self._option_string_actions)}")
+                self.error(f"unknown option {flag}{did_you_mean(flag, self._option_string_actions)}")
         return chosen, unknown
 
     def error(self, message: str) -> NoReturn:
         """Print the line and exit."""
         if found := _CHOICE.search(message):
-            message += _nearest(found[1], re.findall(r"[^\s,']+", found[2]))
+            message += did_you_mean(found[1], re.findall(r"[^\s,']+", found[2]))
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-
-def _nearest(word: str, known: Any) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
