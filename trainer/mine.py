@@ -179,6 +179,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(
         prog="trainer.mine",
         description="Mine hard negatives, show them, have a teacher score candidates, expand documents, or keep pairs.",
+        example="python -m trainer.mine --collection data/mine --split train --system bm25 --out data/mine-bm25",
+        page="docs/negatives.md",
     )
     data = parser.add_mutually_exclusive_group(required=True)
     data.add_argument("--collection", type=Path, help="the collection, as `data_prep collection` made")
