@@ -12,7 +12,7 @@ from data_prep.collections import build, collection
 from data_prep.collections.registry import FORMATS
 from data_prep.common.argument_types import folder, pattern, positive
 from data_prep.common.errors import InputError, exit_on_input_error, printable
-from data_prep.common.parser import Parser
+from data_prep.common.parser import Parser, end_of_help
 from data_prep.demo import dataset, packages
 from data_prep.prepare import dry_run, merging, output, run, texts, uploading
 from data_prep.shards import describe, export, find, stats, verify
@@ -152,8 +152,8 @@ def _parser() -> argparse.ArgumentParser:
             name,
             help=f"make shards from {source.what}",
             description=f"Make shards from {source.what}.",
-            epilog=f"example:\n  python -m data_prep {name} {source.example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            example=f"python -m data_prep {name} {source.example}",
+            page="docs/data.md",
         )
         add_preparation(prepare, name, source)
         prepare.set_defaults(run=_prepare)
@@ -181,7 +181,7 @@ def _parser() -> argparse.ArgumentParser:
             _collection,
         ),
     ):
-        command = commands.add_parser(name, help=what)
+        command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         add_arguments(command)
         command.set_defaults(run=run_command)
     return parser
@@ -241,11 +241,11 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_collection(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     indent = 2 + max(map(len, FORMATS)) + 2
     lines = (f"  {name}".ljust(indent) + known.what for name, known in FORMATS.items())
     wrapped = (textwrap.fill(line, 100, subsequent_indent=" " * indent, break_on_hyphens=False) for line in lines)
-    parser.epilog = "\n".join(["formats:", *wrapped])
+    example = "python -m data_prep collection beir scifact --tokenizer runs/seed --out data/mine"
+    parser.epilog = "\n".join(["formats:", *wrapped, "", end_of_help(example, "docs/collections.md")])
     parser.add_argument(
         "format", metavar="FORMAT", help="a format listed below; or a BEIR folder alone, to tokenise it in place"
     )

@@ -60,7 +60,9 @@ def _add_stages(parser: argparse.ArgumentParser, source: Source) -> None:
     group = parser.add_argument_group("what to do with the text besides normalising it")
     group.add_argument("--repair", action="store_true", help="undo mojibake")
     group.add_argument("--scrub", action="store_true", help="replace e-mail addresses, phone numbers and IP addresses")
-    group.add_argument("--paragraphs", action="store_true", help="do not split paragraphs into sentences")
+    parser.set_defaults(paragraphs=False)
+    if source.paragraphs:
+        group.add_argument("--paragraphs", action="store_true", help="do not split paragraphs into sentences")
     group.add_argument("--min-words", type=positive, default=0, metavar="N", help="drop documents with fewer words")
     group.add_argument("--max-words", type=positive, metavar="N", help="drop documents with more words")
     group.add_argument(

@@ -138,7 +138,13 @@ def _require_models(arguments: argparse.Namespace, given: Sequence[Given]) -> No
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="trainer.evaluate", description="Rank a collection; compare in one table.")
+    parser = Parser(
+        prog="trainer.evaluate",
+        description="Rank a collection with systems, and compare them in one table.",
+        example="python -m trainer.evaluate --collection data/mine --split test --system bm25 --system mine=runs/mine "
+        "--out results.json",
+        page="docs/evaluation.md",
+    )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--collection", type=Path, help="a collection, as `data_prep collection` made")
     where.add_argument(

@@ -29,7 +29,12 @@ with without_collecting():
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    parser = Parser(prog="trainer.export", description="Export a trained encoder.")
+    parser = Parser(
+        prog="trainer.export",
+        description="Export a trained model as a folder that other libraries load.",
+        example="python -m trainer.export runs/mine exported/mine",
+        page="docs/search.md",
+    )
     parser.add_argument("run", type=Path, help="a run folder (its newest checkpoint) or a checkpoint folder; an index")
     parser.add_argument("out", type=Path, help="the folder to write; for anserini, the file")
     parser.add_argument(

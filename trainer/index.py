@@ -59,7 +59,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="trainer.index", description="Make an index of a collection's documents.")
+    parser = Parser(
+        prog="trainer.index",
+        description="Make an index of a collection's documents, which trainer.search searches.",
+        example="python -m trainer.index runs/mine --collection data/mine --out indexes/mine",
+        page="docs/search.md",
+    )
     parser.add_argument("system", help="a fine-tuning run, or a sentence-transformers folder; bm25: index words")
     parser.add_argument("--collection", type=Path, required=True, help="the collection, as `data_prep collection` made")
     parser.add_argument("--out", type=Path, required=True, help="folder of the index")

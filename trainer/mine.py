@@ -53,10 +53,10 @@ REASONS = {  # why documents are left out, in words
     "relevant": "relevant",
     "own": "the query's own text",
     "copy": "copies or near-copies of a relevant one",
-    "margin": "too near the relevant one's score",
-    "skipped": "among the first",
+    "margin": "by --margin",
+    "skipped": "by --skip",
     "empty": "without text",
-    "serves": "of documents that serve enough other queries",
+    "serves": "by --per-document",
 }
 
 
@@ -102,10 +102,10 @@ def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
     about = {"mined_by": miners.names, "split": chosen.split, **{name: getattr(chosen, name) for name in OF_MINING}}
     candidates = with_negatives(groups, negatives)
     made = derive(collection, chosen.out, chosen.split, candidates, about, [*before, *miners.names])
-    skipped = f" but for the first {chosen.skip}" * bool(chosen.skip)
+    documents = len(texts.pool)
+    ranks = f"ranks {chosen.skip + 1} to {min(chosen.depth, documents)} of {documents:,} documents"
     for name in miners.names:
-        shown = f"the first {chosen.depth} of {len(texts.pool):,} by {name}{skipped}"
-        print(f"split {chosen.split}: {len(texts.queries):,} queries, {shown}")
+        print(f"split {chosen.split}: {len(texts.queries):,} queries: {ranks} by {name}")
     counts = np.array([len(found.documents) for found in negatives.values()])
     least, half, most = np.percentile(counts, [0, 50, 100])
     print(
@@ -181,6 +181,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(
         prog="trainer.mine",
         description="Mine hard negatives, show them, have a teacher score candidates, expand documents, or keep pairs.",
+        example="python -m trainer.mine --collection data/mine --split train --system bm25 --out data/mine-bm25",
+        page="docs/negatives.md",
     )
     data = parser.add_mutually_exclusive_group(required=True)
     data.add_argument("--collection", type=Path, help="the collection, as `data_prep collection` made")

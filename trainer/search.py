@@ -151,7 +151,12 @@ def _show(queries: Sequence[str], found: Sequence[Sequence[Found]]) -> None:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="trainer.search", description="Search an index.")
+    parser = Parser(
+        prog="trainer.search",
+        description="Search an index: the best documents for queries in words.",
+        example="python -m trainer.search indexes/mine 'how do planes fly'",
+        page="docs/search.md",
+    )
     parser.add_argument("index", type=Path, help="folder of trainer.index")
     parser.add_argument(
         "words", nargs="*", metavar="QUERY", help="a query in words; by default lines of the standard input"

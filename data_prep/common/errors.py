@@ -1,9 +1,10 @@
 """The exception for everything that the user can fix, and how a command exits on it."""
 
+import difflib
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 OF_PATHS = (errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS)
@@ -28,6 +29,12 @@ def printable(text: str) -> str:
     """Return `text` as one line without terminal control: white space becomes single blanks, controls are escaped."""
     line = " ".join(text.split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "", cutoff: float = 0.6) -> str:
+    """Return `; did you mean PREFIX...?` with the nearest of the known names; "" if none is near."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
 @contextmanager

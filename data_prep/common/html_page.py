@@ -6,6 +6,8 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from html import escape
 
+from data_prep.common.stop_words import STOP_WORD
+
 SHORTEST_MARKED = 3  # letters
 SHOWN = 320  # characters of a passage
 STYLE = """
@@ -56,8 +58,9 @@ def note(text: str) -> str:
 
 
 def words_of(text: str) -> set[str]:
-    """Return the words of a query that are long enough to mark: shorter ones are in every document."""
-    return {word for word in re.findall(r"\w+", text.casefold()) if len(word) >= SHORTEST_MARKED}
+    """Return the words of a query to mark: no short words or stop words, which are in every document."""
+    words = re.findall(r"\w+", text.casefold())
+    return {word for word in words if len(word) >= SHORTEST_MARKED and not STOP_WORD.fullmatch(word)}
 
 
 def marked(text: str, words: Container[str], most: int) -> str:

@@ -1,16 +1,42 @@
 """The argument parser of every command: an error is one line, which suggests the nearest known name."""
 
 import argparse
-import difflib
 import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from data_prep.common.errors import did_you_mean
+
 _CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
 
 
+class _Help(argparse.HelpFormatter):
+    """Wraps paragraphs, but keeps a text of several lines as it is."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
+
+
+def end_of_help(example: str, page: str) -> str:
+    """Return how the help of a command ends: with an example, and the page that says more."""
+    return f"example:\n  {example}\n\nmore: {page}"
+
+
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, `PROG: what; see PROG --help`, with code 2."""
+    """A parser whose errors are one line, `PROG: what; see PROG --help`, with code 2.
+
+    Its help ends with an `example`, a command, and a `page` of the documentation, where they are given.
+    """
+
+    def __init__(self, *, example: str = "", page: str = "", **options: Any) -> None:
+        epilog = end_of_help(example, page) if example else None
+        super().__init__(**{"epilog": epilog, "formatter_class": _Help, **options})
+
+    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
+        """Add an argument; one of any number, also none, is not named where required ones are missing."""
+        if options.get("nargs") == "*":
+            options.setdefault("default", [])
+        return super().add_argument(*names, **options)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse as argparse does, but refuse an unknown option here, where the known options are available."""
@@ -18,16 +44,11 @@ class Parser(argparse.ArgumentParser):
         for word in unknown:
             if word.startswith("-"):
                 flag = word.partition("=")[0]
-                self.error(f"unknown option {flag}{_nearest(flag, self._option_string_actions)}")
+                self.error(f"unknown option {flag}{did_you_mean(flag, self._option_string_actions)}")
         return chosen, unknown
 
     def error(self, message: str) -> NoReturn:
         """Print the line and exit."""
         if found := _CHOICE.search(message):
-            message += _nearest(found[1], re.findall(r"[^\s,']+", found[2]))
+            message += did_you_mean(found[1], re.findall(r"[^\s,']+", found[2]))
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-
-def _nearest(word: str, known: Any) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""

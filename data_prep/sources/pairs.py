@@ -44,12 +44,12 @@ def _pieces(file: File, choices: Choices) -> Iterator[Piece]:
     if start.startswith(MAGIC):
         return _parquet(path, _fields(choices))
     if start[257:262] == b"ustar" or suffix == ".tar":
-        return samples(file, {"json"})
+        return _checked(path, _fields(choices), samples(file, {"json"}))
     if suffix in (".csv", ".tsv"):
         return _table(path, suffix, _fields(choices))
     if _ARRAY.match(start):
         raise InputError(f"{path}: a JSON array; write each of its objects on a line, as jq -c '.[]' does")
-    return _lines(path)
+    return _checked(path, _fields(choices), _lines(path))
 
 
 def _fields(choices: Choices) -> dict[str, str]:
@@ -62,8 +62,24 @@ def _lines(path: Path) -> Iterator[Piece]:
         yield from line_pieces(stream, LONGEST)
 
 
+def _checked(path: Path, fields: Mapping[str, str], pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """Yield the pieces of a file of JSON; raise InputError if the first record lacks one of the fields."""
+    for number, piece in enumerate(pieces):
+        if not number and (record := _sound(piece)) is not None:
+            _require(f"{path}: {piece.where}", fields, list(record), "field")
+        yield piece
+
+
+def _sound(piece: Piece) -> Mapping[str, Any] | None:
+    """Return the record of a piece; None if it is bad."""
+    try:
+        return None if isinstance(piece.content, Bad) else _record(piece.content)
+    except ValueError:
+        return None
+
+
 def _parquet(path: Path, fields: Mapping[str, str]) -> Iterator[Piece]:
-    _require(path, fields, parquet_columns(path))
+    _require(str(path), fields, parquet_columns(path))
     columns = list(fields.values())
     for number, values in parquet_rows(path, columns):
         size = sum(len(value) for value in values if isinstance(value, str))
@@ -76,7 +92,7 @@ def _table(path: Path, suffix: str, fields: Mapping[str, str]) -> Iterator[Piece
     names = [name.strip() for name in header]
     if not _is_utf_8(header):
         raise InputError(f"{path}: line 1: {NOT_UTF_8}")
-    _require(path, fields, names)
+    _require(str(path), fields, names)
     for number, cells in rows:
         if not any(cells):
             continue
@@ -97,13 +113,14 @@ def _is_utf_8(cells: Iterable[str]) -> bool:
     return True
 
 
-def _require(path: Path, fields: Mapping[str, str], columns: Sequence[str]) -> None:
-    """Raise InputError if a table lacks one of the columns, or has two of its name."""
+def _require(where: str, fields: Mapping[str, str], columns: Sequence[str], kind: str = "column") -> None:
+    """Raise InputError if a table or a record lacks one of the columns, or has two of its name."""
     for option, field in fields.items():
         if columns.count(field) != 1:
             found = ", ".join(name[:40] for name in columns[:MOST_COLUMNS]) + ", …" * (len(columns) > MOST_COLUMNS)
-            number = "two columns" if field in columns else "no column"
-            raise InputError(f"{path}: {number} {field!r}, but {printable(found)}; name one of these with --{option}")
+            number = f"two {kind}s" if field in columns else f"no {kind}"
+            known = printable(found) or "none"
+            raise InputError(f"{where}: {number} {field!r}, but {known}; name one of these with --{option}")
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -139,15 +156,8 @@ def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
     try:
-        match piece.content:
-            case Line(number, content):
-                if content is None:
-                    raise ValueError(f"more than {LONGEST:,} bytes")
-                name, record = f"{file.name}/{number}", json_object(content)
-            case Sample(name, _):
-                record = json_object(member(piece.content, "json"))
-            case _Row(number, record):
-                name = f"{file.name}/{number}"
+        record = _record(piece.content)
+        name = piece.content.id if isinstance(piece.content, Sample) else f"{file.name}/{piece.content.number}"
         if choices["id"]:
             name = f"{file.name}/{name_in(record, choices['id'])}"
         group = f"{KIND}/{name_in(record, choices['group'])}" if choices["group"] else ""
@@ -157,6 +167,17 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad
         return
     empty = next((side for side, segment in zip(("query", "document"), segments, strict=True) if not segment), None)
     yield Dropped(f"empty {empty}") if empty else Document(name, segments, group=group)
+
+
+def _record(content: Line | Sample | _Row) -> Mapping[str, Any]:
+    """Return the fields of a record by name; raise ValueError with the reason if it has none."""
+    if isinstance(content, _Row):
+        return content.cells
+    if isinstance(content, Sample):
+        return json_object(member(content, "json"))
+    if content.content is None:
+        raise ValueError(f"more than {LONGEST:,} bytes")
+    return json_object(content.content)
 
 
 def _text(record: Mapping[str, Any], field: str) -> str:
@@ -170,8 +191,8 @@ def _text(record: Mapping[str, Any], field: str) -> str:
 
 
 # One document per record, `pairs/FILE/ID`, of two segments: the query and the document. Whether a file's own ids are
-# unique is not checked. Bad: a record without these fields, or with one that is null or no text. Dropped: a record
-# whose query or document is blank.
+# unique is not checked. Refused: a file whose columns, or first record, lack a field that an option names. Bad: a later
+# record without these fields, or with one that is null or no text. Dropped: a record whose query or document is blank.
 PAIRS = Source(
     what="pairs of texts, a query and a document: JSON lines, Parquet, .csv, .tsv, tars of .json",
     find=_find,

@@ -23,18 +23,13 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
+from data_prep.common.stop_words import STOP_WORD
 from data_prep.tokenizers import frame, special_tokens, wordpiece
 from data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, alphabet, learnable
 from data_prep.tokenizers.prompt import Prompt
 from data_prep.tokenizers.special_tokens import ROBERTA_TOKENS, SPECIAL_TOKENS
 from data_prep.tokenizers.vocabulary import Vocabulary
 
-# Lucene's English stop words, which BM25 leaves out too
-STOP_WORD = re.compile(
-    "a|an|and|are|as|at|be|but|by|for|if|in|into|is|it|no|not|of|on|or|such|that|the|their|then|there|these|they|this|to|"
-    "was|will|with",
-    re.IGNORECASE,
-)
 CONFIG, SPLIT = "tokenizer_config.json", "split_special_tokens"  # a published tokenizer's other file, and a key of it
 LONGEST_TOKEN = 1000  # characters
 BATCH = 512  # items that `encode_batches` encodes at once

@@ -127,11 +127,18 @@ def test_impossible_bounds_are_one_clear_line(capsys: pytest.CaptureFixture[str]
 def test_the_example_in_the_help_is_a_command(source: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([source, "--help"])
-    example = capfd.readouterr().out.partition("example:\n  python -m data_prep ")[2].split()
+    example = capfd.readouterr().out.partition("example:\n  python -m data_prep ")[2].splitlines()[0].split()
     assert example[0] == source
     parser = argparse.ArgumentParser()
     arguments.add_preparation(parser, source, SOURCES[source])
     assert arguments.options_of(parser.parse_args(example[1:])).source == source
+
+
+def test_pairs_are_not_split_into_sentences_or_not(capfd: pytest.CaptureFixture[str]) -> None:
+    for source, offered in {"pairs": False, "text": True, "wikipedia": True}.items():
+        with pytest.raises(SystemExit):
+            main([source, "--help"])
+        assert ("--paragraphs" in capfd.readouterr().out) == offered
 
 
 def test_the_version_is_printed(capfd: pytest.CaptureFixture[str]) -> None:

@@ -32,10 +32,11 @@ def negatives_page(collection: Collection, split: str, queries: int) -> str:
             f"{collection.directory}: no query of split {split} has a relevant document and negatives: mine some"
         )
     drawn = np.sort(keyed_rng("explained negatives").permutation(both)[:queries]).tolist()
+    mined = 0 if groups.found_by is None else int(np.count_nonzero(groups.found_by[groups.labels <= 0]))
     about = (
         f"{len(drawn):,} of {len(both):,} queries that have a relevant document and negatives, drawn at random; "
-        f"{len(of_negatives):,} negatives in all. Relevant documents have a bar, the query's words are marked; "
-        f"of each kind the first {MOST} are shown. A negative that answers its query is a false one."
+        f"{len(of_negatives) - mined:,} negatives given, {mined:,} mined. Relevant documents have a bar, the query's "
+        f"words are marked; of each kind the first {MOST} are shown. A negative that answers its query is a false one."
     )
     shown = [_group(collection, groups, i) for i in drawn]
     return page(f"{collection.directory}: negatives of {split}", [note(about), section("Queries", *shown)])
@@ -54,7 +55,7 @@ def _group(collection: Collection, groups: Groups, i: int) -> str:
     def passages(places: np.ndarray, *, relevant: bool) -> Iterator[str]:
         for place in places[:MOST].tolist():
             document = int(documents[place])
-            about = " · ".join([collection.corpus.ids[document], *_scores(collection, groups, start + place)])
+            about = " · ".join([collection.corpus.ids[document], *_origin(collection, groups, start + place)])
             yield passage(about, collection.corpus.text(document), words, relevant=relevant)
 
     relevant, negatives = map(np.flatnonzero, _kinds(labels))
@@ -65,10 +66,12 @@ def _group(collection: Collection, groups: Groups, i: int) -> str:
     return side_by_side(text, lists)
 
 
-def _scores(collection: Collection, groups: Groups, at: int) -> Iterator[str]:
-    """Yield which system found a candidate with which score, and a teacher's score, where there are such."""
+def _origin(collection: Collection, groups: Groups, at: int) -> Iterator[str]:
+    """Yield which system found a negative with which score, or that it was given; and a teacher's score, if any."""
     number = 0 if groups.found_by is None else int(groups.found_by[at])
-    if number and groups.found_scores is not None:
+    if not number and groups.labels[at] <= 0:
+        yield "given"
+    elif number and groups.found_scores is not None:
         yield f"{collection.manifest['mined'][number - 1]} {groups.found_scores[at]:.4g}"
     if groups.scores is not None and not np.isnan(groups.scores[at]):
         yield f"teacher {groups.scores[at]:.4g}"

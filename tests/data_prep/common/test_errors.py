@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.common.errors import InputError, exit_on_input_error
+from data_prep.common.errors import InputError, did_you_mean, exit_on_input_error
 
 
 def test_an_input_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,3 +34,10 @@ def test_a_path_that_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().err == f"tool: {long}: File name too long\n"
     with pytest.raises(FileNotFoundError), exit_on_input_error("tool"):  # a missing file is a bug: commands look first
         (tmp_path / "missing").stat()
+
+
+def test_the_nearest_known_name_is_suggested() -> None:
+    assert did_you_mean("sede", ["seed", "steps"]) == "; did you mean seed?"
+    assert did_you_mean("sede", iter(["seed"]), prefix="data.") == "; did you mean data.seed?"
+    assert did_you_mean("sede", ["batch"]) == ""
+    assert did_you_mean("sede", ["seed"], cutoff=0.9) == ""

@@ -8,10 +8,13 @@ def parser() -> Parser:
     parser = Parser(prog="cook")
     parser.add_argument("--plain", action="store_true")
     dishes = parser.add_subparsers(required=True, metavar="DISH")
-    soup = dishes.add_parser("soup")
+    soup = dishes.add_parser("soup", example="cook soup 2 3", page="docs/soups.md", description="word " * 20)
     soup.add_argument("--held-out", type=float)
     soup.add_argument("--salt", choices=["little", "much"])
     soup.add_argument("bowls", nargs="*")
+    cake = dishes.add_parser("cake")
+    cake.add_argument("flour")
+    cake.add_argument("eggs", nargs="*")
     return parser
 
 
@@ -24,6 +27,7 @@ def parser() -> Parser:
         ("soup --salt mutch", "invalid choice: 'mutch' (choose from 'little', 'much'); did you mean much?; see"),
         ("soop", "did you mean soup?; see cook --help"),
         ("", "cook: the following arguments are required: DISH; see cook --help"),
+        ("cake", "cook cake: the following arguments are required: flour; see cook cake --help"),
     ],
 )
 def test_what_is_not_known_is_one_line_with_the_nearest_name(
@@ -39,3 +43,11 @@ def test_what_is_not_known_is_one_line_with_the_nearest_name(
 def test_what_is_known_is_parsed(parser: Parser) -> None:
     chosen = parser.parse_args(["soup", "--held-out", "0.1", "a", "b", "--salt", "much"])
     assert (chosen.held_out, chosen.salt, chosen.bowls, chosen.plain) == (0.1, "much", ["a", "b"], False)
+
+
+def test_help_ends_with_the_example_and_the_page(parser: Parser, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser.parse_args(["soup", "--help"])
+    printed = capsys.readouterr().out
+    assert printed.endswith("\n\nexample:\n  cook soup 2 3\n\nmore: docs/soups.md\n")
+    assert "word " * 20 not in printed  # a paragraph is wrapped

@@ -105,6 +105,26 @@ def test_a_table_without_a_column_is_refused_with_its_columns(name: str, tmp_pat
             list(PAIRS.documents([path], **{**NAMES, option: "title"}))
 
 
+@pytest.mark.parametrize(("name", "where"), [("a.jsonl", "line 1"), ("a.jsonl.gz", "line 1"), ("a.tar", "sample 1")])
+def test_a_first_record_without_a_field_is_refused_with_its_fields(name: str, where: str, tmp_path: Path) -> None:
+    path = FILES[name](tmp_path / name, ROWS)
+    for option in ("query", "document", "group", "id"):
+        said = f"^{path}: {where}: no field 'title', but q, d, page, other; name one of these with --{option}$"
+        with pytest.raises(InputError, match=said):
+            list(PAIRS.documents([path], **{**NAMES, option: "title"}))
+
+
+def test_a_first_record_that_is_bad_or_empty(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('fox\n{"q": "fox", "d": "dog"}\n')
+    bad, pair = PAIRS.documents([path], **NAMES)
+    assert isinstance(bad, Bad)
+    assert isinstance(pair, Document)
+    path.write_text("{}\n")
+    with pytest.raises(InputError, match="line 1: no field 'q', but none;"):
+        list(PAIRS.documents([path], **NAMES))
+
+
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("q\td\tq\nfox\tdog\tcat\n")
     with pytest.raises(InputError, match="a.tsv: two columns 'q', but q, d, q;"):
@@ -137,9 +157,9 @@ def test_null_is_bad_and_its_field_is_named(name: str, values: list[str | None],
 )
 def test_other_lines_are_bad_and_blank_texts_are_left_out(line: str, record: str | Dropped, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text(f"{line}\n")
-    bad = Bad(str(path), "line 1", record) if isinstance(record, str) else record
-    assert list(PAIRS.documents([path], **NAMES)) == [bad]
+    path.write_text('{"q": "fox", "d": "dog"}\n' + f"{line}\n")
+    bad = Bad(str(path), "line 2", record) if isinstance(record, str) else record
+    assert list(PAIRS.documents([path], **NAMES))[1:] == [bad]
 
 
 def test_a_row_with_other_cells_than_the_header_is_bad(tmp_path: Path) -> None:

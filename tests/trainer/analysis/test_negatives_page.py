@@ -53,7 +53,20 @@ def test_texts_are_escaped_and_a_teachers_scores_shown(shards: Path, tmp_path: P
     assert "<script>" not in html
     assert "&lt;b&gt; abc" in html
     assert "<mark>abc</mark> &amp; def" in html
-    assert "d1 · teacher 2.25" in html
+    assert "d1 · given · teacher 2.25" in html
+
+
+def test_given_negatives_are_told_from_mined_ones(shards: Path, tmp_path: Path) -> None:
+    corpus = {f"d{i}": f"abc {word}" for i, word in enumerate(("def", "the ghi", "jkl", "mno"))}
+    folder = toy.write_beir(tmp_path / "c", corpus, {"q0": "the abc"}, train="q0\td0\t1\nq0\td1\t0\n")
+    build("beir", [folder], folder, tokenizers.load(shards / "tokenizer.json"))
+    out = tmp_path / "mined"
+    mine.main([f"--collection={folder}", "--split=train", f"--out={out}", "--system=bm25"])
+    html = negatives_page(Collection.open(out), "train", 1)
+    assert "1 negatives given, 2 mined." in html
+    assert re.findall(r'<span class="note">(d\d.*?)</span>', html)[:2] == ["d0", "d1 · given"]
+    assert html.count("· bm25 ") == 2
+    assert "<mark>abc</mark> the ghi" in html  # BM25 reads no stop words
 
 
 def test_a_split_without_negatives_is_refused(toy_collection: Path, toy_classes: Path) -> None:

@@ -45,7 +45,7 @@ def test_mined_by_bm25_then_by_a_model_then_scored(
     first, second, third = (tmp_path / name for name in ("bm25", "models", "scored"))
     mine.main(command(toy_collection, first, "--system=bm25", "--depth=10"))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "split train: 100 queries, the first 10 of 120 by bm25"
+    assert lines[0] == "split train: 100 queries: ranks 1 to 10 of 120 documents by bm25"
     assert lines[1].endswith(" queries have none")
     assert lines[2].startswith("left out: 9")  # the relevant document of nearly every query
     assert lines[3] == f"wrote {first}: the same texts; its split train has other candidates"
@@ -103,7 +103,7 @@ def test_a_margin_leaves_fewer(
         out = tmp_path / f"mined {margin}"
         mine.main(command(toy_collection, out, f"--system={runs['siamese']}", "--depth=120", *margin))
         negatives.append(len(Collection.open(out).groups("train").labels) - 100)
-        assert ("too near the relevant one's score" in capsys.readouterr().out) == bool(margin)
+        assert ("by --margin" in capsys.readouterr().out) == bool(margin)
     assert negatives[0] > negatives[1] > negatives[2] > 0
     groups = Collection.open(tmp_path / "mined ['--margin=0.05']").groups("train")
     assert groups.found_scores is not None
@@ -138,11 +138,11 @@ def test_several_systems_in_one_command_find_what_they_find_one_after_the_other(
     given = [f"--system={system}" for system in systems]
     mine.main(command(toy_collection, tmp_path / "merged", *given, *options))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "split train: 100 queries, the first 20 of 120 by bm25 but for the first 2"
-    assert [line.startswith("split train: 100 queries, the first 20 of 120 by ") for line in lines[:3]] == [True] * 3
-    assert ", too near the relevant one's score" not in lines[3]
-    assert " too near the relevant one's score, " in lines[4]
-    assert lines[4].endswith(" among the first")
+    ranks = "split train: 100 queries: ranks 3 to 20 of 120 documents by "
+    assert lines[0] == f"{ranks}bm25"
+    assert all(line.startswith(ranks) for line in lines[:3])
+    assert " by --margin, " in lines[4]
+    assert lines[4].endswith(" by --skip")
     one_by_one, at_once = (Collection.open(folder) for folder in (before, tmp_path / "merged"))
     assert at_once.manifest["mined"] == one_by_one.manifest["mined"]
     groups = [collection.groups("train") for collection in (one_by_one, at_once)]
@@ -152,7 +152,7 @@ def test_several_systems_in_one_command_find_what_they_find_one_after_the_other(
     assert systems_of[0] == systems_of[1] >= {0, 1, 3}
 
     mine.main(command(toy_collection, tmp_path / "limited", *given, *options, "--per-document=4"))
-    assert " of documents that serve enough other queries" in capsys.readouterr().out.splitlines()[4]
+    assert " by --per-document" in capsys.readouterr().out.splitlines()[4]
     limited = Collection.open(tmp_path / "limited").groups("train")
     assert limited.found_by is not None
     uses = np.bincount(limited.candidates.flat[np.asarray(limited.found_by) > 0])

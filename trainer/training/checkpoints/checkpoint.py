@@ -58,6 +58,7 @@ REMEDIES = {
 FORMERLY = {"optimizer.name": "adamw", "optimizer.train": "all", "refresh": None}
 
 
+HUB = "; models of the Hub are not downloaded: download it, and name its folder"
 REMEDY = "it is damaged, or was not saved by this code: resume from another checkpoint"
 
 
@@ -171,6 +172,8 @@ def newest(run: Path) -> Path | None:
 
 def find(path: Path) -> Path:
     """Return an intact checkpoint: `path` itself, or the newest of the run there; raise InputError if there is none."""
+    if not path.exists():
+        raise InputError(f"{path}: no such folder{HUB if _is_hub_name(path) else ''}")
     has_manifest = (path / MANIFEST).is_file()
     if has_manifest and any((path / name).is_file() for name in (WEIGHTS, STATE)):
         problem = verify(path)
@@ -182,6 +185,11 @@ def find(path: Path) -> Path:
         what = ", but perhaps shards, a collection or an index: name a run" if has_manifest else ": train it first"
         raise InputError(f"{path}: neither a checkpoint nor a run folder with one{what}")
     return found
+
+
+def _is_hub_name(path: Path) -> bool:
+    """Return whether an absent path looks like OWNER/NAME, the name of a model of the Hub."""
+    return re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)) is not None and not path.parent.exists()
 
 
 def verify(checkpoint: Path) -> str | None:

@@ -25,7 +25,13 @@ from trainer.training.data.held_out import HeldOut
 from trainer.training.data.order import Order, WeightedSource, make_order
 from trainer.training.data.shard_source import ShardSource
 from trainer.training.recipe.build import as_input_error, build_batcher
-from trainer.training.recipe.data_keys import MixedPairsConfig, PairDataConfig, ShardDataConfig
+from trainer.training.recipe.data_keys import (
+    MixedPairsConfig,
+    PairDataConfig,
+    ShardDataConfig,
+    of_source,
+    with_own_keys,
+)
 from trainer.training.recipe.schema import FinetuneRecipe, PairValidationConfig, PretrainRecipe, Recipe
 
 EXAMPLES_OF_A_UNIT = 32  # dealt to a lane together; with fewer, dealing an epoch would be slower
@@ -111,7 +117,8 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
             collection, keys.split, method.unit, keys.pairs, recipe.seed, section, unit=unit, least_units=least
         )
         with _naming(name):
-            remarks += check_groups(method, opened, mined=recipe.refresh is not None and keys.refresh)
+            of_groups = check_groups(method, opened, mined=recipe.refresh is not None and keys.refresh)
+            remarks += [with_own_keys(name, remark) for remark in of_groups]
             if name and len(opened) < recipe.batch.size:
                 raise InputError(
                     f"split {keys.split} has {len(opened):,} examples, fewer than a step's batch.size="
@@ -149,10 +156,11 @@ def _held_out(
                 *(source.collection, validation.split, method.unit, validation.pairs, recipe.seed, "validation"),
                 unit=micro,
             )
-            remarks += check_groups(method, groups)
+            remarks += [with_own_keys(name, remark) for remark in check_groups(method, groups)]
             batcher = _group_batcher(method, groups)
         except InputError as error:
-            problems.append(f"data.mix.{name} is not validated on: {error}" if name else str(error))
+            problem = with_own_keys(name, str(error))
+            problems.append(f"data.mix.{name} is not validated on: {problem}" if name else problem)
             continue
         held_out.append(HeldOut(groups, batcher, recipe.seed, window=1, micro_batch=micro, number=number, name=name))
     if not held_out:
@@ -162,11 +170,11 @@ def _held_out(
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Let errors begin with the source of a mix that they are of."""
+    """Let errors name the source of a mix that they are of, and its own keys."""
     try:
         yield
     except InputError as error:
-        raise InputError(f"data.mix.{name}: {error}" if name else str(error)) from None
+        raise InputError(of_source(name, str(error))) from None
 
 
 def _group_batcher(method: MatchingConfig, source: GroupSource) -> Batcher:

@@ -82,6 +82,21 @@ OF_A_SOURCE = (
     *("candidates", "teacher_scale", "ignore_above"),
 )
 """The keys of `method` that a source of a mix may have otherwise: none changes the model."""
+OF_METHOD = re.compile(rf"\bmethod\.({'|'.join(OF_A_SOURCE)})\b")
+
+
+def with_own_keys(name: str, message: str) -> str:
+    """Return a message on a source of a mix with the source's own keys in place of those of `method`.
+
+    A source without a name is not of a mix and has no keys of its own.
+    """
+    return OF_METHOD.sub(lambda key: f"data.mix.{name}.{key[1]}", message) if name else message
+
+
+def of_source(name: str, message: str) -> str:
+    """Return a message `with_own_keys` that begins with the source of a mix that it is on."""
+    source, named = f"data.mix.{name}", with_own_keys(name, message)
+    return named if not name or named.startswith(f"{source}.") else f"{source}: {named}"
 
 
 class MixedPairsConfig(PairsConfig):

@@ -17,11 +17,19 @@ from pydantic import (
     model_validator,
 )
 
+from data_prep.common.errors import did_you_mean
 from models.adapters import Adapters
 from models.config import MethodConfig, Section
 from models.matching.config import MatchingConfig
 from models.registry import MATCHING, MatchingMethod, PretrainingMethod
-from trainer.training.recipe.data_keys import OF_A_SOURCE, LanesConfig, PairDataConfig, ShardDataConfig
+from trainer.training.recipe.data_keys import (
+    OF_A_SOURCE,
+    LanesConfig,
+    PairDataConfig,
+    ShardDataConfig,
+    of_source,
+    with_own_keys,
+)
 from trainer.training.recipe.margin import Margin
 from trainer.training.recipe.schedule import Schedule, learning_rate
 
@@ -312,10 +320,11 @@ class FinetuneRecipe(Recipe):
         for (name, source), method in zip(self.data.sources.items(), self.methods, strict=True):
             if self.refresh and source.refresh and not (method.hard_negatives and method.unit == "positive"):
                 where, instead = (f"data.mix.{name}", f"data.mix.{name}.refresh to false") if name else ("refresh", "")
-                raise ValueError(
+                message = (
                     f"{where}: what is mined is drawn as hard negatives: set method.hard_negatives to 1 or more, with "
                     f"a loss of a relevant document against others, or {instead or 'refresh to null'}"
                 )
+                raise ValueError(with_own_keys(name, message))
         if self.refresh and not any(source.refresh for source in self.data.sources.values()):
             raise ValueError("refresh: no source of data.mix is to be mined for: set refresh to null")
         return self
@@ -340,16 +349,17 @@ class FinetuneRecipe(Recipe):
             return self.method
         for key in keys:
             if key not in OF_A_SOURCE:
-                raise ValueError(
-                    f"data.mix.{name}.{key}: unknown key; besides collection, split, pairs, weight and refresh, "
-                    f"a source may have {', '.join(OF_A_SOURCE)} of its own"
-                )
+                known = [*type(self.data.sources[name]).model_fields, *OF_A_SOURCE]
+                listed = f"; a source may have {', '.join(known)}"
+                hint = did_you_mean(key, known, prefix=f"data.mix.{name}.") or listed
+                raise ValueError(f"data.mix.{name}.{key}: unknown key{hint}")
         try:
             return type(self.method).model_validate({**self.method.model_dump(exclude_unset=True), **keys})
         except ValidationError as error:
             problem = error.errors()[0]
             where = "".join(f".{part}" for part in problem["loc"])
-            raise ValueError(f"data.mix.{name}{where}: {problem['msg'].removeprefix('Value error, ')}") from None
+            message = f"method{where}: " * bool(where) + problem["msg"].removeprefix("Value error, ")
+            raise ValueError(of_source(name, message)) from None
 
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import reprlib
 import types
@@ -14,7 +13,7 @@ from typing import Any, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import InputError, did_you_mean
 from data_prep.common.files import read_bytes
 from models.registry import MATCHING, PRETRAINING
 from trainer.training.recipe.schema import AnyRecipe
@@ -176,8 +175,8 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
         if longer in known or (unknown_key and depth == len(problem["loc"])):
             path = longer
     if unknown_key:
-        near = difflib.get_close_matches(path, [name for name in known if "*" not in name], n=1, cutoff=0.5)
-        return f"{path}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
+        hint = did_you_mean(path, (name for name in known if "*" not in name), cutoff=0.5)
+        return f"{path}: unknown key{hint}"
     if problem["type"] == "missing":
         return f"{path}: missing"
     if problem["type"] == "union_tag_not_found":

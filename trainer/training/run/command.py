@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import torch.distributed as dist
 
@@ -34,7 +34,7 @@ from trainer.training.engine.world import (
     rank_0_speaks,
 )
 from trainer.training.errors import SharedError
-from trainer.training.recipe.schema import AnyRecipe, Recipe
+from trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.training.recipe.yaml_file import load as load_recipe
 from trainer.training.run.commit import git_commit
 from trainer.training.run.find_lr import find_lr
@@ -45,6 +45,20 @@ from trainer.training.run.stop import RESUME, exit_with_workers
 
 INTERRUPTED = 130  # exit code
 PACKAGES = ("torch", "deepspeed", "transformers", "tokenizers", "webdataset", "numpy")
+HELP: dict[type[Recipe], dict[str, Any]] = {  # of the command that trains each kind of recipe
+    PretrainRecipe: {
+        "description": "Pre-train an encoder on shards of text, as a recipe describes.",
+        "example": "deepspeed --module trainer.pretrain recipes/seed_small.yaml run=runs/seed "
+        "data.shards=data/mine/shards",
+        "page": "docs/recipes.md",
+    },
+    FinetuneRecipe: {
+        "description": "Fine-tune a model that matches queries and documents on a collection, as a recipe describes.",
+        "example": "deepspeed --module trainer.finetune recipes/siamese_small.yaml run=runs/mine init_from=runs/seed "
+        "data.collection=data/mine",
+        "page": "docs/finetuning.md",
+    },
+}
 LOCK = "lock"  # file in a run's folder, locked by the process that trains the run
 
 
@@ -78,7 +92,7 @@ def main(
         if world.rank:
             join(world)
             resume_from = from_rank_0(None)
-        arguments = _arguments(name, argv)
+        arguments = _arguments(name, kind, argv)
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
         _check_ranks(recipe, world)
         if recipe.wandb:
@@ -212,8 +226,8 @@ def _report_lost_workers(prefix: str) -> Iterator[None]:
         ) from None
 
 
-def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog=name, description="Train what a recipe describes.")
+def _arguments(name: str, kind: type[Recipe], argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(prog=name, **HELP[kind])
     parser.add_argument("recipe", type=Path, help="a YAML file, such as those in recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as optimizer.lr=2e-4")
     way = parser.add_mutually_exclusive_group()

@@ -129,9 +129,8 @@ def test_bad_input_is_refused_in_one_line(tmp_path: Path, capfd: Capture) -> Non
     path, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
     assert refusal(capfd, "pairs", path, tmp_path, "--out", out) == f"{path}: is named twice; name every file once"
     message = refusal(capfd, "pairs", path, "--query", "title", "--out", out)
-    assert message.startswith(
-        f"60 of 60 records are bad, more than --max-bad 0.001, as {path}: line 1: field 'title' is"
-    )
+    assert message.startswith(f"{path}: line 1: no field 'title', but ")
+    assert message.endswith("; name one of these with --query")
     assert not out.exists()
 
 

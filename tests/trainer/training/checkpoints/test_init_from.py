@@ -129,7 +129,7 @@ def test_other_tokens_and_missing_folders_are_one_clear_line(run: Path, tokenize
     other = tokenizers.train(["some other words of another text"], 60, tmp_path / "other.json")
     with pytest.raises(InputError, match=r"with other tokens than the data's .*prepare the data with --tokenizer"):
         load_encoder(run, other)
-    with pytest.raises(InputError, match="neither a checkpoint nor a run folder"):
+    with pytest.raises(InputError, match="nowhere: no such folder$"):
         load_encoder(tmp_path / "nowhere", tokenizer)
 
 

@@ -43,6 +43,19 @@ def test_a_folder_with_the_manifest_of_something_else_is_no_checkpoint(run: Path
     assert load_trained(run).step == STEP  # a collection was made in the folder of a run
 
 
+def test_an_absent_folder_is_no_model_of_the_hub_unless_its_name_looks_like_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for path in (tmp_path / "none", Path("runs/none"), Path("none"), Path("owner/name/none")):
+        with pytest.raises(InputError, match=r"none: no such folder$"):
+            load_trained(path)
+    hub = r"^owner/a-b.c: no such folder; models of the Hub are not downloaded: download it, and name its folder$"
+    with pytest.raises(InputError, match=hub):
+        load_trained(Path("owner/a-b.c"))
+
+
 def test_a_damaged_checkpoint_is_refused(run: Path) -> None:
     folder = checkpoint.folder(run, STEP)
     (folder / checkpoint.WEIGHTS).write_bytes(b"")

@@ -106,7 +106,7 @@ def test_a_source_that_cannot_be_validated_on_is_left_out(recipe: FinetuneRecipe
     data = pair_data(recipe)
     assert [(part.name, part.number) for part in data.held_out] == [("plain", 0), ("prompted", 1)]
     (remark,) = data.remarks
-    assert remark.startswith("data.mix.taught is not validated on: method.loss=kl and margin_mse compares the candi")
+    assert remark.startswith("data.mix.taught is not validated on: data.mix.taught.loss=kl and margin_mse compares t")
     assert recipe.validation
     none = recipe.model_copy(update={"validation": recipe.validation.model_copy(update={"split": "dev"})})
     with pytest.raises(InputError, match=r"^data.mix.plain is not .* no split 'dev'; .*; or set validation to null$"):
@@ -126,18 +126,20 @@ NAMED = "data.mix.plain"
             f"{NAMED}.weight: missing: set a weight for every source, or data.mix_temperature",
         ),
         ({"data.mix_temperature": 2}, "data.mix: its sources have weights: .* or data.mix_temperature and none"),
-        (
-            {f"{NAMED}.wieght": 1},
-            f"{NAMED}.wieght: unknown key; besides collection, split, pairs, weight and refresh, ",
-        ),
-        ({f"{NAMED}.pooling": "mean"}, f"{NAMED}.pooling: unknown key; .*query_prompt, document_prompt, loss, "),
+        ({f"{NAMED}.wieght": 1}, rf"{NAMED}.wieght: unknown key; did you mean {NAMED}.weight\?$"),
+        ({f"{NAMED}.query_promt": "x"}, rf"{NAMED}.query_promt: unknown key; did you mean {NAMED}.query_prompt\?$"),
+        ({f"{NAMED}.pooling": "mean"}, f"{NAMED}.pooling: unknown key; a source may have collection, .*query_prompt, "),
         ({f"{NAMED}.loss": "sotfmax"}, f"{NAMED}.loss.*: Input should be 'softmax'"),
-        ({f"{NAMED}.loss": "kl"}, f"{NAMED}: method.loss=kl learns a teacher's scores .* draws no negatives"),
+        ({f"{NAMED}.loss": "kl"}, f"^[^:]*: {NAMED}.loss=kl learns a teacher's scores .* draws no negatives"),
         (
             {f"{NAMED}.loss": "kl", f"{NAMED}.negatives_per_query": 0, f"{NAMED}.negatives": "own"},
-            f"^{NAMED}: method.loss=kl compares .*, but split train gives query q0 one only",
+            f"^{NAMED}.loss=kl compares .*, but split train gives query q0 one only",
         ),
-        ({f"{NAMED}.hard_negatives": 1}, f"^{NAMED}: method.hard_negatives: 1, but split train gives"),
+        (
+            {f"{NAMED}.hard_negatives": 1},
+            f"^{NAMED}.hard_negatives: 1, but split train gives .* at random \\({NAMED}.negatives_per_query",
+        ),
+        ({f"{NAMED}.negatives_per_query": 100}, f"^{NAMED}.negatives_per_query: 100, but split train has only 99 "),
         ({f"{NAMED}.split": "dev"}, f"^{NAMED}.split: .* no split 'dev'; choose one of: test, train"),
         ({f"{NAMED}.pairs": 101}, f"lower {NAMED}.pairs, or name another {NAMED}.split"),
         ({f"{NAMED}.split": "test", "batch.size": 24}, f"^{NAMED}: split test has 20 examples, fewer than .*=24"),
@@ -145,7 +147,10 @@ NAMED = "data.mix.plain"
         ({f"{NAMED}.negatives": "step"}, f"{NAMED}: its losses compare .* set data.one_source_per=step"),
         ({"data.collection": "c"}, "data: name either data.collection or, for several sources, data.mix"),
         ({"data.pairs": 3}, "data.split and data.pairs are of data.collection: set those of each source"),
-        ({"refresh.every": 2}, f"{NAMED}: what is mined is drawn as hard negatives: .* or {NAMED}.refresh to false"),
+        (
+            {"refresh.every": 2},
+            f"{NAMED}: what is mined .* {NAMED}.hard_negatives to .* or {NAMED}.refresh to false",
+        ),
         (
             {"refresh.every": 2, **{f"data.mix.{name}.refresh": "false" for name in SOURCES}},
             "refresh: no source of data.mix is to be mined for: set refresh to null",

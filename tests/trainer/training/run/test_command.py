@@ -241,7 +241,7 @@ def test_fine_tuning_from_nothing_and_with_another_tokenizer(
     refused: Refused, shards: Path, toy_collection: Path, tmp_path: Path
 ) -> None:
     recipe = siamese_recipe(tmp_path, toy_collection)
-    assert "neither a checkpoint nor a run folder" in refused(recipe, module="trainer.finetune")
+    assert "pre: no such folder" in refused(recipe, module="trainer.finetune")
     other = toy.write_shards(tmp_path / "other", count=100, seed=9)
     write_run(tmp_path / "pre", other / "tokenizer.json", name="mlm", max_tokens=32)
     assert "another tokenizer" in refused(recipe, module="trainer.finetune")
