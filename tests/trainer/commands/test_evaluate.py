@@ -166,8 +166,8 @@ def test_a_fused_row(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder, out = with_dev if dev else toy_collection, tmp_path / "results.json"
-    encoded = Mock(side_effect=TextEncoder.vectors)
-    monkeypatch.setattr(TextEncoder, "vectors", lambda *given: encoded(*given))
+    encoded = Mock(side_effect=TextEncoder.batches)
+    monkeypatch.setattr(TextEncoder, "batches", lambda *given: encoded(*given))
     models = [f"--system=from_random={runs['one']}", f"--system=from_seed={runs['two']}"]
     evaluate.main(arguments(folder, out, "--system=bm25", *models, "--system=both=fuse(from_seed, bm25)"))
     assert encoded.call_count == (6 if dev else 4)  # queries and documents of two models, and of one model on dev
