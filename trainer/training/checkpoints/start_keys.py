@@ -60,7 +60,8 @@ def overridden(recipe: AnyRecipe) -> list[str]:
     """Return a line for the pooling and the similarity that a recipe sets otherwise than the folder it starts from."""
     if recipe.init_from is None:
         return []
-    method = recipe.method.model_construct(_fields_set={"name"}, **dict(recipe.method))  # sets none of the keys
+    method = recipe.method.model_copy()
+    method.model_fields_set.clear()  # as if the recipe had set no key
     try:
         found = _keys(recipe.init_from, method)
     except InputError:  # what the folder has is not supported, and the recipe does without it

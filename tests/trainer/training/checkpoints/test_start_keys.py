@@ -8,8 +8,8 @@ import pytest
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer.training.checkpoints.start_keys import overridden, take_over
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import build
+from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from trainer.training.recipe.yaml_file import build, load
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 KEYS = {"pooling": "mean", "similarity": "cosine", "temperature": 0.02}
@@ -37,6 +37,13 @@ def test_a_temperature_is_taken_with_its_similarity_alone(start: Path, toy_colle
     started: Any = take_over(given).method
     assert (started.similarity, started.pooling) == ("dot", "mean")
     assert started.temperature == recipe(start, toy_collection).method.temperature != KEYS["temperature"]
+
+
+def test_a_pre_training_says_it_too(start: Path, shards: Path, tmp_path: Path) -> None:
+    given = load(PretrainRecipe, toy.seed_recipe(tmp_path / "seed.yaml", shards, trunk=None, init_from=str(start)))
+    assert overridden(take_over(given)) == []
+    pooled = given.model_copy(update={"method": given.method.model_copy(update={"pooling": "cls"})})
+    assert [line.split("method.")[1].split(",")[0] for line in overridden(pooled)] == ["pooling=mean"]
 
 
 def test_what_a_recipe_sets_otherwise_is_said(start: Path, toy_collection: Path) -> None:
