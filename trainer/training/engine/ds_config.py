@@ -5,7 +5,6 @@ DeepSpeed silently misinterprets some settings; they are refused here, with the 
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import InputError, did_you_mean
 from data_prep.common.files import os_errors_as_input_errors, read_bytes
 from trainer.training.engine.device import accelerator, has_bf16
 from trainer.training.recipe.schema import Recipe
@@ -170,9 +169,8 @@ def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
 
 
 def _unknown(key: str, known: Set[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(known))}"
-    return f"{key}: unknown key, which DeepSpeed would silently ignore; {hint}"
+    hint = did_you_mean(key, known) or f"; known keys: {', '.join(sorted(known))}"
+    return f"{key}: unknown key, which DeepSpeed would silently ignore{hint}"
 
 
 def _bad_values(config: dict[str, Any]) -> Iterator[str]:
