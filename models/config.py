@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from transformers import PreTrainedModel
@@ -23,6 +23,8 @@ class Section(BaseModel):
 
 class MethodConfig(Section):
     """The keys of a method. Every method declares its `name`, the recipe's `method.name`, as a Literal."""
+
+    of_start: ClassVar[tuple[str, ...]] = ()  # keys that a folder to start from gives, unless the recipe sets them
 
     name: str
 

@@ -33,6 +33,8 @@ from models.vectors import Vectors, score_in_blocks
 class ColbertConfig(DualEncoderConfig):
     """Fine-tuning of ColBERT. The paper's loss is softmax with `negatives: own`, one for each query."""
 
+    of_start = ("dimension", *DualEncoderConfig.of_start)
+
     name: Literal["colbert"]
     dimension: PositiveInt = 128  # size of a vector
     max_query_tokens: int = Field(32, ge=4)  # every query is filled up to this length

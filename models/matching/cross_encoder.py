@@ -19,6 +19,15 @@ from models.matching.pair_model import PairBatcher, PairModel, PairModelConfig
 class CrossEncoderConfig(PairModelConfig):
     """The keys of a model that reads both texts together; the last five describe published cross-encoders."""
 
+    of_start = (
+        "pooling",
+        "hidden_activation",
+        "hidden_norm",
+        "separators",
+        "token_types",
+        "max_pair_tokens",
+    )
+
     name: Literal["cross_encoder"]
     pooling: Pooling = "cls"
     hidden_layer: bool = True  # a linear layer and tanh before the last one (BERT's pooler); false: as the paper

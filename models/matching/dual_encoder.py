@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -37,6 +37,8 @@ NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
 
 class DualEncoderConfig(MatchingConfig):
     """The keys of a model that encodes queries and documents separately."""
+
+    of_start: ClassVar[tuple[str, ...]] = ("query_prompt", "document_prompt")
 
     loss: Losses[Loss] = "softmax"
     negatives: Negatives = "micro_batch"  # besides the query's own; "own" by default without softmax

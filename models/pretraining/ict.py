@@ -35,6 +35,8 @@ from models.trunk import Encoder, require_bidirectional
 class IctConfig(PretrainingConfig):
     """The inverse cloze task: a sentence finds the passage that it was taken from."""
 
+    of_start = ("pooling",)
+
     name: Literal["ict"]
     max_tokens: int = Field(288, ge=8)
     max_query_tokens: int = Field(64, ge=8)

@@ -36,6 +36,7 @@ class PairsConfig(PretrainingConfig):
     """Contrastive pre-training on streamed pairs."""
 
     size_keys = ("max_query_tokens", "max_document_tokens")
+    of_start = SiameseConfig.of_start
 
     name: Literal["pairs"]
     max_query_tokens: int = Field(64, ge=3)

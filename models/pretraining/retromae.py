@@ -34,6 +34,8 @@ from models.trunk import Encoder, max_positions, require_bidirectional, token_em
 class RetroMaeConfig(BlockConfig):
     """RetroMAE: masked words, and every word predicted by a one-layer decoder that sees half of the others."""
 
+    of_start = ("pooling",)
+
     name: Literal["retromae"]
     encoder_mask: float = Field(0.3, gt=0, lt=1)  # tokens that the encoder predicts; in the paper 0.15 to 0.3
     pooling: Annotated[Literal["cls", "mean"], LeftOut] = "cls"  # h_0, or the mean of all states in its place

@@ -44,6 +44,8 @@ class LossWeights(Section):
 class SeedConfig(BlockConfig):
     """SEED pre-training: masked language modelling and reconstruction by a weak decoder."""
 
+    of_start = ("pooling",)
+
     name: Literal["seed"]
     decoder_layers: PositiveInt = 3
     window: PositiveInt | Literal["all"] = 2

@@ -17,21 +17,6 @@ from trainer.training.published import colbert_folder, cross_encoder_folder, pro
 from trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, kind_of
 from trainer.training.recipe.yaml_file import build, read_one
 
-TAKEN_OVER = {  # the keys of each method that a folder has
-    "siamese": ("pooling", "similarity", "temperature"),
-    **dict.fromkeys(("seed", "retromae", "ict"), ("pooling",)),
-    "pairs": ("pooling", "similarity", "temperature", *prompts.KEYS),
-    "colbert": ("dimension",),
-    "cross_encoder": (
-        "pooling",
-        "hidden_activation",
-        "hidden_norm",
-        "separators",
-        "token_types",
-        "max_pair_tokens",
-    ),
-}
-
 
 def take_over(recipe: AnyRecipe) -> AnyRecipe:
     """Fill in what a model of the folder's own kind needs, to compute what the folder's model computes.
@@ -46,9 +31,7 @@ def take_over(recipe: AnyRecipe) -> AnyRecipe:
 
 def take_over_again(recipe: AnyRecipe, resume_from: Path) -> AnyRecipe:
     """Take the same keys from the checkpoint of a run: a resumed run needs no other folder."""
-    names = TAKEN_OVER.get(recipe.method.name, ())
-    if isinstance(recipe.method, DualEncoderConfig):
-        names += prompts.KEYS
+    names = recipe.method.of_start
     if recipe.init_from is None or not names:
         return recipe
     file = resume_from / checkpoint.RECIPE
@@ -102,7 +85,7 @@ def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
 
 def _of_a_run(start: Path, method: MethodConfig) -> dict[str, Any]:
     """Return the keys by which a pre-training run read and compared texts, but for defaults."""
-    asked = set(TAKEN_OVER["pairs"]) & type(method).model_fields.keys() - method.model_fields_set
+    asked = set(SiameseConfig.of_start) & type(method).model_fields.keys() - method.model_fields_set
     if "similarity" in method.model_fields_set:
         asked -= {"temperature"}  # it suits one similarity
     recipes = [folder / checkpoint.RECIPE for folder in (start, *checkpoint.newest_first(start))]
