@@ -35,7 +35,7 @@ from trainer.ranking.retrieval.kept_work import begin_or_resume
 from trainer.ranking.retrieval.shared import rank_0_first, shared_by, wait_for
 from trainer.ranking.retrieval.system import Embedded
 
-POOL = "pool.npy"
+POOL, POOL_KEYS = "pool.npy", "pool_keys.npy"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Filter:
         with rank_0_first(rank, ranks):
             if rank == 0:
                 begin_or_resume(folder, self.made_of, "pairs, model, --precision, --consistent, --pool or --seed")
-        keys, vectors = self._pool(folder / POOL, rank, ranks)
+        keys, vectors = self._pool(folder, rank, ranks)
         masks, files = list[np.ndarray](), [folder / f"{number:06d}.npy" for number in range(len(self.pairs.shards))]
         for start in range(0, len(files), ranks):
             number = start + rank
@@ -103,18 +103,21 @@ class Filter:
             self._write(out, masks, {"kept": kept, "of": total})
         yield f"all: {kept:,} of {total:,} pairs kept ({kept / total:.0%})"
 
-    def _pool(self, file: Path, rank: int, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+    def _pool(self, folder: Path, rank: int, ranks: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the keys int64 [N] and the vectors fp32 [N, H] of the distinct texts of the pool."""
-        texts = {text_key(text): text for text in self._drawn()}
-        missing = not file.is_file()
+        files = folder / POOL_KEYS, folder / POOL
+        missing = not all(file.is_file() for file in files)
         wait_for(ranks)  # all have looked
         if missing:
+            texts = {text_key(text): text for text in self._drawn()}
             with shared_by(rank, ranks):
                 vectors = self.ranker.documents.embeddings(texts.values())
             if rank == 0:
-                _save(file, vectors)
+                for file, array in zip(files, (np.array(list(texts), np.int64), vectors), strict=True):
+                    _save(file, array)
             wait_for(ranks)
-        return np.array(list(texts), np.int64), np.load(file, mmap_mode="r", allow_pickle=False)
+        keys, vectors = (np.load(file, mmap_mode="r", allow_pickle=False) for file in files)
+        return keys, vectors
 
     def _drawn(self) -> Iterator[np.ndarray]:
         """Yield the documents of the pool; only the shards that have some are read."""
