@@ -18,8 +18,8 @@ SHORT = "method.max_query_tokens=8 method.max_document_tokens=16"  # of what is 
 INSTEAD = {
     "make test": None,  # it runs this test
     # the paper's run, with this host as the whole cluster, without ssh: two steps of a one-layer trunk on demo shards
-    "deepspeed -q --hostfile hostfile --module trainer.pretrain recipes/seed_base.yaml --resume": (
-        "deepspeed -q --hostfile hostfile --no_ssh_check --master_addr 127.0.0.1 "
+    "deepspeed --hostfile hostfile --module trainer.pretrain recipes/seed_base.yaml --resume": (
+        "deepspeed --hostfile hostfile --no_ssh_check --master_addr 127.0.0.1 "
         "--module trainer.pretrain recipes/seed_base.yaml --resume run=runs/base steps=2 "
         "data.mix=null data.shards=data/demo/shards data.lanes=32 data.workers=0 "
         "trunk.vocab_size=8192 trunk.num_hidden_layers=1 batch.size=4 batch.micro=1 method.max_tokens=64 deepspeed=cpu"
