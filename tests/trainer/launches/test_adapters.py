@@ -21,8 +21,8 @@ from trainer.training.recipe.yaml_file import load
 peft = pytest.importorskip("peft")  # an extra
 pytestmark = pytest.mark.slow  # real processes
 
-STEPS = 10
-LR = 6e-3
+STEPS = 20
+LR = 3e-3
 LORA = {"lora": {"rank": 4, "targets": ["query", "value", "dense"]}}
 KINDS = {  # changes of the recipe, which starts from a pre-training run
     "siamese": [],
