@@ -67,23 +67,21 @@ def read(path: Path, task: Task) -> RunFile:
     # cached: most ids are on many lines, and finding one in a collection takes a while
     query_of, document_of = (cache(ids.number) for ids in (task.collection.queries.ids, task.collection.corpus.ids))
     first_unknown, known = "", False
-    not_judged, not_in_pool, elsewhere = set(), 0, set[tuple[int, int]]()
+    not_judged, not_in_pool, elsewhere = set(), 0, set[tuple[str, str]]()
     for where, line in text_lines(path):
         query, document, score = _row(where, line)
-        number = document_of(document)
-        at = query_of(query), number
-        if at in elsewhere or place.get(number) in rows.get(query, ()):
+        of_query, number = query_of(query), document_of(document)
+        if (query, document) in elsewhere or place.get(number) in rows.get(query, ()):
             raise InputError(f"{where}: document {document!r} of query {query!r} is on an earlier line, too")
-        if query_of(query) < 0 or number < 0:
-            what, name = ("query", query) if query_of(query) < 0 else ("document", document)
+        if of_query < 0 or number < 0:
+            what, name = ("query", query) if of_query < 0 else ("document", document)
             first_unknown = first_unknown or f"{where}: the collection has no {what} {name!r}"
         else:
             known = True
         if query in rows and number in place:
             rows[query][place[number]] = score
             continue
-        if min(at) >= 0:
-            elsewhere.add(at)
+        elsewhere.add((query, document))
         if query not in rows:
             not_judged.add(query)
         else:

@@ -96,6 +96,14 @@ def test_what_the_collection_lacks_is_left_out_and_counted(task: Task, tmp_path:
         run_file.read(path, task)
 
 
+@pytest.mark.parametrize("line", ["nobody Q0 d1 1 3 x", "QUERY Q0 d9999 1 3 x"])
+def test_a_repeated_line_that_is_left_out_is_refused_too(task: Task, tmp_path: Path, line: str) -> None:
+    path, own = tmp_path / "r.trec", line.replace("QUERY", next(iter(task.qrels)))
+    path.write_text(f"{own}\n{own}\n")
+    with pytest.raises(InputError, match="r.trec:2: document .* is on an earlier line, too$"):
+        run_file.read(path, task)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
