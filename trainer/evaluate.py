@@ -104,9 +104,9 @@ def _compare_many(arguments: argparse.Namespace, given: list[Given], metrics: Se
             write_results(files[name], results[name])
             print(f"{name}: done, {files[name]}", flush=True)
     if world.rank == 0:
+        in_order, names = {name: results[name] for name in folders}, [system.name for system in given]
         for metric in (many_collections.METRIC, *metrics):
-            of_folders = {name: results[name] for name in folders}
-            print("\n".join(many_collections.table(of_folders, [system.name for system in given], metric)))
+            print("\n".join(many_collections.table(in_order, names, metric)))
 
 
 def _read(collection: Collection, arguments: argparse.Namespace) -> None:

@@ -1,5 +1,6 @@
-"""Export a trained model as a folder that other libraries load, with the same embeddings and scores as the run's, where
-they cut no text that the run does not: most have one length for queries and documents.
+"""Export a trained model as a folder that other libraries load, with the same embeddings and scores as the run's.
+
+Most of these libraries have one limit of length for queries and documents: a longer query is not cut as in the run.
 
 python -m trainer.export RUN OUT [--format onnx|adapters] [--with-decoder]
 python -m trainer.export INDEX FILE.jsonl --format anserini

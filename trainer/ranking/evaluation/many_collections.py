@@ -17,8 +17,8 @@ from data_prep.common.files import sha256_of
 from data_prep.tokenizers.check import require_same_tokenizer
 from trainer.ranking.evaluation.expression import NO_PATHS, Given
 from trainer.ranking.evaluation.metrics import ROUNDS, Metric, paired_permutation_test
-from trainer.ranking.evaluation.results_file import Results, contents_sha256, read_results
-from trainer.ranking.evaluation.systems import Systems, is_run_file, leaves
+from trainer.ranking.evaluation.results_file import Results, read_results
+from trainer.ranking.evaluation.systems import Systems, contents_sha256, is_run_file, leaves
 from trainer.ranking.evaluation.table import title
 from trainer.ranking.evaluation.task import has_relevant
 from trainer.ranking.published import load_any
@@ -128,9 +128,8 @@ def finished(
         for stage in system.stages:
             if not (stage.model and stage.checkpoint):
                 continue
-            model = now = Path(stage.model)
-            if model != Path(stage.checkpoint):  # a run
-                now = checkpoint.find(model)
+            model = Path(stage.model)
+            now = model if model == Path(stage.checkpoint) else checkpoint.find(model)  # the newest of a run
             if contents_sha256(now) != stage.checkpoint_sha256:
                 raise InputError(f"{file}: of {stage.checkpoint} as it was, and {now} differs: remove the file")
     return results

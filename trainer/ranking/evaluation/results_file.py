@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from data_prep.common.files import sha256_of, whole_file
+from data_prep.common.files import whole_file
 from data_prep.common.json_file import Count, Record, Sha256, read_json
 from trainer.ranking.evaluation.metrics import CLASS_HEADINGS, HEADINGS, LIST_HEADINGS, Metric, Metrics
 from trainer.ranking.evaluation.significance import Pair, every_pair
-from trainer.training.checkpoints.checkpoint import MANIFEST
-
-
-def contents_sha256(model: Path) -> str:
-    """Return the SHA-256 of a checkpoint's manifest, which has those of its files, or of a published folder's files."""
-    if (model / MANIFEST).is_file():
-        return sha256_of(model / MANIFEST)
-    files = sorted(path for path in model.rglob("*") if path.suffix in (".json", ".safetensors"))
-    return sha256("".join(f"{path.relative_to(model)} {sha256_of(path)}\n" for path in files).encode()).hexdigest()
 
 
 class Limits(Record):
@@ -44,7 +34,7 @@ class SystemStage(Record):
     position_bias: float | None = None  # mean |p_ij + p_ji - 1|, if it compares documents in both orders
     model: str | None = None  # the path of the model that gives scores
     checkpoint: str | None = None
-    checkpoint_sha256: Sha256 | None = None  # `contents_sha256`
+    checkpoint_sha256: Sha256 | None = None  # of its files (systems.contents_sha256)
     max_tokens: Limits | None = None
     fused: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None  # expressions, if it fuses scores
     weight: float | None = None  # of the second one; None: reciprocal ranks

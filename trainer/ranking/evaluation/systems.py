@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
+from data_prep.common.files import sha256_of
 from trainer.ranking.evaluation import fusion
 from trainer.ranking.evaluation.expression import (
     NO_PATHS,
@@ -24,10 +27,11 @@ from trainer.ranking.evaluation.expression import (
     walk,
     with_leaves,
 )
-from trainer.ranking.evaluation.results_file import Limits, SystemStage, contents_sha256
+from trainer.ranking.evaluation.results_file import Limits, SystemStage
 from trainer.ranking.evaluation.task import has_relevant
 from trainer.ranking.ranker import ModelRanker, Ranker
 from trainer.ranking.rankers.registry import open_ranker
+from trainer.training.checkpoints.checkpoint import MANIFEST
 
 
 class Choice(NamedTuple):
@@ -197,8 +201,14 @@ class Systems:
         if not isinstance(ranker, ModelRanker):
             return {"model": leaf.path} if ranker else {}
         limits = Limits(**ranker.max_tokens())
-        contents = contents_sha256(Path(ranker.name))
+        contents = self._contents[ranker.name]
         return {"model": leaf.path, "checkpoint": ranker.name, "checkpoint_sha256": contents, "max_tokens": limits}
+
+    @cached_property
+    def _contents(self) -> dict[str, str]:
+        """The `contents_sha256` of each model, by its name; a model of several systems is read once."""
+        names = {ranker.name for ranker in self.rankers.values() if isinstance(ranker, ModelRanker)}
+        return {name: contents_sha256(Path(name)) for name in names}
 
     def single_rankers(self) -> dict[str, Ranker]:
         """Return the ranker of each system by name, where each is BM25 or one model."""
@@ -210,6 +220,14 @@ class Systems:
 
     def _stage(self, leaf: Leaf) -> SystemStage:
         return SystemStage(stage=str(leaf), position_bias=self.rankers[leaf].position_bias, **self.about(leaf))
+
+
+def contents_sha256(model: Path) -> str:
+    """Return the SHA-256 of a checkpoint's manifest, which has those of its files, or of a published folder's files."""
+    if (model / MANIFEST).is_file():
+        return sha256_of(model / MANIFEST)
+    files = sorted(path for path in model.rglob("*") if path.suffix in (".json", ".safetensors"))
+    return sha256("".join(f"{path.relative_to(model)} {sha256_of(path)}\n" for path in files).encode()).hexdigest()
 
 
 def _cut(given: Sequence[Given], dimensions: int, paths: Sequence[str]) -> list[Given]:

@@ -122,18 +122,17 @@ class TextEncoder:
 
     def embeddings(self, texts: Iterable[np.ndarray]) -> np.ndarray:
         """Compute the embedding of each text, fp32 [N, H], by a model of one vector per text; see `vectors`."""
-        cut = list(map(self.framing.cut, texts))
-        of_text, first = distinct(cut)
+        of_text, different = self._distinct(texts)
         found: np.ndarray | None = None
-        for batch, of_batch, _ in self._metered([cut[i] for i in first]):
+        for batch, of_batch, _ in self._metered(different):
             if len(of_batch) != len(batch):
                 raise ValueError(f"{len(batch)} texts have {len(of_batch)} vectors, not one each")
             if found is None:
-                found = np.empty((len(first), *of_batch.shape[1:]), of_batch.dtype)
+                found = np.empty((len(different), *of_batch.shape[1:]), of_batch.dtype)
             found[batch] = of_batch
         assert found is not None
         require_finite(found, self.what)
-        return found if len(first) == len(cut) else found[of_text]  # a copy of millions only where it is needed
+        return found if len(different) == len(of_text) else found[of_text]  # a copy of millions only where it is needed
 
     def vectors(self, texts: Iterable[np.ndarray]) -> TextVectors:
         """Compute the vectors of each text.
@@ -147,17 +146,22 @@ class TextEncoder:
         Raises:
             InputError: an embedding is not finite.
         """
-        cut = list(map(self.framing.cut, texts))
-        of_text, first = distinct(cut)
+        of_text, different = self._distinct(texts)
         order: list[int] = []
         parts, counts = [], []
-        for batch, of_batch, of_each in self._metered([cut[i] for i in first]):
+        for batch, of_batch, of_each in self._metered(different):
             order += batch
             parts.append(of_batch)
             counts.append(of_each)
         flat = _joined(parts)
         require_finite(flat, self.what)
         return TextVectors(flat, np.concatenate(counts).cumsum(), places(order)[of_text])
+
+    def _distinct(self, texts: Iterable[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Truncate texts; return which of the distinct ones each is, int64 [N], and the distinct ones."""
+        cut = list(map(self.framing.cut, texts))
+        of_text, first = distinct(cut)
+        return of_text, [cut[i] for i in first]
 
     def _metered(self, texts: Sequence[np.ndarray]) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
         """Yield `batches`, and show how many texts are encoded."""

@@ -48,7 +48,7 @@ KNOWN = {
     "wall_clock_breakdown",
     "zero_optimization",
 }
-# and unknown keys of this section
+# the keys of its section data_types, where it ignores unknown ones, too
 DATA_TYPES = {"buffer_dtype", "grad_accum_dtype", "keep_in_fp32_modules", "param_dtype"}
 # keys that DeepSpeed knows and that would do nothing here, with the reason
 WITHOUT_EFFECT = {"compile": "DeepSpeed compiles only where a program calls engine.compile(), and this one does not"}
