@@ -176,20 +176,18 @@ class CrossThought(Encoder):
     The trunk's token embedding is also the output projection. Its last N - 1 rows belong to the added special tokens.
     """
 
-    trains_every_position = True
-
     def __init__(self, trunk: PreTrainedModel, keys: CrossThoughtConfig) -> None:
         """Put two post-LayerNorm layers of the trunk's shape on top; each is one layer, as in the released code.
 
         The trunk's embedding has N - 1 rows more than the vocabulary.
 
         Raises:
-            ValueError: the trunk is causal, `shape_of` refuses it, or its positions cannot be chosen.
+            ValueError: the trunk is causal, or `shape_of` refuses it.
         """
         super().__init__()
         require_bidirectional(trunk)
         shape = shape_of(trunk)
-        check_positions_can_be_chosen(trunk)
+        self.trains_every_position = positions_can_be_chosen(trunk)
         self.special_tokens = keys.special_tokens
         self.trunk = trunk
         self.cross = TransformerLayer(shape)
@@ -225,16 +223,21 @@ class CrossThought(Encoder):
             lambda lengths: np.where(lengths > 0, lengths, width).ravel(),
             attention_mask,
         )
-        positions = self.positions(offsets, width)[:, None].expand_as(input_ids)
-        hidden = encode(self.trunk, input_ids.flatten(0, 1), visible, positions=positions.flatten(0, 1))
+        positions = self.positions(offsets, width)
+        if positions is not None:
+            positions = positions[:, None].expand_as(input_ids).flatten(0, 1)
+        hidden = encode(self.trunk, input_ids.flatten(0, 1), visible, positions=positions)
         return hidden.unflatten(0, input_ids.shape[:2])
 
-    def positions(self, offsets: Tensor, width: int) -> Tensor:
+    def positions(self, offsets: Tensor, width: int) -> Tensor | None:
         """Return the trunk's position ids for sequences of `width`, int64 [B, T].
 
         The special tokens are always at 0 .. N - 1, the words at N + r, N + r + 1, ..., where r is the offset modulo
         the number of starts that fit (section 4.2). So every position is trained, and longer texts can be read later.
         With r = 0 the positions are those of a stock encoder. RoBERTa and similar models count from padding_idx + 1.
+
+        Returns:
+            None where the trunk numbers its positions itself, as with r = 0: it has no table of them to train.
 
         Raises:
             ValueError: the trunk has fewer positions than `width`.
@@ -242,6 +245,8 @@ class CrossThought(Encoder):
         most = max_positions(self.trunk)
         if width > most:
             raise ValueError(f"sequences of {width} tokens are longer than the trunk's {most} positions")
+        if not self.trains_every_position:
+            return None
         slots = torch.arange(width, device=offsets.device)
         moved = (slots >= self.special_tokens) * (offsets[:, None] % (most - width + 1))
         return slots + moved + (self.trunk.config.max_position_embeddings - most)
@@ -308,15 +313,7 @@ def unmask_empty_rows(visible: Tensor) -> Tensor:
     return visible | ~visible.any(dim=-1, keepdim=True)
 
 
-def check_positions_can_be_chosen(trunk: PreTrainedModel) -> None:
-    """Refuse a trunk without learned positions or `position_ids`: the words get positions drawn at random.
-
-    Raises:
-        ValueError: the trunk is not suitable; the message names its `model_type`.
-    """
+def positions_can_be_chosen(trunk: PreTrainedModel) -> bool:
+    """Whether a trunk has learned positions and takes `position_ids`; others, with rotary positions, know distances."""
     table = getattr(getattr(trunk, "embeddings", None), "position_embeddings", None)
-    if not isinstance(table, nn.Embedding) or "position_ids" not in inspect.signature(trunk.forward).parameters:
-        raise ValueError(
-            f"Cross-Thought chooses the words' positions, which model_type {trunk.config.model_type!r} does not allow: "
-            "take a trunk with learned positions, such as bert or roberta"
-        )
+    return isinstance(table, nn.Embedding) and "position_ids" in inspect.signature(trunk.forward).parameters

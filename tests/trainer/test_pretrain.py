@@ -26,15 +26,15 @@ from trainer.training.recipe.yaml_file import build
 from trainer.training.run.job import Job
 
 WIDTH, MASK, CLS = "its width 16 must be hidden_size 32", r"needs a mask token", r"needs a token before a text"
-CAUSAL, POSITIONS = "is causal, so .CLS. sees no text", "Cross-Thought chooses the words' positions"
+CAUSAL = "is causal, so .CLS. sees no text"
 ALL = ("mlm", "seed", "retromae", "cross_thought")
 REFUSED: dict[str, dict[str, str]] = {  # by the folder's type and the method; whatever is not here trains
     "bert": {},
     "roberta": {},
     "deberta-v2": {},
     "albert": dict.fromkeys(ALL, WIDTH),
-    "modernbert": {"cross_thought": POSITIONS},
-    "eurobert": {"cross_thought": POSITIONS},
+    "modernbert": {},
+    "eurobert": {},
     "t5": dict.fromkeys(ALL, CLS),
     "qwen3": dict.fromkeys(ALL, CLS),
     "llama": dict.fromkeys(ALL, MASK),

@@ -6,13 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModel
 
-from models.build_trunk import build_trunk
 from models.interface import IGNORED
 from models.pretraining.cross_thought import (
     CrossThought,
     CrossThoughtBatcher,
     CrossThoughtConfig,
-    check_positions_can_be_chosen,
 )
 from models.trunk import max_positions
 from tests.models import plain
@@ -21,6 +19,7 @@ from tests.models.checks import (
 )
 from tests.models.sequences import SEQUENCES, SPECIALS, WIDTH, WORDS, batch, examples
 from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, perturbed, rngs, tensors, trunk
+from tests.models.trunks import trunk_like
 
 ROWS = VOCABULARY.vocab_size + SPECIALS - 1
 SPECIAL_IDS = [VOCABULARY.cls, *range(VOCABULARY.vocab_size, ROWS)]
@@ -28,11 +27,13 @@ SPECIAL_IDS = [VOCABULARY.cls, *range(VOCABULARY.vocab_size, ROWS)]
 
 def cross_thought(config=None, **options):
     """A `perturbed` model."""
+    return on_top_of(trunk(vocab_size=ROWS, **(config or {})), **options)
+
+
+def on_top_of(encoder, **options):
+    """A `perturbed` model of a trunk."""
     return perturbed(
-        CrossThought(
-            trunk(vocab_size=ROWS, **(config or {})),
-            CrossThoughtConfig(name="cross_thought", special_tokens=SPECIALS, **options),
-        )
+        CrossThought(encoder, CrossThoughtConfig(name="cross_thought", special_tokens=SPECIALS, **options))
     )
 
 
@@ -61,7 +62,7 @@ def slow_loss(model, arrays):
         zip(arrays["input_ids"], arrays["attention_mask"], arrays["offsets"].tolist(), strict=True)
     ):
         real = [m for m in range(len(ids)) if mask[m].any()]
-        start = SPECIALS + offset % (MAX_TOKENS - WIDTH + 1)
+        start = SPECIALS + (offset % (MAX_TOKENS - WIDTH + 1) if model.trains_every_position else 0)
         hidden = []
         for m in real:
             words = int(mask[m].sum()) - SPECIALS
@@ -180,6 +181,19 @@ def test_words_move_along_the_positions_of_other_encoders_too(model_type):
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
+def test_words_follow_the_special_tokens_where_positions_are_rotary():
+    encoder = trunk_like("modernbert")
+    encoder.resize_token_embeddings(ROWS, mean_resizing=False)
+    model = on_top_of(encoder)
+    assert not model.trains_every_position
+    arrays = tensors(batch(examples(42, 3)))
+    loss = model(**arrays)["mlm"]
+    loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+    assert torch.equal(loss, model(**{**arrays, "offsets": arrays["offsets"] + 1})["mlm"])
+    assert loss.item() == pytest.approx(slow_loss(model, arrays).item(), rel=1e-9)
+
+
 def test_padded_sequences_neither_attend_nor_are_attended_to():
     model, arrays = cross_thought(), tensors(batch(examples(20, 42, 1)))
     ids, mask, offsets = (arrays[name].clone() for name in ("input_ids", "attention_mask", "offsets"))
@@ -275,12 +289,6 @@ def test_weights_start_as_berts_do():
     for layer in (model.cross, model.final):
         assert layer.attention.key_value.weight.std().item() == pytest.approx(0.02, rel=0.05)
         assert layer.feed_forward[2].bias.abs().sum() == 0
-
-
-def test_a_trunk_with_rotary_positions_is_refused():
-    rotary = {"model_type": "modernbert", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    with pytest.raises(ValueError, match="model_type 'modernbert' does not allow"):
-        check_positions_can_be_chosen(build_trunk({**rotary, "vocab_size": 50300}))
 
 
 def test_sequences_longer_than_the_trunk_are_refused():

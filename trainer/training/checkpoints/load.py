@@ -58,10 +58,9 @@ class TrainedModel(LoadedModel):
         method = self.method
         if isinstance(method, MatchingConfig):
             return method.max_document_tokens
-        if self.model.trains_every_position:
-            return max_positions(self.model.trunk) - method.added_tokens
         assert isinstance(method, PretrainingConfig)
-        return method.positions
+        longest = max_positions(self.model.trunk) if self.model.trains_every_position else method.positions
+        return longest - method.added_tokens
 
 
 def load_trained(path: Path) -> TrainedModel:
