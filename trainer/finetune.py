@@ -6,11 +6,13 @@ from data_prep.common.errors import InputError
 from data_prep.common.imports import without_collecting
 
 with without_collecting():
+    from collections.abc import Sequence
     from pathlib import Path
 
     import torch
     from transformers import PreTrainedModel
 
+    from data_prep.common.parser import Parser
     from data_prep.tokenizers.tokenizer import Tokenizer
     from models.adapters import Adapters
     from models.build_trunk import build_trunk
@@ -35,7 +37,7 @@ with without_collecting():
         settings_of,
     )
     from trainer.training.recipe.schema import FinetuneRecipe
-    from trainer.training.run.command import main
+    from trainer.training.run.command import run
     from trainer.training.run.job import Job, make_job, make_ready
 
 
@@ -132,5 +134,17 @@ def _other_special_tokens(recipe: FinetuneRecipe, learned: int) -> str:
     )
 
 
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    parser = Parser(
+        prog="trainer.finetune",
+        description="Fine-tune a model that matches queries and documents on a collection, as a recipe describes.",
+        example="deepspeed --module trainer.finetune recipes/siamese_small.yaml run=runs/mine init_from=runs/seed "
+        "data.collection=data/mine",
+        page="docs/finetuning.md",
+    )
+    run(parser, FinetuneRecipe, build, argv)
+
+
 if __name__ == "__main__":
-    main("trainer.finetune", FinetuneRecipe, build)
+    main()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from data_prep.common.imports import without_collecting
 
 with without_collecting():
+    from collections.abc import Sequence
     from pathlib import Path
 
     import torch
 
+    from data_prep.common.parser import Parser
     from trainer.ranking.while_training.probe import open_probe
     from trainer.training.checkpoints.base import base_of
     from trainer.training.checkpoints.init_from import load_start
@@ -20,7 +22,7 @@ with without_collecting():
     from trainer.training.published.prompts import remarks
     from trainer.training.recipe.build import build_model, check_length, new_trunk, resize_embeddings
     from trainer.training.recipe.schema import PretrainRecipe
-    from trainer.training.run.command import main
+    from trainer.training.run.command import run
     from trainer.training.run.job import Job, make_job, make_ready
 
 
@@ -59,5 +61,17 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     return make_job(recipe, model, data, probe, base=base)
 
 
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    parser = Parser(
+        prog="trainer.pretrain",
+        description="Pre-train an encoder on shards of text, as a recipe describes.",
+        example="deepspeed --module trainer.pretrain recipes/seed_small.yaml run=runs/seed "
+        "data.shards=data/mine/shards",
+        page="docs/recipes.md",
+    )
+    run(parser, PretrainRecipe, build, argv)
+
+
 if __name__ == "__main__":
-    main("trainer.pretrain", PretrainRecipe, build)
+    main()

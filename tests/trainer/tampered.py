@@ -18,8 +18,6 @@ from trainer import pretrain
 from trainer.trace import digest
 from trainer.training.data import shard_source
 from trainer.training.engine.engine import Engine
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.run.command import main
 
 
 def poison(forward: Callable[..., dict[str, torch.Tensor]]) -> Callable[..., dict[str, torch.Tensor]]:
@@ -58,4 +56,4 @@ if __name__ == "__main__":
         shard_source.RETRIES = (0.0, 0.0)
     else:
         Engine.step = {"hang": hang, "witness": witness}[os.environ["TAMPER"]](Engine.step)  # type: ignore[method-assign]
-    main("trainer.pretrain", PretrainRecipe, pretrain.build)
+    pretrain.main()

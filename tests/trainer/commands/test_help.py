@@ -9,18 +9,16 @@ import pytest
 from data_prep.__main__ import main as data_prep
 from data_prep.collections.registry import FORMATS
 from tests import toy
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 
-TRAINED = {"finetune": FinetuneRecipe, "pretrain": PretrainRecipe}
+TRAINED = ("finetune", "pretrain")
 MODULES = (*TRAINED, "evaluate", "mine", "index", "search", "export")
 
 
 def run(module: str, *words: str) -> int:
     """Run a command whose words end it; return its exit code."""
     command = importlib.import_module(f"trainer.{module}")
-    how = (f"trainer.{module}", TRAINED[module], command.build) if module in TRAINED else ()
     with pytest.raises(SystemExit) as ended:
-        command.main(*how, [*words])
+        command.main([*words])
     assert isinstance(ended.value.code, int)
     return ended.value.code
 

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import torch.distributed as dist
 
@@ -34,7 +34,7 @@ from trainer.training.engine.world import (
     rank_0_speaks,
 )
 from trainer.training.errors import SharedError
-from trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, PretrainRecipe, Recipe
+from trainer.training.recipe.schema import AnyRecipe, Recipe
 from trainer.training.recipe.yaml_file import load as load_recipe
 from trainer.training.run.commit import git_commit
 from trainer.training.run.find_lr import find_lr
@@ -45,36 +45,23 @@ from trainer.training.run.stop import RESUME, exit_with_workers
 
 INTERRUPTED = 130  # exit code
 PACKAGES = ("torch", "deepspeed", "transformers", "tokenizers", "webdataset", "numpy")
-HELP: dict[type[Recipe], dict[str, Any]] = {  # of the command that trains each kind of recipe
-    PretrainRecipe: {
-        "description": "Pre-train an encoder on shards of text, as a recipe describes.",
-        "example": "deepspeed --module trainer.pretrain recipes/seed_small.yaml run=runs/seed "
-        "data.shards=data/mine/shards",
-        "page": "docs/recipes.md",
-    },
-    FinetuneRecipe: {
-        "description": "Fine-tune a model that matches queries and documents on a collection, as a recipe describes.",
-        "example": "deepspeed --module trainer.finetune recipes/siamese_small.yaml run=runs/mine init_from=runs/seed "
-        "data.collection=data/mine",
-        "page": "docs/finetuning.md",
-    },
-}
 LOCK = "lock"  # file in a run's folder, locked by the process that trains the run
 
 
-def main(
-    name: str,
+def run(
+    parser: Parser,
     kind: type[AnyRecipe],
     build: Callable[[AnyRecipe, Path | None], Job],
     argv: Sequence[str] | None = None,
 ) -> None:
-    """Run `name RECIPE [--resume | --find-lr] [key=value ...]`: train the job that `build` makes from the recipe.
+    """Run `parser.prog RECIPE [--resume | --find-lr] [key=value ...]`: train the job that `build` makes of the recipe.
 
-    `build` is also given the checkpoint to resume from, if any.
+    `parser` has the command's help, and no argument yet. `build` is also given the checkpoint to resume from, if any.
 
     Bad input exits with one line and exit code 2. Rank 0 checks everything before it opens the rendezvous where the
     other ranks wait, so an error common to all ranks is printed once; the others then exit with the same code.
     """
+    name = parser.prog
     with exit_on_input_error(name):
         world = World.from_environment()
     prefix = name if world.rank == 0 else f"{name}: rank {world.rank}"
@@ -92,7 +79,7 @@ def main(
         if world.rank:
             join(world)
             resume_from = from_rank_0(None)
-        arguments = _arguments(name, kind, argv)
+        arguments = _arguments(parser, argv)
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
         _check_ranks(recipe, world)
         if recipe.wandb:
@@ -226,8 +213,7 @@ def _report_lost_workers(prefix: str) -> Iterator[None]:
         ) from None
 
 
-def _arguments(name: str, kind: type[Recipe], argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog=name, **HELP[kind])
+def _arguments(parser: Parser, argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("recipe", type=Path, help="a YAML file, such as those in recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as optimizer.lr=2e-4")
     way = parser.add_mutually_exclusive_group()

@@ -20,9 +20,8 @@ from tests.trainer.runs import STEP, set_invariants, write_run
 from tests.warm import PATIENCE
 from trainer import finetune, pretrain
 from trainer.training.checkpoints import checkpoint
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import load
-from trainer.training.run.command import main
 
 Refused = Callable[..., str]
 
@@ -33,12 +32,9 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("trainer.training.run.command.join", Mock(side_effect=AssertionError("it would have trained")))
 
     def run(*argv: object, module: str = "trainer.pretrain") -> str:
-        kind, build = {
-            "trainer.pretrain": (PretrainRecipe, pretrain.build),
-            "trainer.finetune": (FinetuneRecipe, finetune.build),
-        }[module]
+        command = {"trainer.pretrain": pretrain, "trainer.finetune": finetune}[module]
         with pytest.raises(SystemExit) as ended:
-            main(module, kind, build, [str(argument) for argument in argv])  # type: ignore[arg-type]
+            command.main([str(argument) for argument in argv])
         lines = capsys.readouterr().err.splitlines()
         assert ended.value.code == 2
         assert len(lines) == 1
