@@ -229,7 +229,7 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
     parser.add_argument("--shard", type=int, default=0, metavar="N", help="number of the shard (0)")
     parser.add_argument("--chunk", type=int, default=0, metavar="N", help="number of its chunk (0)")
-    parser.add_argument("--documents", type=int, default=5, metavar="N", help="number of documents to print (5)")
+    parser.add_argument("--documents", type=positive, default=5, metavar="N", help="number of documents to print (5)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--id", metavar="ID", help="print the document with this id, from any shard")
     which.add_argument(

@@ -59,6 +59,9 @@ class Cluster:
         """Return the hosts that the command line names, as DeepSpeed would choose them."""
         launcher = [str(Path(sys.executable).with_name("deepspeed"))]
         if not chosen.hostfile:
+            for name in ("include", "ssh_port", "master_addr"):
+                if getattr(chosen, name):
+                    raise InputError(f"--{name}: is for several hosts: add --hostfile, or leave it out")
             return cls(launcher, {HERE: chosen.ranks or 0}, chosen.master_port)
         given = {"hostfile": chosen.hostfile, "include": chosen.include, "ssh_port": chosen.ssh_port}
         launcher += [f"--{name}={value}" for name, value in given.items() if value]

@@ -30,7 +30,7 @@ from trainer.analysis.negatives_page import negatives_page
 from trainer.ranking.consistency import Filter
 from trainer.ranking.expansion import likeliest_terms
 from trainer.ranking.miners import Miners
-from trainer.ranking.mining import Found, limited, merged, mine, mining_texts, with_negatives, with_scores
+from trainer.ranking.mining import REASONS, Found, limited, merged, mine, mining_texts, with_negatives, with_scores
 from trainer.ranking.published import load_any
 from trainer.ranking.ranker import PRECISION_HELP, PRECISIONS
 from trainer.ranking.rankers.likelihoods import Likelihoods
@@ -48,15 +48,6 @@ JOBS = {  # and the options of each
     "explain": {"split"},
     "expand": {"terms"},
     "pairs": {"consistent", "pool", "seed"},
-}
-REASONS = {  # why documents are left out, in words
-    "relevant": "relevant",
-    "own": "the query's own text",
-    "copy": "copies or near-copies of a relevant one",
-    "margin": "by --margin",
-    "skipped": "by --skip",
-    "empty": "without text",
-    "serves": "by --per-document",
 }
 
 

@@ -28,7 +28,6 @@ LOSSES = {  # loss term: its name, its unit
     "softmax": ("in-batch softmax", "nats per query"),
     "hinge": ("triplet hinge", "margin units per query"),
 }
-NEXT = "make demo-long"
 PAGE = "report.html"
 RESULTS_PLOT = "results"
 
@@ -60,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def summary(folder: Path, drawn: Sequence[Path]) -> list[str]:
-    """Return six lines: where the page, the table, the logs, the plots and the model are, and what to do next."""
+    """Return five lines: where the page, the table, the logs, the plots and the model are."""
     results, export = folder / "results.json", folder / "export"
     table = str(results) if results.is_file() else f"not made yet: python -m trainer.evaluate ... --out {results}"
     model = str(export) if export.is_dir() else f"not exported yet: python -m trainer.export RUN {export}"
@@ -70,7 +69,6 @@ def summary(folder: Path, drawn: Sequence[Path]) -> list[str]:
         f"TensorBoard  tensorboard --logdir {folder}",
         f"plots        {folder / 'plots'}: {', '.join(path.name for path in drawn)}",
         f"model        {model}",
-        f"next         {NEXT}",
     ]
 
 

@@ -12,9 +12,10 @@ import hashlib
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,9 @@ from trainer.training.data.open_data import Data, pair_data, resume_invariants, 
 from trainer.training.data.order import LaneBatch
 from trainer.training.recipe import schema, yaml_file
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+
+# what must not change on resume, and changes nothing of the data
+OF_MODEL = ("trunk", "init_from", "bidirectional", "random_weights", "optimizer.name", "optimizer.train", "optimizer")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -102,11 +106,18 @@ def _start(recipe: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -> t
     path = next(_whole_checkpoints(recipe.run, before=first), None)
     if path is None:
         return 0, Cursor(data.order.start())
-    checkpoint.check_continues(path, resume_invariants(recipe, data))
     state = checkpoint.read_state(path)
+    checkpoint.check_continues(path, _as_trained(resume_invariants(recipe, data), state.resume_invariants))
     data.order.check(state.cursor.positions, path)
     print(f"reading from {path} on", file=sys.stderr)
     return state.step, state.cursor.with_micro(recipe.batch.micro, state.step)
+
+
+def _as_trained(given: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with what no data depends on as a checkpoint has it: a training fills in some of it."""
+    of_model = {key: value for key, value in saved.items() if key in OF_MODEL}
+    pooling = {"pooling": saved["method"]["pooling"]} if "pooling" in saved.get("method", {}) else {}
+    return {**given, **of_model, "method": given["method"] | pooling}
 
 
 def _whole_checkpoints(run: Path, before: float = math.inf) -> Iterator[Path]:

@@ -166,7 +166,7 @@ class Collection:
 
     def pool(self, split: str) -> np.ndarray:
         """Return the numbers (int64) of the documents that a split's queries rank: its pool, or all documents."""
-        pool = self.groups(split).pool if split in self.splits() else None
+        pool = self.groups(split).pool
         return np.arange(len(self.corpus)) if pool is None else pool
 
 

@@ -65,8 +65,8 @@ def pattern(text: str) -> re.Pattern[str]:
 
 def port(text: str) -> int:
     """Parse a port number, or 0 for any free port."""
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port, a whole number up to 65535")
+    if not text.isdecimal() or int(text) > MOST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, a whole number up to {MOST_PORT}")
     return int(text)
 
 

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from data_prep.common.errors import InputError, StoppedError
 
 PARTIAL = ".partial"  # the ending of every temporary name
@@ -51,6 +53,12 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             partial.unlink(missing_ok=True)
             raise
         sync(path.parent)
+
+
+def save_array(path: Path, array: np.ndarray) -> None:
+    """Write an .npy file, as a `whole_file`."""
+    with whole_file(path) as file:
+        np.save(file, array)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.common.files import whole_file
+from data_prep.common.files import save_array, whole_file
 from data_prep.prepare import minhash, spool
 from data_prep.prepare.minhash import RECORD
 
@@ -56,9 +56,9 @@ def comparer(
         pairs = np.unique(np.concatenate([_spooled(spooled, bounds), *(_saved(part, bounds) for part in parts)]))
         bands, keys = np.ascontiguousarray(pairs["band"]), np.ascontiguousarray(pairs["key"])
         shared = [keys[np.isin(bands, _saved(other, bounds)["band"])] for other in others]
-        save(_file(folder, "keys", bounds), minhash.surpassed(bands, keys))
-        save(_file(folder, "elsewhere", bounds), np.unique(np.concatenate([np.empty(0, spool.KEY), *shared])))
-        save(pairs_file(folder, bounds), pairs)
+        save_array(_file(folder, "keys", bounds), minhash.surpassed(bands, keys))
+        save_array(_file(folder, "elsewhere", bounds), np.unique(np.concatenate([np.empty(0, spool.KEY), *shared])))
+        save_array(pairs_file(folder, bounds), pairs)
         return bounds
 
     return compare
@@ -93,7 +93,7 @@ def collect(folder: Path, ranges: Sequence[BandRange]) -> Result:
     if result.pairs.exists():
         return result
     for path in (result.keys, result.elsewhere):
-        save(path, np.unique(np.concatenate([np.load(_file(folder, path.stem, bounds)) for bounds in ranges])))
+        save_array(path, np.unique(np.concatenate([np.load(_file(folder, path.stem, bounds)) for bounds in ranges])))
     with whole_file(result.pairs) as file:
         parts = [np.load(pairs_file(folder, bounds), mmap_mode="r") for bounds in ranges]
         header = {"descr": np.lib.format.dtype_to_descr(RECORD), "fortran_order": False}
@@ -101,9 +101,3 @@ def collect(folder: Path, ranges: Sequence[BandRange]) -> Result:
         for part in parts:
             file.write(part.tobytes())
     return result
-
-
-def save(path: Path, array: np.ndarray) -> None:
-    """Write an .npy file atomically."""
-    with whole_file(path) as file:
-        np.save(file, array)

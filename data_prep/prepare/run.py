@@ -28,7 +28,7 @@ import numpy as np
 
 from data_prep.common import workers
 from data_prep.common.errors import InputError
-from data_prep.common.files import in_a_folder, make_directory, read_bytes, sha256_of, whole_file
+from data_prep.common.files import in_a_folder, make_directory, read_bytes, save_array, sha256_of, whole_file
 from data_prep.common.progress import BYTES, meter, track
 from data_prep.prepare import (
     inputs,
@@ -169,7 +169,7 @@ class _Run:
             return steps
         table = ngrams.of_collections(options.stages.decontaminate, options.stages.ngram)
         path = self.work / "ngrams.npy"
-        near_duplicates.save(path, table)
+        save_array(path, table)
         return replace(steps, evaluation=str(path), evaluation_sha256=sha256_of(path))
 
     def _read(self, steps: Reading) -> list[Path]:
@@ -305,7 +305,7 @@ class _Run:
             if not path.exists():
                 similar = np.load(self.near.elsewhere) if self.near else np.empty(0, spool.KEY)
                 same = output.keys_of([Path(folder) for folder in options.against])
-                near_duplicates.save(path, np.union1d(same, similar))
+                save_array(path, np.union1d(same, similar))
             elsewhere = str(path)
         if self.near and options.part.of == 1:  # only `merge` knows the near-duplicates across parts
             near = str(self.near.keys)

@@ -49,7 +49,7 @@ def shown(tok: Tokenizer, document: TokenDocument) -> str:
 
 def _words(tok: Tokenizer, segments: Sequence[np.ndarray]) -> list[str]:
     """Return a line for each segment; three dots mark what is left out."""
-    texts = [tok.decode(segment[:TOKENS]) + " ..." * (len(segment) > TOKENS) for segment in segments[:SEGMENTS]]
+    texts = [tok.text_of(segment[:TOKENS]) + " ..." * (len(segment) > TOKENS) for segment in segments[:SEGMENTS]]
     return [f"  {printable(text)}" for text in texts] + ["  ..."] * (len(segments) > SEGMENTS)
 
 

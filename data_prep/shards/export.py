@@ -63,5 +63,5 @@ def json_lines(directory: Path) -> Iterator[str]:
     tok = tokenizer.load(manifest.directory / "tokenizer.json")
     for index in range(len(manifest.shards)):
         for document in Shard.open(manifest, index).documents():
-            text = [tok.decode(segment).removeprefix(" ") for segment in document.segments]
+            text = [tok.text_of(segment) for segment in document.segments]
             yield json.dumps({"id": document.id, "group": document.group, "text": text}) + "\n"

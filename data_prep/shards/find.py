@@ -23,10 +23,8 @@ def by_id(wanted: str) -> Matches:
 
 
 def by_pattern(pattern: re.Pattern[str]) -> Matches:
-    """Match documents with a segment that the pattern is found in, as the tokenizer decodes it."""
-    return lambda tok, document: any(
-        pattern.search(tok.decode(segment).removeprefix(" ")) for segment in document.segments
-    )
+    """Match documents with a segment that the pattern is found in, as `Tokenizer.text_of` decodes it."""
+    return lambda tok, document: any(pattern.search(tok.text_of(segment)) for segment in document.segments)
 
 
 def find(directory: Path, matches: Matches, most: int) -> Iterator[str]:

@@ -49,7 +49,7 @@ def _texts(directory: Path) -> Iterator[tuple[str, str]]:
     tok = tokenizer.load(manifest.directory / "tokenizer.json")
     for index in range(len(manifest.shards)):
         for document in Shard.open(manifest, index).documents():
-            yield document.id, "\n".join(map(tok.decode, document.segments))
+            yield document.id, "\n".join(map(tok.text_of, document.segments))
 
 
 def _totals(stats: Mapping[str, Any]) -> str:

@@ -30,7 +30,10 @@ from data_prep.tokenizers.prompt import Prompt
 from data_prep.tokenizers.special_tokens import ROBERTA_TOKENS, SPECIAL_TOKENS
 from data_prep.tokenizers.vocabulary import Vocabulary
 
-CONFIG, SPLIT = "tokenizer_config.json", "split_special_tokens"  # a published tokenizer's other file, and a key of it
+TOKENIZER_CONFIG, SPLIT = (
+    "tokenizer_config.json",
+    "split_special_tokens",
+)  # of a published tokenizer, and a key of it
 LONGEST_TOKEN = 1000  # characters
 BATCH = 512  # items that `encode_batches` encodes at once
 
@@ -155,6 +158,10 @@ class Tokenizer(Vocabulary):
         """Return the text of `ids` with special tokens: the original (bpe), or lower-cased and respaced (wordpiece)."""
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
+    def text_of(self, segment: Sequence[int] | np.ndarray) -> str:
+        """Return the text of a document's segment, without the blank in front that a byte-level tokenizer keeps."""
+        return self.decode(segment).removeprefix(" ")
+
 
 def _is_punctuation(character: str) -> bool:
     """Apply BERT's definition: ASCII's symbols, including $ and +, and everything that Unicode calls punctuation."""
@@ -206,7 +213,7 @@ def load(path: Path) -> Tokenizer:
     if isinstance(backend.model, models.BPE):
         backend.model.dropout = None  # with dropout, a text has different ids each time
     ids = {role: vocabulary.get(special.get(role, "")) for role in SPECIAL_TOKENS if role != "pad"}
-    fingerprint, split = hashlib.sha256(content).hexdigest(), _split_special_tokens(path.with_name(CONFIG))
+    fingerprint, split = hashlib.sha256(content).hexdigest(), _split_special_tokens(path.with_name(TOKENIZER_CONFIG))
     try:
         return Tokenizer(
             vocab_size,

@@ -164,11 +164,7 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
         """Frame and pad queries and documents, and mark the allowed documents."""
         corpus = self.candidates.corpus
         texts = {"query": [e.query for e in examples], "document": [corpus.tokens(i) for i in documents]}
-        arrays = {
-            f"{side}_{name}": array
-            for side, framing in self.framings.items()
-            for name, array in framing.arrays(texts[side]).items()
-        }
+        arrays = side_arrays(self.framings, texts)
         return arrays | (self._relevance(examples, documents) if self.keys.has_batch_negatives else {})
 
     def _relevance(self, examples: Sequence[Example], documents: Sequence[int]) -> dict[str, np.ndarray]:
@@ -292,6 +288,15 @@ class DualEncoder(Encoder):
             own = scores.gather(1, candidates.clamp(min=0))  # [Q, n]
             losses |= {loss: ranking_losses.of_own(loss, own, candidates >= 0, arrays) for loss in others}
         return losses
+
+
+def side_arrays(framings: Mapping[str, Framing], texts: Mapping[str, Sequence[np.ndarray]]) -> dict[str, np.ndarray]:
+    """Frame and pad the texts of each side: `query_ids`, `query_mask`, ...; `arguments_of` undoes the names."""
+    return {
+        f"{side}_{name}": array
+        for side, framing in framings.items()
+        for name, array in framing.arrays(texts[side]).items()
+    }
 
 
 def arguments_of(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -22,7 +22,7 @@ from models.batching.candidates import hash_of, text_key
 from models.batching.packing import text_tokens
 from models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
 from models.layers.ranking_losses import in_batch_softmax
-from models.matching.dual_encoder import allowed_documents, relevance
+from models.matching.dual_encoder import allowed_documents, relevance, side_arrays
 from models.matching.siamese import Siamese, SiameseConfig, Similarity
 from models.pretraining.config import LeftOut, PretrainingConfig
 from models.trunk import Encoder
@@ -160,11 +160,7 @@ class PairsBatcher:
     def micro_batch(self, examples: Sequence[Pair], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Frame and pad both sides; nothing is drawn."""
         texts = {"query": [pair.query for pair in examples], "document": [pair.document for pair in examples]}
-        arrays = {
-            f"{side}_{name}": array
-            for side, framing in self.framings.items()
-            for name, array in framing.arrays(texts[side]).items()
-        }
+        arrays = side_arrays(self.framings, texts)
         tokens = text_tokens([arrays["query_ids"], arrays["document_ids"]], self.vocabulary)
         arrays |= self._relevance(np.array([pair.keys for pair in examples], np.int64))
         return MicroBatch(arrays, dict.fromkeys(self.keys.weights, len(examples)), tokens)

@@ -97,11 +97,6 @@ def save_run(run: Path, job: Job) -> Path:
     return _write(run, job.model, job.sidecar_files)
 
 
-def write_job(run: Path, job: Job) -> Path:
-    """Write a run as it begins, before its first step."""
-    return _write(run, job.model, job.sidecar_files)
-
-
 def _write(run: Path, model: TrunkModel, files: Mapping[str, bytes]) -> Path:
     folder = checkpoint.folder(run, STEP)
     folder.mkdir(parents=True)

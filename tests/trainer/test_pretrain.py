@@ -14,7 +14,7 @@ from models.causality import is_causal
 from tests import toy
 from tests.data_prep.tokenizers.families import WORDS
 from tests.trainer.launches.test_methods import METHODS
-from tests.trainer.runs import write_job
+from tests.trainer.runs import save_run
 from tests.trainer.training.published.published_folders import own_embeddings
 from tests.trainer.training.published.test_families import write_folder
 from trainer import finetune, pretrain
@@ -100,7 +100,7 @@ def test_a_mean_pooled_folder_stays_one(name: str, toy_collection: Path, tmp_pat
     assert job_of(tmp_path, start, name=name, pooling="cls").model.pooling == "cls"
     job = job_of(tmp_path, start, name=name)
     assert job.model.pooling == job.recipe.method.pooling == "mean"  # type: ignore[attr-defined]
-    run = write_job(tmp_path / "run", job)
+    run = save_run(tmp_path / "run", job)
     export_encoder(load_trained(run), tmp_path / "out")
     texts = ["the ship of bread", "a long way", "12 loaves"]
     before, after = (own_embeddings(load_any(folder), texts) for folder in (start, tmp_path / "out"))
@@ -119,4 +119,4 @@ def test_a_bidirectional_decoder_learns_by_its_mean(tmp_path: Path) -> None:
     job = job_of(tmp_path, start, name="seed", bidirectional=True)
     assert gradients_of(job)
     assert job.model.pooling == "mean"
-    assert not is_causal(load_trained(write_job(tmp_path / "run", job)).model.trunk)
+    assert not is_causal(load_trained(save_run(tmp_path / "run", job)).model.trunk)

@@ -35,21 +35,20 @@ class Difference:
 
 
 def most_different(
-    task: Task, ranked: tuple[Sequence[Ranked], Sequence[Ranked]], metric: str, queries: int = QUERIES
+    task: Task, ranked: tuple[Sequence[Ranked], Sequence[Ranked]], metric: str
 ) -> tuple[list[Difference], list[Difference]]:
-    """Find the queries that the second system ranks better than the first by most, and those that it ranks worse.
+    """Find the `QUERIES` that the second system ranks better than the first by most, and those that it ranks worse.
 
     Args:
         task: the queries and the pool.
         ranked: the rankings of both systems, one for each query.
         metric: the metric to compare; of equal differences, the earlier query comes first.
-        queries: the most queries to return for each direction.
     """
     first, second = (task.measure(rankings).values[metric] for rankings in ranked)
     differences = second - first
     order = np.argsort(-abs(differences), kind="stable")
-    better = [i for i in order.tolist() if differences[i] > 0][:queries]
-    worse = [i for i in order.tolist() if differences[i] < 0][:queries]
+    better = [i for i in order.tolist() if differences[i] > 0][:QUERIES]
+    worse = [i for i in order.tolist() if differences[i] < 0][:QUERIES]
 
     def shown(numbers: Sequence[int]) -> list[Difference]:
         return [_difference(task, i, (ranked[0][i], ranked[1][i]), (first[i], second[i])) for i in numbers]

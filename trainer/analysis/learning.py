@@ -64,7 +64,7 @@ def checkpoints_of(run: Path, over: str) -> list[Path]:
 def measure(
     task: Task, split: str, runs: Sequence[tuple[str, Path]], over: str, metric: str, results: Path
 ) -> dict[str, list[Point]]:
-    """Rank a task by the checkpoints of each run, and return each name's points by x; BM25 is one point, without x.
+    """Rank a task by the checkpoints of each run, and return each name's points by x.
 
     Values that `results` already has for this task and metric are not measured again, so a stopped command resumes.
 

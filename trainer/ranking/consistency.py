@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.common.errors import InputError
-from data_prep.common.files import whole_file, whole_folder
+from data_prep.common.files import save_array, whole_folder
 from data_prep.common.progress import meter
 from data_prep.common.rng import keyed_rng
 from data_prep.shards import manifest
@@ -91,11 +91,12 @@ class Filter:
         for start in range(0, len(files), ranks):
             number = start + rank
             if number < len(files) and not files[number].is_file():
-                _save(files[number], self._kept(list(Shard.open(self.pairs, number).documents()), keys, vectors))
+                save_array(files[number], self._kept(list(Shard.open(self.pairs, number).documents()), keys, vectors))
             wait_for(ranks)
             for file, entry in zip(files[start : start + ranks], self.pairs.shards[start:], strict=False):
                 masks.append(np.load(file, allow_pickle=False))
                 yield f"{entry.name}: {masks[-1].sum():,} of {entry.documents:,} pairs kept"
+        wait_for(ranks)  # all have read the last masks, which the caller removes
         kept, total = sum(int(mask.sum()) for mask in masks), self.pairs.total("documents")
         if not kept:
             raise InputError(f"{self.pairs.directory}: no pair is kept: raise --consistent, or name another model")
@@ -114,7 +115,7 @@ class Filter:
                 vectors = self.ranker.documents.embeddings(texts.values())
             if rank == 0:
                 for file, array in zip(files, (np.array(list(texts), np.int64), vectors), strict=True):
-                    _save(file, array)
+                    save_array(file, array)
             wait_for(ranks)
         keys, vectors = (np.load(file, mmap_mode="r", allow_pickle=False) for file in files)
         return keys, vectors
@@ -172,8 +173,3 @@ def _sides(pair: TokenDocument) -> tuple[np.ndarray, np.ndarray]:
         raise InputError(f"document {pair.id:.80}: has {len(pair.segments)} segments, not a query and a document")
     query, document = pair.segments
     return query, document
-
-
-def _save(path: Path, array: np.ndarray) -> None:
-    with whole_file(path) as file:
-        np.save(file, array)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.common.files import whole_file
+from data_prep.common.files import save_array
 from data_prep.common.progress import meter
 from models.matching.tilde import terms_in
 from trainer.ranking.rankers.likelihoods import Likelihoods
@@ -45,8 +45,7 @@ def likeliest_terms(ranker: Likelihoods, number: int, folder: Path) -> Iterator[
             documents = first[i * BLOCK : (i + 1) * BLOCK].tolist()
             if not file.is_file():
                 texts = [framing.cut(corpus.tokens(document)) for document in documents]
-                with whole_file(file) as opened:
-                    np.save(opened, _of_texts(ranker, texts, number))
+                save_array(file, _of_texts(ranker, texts, number))
             report(i * BLOCK + len(documents), "")
     blocks = [np.load(file, mmap_mode="r", allow_pickle=False) for file in files]
     for text in of_text.tolist():

@@ -24,7 +24,15 @@ from trainer.training.recipe.margin import most
 
 SHINGLE = 5  # tokens
 NEAR = 0.8  # Jaccard similarity from which on a document counts as a copy
-REASONS = ("relevant", "own", "copy", "margin", "skipped", "empty")
+REASONS = {  # why documents are left out, in words
+    "relevant": "relevant",
+    "own": "the query's own text",
+    "copy": "copies or near-copies of a relevant one",
+    "margin": "by --margin",
+    "skipped": "by --skip",
+    "empty": "without text",
+    "serves": "by --per-document",
+}
 
 
 @dataclass

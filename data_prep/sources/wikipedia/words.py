@@ -205,8 +205,3 @@ def author_and_year(arguments: Arguments) -> str | None:
 def circa(arguments: Arguments) -> str:
     """Return a year that is not certain: c. 1200; c. 1200 – c. 1250."""
     return " – ".join(f"c. {year}" for year in arguments.listed[:2] if year) or "c."
-
-
-def old_quote(arguments: Arguments) -> str | None:
-    """Return the words of a quotation, without its author."""
-    return arguments.given("text", "quote") or arguments.at(0) or None

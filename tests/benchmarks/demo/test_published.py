@@ -69,9 +69,8 @@ def test_the_commands_run_and_resume(shards: Path, tmp_path: Path) -> None:
     if trainer_is_missing():  # the published model stands in for what the library makes of it
         published = Path(package.origin).parent / "model"
         lines = [f"cp -rT {published} {THEIRS}" if "demo.library" in line else line for line in lines]
-    for _ in range(2):
-        for line in lines:
-            _run(line, tmp_path)
+    for line in [*lines[:-1], *lines]:  # all but the ranking run twice, and then resume
+        _run(line, tmp_path)
     results = json.loads((tmp_path / "runs" / "demo_published" / "results.json").read_text())
     assert [*results["systems"]] == ["bm25", "zero_shot", "sentence_transformers", "tuned", "reranked", "fused"]
 

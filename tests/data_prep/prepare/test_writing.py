@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.prepare import near_duplicates, spool, writing
+from data_prep.common.files import save_array
+from data_prep.prepare import spool, writing
 from data_prep.prepare.writing import Selection, ShardPlan, is_held_out
 from data_prep.sources.document import Document
 from data_prep.tokenizers import tokenizer
@@ -28,7 +29,7 @@ def content(record: Record) -> bytes:
 
 
 def saved(path: Path, keys: set[int]) -> str:
-    near_duplicates.save(path, np.array(sorted(keys), np.uint64))
+    save_array(path, np.array(sorted(keys), np.uint64))
     return str(path)
 
 

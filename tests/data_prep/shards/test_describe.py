@@ -73,3 +73,7 @@ def test_the_command_prints_them(written: Path, capfd: pytest.CaptureFixture[str
         main(["inspect", str(written), "--grep", "("])
     assert ended.value.code == 2
     assert "'(' is not a regular expression" in capfd.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["inspect", str(written), "--grep", "dog", "--documents", "0"])
+    assert ended.value.code == 2
+    assert "--documents: '0' is not a whole number above 0" in capfd.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 from tests import toy
 from tests.trainer.cluster.hosts import fake_ssh
 from trainer.cluster.planning.communication import Zero
-from trainer.doctor import exchange_seconds
+from trainer.doctor import exchange_seconds, main
 from trainer.training.engine.all_reduce import Measured
 
 CHECKS = ["hosts", "versions", "GPUs", "clocks", "run folder", "port", "layout", "recipe", "shards", "memory", "disk"]
@@ -61,6 +61,18 @@ def test_what_is_wrong_is_said_with_what_to_do(shards: Path, tmp_path: Path) -> 
     assert wrong == ["layout", "recipe"]
     assert "-> use 2 ranks" in done.stdout
     assert "manifest" in next(line for line in lines if line.startswith("wrong    recipe"))
+
+
+@pytest.mark.parametrize("option", ["--include=node7", "--ssh_port=2222", "--master_addr=10.0.0.1"])
+def test_what_is_for_several_hosts_needs_a_hostfile(
+    shards: Path, tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    with pytest.raises(SystemExit) as ended:
+        main([str(recipe), option])
+    assert ended.value.code == 2
+    name = option.partition("=")[0]
+    assert f"{name}: is for several hosts: add --hostfile, or leave it out" in capsys.readouterr().err
 
 
 def test_a_step_exchanges_what_its_zero_stage_asks_for() -> None:

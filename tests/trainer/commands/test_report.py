@@ -1,4 +1,4 @@
-"""The report's curves, plots and page, and its six printed lines."""
+"""The report's curves, plots and page, and its printed lines."""
 
 import json
 import struct
@@ -63,17 +63,16 @@ def size(path: Path) -> tuple[int, int]:
     return struct.unpack(">II", content[16:24])
 
 
-def test_six_lines_and_the_plots(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_five_lines_and_the_plots(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "export").mkdir()
     main([str(folder)])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 5
     assert lines[0].split() == ["page", str(folder / "report.html")]
     assert str(folder / "results.json") in lines[1]
     assert f"tensorboard --logdir {folder}" in lines[2]
     assert "labels-100.png, seed.png, results.png" in lines[3]
     assert str(folder / "export") in lines[4]
-    assert "make" in lines[5]
     plots = folder / "plots"
     assert {path.name for path in plots.iterdir()} == {"seed.png", "labels-100.png", "results.png"}
     assert size(plots / "seed.png")[0] == 2 * size(plots / "labels-100.png")[0]  # a panel for each loss term
@@ -84,7 +83,7 @@ def test_what_is_missing_is_reported_with_its_command(folder: Path, capsys: pyte
     log(folder / "just started", {})
     main([str(folder)])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 5
     assert "python -m trainer.evaluate" in lines[1]
     assert "python -m trainer.export" in lines[4]
     assert not (folder / "plots" / "results.png").exists()

@@ -9,8 +9,10 @@ import pytest
 
 from models.interface import MicroBatch
 from tests import toy
+from tests.trainer.runs import save_run, set_invariants, write_run
+from trainer import finetune
 from trainer.trace import digest, main
-from trainer.training.recipe.schema import PretrainRecipe
+from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 from trainer.training.recipe.yaml_file import load
 
 
@@ -79,6 +81,22 @@ def test_the_recorded_recipe_of_a_run_is_read(
     values = load(PretrainRecipe, recipe).model_dump(mode="json") | init
     recorded = toy.write_recipe(recipe.with_name("recorded.yaml"), **values)
     assert printed(capsys, recorded, "--steps", "1:3") == printed(capsys, recipe, "--steps", "1:3")
+
+
+def test_a_training_s_own_recipe_is_read_although_its_start_fills_some_of_it_in(
+    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("peft")  # an extra
+    start = write_run(tmp_path / "start", toy_collection / "tokenizer.json", name="mlm", max_tokens=32)
+    adapters = {"init_from": str(start), "optimizer": {"lr": 1e-3, "train": {"lora": {"rank": 2}}}}
+    recipe = toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, **adapters)
+    job = finetune.build(load(FinetuneRecipe, recipe))
+    assert job.recipe.optimizer.train != load(FinetuneRecipe, recipe).optimizer.train
+    set_invariants(save_run(tmp_path / "run", job), job.resume_invariants)
+    assert printed(capsys, recipe, "--steps", "8:8")[0].startswith("8 ")
+    with pytest.raises(SystemExit):
+        printed(capsys, recipe, "--steps", "8:8", "seed=2")
+    assert "saved with seed=1, the recipe now says 2" in capsys.readouterr().err
 
 
 def test_the_digest_depends_on_values_and_shapes_but_not_on_the_order() -> None:

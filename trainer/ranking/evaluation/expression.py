@@ -265,9 +265,9 @@ class _Parser:
         """Read what options say of a fusion."""
         given: dict[str, str] = {}
         for name, value in options:
-            if not _possible(name.text, value.text):
+            if not _possible(name.text, value.content):
                 self.fail(f"{value}: the {name.text} is {OPTIONS[name.text]}", value.at)
-            given[name.text] = value.text
+            given[name.text] = value.content
             if "weight" in given and "split" in given:
                 self.fail("a weight that is given needs no split to choose it on: leave out one", name.at)
             if given.get("rule") == "ranks" and len(given) > 1:

@@ -18,12 +18,12 @@ from transformers import PreTrainedModel
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.frame import Frames, Ids, read
-from data_prep.tokenizers.tokenizer import CONFIG, SPLIT, Tokenizer
+from data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG, Tokenizer
 from models.config import MethodConfig
 from models.matching.config import MatchingConfig, Side
 from trainer.training.checkpoints.load import TrainedModel
+from trainer.training.published.settings import SETTINGS
 
-SETTINGS = "config_sentence_transformers.json"
 MODULES = {  # of a SentenceTransformer: class names that every version resolves
     "": "sentence_transformers.models.Transformer",
     "1_Pooling": "sentence_transformers.models.Pooling",
@@ -99,7 +99,7 @@ def write_tokenizer(
         "clean_up_tokenization_spaces": False,
     }
     special = {f"{name}_token": token for name, token in tokenizer.special_tokens.items()}
-    write_json(folder / CONFIG, settings | special)
+    write_json(folder / TOKENIZER_CONFIG, settings | special)
 
 
 def _template(frames: Frames, tokenizer: Tokenizer) -> TemplateProcessing:

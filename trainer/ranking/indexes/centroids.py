@@ -17,12 +17,12 @@ import numpy as np
 
 from data_prep.collections.flat_arrays import map_array
 from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory
+from data_prep.common.files import make_directory, save_array
 from data_prep.common.progress import meter
 from data_prep.common.rng import keyed_rng
 from trainer.ranking.indexes import kmeans
 from trainer.ranking.indexes.blocks import Blocks
-from trainer.ranking.indexes.folder import Folder, save
+from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.residual import BITS, FILES, Residuals
 from trainer.ranking.retrieval.shared import wait_for
 
@@ -44,7 +44,7 @@ def prepare(folder: Folder, vectors: Blocks | Residuals, counts: list[np.ndarray
     if rank == 0:
         make_directory(folder.directory / NAME)
         if isinstance(vectors, Blocks) and not file.is_file():
-            save(file, train(vectors))
+            save_array(file, train(vectors))
     wait_for(ranks)
     of_centroids = np.array(map_array(file, [np.float32], 2, remedy="remove it"))
     own = [(i, path) for i, path in enumerate(_lists(folder)) if i % ranks == rank and not path.is_file()]
@@ -56,7 +56,7 @@ def prepare(folder: Folder, vectors: Blocks | Residuals, counts: list[np.ndarray
             else:
                 belongs = kmeans.nearest(vectors.arrays[i], of_centroids)
             pairs = np.stack([belongs, np.repeat(np.arange(len(counts[i])), counts[i])])
-            save(path, np.unique(pairs, axis=1).astype(np.int32))
+            save_array(path, np.unique(pairs, axis=1).astype(np.int32))
             report(done := done + len(belongs), "")
     wait_for(ranks)
 

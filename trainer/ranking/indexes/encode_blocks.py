@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from data_prep.common.files import make_directory
+from data_prep.common.files import make_directory, save_array
 from data_prep.common.progress import Report, meter
 from trainer.ranking.indexes import folder
 from trainer.ranking.indexes.blocks import ROWS
@@ -124,7 +124,7 @@ class Builder:
             beat()
         arrays = self.storage.arrays([stored[i] for i in range(len(texts))])
         for where, array in zip(self.storage.folders, arrays, strict=True):
-            folder.save(self.directory / where / name, array)
+            save_array(self.directory / where / name, array)
         return done + len(texts)
 
     def _stored(self, of_text: np.ndarray, name: str) -> np.ndarray:
@@ -138,7 +138,7 @@ class Builder:
     def finish(self) -> None:
         """Write the files that turn the blocks into an index; call on one rank, once all ranks have written theirs."""
         rows = self.directory / ROWS
-        folder.save(rows, self.rows)
+        save_array(rows, self.rows)
         files = [self.directory / where / name for where in self.storage.folders for name in self.names]
         made_of = self.made_of | {"texts": len(self.first), "blocks": self.names}
         folder.finish(self.directory, made_of, [rows, *files, *self.storage.files(self.directory)])

@@ -113,12 +113,6 @@ class Folder:
         return InputError(f"{self.directory}: damaged ({what}); make the index again, in another folder")
 
 
-def save(file: Path, array: np.ndarray) -> None:
-    """Write an array of an index."""
-    with whole_file(file) as opened:
-        np.save(opened, array)
-
-
 def about(ranker: Ranker, documents: int) -> dict[str, Any]:
     """Describe what an index is made of, for its manifest."""
     collection = ranker.collection

@@ -91,8 +91,7 @@ class MultiVectorIndex(Index):
         Scores are computed in fp64 and rounded to fp32, so that they do not depend on what is scored together.
         """
         encoded = self.ranker.queries.vectors(self.collection.tokenizer.encode(list(queries)))
-        if queries:
-            self.folder.check_width(encoded.of(0).shape[1], self.vectors.width)
+        self.folder.check_width(encoded.of(0).shape[1], self.vectors.width)
         documents = TextVectors(self.vectors, self.ends, np.asarray(self.documents.rows))
         scored = Scored(self.ranker.model.score, encoded, documents, self.ranker.device, torch.float64)
         texts = self._near(scored, k, rank, ranks) if approximation else self._all(scored, k, rank, ranks)

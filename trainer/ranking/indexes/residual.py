@@ -25,11 +25,11 @@ import torch
 
 from data_prep.collections.flat_arrays import map_array
 from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, sha256_of
+from data_prep.common.files import make_directory, save_array, sha256_of
 from data_prep.common.rng import keyed_rng
 from trainer.ranking.indexes.blocks import Blocks, open_blocks, open_ends
 from trainer.ranking.indexes.encode_blocks import Builder, SeveralVectors, encode_blocks
-from trainer.ranking.indexes.folder import Folder, save
+from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.kmeans import TRAINED_ON, nearest, train
 from trainer.ranking.ranker import VectorRanker
 from trainer.ranking.retrieval.encode import TextVectors
@@ -282,7 +282,7 @@ def _train(bits: int, ranker: VectorRanker, sample: Folder, texts: int, files: l
     recall = _recall(ranker, codec, TextVectors(flat, ends, np.arange(len(ends))), order)
     make_directory(files[0].parent)
     for file, array in zip(files, (codec.centroids, codec.cutoffs, codec.values, recall), strict=True):
-        save(file, array)
+        save_array(file, array)
 
 
 def _recall(ranker: VectorRanker, codec: Codec, sample: TextVectors, order: np.ndarray) -> np.ndarray:

@@ -20,12 +20,12 @@ import numpy as np
 import torch
 
 from data_prep.collections.flat_arrays import map_array
-from data_prep.common.files import make_directory, sha256_of
+from data_prep.common.files import make_directory, save_array, sha256_of
 from data_prep.common.progress import meter
 from data_prep.common.rng import keyed_rng
 from trainer.ranking.indexes.blocks import Blocks, map_blocks
 from trainer.ranking.indexes.encode_blocks import Builder, OneVector
-from trainer.ranking.indexes.folder import Folder, save
+from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.retrieval.search import CORPUS_BLOCK, BestPositive, Ranked, rescored, search
 from trainer.ranking.retrieval.shared import wait_for
 
@@ -87,13 +87,13 @@ class CodedVector(OneVector):
         if self.dtype == "int8" and rank == 0 and not (directory / RANGES).is_file():
             texts = sum(map(len, arrays))
             sample = np.sort(keyed_rng("ranges").choice(texts, min(texts, SAMPLE), replace=False))
-            save(directory / RANGES, ranges_of(Blocks(arrays)[sample]))
+            save_array(directory / RANGES, ranges_of(Blocks(arrays)[sample]))
         wait_for(ranks)
         ranges = np.load(directory / RANGES, allow_pickle=False) if self.dtype == "int8" else None
         for name, vectors in list(zip(building.names, arrays, strict=True))[rank::ranks]:
             if not (directory / "codes" / name).is_file():
                 codes = bits_of(vectors) if ranges is None else bytes_of(vectors, ranges)
-                save(directory / "codes" / name, codes)
+                save_array(directory / "codes" / name, codes)
 
     def files(self, directory: Path) -> list[Path]:
         """Return the ranges and the codes."""

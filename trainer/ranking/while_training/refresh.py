@@ -24,7 +24,7 @@ import numpy as np
 import torch.distributed as dist
 
 from data_prep.common.errors import InputError
-from data_prep.common.files import LARGEST_JSON, make_directory, read_bytes, whole_file, whole_folder
+from data_prep.common.files import LARGEST_JSON, make_directory, read_bytes, save_array, whole_file, whole_folder
 from data_prep.common.json_file import read_json
 from trainer.ranking.indexes.dense import DenseIndex
 from trainer.ranking.indexes.encode_blocks import encode_blocks
@@ -159,8 +159,7 @@ class Generations:
         ranked = index.search_tokens(texts.query_tokens(), self.config.depth, salts=salts_of(texts.queries))
         mined = mine(texts, self.source.relevant, ranked, self.config.margin)
         rows = [(query, document) for query, found in mined.negatives.items() for document in found.documents.tolist()]
-        with whole_file(file) as opened:
-            np.save(opened, np.array([*rows, (-1, mined.above_relevant)], np.int64))
+        save_array(file, np.array([*rows, (-1, mined.above_relevant)], np.int64))
 
     def _publish(self, work: Path, final: Path, about: dict[str, Any]) -> None:
         """Combine the parts in one folder, which appears only when complete."""

@@ -20,6 +20,7 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
+from data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
 from models.matching.cross_encoder import Activation
 from trainer.training.published.hugging_face import (
     CONFIG,
@@ -34,7 +35,6 @@ from trainer.training.published.sentence_transformer import is_sentence_transfor
 from trainer.training.published.settings import MODULES, SETTINGS
 
 CLASSIFIER = "ForSequenceClassification"  # the end of the names of Hugging Face's classes
-OF_TOKENIZER = "tokenizer_config.json"
 SHORTEST = 8  # tokens of a pair of short texts
 PROBE = ("Naïve, b", "c")
 ACTIVATIONS = {"Identity": nn.Identity, "Sigmoid": nn.Sigmoid}  # of the scores
@@ -197,7 +197,7 @@ def _keys_of_pairs(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: it cannot be loaded, joins them otherwise than its tokenizer.json does, or cuts at the start.
     """
-    tokenizer, where = tokenizers.load(folder / TOKENIZER), folder / OF_TOKENIZER
+    tokenizer, where = tokenizers.load(folder / TOKENIZER), folder / TOKENIZER_CONFIG
     try:
         library = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         joined = library(*PROBE)

@@ -17,7 +17,6 @@ from trainer.training.recipe.schema import Recipe
 
 # the names of each side's prompt in the library, the first of which counts that has a text
 NAMES: dict[Side, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
-KEYS = ("query_prompt", "document_prompt", "prompt_in_pooling")  # of a method
 
 
 def read_prompts(path: Path) -> dict[Side, str]:

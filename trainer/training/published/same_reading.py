@@ -13,7 +13,7 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import CONFIG, Tokenizer
+from data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG, Tokenizer
 from trainer.training.published.hugging_face import read_keys
 from trainer.training.published.settings import ADDED_TOKENS, SPECIAL_TOKENS, TOKENIZER, TRANSFORMER
 
@@ -50,11 +50,13 @@ def require_same_reading(folder: Path, tokenizer: Tokenizer, *, lower_case: bool
         raise
     except Exception as error:  # of any class: what a damaged file makes transformers raise
         reason = " ".join(str(error).split())
-        raise InputError(f"{folder / CONFIG}: transformers makes no tokenizer of the folder ({reason:.200})") from None
+        raise InputError(
+            f"{folder / TOKENIZER_CONFIG}: transformers makes no tokenizer of the folder ({reason:.200})"
+        ) from None
 
 
 def _load(folder: Path, **keys: bool) -> PreTrainedTokenizerBase:
-    if not (folder / CONFIG).is_file():  # AutoTokenizer would choose a class by the encoder's type alone
+    if not (folder / TOKENIZER_CONFIG).is_file():  # AutoTokenizer would choose a class by the encoder's type alone
         return PreTrainedTokenizerFast(tokenizer_file=str(folder / TOKENIZER), **keys)
     return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False, **keys)
 
@@ -67,8 +69,8 @@ def _compare_texts(folder: Path, tokenizer: Tokenizer, theirs: PreTrainedTokeniz
         raise InputError(_difference(folder / TRANSFORMER, LOWER_CASE, odd, "false"))
     for key, value in product(SWITCHES, (True, False)):
         if _odd_text(tokenizer, _load(folder, **{key: value}), lower_case) is None:
-            raise InputError(_difference(folder / CONFIG, key, odd, str(value).lower()))
-    raise InputError(_difference(folder / CONFIG, "tokenizer_class", odd))
+            raise InputError(_difference(folder / TOKENIZER_CONFIG, key, odd, str(value).lower()))
+    raise InputError(_difference(folder / TOKENIZER_CONFIG, "tokenizer_class", odd))
 
 
 def _odd_text(tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase, lower_case: bool) -> str | None:
@@ -115,7 +117,7 @@ def _difference(path: Path, key: str, text: str, agreeing: str = "") -> str:
 
 def _named_in(folder: Path, token: str) -> tuple[Path, str]:
     """Return the file and the key that name a token."""
-    for name in (CONFIG, SPECIAL_TOKENS, ADDED_TOKENS):
+    for name in (TOKENIZER_CONFIG, SPECIAL_TOKENS, ADDED_TOKENS):
         for key, value in read_keys(folder / name, missing=True).items():
             if token == key or json.dumps(token) in json.dumps(value):
                 return folder / name, key

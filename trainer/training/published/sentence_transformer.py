@@ -9,7 +9,7 @@ from pydantic import PositiveInt
 
 from data_prep.common.errors import InputError
 from data_prep.common.json_file import Record, read_json
-from data_prep.tokenizers.tokenizer import CONFIG
+from data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
 from models.config import MethodConfig
 from models.matching.siamese import SiameseConfig
 from trainer.training.published.hugging_face import AGAIN, read_keys
@@ -127,10 +127,10 @@ def refuse_encoder(folder: Path, *, to_rank: bool) -> None:
     """
     if (folder / ADAPTER).exists():
         raise InputError(f"{folder / ADAPTER}: adapters are not supported: merge it into the encoder, and save that")
-    for path, file in ((_transformer(folder), TRANSFORMER), (folder / CONFIG, CONFIG)):
+    for path, file in ((_transformer(folder), TRANSFORMER), (folder / TOKENIZER_CONFIG, TOKENIZER_CONFIG)):
         refuse_unsupported(path, file, read_keys(path, missing=True), to_rank=to_rank)
     longest_texts(folder, SHORTEST)  # refuses an invalid length
-    if to_rank and "truncation_side" not in read_keys(folder / CONFIG, missing=True):
+    if to_rank and "truncation_side" not in read_keys(folder / TOKENIZER_CONFIG, missing=True):
         refuse_unsupported(folder / TOKENIZER, TOKENIZER, read_keys(folder / TOKENIZER), to_rank=True)
 
 
@@ -146,10 +146,12 @@ def longest_texts(encoder: Path, positions: int) -> tuple[int, int]:
         InputError: a length in the folder is not a number of tokens.
     """
     path = _transformer(encoder)
-    keys, config = read_keys(path, missing=True), read_keys(encoder / CONFIG, missing=True)
+    keys, config = read_keys(path, missing=True), read_keys(encoder / TOKENIZER_CONFIG, missing=True)
     tokens = _length(path, keys, "max_seq_length")
     if tokens is None:
-        tokens = _length(encoder / CONFIG, config, "model_max_length" if "model_max_length" in config else "max_len")
+        tokens = _length(
+            encoder / TOKENIZER_CONFIG, config, "model_max_length" if "model_max_length" in config else "max_len"
+        )
     query, document = (_length(path, keys, f"{side}_length") or tokens or positions for side in ("query", "document"))
     query = _Mark.of(encoder).max_query_tokens or query
     return min(query, positions), min(document, positions)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import CONFIG
+from data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG as CONFIG
 
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER = "sentence_bert_config.json"  # of the encoder's own module

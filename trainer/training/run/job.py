@@ -12,7 +12,7 @@ import yaml
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import read_bytes
-from data_prep.tokenizers.tokenizer import CONFIG, SPLIT
+from data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG
 from models.interface import MicroBatch
 from models.recomputing import recompute_layers
 from models.trunk import TrunkModel
@@ -112,7 +112,7 @@ def make_job(
         checkpoint.TRUNK: json.dumps(settings_of(model.trunk.config), indent=1).encode(),
     }
     if not data.tokenizer.split_special_tokens:
-        sidecar_files[CONFIG] = json.dumps({SPLIT: False}).encode()
+        sidecar_files[TOKENIZER_CONFIG] = json.dumps({SPLIT: False}).encode()
     if base:
         sidecar_files[checkpoint.BASE] = base.model_dump_json(indent=1).encode()
     states = ds_config.states(ds_config.load(recipe.deepspeed)[1])
