@@ -56,6 +56,10 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     for key, tokens in recipe.method.input_lengths.items():
         check_length(key, tokens, trunk)
     model = build_model(recipe.method, trunk.train())
+    if getattr(recipe.method, "classes", None) and (classes := class_names(data)):
+        if encoder:
+            say(*encoder.order_classes(classes))
+        name_classes(trunk, classes)
     if encoder and model.heads:
         encoder.heads.pop("log_temperature", None)  # the recipe sets its initial value
         with as_input_error("method"):
@@ -75,6 +79,19 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     recipe = make_ready(model, recipe, resume_from)
     base = base_of(recipe, encoder.path if encoder else None, resume_from)
     return make_job(recipe, model, data, open_retrieval_probe(recipe, model), open_refresh(recipe, data), base)
+
+
+def class_names(data: Data) -> list[str]:
+    """Return the names of the classes that all collections have; none where they differ."""
+    sources = [lanes.source for lanes in data.order.sources.values()]
+    found = {tuple(source.collection.classes or ()) for source in sources if isinstance(source, GroupSource)}
+    return list(found.pop()) if len(found) == 1 else []
+
+
+def name_classes(trunk: PreTrainedModel, classes: list[str]) -> None:
+    """Name the classes in the trunk's configuration, which checkpoints and exports keep."""
+    trunk.config.id2label = dict(enumerate(classes))
+    trunk.config.label2id = {name: number for number, name in enumerate(classes)}
 
 
 def fit_start(recipe: FinetuneRecipe, model: FitsStart, data: Data) -> str:

@@ -1,15 +1,18 @@
 """trainer.finetune with models that compare a query with its own candidates: what they start from and refuse."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from data_prep.common.errors import InputError
 from tests import toy
-from tests.trainer.runs import write_run
+from tests.trainer.runs import save_run, write_run
+from tests.trainer.training.published.test_cross_encoder_folder import write_folder
 from trainer import finetune
 from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.load import load_trained
@@ -89,3 +92,35 @@ def test_another_number_of_classes_than_the_datas_is_refused(
         words = f"method.classes: {classes}, but .* has 3: entailment, neutral, contradiction: set method.classes=3"
         with pytest.raises(InputError, match=words):
             model_of(recipe, f"method.classes={classes}")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "line"),
+    [
+        ((), None),
+        (("Entailment", "neutral", "contradiction"), None),
+        (("contradiction", "entailment", "neutral"), "the last layer is brought into their order"),
+        (("negative", "neutral", "positive"), "the last layer is new"),
+    ],
+)
+def test_the_classes_of_a_start_are_brought_into_the_order_of_the_datas(
+    toy_classes: Path, tmp_path: Path, theirs: tuple[str, ...], line: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"id2label": dict(enumerate(theirs))} if theirs else {}
+    start = write_folder(tmp_path / "start", toy_classes / "tokenizer.json", "bert", num_labels=3, **names)
+    method = {"name": "cross_encoder", "loss": "classes", "classes": 3, "max_query_tokens": 10}
+    recipe = recipe_of(tmp_path / "run.yaml", toy_classes, method, trunk=None, init_from=str(start))
+    job = finetune.build(load(FinetuneRecipe, recipe))
+    said = [one for one in capsys.readouterr().out.splitlines() if "has the classes" in one]
+    assert [one.rpartition(", ")[2] for one in said] == ([line] if line else [])
+    published = load_file(start / "model.safetensors")["classifier.weight"]
+    head = dict(job.model.named_parameters())["head.3.weight"].detach()
+    if line and "new" in line:
+        assert not torch.isin(head, published).any()
+    else:
+        assert head.equal(published[[1, 2, 0]] if line else published)
+    run = save_run(tmp_path / "run", job)
+    export_encoder(load_trained(run), tmp_path / "out")
+    exported = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert exported["id2label"] == {"0": "entailment", "1": "neutral", "2": "contradiction"}
+    assert exported["label2id"] == {"entailment": 0, "neutral": 1, "contradiction": 2}

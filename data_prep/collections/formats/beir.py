@@ -8,8 +8,9 @@ pools/SPLIT.txt     optional: the corpus ids that the queries of SPLIT rank, one
 Texts may be empty; remarks count the documents and the queries without text. Each file may be compressed, with .gz,
 .bz2, .xz or .zst after its name; if it is there plain too, the plain one is read. Dot files are skipped.
 
-Where corpus.jsonl is missing, the same columns are read from Parquet files, as NanoBEIR has them on Hugging Face:
-corpus/*.parquet, queries/*.parquet, and qrels/SPLIT-*.parquet, where a score may be missing: 1.
+Where corpus.jsonl is missing, the same columns are read from Parquet files, as BEIR and NanoBEIR have them on Hugging
+Face: corpus/*.parquet and queries/*.parquet; and where there is no SPLIT.tsv, qrels/SPLIT-*.parquet, where a score may
+be missing: 1.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Beir(Format):
 
     def files(self) -> list[Path]:
         """Return the files of the texts, and the existing qrels and pools."""
-        judged = self._parquet("qrels") if self._is_parquet else self._by_split("qrels", ".tsv").values()
+        judged = self._parquet("qrels") if self._judged_in_parquet else self._by_split("qrels", ".tsv").values()
         pools = self._by_split("pools", ".txt").values()
         return [*self.text_files("corpus"), *self.text_files("queries"), *sorted([*judged, *pools])]
 
@@ -57,7 +58,7 @@ class Beir(Format):
     def splits(self) -> list[str]:
         """Return the names of the files in qrels/; raise InputError if there are none, or others in pools/."""
         splits = sorted(self._by_split("qrels", ".tsv"))
-        if self._is_parquet:
+        if self._judged_in_parquet:
             splits = sorted({path.name.split("-")[0].removesuffix(".parquet") for path in self._parquet("qrels")})
         if not splits:
             raise InputError(f"{self.folder / 'qrels'}: no SPLIT.tsv with relevance judgements")
@@ -68,7 +69,7 @@ class Beir(Format):
 
     def groups(self, split: str) -> Iterator[Labelled]:
         """Yield the judgements of a split."""
-        if self._is_parquet:
+        if self._judged_in_parquet:
             yield from self._parquet_groups(split)
             return
         for row, (where, line) in enumerate(text_lines(self._by_split("qrels", ".tsv")[split])):
@@ -88,7 +89,7 @@ class Beir(Format):
 
     def group_files(self, split: str) -> list[Path]:
         """Return the qrels of a split."""
-        if self._is_parquet:
+        if self._judged_in_parquet:
             return [path for path in self._parquet("qrels") if path.name.startswith((f"{split}-", f"{split}."))]
         return [self._by_split("qrels", ".tsv")[split]]
 
@@ -106,6 +107,10 @@ class Beir(Format):
     @property
     def _is_parquet(self) -> bool:
         return not self._texts_file("corpus").exists() and bool(self._parquet("corpus"))
+
+    @property
+    def _judged_in_parquet(self) -> bool:
+        return not self._by_split("qrels", ".tsv") and bool(self._parquet("qrels"))
 
     def _parquet(self, part: str) -> list[Path]:
         return sorted((self.folder / part).glob("[!.]*.parquet"))
@@ -126,7 +131,9 @@ class Beir(Format):
             for row, values in parquet_rows(path, columns):
                 where, cells = Where(path, 0, f"row {row}"), dict(zip(columns, values, strict=True))
                 query, document = (check_id(cells.get(name), name, where) for name in HEADER[:2])
-                yield Labelled(query, [document], [check_grade(str(cells.get("score", 1)), "score", where)], where)
+                score = cells.get("score")
+                grade = 1 if score is None else check_grade(str(score), "score", where)
+                yield Labelled(query, [document], [grade], where)
 
     def _texts_file(self, part: str) -> Path:
         """Return the file of the documents or queries; where it is missing, its plain name."""

@@ -13,7 +13,8 @@ from trainer.ranking.export.export_files import prompt_card, refuse, save_tensor
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.base import read_base
 from trainer.training.checkpoints.load import TrainedModel
-from trainer.training.published.hugging_face import read_tensors
+from trainer.training.published.hugging_face import CONFIG, read_tensors
+from trainer.training.published.sentence_transformer import encoder_of
 
 TRUNK, PEFT, LORA = "trunk.", "base_model.model.", ".lora_"  # in the names of parameters
 CARD = """---
@@ -52,6 +53,12 @@ def write(trained: TrainedModel, folder: Path, facts: Mapping[str, Any]) -> str:
         "have tokens that the base lacks": bool(method.added_tokens + method.markers),
     }
     refuse(trained, "adapters alone", beyond, ", or leave out --format adapters")
+    encoder = encoder_of(Path(base.folder))
+    if not (encoder / CONFIG).is_file():
+        raise InputError(
+            f"{base.folder}: the base of these adapters is a run, which transformers does not load: start from its "
+            "export, or leave out --format adapters"
+        )
     weights = read_tensors(trained.checkpoint / checkpoint.WEIGHTS)
     adapters = {
         PEFT + name.removeprefix(TRUNK).replace(f".{NAME}.", "."): tensor
@@ -61,7 +68,7 @@ def write(trained: TrainedModel, folder: Path, facts: Mapping[str, Any]) -> str:
     save_tensors(adapters, folder / "adapter_model.safetensors")
     config = lora_config(trained.model.trunk, train.lora)
     config.target_modules = train.lora.targets  # it has them in any order
-    config.base_model_name_or_path, config.task_type = base.folder, "FEATURE_EXTRACTION"
+    config.base_model_name_or_path, config.task_type = str(encoder), "FEATURE_EXTRACTION"
     config.save_pretrained(str(folder))
     write_tokenizer(trained.tokenizer, trained.text_tokens, folder)
-    return CARD.format(**facts, base=base.folder) + prompt_card(method)
+    return CARD.format(**facts, base=encoder) + prompt_card(method)

@@ -81,6 +81,12 @@ class PairScore(nn.Module):
         return self.model.score_pairs(input_ids, attention_mask.bool(), types)
 
 
+CUT_QUERIES = """
+It was trained with the last {tokens} tokens of a query; the tokenizer keeps the first of a text: cut longer queries
+before it reads them.
+"""
+
+
 def write(trained: TrainedModel, method: MatchingConfig, folder: Path, facts: Mapping[str, Any]) -> str:
     """Write a tokenizer and `model.onnx`, or `query.onnx` and `document.onnx`; return the README.md.
 
@@ -112,6 +118,8 @@ def write(trained: TrainedModel, method: MatchingConfig, folder: Path, facts: Ma
         texts='["a query"] * 2, ["a document", "another"]' if pairs else '["a document", "another"]',
         graph=[*graphs][-1],
     )
+    if getattr(method, "kept_of_query", "start") == "end":
+        text += CUT_QUERIES.format(tokens=method.max_query_tokens)
     return text + (QUERIES if len(graphs) == 2 else "") + prompt_card(method)
 
 

@@ -74,8 +74,8 @@ def write(trained: TrainedModel, method: PolyEncoderConfig, folder: Path, facts:
     return CARD.format(
         **facts,
         m=method.m,
-        context=json.dumps(f"{method.query_prompt}a context"),
-        texts="({}, {})".format(*(json.dumps(method.document_prompt + text) for text in ("a", "b"))),
+        context=_quoted(f"{method.query_prompt}a context"),
+        texts="({}, {})".format(*(_quoted(method.document_prompt + text) for text in ("a", "b"))),
         query_tokens=method.max_query_tokens,
         load_file="\nfrom safetensors.torch import load_file" if learnt else "",
         codes=f'\ncodes = load_file("{out}/{CODES}")["codes"]' if learnt else "",
@@ -84,3 +84,8 @@ def write(trained: TrainedModel, method: PolyEncoderConfig, folder: Path, facts:
         vectors=VECTORS[method.codes].format(m=method.m),
         pooled=POOLED[method.reduction],
     )
+
+
+def _quoted(text: str) -> str:
+    """Write a text as Python source."""
+    return json.dumps(text, ensure_ascii=False)

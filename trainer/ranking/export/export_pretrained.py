@@ -66,7 +66,7 @@ def write(trained: TrainedModel, folder: Path, facts: Mapping[str, Any]) -> str:
     text = CARD.format(**facts)
     if (pooling := getattr(trained.method, "pooling", "cls")) != "cls":
         types = {path: kind for path, kind in MODULES.items() if path != "2_Normalize"}
-        write_modules(folder, types, trained.text_tokens, {}, {"similarity_fn_name": "cosine"})
+        write_modules(folder, types, trained.text_tokens, {}, {"similarity_fn_name": "dot"})
         write_pooling(folder, pooling, facts["width"])
         text += POOLED.format(pooling=pooling)
     if (special := 1 + trained.method.added_tokens) > 1:

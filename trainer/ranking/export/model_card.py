@@ -11,6 +11,7 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from trainer.ranking.evaluation.expression import Leaf
 from trainer.ranking.evaluation.results_file import read_results
+from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.best import BEST
 from trainer.training.checkpoints.load import TrainedModel
 from trainer.training.recipe.data_keys import MixedPairsConfig
@@ -60,7 +61,7 @@ def _pairs(source: MixedPairsConfig) -> str:
 def _metrics(trained: TrainedModel) -> Iterator[str]:
     """Yield a table of what was measured of the checkpoint: by the run itself, and by trainer.evaluate next to it."""
     run = trained.checkpoint.parent.parent
-    run = run.parent if run.name == BEST else run
+    run = run.parent if run.name == BEST and (run.parent / checkpoint.RECIPE).is_file() else run
     rows = [("of the run", tag, value) for tag, value in _of_run(run, trained.step).items()]
     for file in sorted([*run.glob("*.json"), *run.parent.glob("*.json")]):
         rows += [(f"of {file.name}", name, value) for name, value in _of_results(file, trained.checkpoint).items()]

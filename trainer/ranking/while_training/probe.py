@@ -28,6 +28,7 @@ from trainer.training.engine.engine import Engine
 from trainer.training.recipe.schema import ShardProbeConfig
 
 DEPTH = 10
+ROWS = 128  # of documents whose products are taken at once
 BATCH = 32  # texts of full length in one forward pass
 
 
@@ -122,16 +123,24 @@ def figures(
     ]
     pairs = np.array([(q, d) for q, wanted in enumerate(relevant) for d in sorted(wanted)])
     gaps = ((queries[pairs[:, 0]] - documents[pairs[:, 1]]) ** 2).sum(1)
-    products = documents @ documents.T
-    distances = np.maximum(2 - 2 * products[np.triu_indices(len(documents), 1)], 0)
     spread = np.linalg.svd(documents, compute_uv=False)
     shares = spread / max(spread.sum(), 1e-12)
     return {
         "mrr@10": float(np.mean([0.0 if rank is None else 1 / rank for rank in first_relevant])),
         "alignment": float(gaps.mean()),
-        "uniformity": float(np.log(np.exp(-2 * distances).mean())) if len(distances) else 0.0,
+        "uniformity": _uniformity(documents),
         "effective_rank": float(np.exp(-(shares * np.log(np.maximum(shares, 1e-12))).sum())),
     }
+
+
+def _uniformity(documents: np.ndarray) -> float:
+    """Return the uniformity of vectors of length 1, [N, H], in blocks of rows: their pairs may need much memory."""
+    total, pairs = 0.0, len(documents) * (len(documents) - 1) // 2
+    for start in range(0, len(documents), ROWS):
+        products = documents[start : start + ROWS] @ documents[start:].T
+        later = np.triu_indices(len(products), 1, products.shape[1])
+        total += np.exp(-2 * np.maximum(2 - 2 * products[later], 0)).sum(dtype=np.float64)
+    return float(np.log(total / pairs)) if pairs else 0.0
 
 
 def bottleneck_rises(engine: Engine, micro_batches: Sequence[MicroBatch]) -> dict[str, float]:

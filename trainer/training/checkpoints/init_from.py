@@ -21,6 +21,7 @@ from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 from trainer.training.published import colbert_folder, cross_encoder_folder
 from trainer.training.published.causal_lm import read_head_rows
+from trainer.training.published.cross_encoder_folder import class_names
 from trainer.training.published.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
 from trainer.training.published.masked_lm_head import read_masked_lm_head
 from trainer.training.published.same_reading import require_same_reading
@@ -73,6 +74,22 @@ class PretrainedEncoder:
         rows = read_head_rows(encoder_of(self.path), self.trunk, tokens)
         if rows is not None:
             self.heads["labels.weight"] = rows
+
+    def order_classes(self, classes: Sequence[str]) -> list[str]:
+        """Bring the last layer of a classifier into the order of these classes, or remove it where it has others.
+
+        Return a line that says so, where it was not in this order before.
+        """
+        theirs, ours = class_names(self.trunk.config), [name.casefold() for name in classes]
+        layers = {name.rpartition(".")[0] for name in self.heads if name.startswith("head.")}
+        if not theirs or not layers or (known := [name.casefold() for name in theirs]) == ours:
+            return []
+        for name in [name for name in self.heads if name.startswith(f"{max(layers)}.")]:
+            rows = self.heads.pop(name)
+            if sorted(known) == sorted(ours):
+                self.heads[name] = rows[[known.index(one) for one in ours]]
+        done = "is brought into their order" if sorted(known) == sorted(ours) else "is new"
+        return [f"{self.path} has the classes {', '.join(theirs)}; of {', '.join(classes)}, the last layer {done}"]
 
     def copy_heads(self, model: TrunkModel, method: MethodConfig) -> str:
         """Copy into `model` the heads that match its own by name and shape; return a line that counts them.

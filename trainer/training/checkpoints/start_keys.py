@@ -80,19 +80,22 @@ def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
         taken = cross_encoder_folder.read(start).keys
         kept = taken if method.hidden_layer else taken.keys() - {"hidden_activation", "hidden_norm"}
         return {key: taken[key] for key in kept}
-    return prompts.keys_of(start, method, "") if isinstance(method, DualEncoderConfig) else {}
+    if isinstance(method, DualEncoderConfig):
+        return _of_a_run(start, method) or prompts.keys_of(start, method, "")
+    return {}
 
 
 def _of_a_run(start: Path, method: MethodConfig) -> dict[str, Any]:
-    """Return the keys by which a pre-training run read and compared texts, but for defaults."""
-    asked = set(SiameseConfig.of_start) & type(method).model_fields.keys() - method.model_fields_set
-    if "similarity" in method.model_fields_set:
-        asked -= {"temperature"}  # it suits one similarity
+    """Return the keys by which a run of vectors read and compared texts; of other models, their prompts alone."""
+    asked = set(method.of_start) & set(SiameseConfig.of_start) - method.model_fields_set
     recipes = [folder / checkpoint.RECIPE for folder in (start, *checkpoint.newest_first(start))]
     recipe = next(filter(Path.is_file, recipes), None)
     if not asked or recipe is None:
         return {}
     values = read_one(recipe)
-    if kind_of(values) is FinetuneRecipe:
-        return {}
-    return {key: value for key, value in values["method"].items() if key in asked}
+    of_run = values["method"]
+    if kind_of(values) is FinetuneRecipe and of_run.get("name") != "siamese":
+        asked &= set(DualEncoderConfig.of_start)
+    if "similarity" in method.model_fields_set and getattr(method, "similarity", None) != of_run.get("similarity"):
+        asked -= {"temperature"}  # it suits one similarity
+    return {key: value for key, value in of_run.items() if key in asked}

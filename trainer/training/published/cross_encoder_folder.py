@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
@@ -140,9 +140,14 @@ def read(folder: Path) -> CrossEncoderFolder:
         **_keys_of_pairs(folder),
     }
     labels = int(config.num_labels or 0)
-    names = tuple(str(name) for _, name in sorted((config.id2label or {}).items()))
-    classes = () if names == tuple(f"LABEL_{i}" for i in range(labels)) else names
-    return CrossEncoderFolder(folder, labels, keys, _activation(folder, settings, labels), classes)
+    return CrossEncoderFolder(folder, labels, keys, _activation(folder, settings, labels), class_names(config))
+
+
+def class_names(config: PreTrainedConfig) -> tuple[str, ...]:
+    """Return the names of a configuration's classes, in the order of the logits; none if they are only numbered."""
+    named = {int(number): str(name) for number, name in (config.id2label or {}).items()}
+    names = tuple(name for _, name in sorted(named.items()))
+    return () if names == tuple(f"LABEL_{i}" for i in range(len(names))) else names
 
 
 def read_heads(folder: Path) -> dict[str, Tensor]:

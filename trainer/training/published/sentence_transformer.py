@@ -158,7 +158,7 @@ def longest_texts(encoder: Path, positions: int) -> tuple[int, int]:
 
 
 def keys_of(start: Path, method: MethodConfig) -> dict[str, Any]:
-    """Return the pooling and the similarity of a folder that a method starts from, if it has them and sets none.
+    """Return the pooling and the similarity of a folder that a method starts from, if it has them and sets no other.
 
     Raises:
         InputError: the folder is damaged, or has no such key and the recipe does not set it.
@@ -167,11 +167,17 @@ def keys_of(start: Path, method: MethodConfig) -> dict[str, Any]:
     if not is_sentence_transformer(start) or "Pooling" not in modules_of(start):  # a ColBERT has none
         return taken
     for key, read in (("pooling", _pooling), ("similarity", _similarity)):  # a temperature suits one similarity
-        if key in type(method).model_fields.keys() - method.model_fields_set:
-            try:
-                taken |= read(start)
-            except InputError as error:
-                raise InputError(f"{error}: set method.{key} to start from the encoder alone") from None
+        if key not in type(method).model_fields:
+            continue
+        is_set = key in method.model_fields_set
+        try:
+            found = read(start)
+        except InputError as error:
+            if is_set:
+                continue
+            raise InputError(f"{error}: set method.{key} to start from the encoder alone") from None
+        if not is_set or found[key] == getattr(method, key):
+            taken |= found
     return taken
 
 

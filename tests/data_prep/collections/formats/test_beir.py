@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+import shutil
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,7 @@ def test_a_folder_of_nanobeir_has_the_same_texts_and_judgements(beir: Path, smal
     for part in ("corpus", "queries"):
         rows = [json.loads(line) for line in (beir / f"{part}.jsonl").read_text().splitlines()]
         write_parquet(nano / part / "train-00000-of-00001.parquet", rows)
-    judged = [{"query-id": "1", "corpus-id": "a"}, {"query-id": "2", "corpus-id": "c"}]
+    judged = [{"query-id": "1", "corpus-id": "a"}, {"query-id": "2", "corpus-id": "c", "score": None}]
     write_parquet(nano / "qrels" / "train-00000-of-00002.parquet", judged[:1])
     write_parquet(nano / "qrels" / "train-00001-of-00002.parquet", judged[1:])
     write_parquet(nano / "qrels" / "test-00000-of-00001.parquet", [{**judged[0], "score": 2}])
@@ -149,6 +150,13 @@ def test_a_folder_of_nanobeir_has_the_same_texts_and_judgements(beir: Path, smal
     assert opened.splits() == ["test", "train"]
     assert opened.qrels("train") == {"1": {"a": 1}, "2": {"c": 1}}
     assert opened.qrels("test") == {"1": {"a": 2}}
+    shutil.rmtree(nano / "pools")
+    shutil.rmtree(nano / "qrels")  # BEIR's own repositories have the judgements elsewhere, as .tsv
+    shutil.copytree(beir / "qrels", nano / "qrels")
+    again = build("beir", [nano], tmp_path / "again", small)
+    assert {split: again.qrels(split) for split in again.splits()} == {
+        split: plain.qrels(split) for split in plain.splits()
+    }
 
 
 def test_bad_rows_of_nanobeir_are_named(beir: Path, small: Tokenizer, tmp_path: Path) -> None:

@@ -74,6 +74,15 @@ def test_more_than_adapters_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_run_as_the_base_is_refused(toy_collection: Path, tmp_path: Path) -> None:
+    """It has no config.json, so no other library loads it."""
+    start = write_run(tmp_path / "start", toy_collection / "tokenizer.json", name="mlm", max_tokens=32)
+    trained = load_trained(write_adapters(tmp_path / "run", toy_collection, start, {"rank": 4}))
+    with pytest.raises(InputError, match="the base of these adapters is a run, .*: start from its export"):
+        export_encoder(trained, tmp_path / "out", form="adapters")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_run_without_adapters_is_refused(toy_collection: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", name="mlm", max_tokens=32)
     with pytest.raises(InputError, match="was trained without adapters: leave out --format adapters"):

@@ -32,7 +32,8 @@ def readme_code(out: Path) -> str:
     "keys",
     [
         {"pooling": "mean", "similarity": "cosine"},
-        {"special_tokens": 3, "projection": 8, "towers": 2},  # a SentenceTransformer cannot represent this
+        # a SentenceTransformer cannot represent this
+        {"special_tokens": 3, "projection": 8, "towers": 2, "kept_of_query": "end"},
     ],
     ids=["plain", "special_tokens"],
 )
@@ -60,6 +61,7 @@ def test_a_siamese_graph_gives_the_trainers_embeddings(
         np.testing.assert_allclose(variables["outputs"], own, atol=1e-5)
         assert np.ptp(own, axis=0).max() > 0.1
     assert not list(out.glob("*.safetensors"))
+    assert ("the last 24 tokens of a query" in (out / "README.md").read_text()) == ("kept_of_query" in keys)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 LENGTHS = {"max_query_tokens": 12, "max_document_tokens": 10}
-PROMPTS = {"query_prompt": "abc de ", "document_prompt": "ij "}
+PROMPTS = {"query_prompt": "🔎 abc de ", "document_prompt": "ij "}
 CONTEXT, CANDIDATES = " ".join(["abc", "de", "fghij", "bad"] * 6), ["gh, ij", "a longer one " * 9]
 
 

@@ -55,8 +55,9 @@ def test_the_card_counts_the_collection(toy_collection: Path, tmp_path: Path, mo
     assert f"`c`: {documents:,} documents; split train, {queries:,} queries with their judged documents\n" in text
 
 
-def test_the_card_has_what_the_run_and_evaluate_measured(toy_collection: Path, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS["siamese"])
+@pytest.mark.parametrize("name", ["run", "best"])  # a run may have the name of the folder that a run keeps its best in
+def test_the_card_has_what_the_run_and_evaluate_measured(name: str, toy_collection: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / name, toy_collection / "tokenizer.json", **METHODS["siamese"])
     with open_events(run / "tensorboard", 1) as events:
         events.add_scalar("probe/ndcg@10", 0.25, STEP - 1)
         events.add_scalar("probe/ndcg@10", 0.5, STEP)

@@ -21,6 +21,7 @@ from models.interface import MicroBatch
 from models.matching.siamese import Siamese, SiameseConfig
 from tests import toy
 from trainer.ranking.retrieval.encode import length_batches
+from trainer.ranking.while_training import probe as probe_module
 from trainer.ranking.while_training.probe import Probe, bottleneck_rises, figures, open_probe
 from trainer.training.engine.world import World
 from trainer.training.recipe.schema import ShardProbeConfig
@@ -64,6 +65,14 @@ def test_the_figures_are_those_of_plain_loops(queries: int, documents: int, widt
     assert figures(rows, corpus, relevant, left_out) == {
         name: pytest.approx(value, abs=1e-9) for name, value in expected.items()
     }
+
+
+def test_uniformity_is_the_same_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, relevant = np.random.default_rng(0).normal(size=(20, 4)), [frozenset([0])]
+    expected = plain_figures([corpus[0]], list(corpus), relevant, {})["uniformity"]
+    for rows in (1, 3, 19, 20, 128):
+        monkeypatch.setattr(probe_module, "ROWS", rows)
+        assert figures(corpus[:1], corpus, relevant)["uniformity"] == pytest.approx(expected, abs=1e-12)
 
 
 def test_figures_at_their_ends() -> None:

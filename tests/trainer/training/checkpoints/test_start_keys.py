@@ -7,6 +7,8 @@ import pytest
 
 from tests import toy
 from tests.trainer.runs import write_run
+from trainer.ranking.export.export import export_encoder
+from trainer.training.checkpoints.load import load_trained
 from trainer.training.checkpoints.start_keys import overridden, take_over
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 from trainer.training.recipe.yaml_file import build, load
@@ -37,6 +39,36 @@ def test_a_temperature_is_taken_with_its_similarity_alone(start: Path, toy_colle
     started: Any = take_over(given).method
     assert (started.similarity, started.pooling) == ("dot", "mean")
     assert started.temperature == recipe(start, toy_collection).method.temperature != KEYS["temperature"]
+    export_encoder(load_trained(start), start.parent / "export")
+    for folder, temperature in ((start, KEYS["temperature"]), (start.parent / "export", 0.05)):
+        named: Any = take_over(recipe(folder, toy_collection, similarity="cosine")).method
+        assert (named.similarity, named.temperature) == ("cosine", temperature)
+
+
+def test_a_fine_tuned_run_gives_its_keys_to_the_next(toy_collection: Path, tmp_path: Path) -> None:
+    prompts = {"query_prompt": "a ", "document_prompt": "b "}
+    tokens = toy_collection / "tokenizer.json"
+    first = write_run(tmp_path / "first", tokens, name="siamese", **KEYS, **prompts, **LENGTHS)
+    second: Any = take_over(recipe(first, toy_collection)).method
+    assert {key: getattr(second, key) for key in (*KEYS, *prompts)} == KEYS | prompts
+    lines = overridden(take_over(recipe(first, toy_collection, pooling="cls")))
+    assert [line.split(",")[0] for line in lines] == [f"{first} was trained with method.pooling=mean"]
+
+
+@pytest.mark.parametrize("method", [{"name": "colbert"}, {"name": "sparse"}, {"name": "poly_encoder", "m": 4}])
+def test_other_models_take_and_give_the_prompts_alone(
+    method: dict[str, Any], toy_collection: Path, tmp_path: Path
+) -> None:
+    prompts, tokens = {"query_prompt": "a ", "document_prompt": "b "}, toy_collection / "tokenizer.json"
+    first = write_run(tmp_path / "first", tokens, name="siamese", **KEYS, **prompts, **LENGTHS)
+    other: Any = take_over(recipe(first, toy_collection, **method)).method
+    assert {key: getattr(other, key) for key in prompts} == prompts
+    fresh: Any = recipe(first, toy_collection, **method).method
+    assert {**other.model_dump(), **prompts} == {**fresh.model_dump(), **prompts}
+    second = write_run(tmp_path / "second", tokens, **method, **prompts, **LENGTHS)
+    back: Any = take_over(recipe(second, toy_collection)).method
+    plain: Any = recipe(second, toy_collection).method
+    assert back.model_dump() == plain.model_dump() | prompts
 
 
 def test_a_pre_training_says_it_too(start: Path, shards: Path, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def recipe(folder: Path, collection: Path, **method: Any) -> FinetuneRecipe:
         ({"pooling": "cls"}, ("cls", "cosine", TEMPERATURE)),
         ({"temperature": 0.1}, ("mean", "cosine", 0.1)),
         ({"similarity": "dot"}, ("mean", "dot", 1.0)),  # a temperature of 0.05 suits only cosines
-        ({"similarity": "cosine"}, ("mean", "cosine", 1.0)),
+        ({"similarity": "cosine"}, ("mean", "cosine", TEMPERATURE)),
     ],
 )
 def test_the_recipe_comes_first(
