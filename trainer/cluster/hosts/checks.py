@@ -13,10 +13,9 @@ import torch
 from data_prep.common.errors import InputError
 from data_prep.common.progress import amount
 from data_prep.shards.reader import Shard
-from trainer.cluster.hosts.choose import fewest_ranks, most_ranks
+from trainer.cluster.hosts.choose import check_ranks, fewest_ranks, most_ranks
 from trainer.cluster.hosts.facts import HostFacts
 from trainer.training.data.lanes import Lanes
-from trainer.training.data.loader import check_layout
 from trainer.training.data.shard_source import ShardSource
 from trainer.training.engine import ds_config
 from trainer.training.recipe.schema import PairCheckpointConfig, Recipe
@@ -110,9 +109,7 @@ def port(facts: Mapping[str, HostFacts], number: int) -> Iterator[Finding]:
 def layout(recipe: Recipe, ranks: int) -> Iterator[Finding]:
     """Check that the ranks divide lanes, workers and micro-batches evenly."""
     try:
-        if recipe.ranks not in (None, ranks):
-            raise InputError(f"ranks: {recipe.ranks} are expected, and the hosts have {ranks}")
-        check_layout(recipe.data.lanes, recipe.batch.micro_batches, ranks, recipe.data.workers)
+        check_ranks(recipe, ranks)
     except InputError as error:
         near = [allowed for allowed in (most_ranks(recipe, ranks), fewest_ranks(recipe, ranks)) if allowed]
         todo = f"use {' or '.join(map(str, near))} ranks" if near else "change the recipe (docs/cluster.md, step 4)"

@@ -23,11 +23,11 @@ class Choice:
     left_out: Mapping[str, str]
 
 
-def check_ranks(launch: Launch, recipe: Recipe) -> None:
-    """Raise InputError where the recipe expects or allows another number of ranks than the launch starts."""
-    if recipe.ranks not in (None, launch.ranks):
-        raise InputError(f"ranks: {recipe.ranks} are expected, and the hosts have {launch.ranks}")
-    _check_layout(recipe, launch.ranks)
+def check_ranks(recipe: Recipe, ranks: int) -> None:
+    """Raise InputError where the recipe expects or allows another number of ranks than the hosts have."""
+    if recipe.ranks not in (None, ranks):
+        raise InputError(f"ranks: {recipe.ranks} are expected, and the hosts have {ranks}")
+    check_layout(recipe.data.lanes, recipe.batch.micro_batches, ranks, recipe.data.workers)
 
 
 def choose(launch: Launch, recipe: Recipe, resumes: bool) -> Choice:
@@ -78,11 +78,7 @@ def fewest_ranks(recipe: Recipe, fewest: int) -> int:
 
 def _allowed(recipe: Recipe, ranks: int) -> bool:
     try:
-        _check_layout(recipe, ranks)
+        check_ranks(recipe, ranks)
     except InputError:
         return False
-    return recipe.ranks in (None, ranks)
-
-
-def _check_layout(recipe: Recipe, ranks: int) -> None:
-    check_layout(recipe.data.lanes, recipe.batch.micro_batches, ranks, recipe.data.workers)
+    return True
