@@ -156,14 +156,14 @@ def test_ranks_change_no_byte_and_a_stopped_build_goes_on(
     assert begun
     saved: list[Path] = []
 
-    def stops(file: Path, array: np.ndarray, original: Callable[..., None] = encode_blocks.folder.save) -> None:
+    def stops(file: Path, array: np.ndarray, original: Callable[..., None] = encode_blocks.save_array) -> None:
         if len(saved) == 3:  # after the second block's ends, before its vectors
             raise KeyboardInterrupt
         saved.append(file)
         original(file, array)
 
     with monkeypatch.context() as patched:
-        patched.setattr(encode_blocks.folder, "save", stops)
+        patched.setattr(encode_blocks, "save_array", stops)
         with pytest.raises(KeyboardInterrupt):
             begun.write(0, 1)
     with pytest.raises(InputError, match="an unfinished index"):

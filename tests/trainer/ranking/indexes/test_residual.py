@@ -242,15 +242,15 @@ def test_a_build_that_stops_anywhere_goes_on_to_the_same_bytes(
 ) -> None:
     saved: list[Path] = []
 
-    def stops(file: Path, array: np.ndarray, original: object = encode_blocks.folder.save) -> None:
+    def stops(file: Path, array: np.ndarray, original: object = encode_blocks.save_array) -> None:
         if len(saved) == saves:
             raise KeyboardInterrupt
         saved.append(file)
         original(file, array)  # type: ignore[operator]
 
     with monkeypatch.context() as patched:
-        patched.setattr(encode_blocks.folder, "save", stops)
-        patched.setattr(residual, "save", stops)
+        patched.setattr(encode_blocks, "save_array", stops)
+        patched.setattr(residual, "save_array", stops)
         with pytest.raises(KeyboardInterrupt):
             build(run, copies, tmp_path / "i", "residual2")
     print([file.relative_to(tmp_path).as_posix() for file in saved])
