@@ -73,7 +73,9 @@ class Cluster:
 
     def start(self, slots: Mapping[str, int]) -> list[str]:
         """Return the command line that starts these ranks, without the module."""
-        here = [f"--num_accelerators={slots[HERE]}"] if HERE in slots else []
+        # DeepSpeed takes the GPUs that are visible only where their number is not given
+        visible = "CUDA_VISIBLE_DEVICES" in os.environ and not self.slots.get(HERE)
+        here = [f"--num_accelerators={slots[HERE]}"] if HERE in slots and not visible else []
         return [*self.launcher, *here, f"--master_port={self.port}"]
 
 

@@ -21,6 +21,10 @@ class StoppedError(InputError):
     """Not bad input: the system stopped the work (disk full, no permission, a worker killed). It can be resumed."""
 
 
+class CacheError(StoppedError):
+    """The cache of shards has no room or cannot be written; nothing is wrong with the data."""
+
+
 class CutOffError(InputError):
     """A file ends early; everything read before that is sound."""
 

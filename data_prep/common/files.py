@@ -1,5 +1,6 @@
 """Files and folders that are either complete or absent: temporary name, fsync, os.replace."""
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -19,12 +20,12 @@ LARGEST_JSON = 1 << 25  # bytes of a manifest.json (100,000 shards) or a tokeniz
 
 
 @contextmanager
-def os_errors_as_input_errors(path: Path, action: str) -> Iterator[None]:
+def os_errors_as_input_errors(path: Path, action: str, kind: type[StoppedError] = StoppedError) -> Iterator[None]:
     """Turn an OSError (disk full, no permission, missing file) into a StoppedError, an InputError of one clear line."""
     try:
         yield
     except OSError as error:
-        raise StoppedError(f"{path}: cannot {action}: {error.strerror or error}") from error
+        raise kind(f"{path}: cannot {action}: {error.strerror or error}") from error
 
 
 def refuse_folder(path: Path) -> None:
@@ -103,15 +104,19 @@ def lock(path: Path, held: str) -> BinaryIO:
     """Return the file at `path`, locked by this process until it is closed or the process ends.
 
     Raises:
-        InputError: another process holds the lock (the message is `held`), or the file cannot be written.
+        InputError: another process holds the lock (the message is `held`), or the file cannot be written or locked.
     """
     with os_errors_as_input_errors(path, "write"):
         file = open(path, "ab")  # noqa: SIM115 (the caller closes it)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: child processes would inherit it
-    except OSError:
+    except OSError as error:
         file.close()
-        raise InputError(held) from None
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            raise InputError(held) from None
+        raise InputError(
+            f"{path}: cannot be locked ({error.strerror}): use a file system with locks, or mount it with them"
+        ) from None
     return file
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import CacheError
 from data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, sha256_of, sync
 from data_prep.shards.manifest import ShardEntry
 
@@ -50,7 +50,7 @@ class Store:
             InputError: the bound is too small for the shards in use at once, or the disk is full.
         """
         path = self.path(entry)
-        with os_errors_as_input_errors(path, "keep in the cache"):
+        with os_errors_as_input_errors(path, "keep in the cache", CacheError):
             while True:
                 file = self._find(path)
                 if file is None:
@@ -146,7 +146,7 @@ class Store:
                 return None
             attempts = 0 if downloading else attempts + 1
             if attempts > PATIENCE:
-                raise InputError(
+                raise CacheError(
                     f"data.cache_bytes: {self.limit} bytes cannot hold the shards that are open at once; "
                     f"set at least {self.limit + missing}"
                 )

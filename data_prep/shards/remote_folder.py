@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 from data_prep.common import urls
-from data_prep.common.errors import InputError
+from data_prep.common.errors import CacheError, InputError
 from data_prep.common.files import LARGEST_JSON, PARTIAL, make_directory, os_errors_as_input_errors, whole_file
 from data_prep.common.urls import TransferError
 from data_prep.shards import manifest
@@ -175,7 +175,7 @@ class Cache:
                 nonlocal received
                 received += len(block)
                 digest.update(block)
-                with os_errors_as_input_errors(self.store.path(entry), "write"):
+                with os_errors_as_input_errors(self.store.path(entry), "write", CacheError):
                     file.write(block)
 
             urls.read(url, entry.bytes, receive)

@@ -2,12 +2,23 @@ import errno
 import hashlib
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from data_prep.common import files
 from data_prep.common.errors import InputError
 from data_prep.common.files import whole_folder
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with files.lock(tmp_path / "lock", "held by another"):
+        monkeypatch.setattr("fcntl.lockf", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
+        with pytest.raises(InputError, match=r"lock: cannot be locked \(Function not implemented\): use a file system"):
+            files.lock(tmp_path / "lock", "held by another")
+        monkeypatch.setattr("fcntl.lockf", Mock(side_effect=BlockingIOError(errno.EAGAIN, "try again")))
+        with pytest.raises(InputError, match="held by another"):
+            files.lock(tmp_path / "lock", "held by another")
 
 
 def test_a_file_appears_only_at_the_end_of_the_block(tmp_path: Path) -> None:

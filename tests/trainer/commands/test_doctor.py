@@ -11,7 +11,7 @@ import pytest
 from tests import toy
 from tests.trainer.cluster.hosts import fake_ssh
 from trainer.cluster.planning.communication import Zero
-from trainer.doctor import exchange_seconds, main
+from trainer.doctor import HERE, Cluster, exchange_seconds, main
 from trainer.training.engine.all_reduce import Measured
 
 CHECKS = ["hosts", "versions", "GPUs", "clocks", "run folder", "port", "layout", "recipe", "shards", "memory", "disk"]
@@ -61,6 +61,15 @@ def test_what_is_wrong_is_said_with_what_to_do(shards: Path, tmp_path: Path) -> 
     assert wrong == ["layout", "recipe"]
     assert "-> use 2 ranks" in done.stdout
     assert "manifest" in next(line for line in lines if line.startswith("wrong    recipe"))
+
+
+def test_the_visible_gpus_are_measured_unless_their_number_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepSpeed ignores CUDA_VISIBLE_DEVICES where the number is given."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert "--num_accelerators=2" not in Cluster(["deepspeed"], {HERE: 0}).start({HERE: 2})
+    assert "--num_accelerators=2" in Cluster(["deepspeed"], {HERE: 2}).start({HERE: 2})
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert "--num_accelerators=2" in Cluster(["deepspeed"], {HERE: 0}).start({HERE: 2})
 
 
 @pytest.mark.parametrize("option", ["--include=node7", "--ssh_port=2222", "--master_addr=10.0.0.1"])

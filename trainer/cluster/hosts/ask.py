@@ -31,7 +31,11 @@ def ask(hosts: Sequence[str], ssh_port: int | None = None, *of: object) -> dict[
         of: the arguments of trainer.cluster.hosts.facts.
     """
     words = [sys.executable, "-m", "trainer.cluster.hosts.facts", *map(str, of)]
-    command = f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(words)}"
+    from trainer.training.engine import device, launcher  # imported here: it takes seconds
+
+    chosen = launcher.exported().get(device.CHOICE)
+    setting = f"{device.CHOICE}={shlex.quote(chosen)} " if chosen else ""  # as the ranks there will have it
+    command = f"cd {shlex.quote(str(Path.cwd()))} && {setting}{shlex.join(words)}"
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return dict(zip(hosts, pool.map(partial(_ask, command, ssh_port), hosts), strict=True))
 
@@ -50,6 +54,8 @@ def _ask(here: str, ssh_port: int | None, host: str) -> HostFacts | str:
     if answer.returncode:
         said = printable(answer.stderr).removeprefix("bash: line 1: ")
         return said[-200:] or f"ssh ended with code {answer.returncode}"
-    # the last line: a login script may print others
-    facts = HostFacts(**json.loads(answer.stdout.splitlines()[-1]))
+    try:  # the last line: a login script may print others
+        facts = HostFacts(**json.loads(answer.stdout.splitlines()[-1]))
+    except (IndexError, TypeError, ValueError):
+        return f"its checkout is another one, or it answers something else: {printable(answer.stdout)[-200:]!r}"
     return replace(facts, clock=facts.clock - time.time())

@@ -12,7 +12,6 @@ import torch
 
 from data_prep.common.errors import InputError
 from data_prep.common.progress import amount
-from data_prep.shards.reader import Shard
 from trainer.cluster.hosts.choose import check_ranks, fewest_ranks, most_ranks
 from trainer.cluster.hosts.facts import HostFacts
 from trainer.training.data.lanes import Lanes
@@ -170,7 +169,7 @@ def shards(sources: Mapping[str, Lanes], full: bool) -> Iterator[Finding]:
         sample = range(number) if full else sorted({index * number // SAMPLE for index in range(SAMPLE)})
         try:
             for index in sample:
-                Shard.open(source.manifest, index)
+                source.check(index)
         except InputError as error:
             yield Finding("shards", "wrong", str(error), "repair or prepare it again")
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import shutil
 import socket
@@ -57,15 +58,16 @@ def gather(
     """Return the facts of this host, of the folder, port, recipe and cache of shards that a run will use."""
     import torch  # imported here, so that importing this file stays fast
 
-    from trainer.training.engine.device import unseen_gpus
+    from trainer.training.engine.device import CHOICE, unseen_gpus
 
     place = existing(folder or Path())
     versions = {"Python": platform.python_version(), "commit": git_commit(Path(__file__).parent)}
     versions |= {name: version(name) for name in PACKAGES}
     unseen = unseen_gpus()  # before the clock is read: what comes after counts as a difference of clocks
+    gpus = 0 if os.environ.get(CHOICE) == "cpu" else torch.cuda.device_count()
     return HostFacts(
         versions=versions | ({"recipe": _hash_of(recipe)} if recipe else {}),
-        gpus=[torch.cuda.get_device_properties(number).total_memory for number in range(torch.cuda.device_count())],
+        gpus=[torch.cuda.get_device_properties(number).total_memory for number in range(gpus)],
         memory=psutil.virtual_memory().total,
         clock=time.time(),
         free=shutil.disk_usage(place).free,

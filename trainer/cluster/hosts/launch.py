@@ -64,6 +64,7 @@ class Launch:
             ranks -= len(slots)
             if slots:
                 chosen.append(f"{host}:{','.join(map(str, slots))}")
+        own = [] if hosts[0] == next(iter(self.slots)) else ["--master_addr="]  # that of a host that is left out
         # the last of repeated options wins; force_multi: see from_command
         narrowed = ["--include", "@".join(chosen), "--exclude=", "--num_nodes=-1", "--num_gpus=-1", "--force_multi"]
-        return [*self.command[: self.module], *narrowed, *self.command[self.module :]]
+        return [*self.command[: self.module], *narrowed, *own, *self.command[self.module :]]

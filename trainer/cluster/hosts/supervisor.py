@@ -144,6 +144,9 @@ def supervise(
             seconds = 0 if code == RESUME else pause(failed)
             _report(f"{ended}: starting again in {seconds} s")
             _wait(seconds, signals, sleep)
+            if training.step() >= training.steps:  # another host's last checkpoint, seen late on a shared file system
+                _report("trained to the last step")
+                return 0
         if signals:
             _report(f"{ended}: stopped; the same command continues from step {step}")
             return RESUME

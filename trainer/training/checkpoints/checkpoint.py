@@ -210,9 +210,13 @@ def verify(checkpoint: Path) -> str | None:
 
 def _damage(file: Path, entry: _Entry) -> str | None:
     """Return what is wrong with a file of a checkpoint, or None."""
-    if not file.is_file():
-        return "is missing"
-    if file.stat().st_size != entry.bytes or sha256_of(file) != entry.sha256:
+    try:
+        if not file.is_file():
+            return "is missing"
+        is_whole = file.stat().st_size == entry.bytes and sha256_of(file) == entry.sha256
+    except (InputError, OSError) as error:
+        return f"cannot be read ({error})"
+    if not is_whole:
         return "is damaged (its size or SHA-256 is not the saved one)"
     return None
 

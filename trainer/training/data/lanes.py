@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import CacheError, InputError
 from data_prep.common.json_file import Count
 from data_prep.common.rng import keyed_rng, keyed_rngs
 from models.interface import Batcher, MicroBatch
@@ -196,7 +196,7 @@ class Lanes:
         try:
             items = self.source.read(shard, chunk)
         except InputError as error:
-            if not self.skip_bad:
+            if not self.skip_bad or isinstance(error, CacheError):
                 raise
             self.bad_from[epoch, shard] = chunk
             skips.append(Skip(self.number, epoch, shard, chunk, str(error)))

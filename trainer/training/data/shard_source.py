@@ -48,6 +48,11 @@ class ShardSource:
         if self._open.pop(shard, None) and self.cache:
             self.cache.release(shard)
 
+    def check(self, shard: int) -> None:
+        """Open and close a shard; raise InputError where it has not the bytes of the manifest."""
+        self._shard(shard)
+        self.release(shard)
+
     def check_room(self, lanes: int) -> None:
         """Raise InputError if the cache cannot hold a shard for each lane at once."""
         if self.cache:

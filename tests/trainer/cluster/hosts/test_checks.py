@@ -1,5 +1,6 @@
 """The checks before a launch: each one passes when all is right and fails when something is wrong."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,22 @@ def test_another_recipe_on_a_host() -> None:
     there = replace(FACTS, versions={**FACTS.versions, "recipe": "unreadable"})
     finding = only(checks.versions({"a": here, "b": there}, here))
     assert (finding.state, finding.said) == ("wrong", "b: recipe unreadable, not 12ab")
+
+
+@pytest.mark.parametrize("where", ["", "file://"])
+def test_shards_are_compared_with_the_manifest_here_and_far_away(shards: Path, tmp_path: Path, where: str) -> None:
+    copy = tmp_path / "shards"
+    shutil.copytree(shards, copy)
+    keys = {"shards": f"{where}{copy}", "lanes": 4, "cache": str(tmp_path / "cache")}
+    sources = shard_data(recipe(tmp_path, data=keys)).order.sources
+    assert only(checks.shards(sources, full=False)).state == "ok"
+    first = min(copy.glob("*.tar"))
+    first.write_bytes(first.read_bytes()[:-512] + b"x" * 512)
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+    sources = shard_data(recipe(tmp_path, data=keys)).order.sources
+    finding = only(checks.shards(sources, full=False))
+    assert finding.state == "wrong"
+    assert first.name in finding.said
 
 
 def test_too_little_room_for_remote_shards(shards: Path, tmp_path: Path) -> None:

@@ -35,6 +35,12 @@ def test_facts_travel_as_json() -> None:
     assert HostFacts(**json.loads(json.dumps(asdict(facts)))) == facts
 
 
+@pytest.mark.parametrize("answered", ["", "Welcome\n", '{"another": 1}\n'])
+def test_a_host_that_answers_something_else_is_named(cluster: Path, answered: str) -> None:
+    (cluster / "a").write_text(answered)
+    assert str(ask(["a"])["a"]).startswith("its checkout is another one, or it answers something else")
+
+
 def test_hosts_answer_or_say_why_not(cluster: Path) -> None:
     facts = gather()
     answer(cluster, "a", facts=facts)

@@ -2,7 +2,10 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from tests import toy
 from trainer.cluster.hosts.facts import gather
@@ -24,6 +27,15 @@ def test_a_recipe_is_known_by_its_values_and_those_that_it_extends(tmp_path: Pat
     below.unlink()
     assert gather(recipe=above).versions["recipe"] == "unreadable"
     assert "recipe" not in gather().versions
+
+
+def test_a_host_that_trains_on_its_cpu_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: SimpleNamespace(total_memory=8 << 30))
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    assert gather().gpus == []
+    monkeypatch.delenv("DS_ACCELERATOR")
+    assert gather().gpus == [8 << 30] * 2
 
 
 def test_the_command_takes_none_or_all_of_its_arguments(shards: Path, tmp_path: Path) -> None:

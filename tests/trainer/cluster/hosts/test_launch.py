@@ -86,6 +86,13 @@ def test_the_narrowed_command_starts_those_ranks_only(hostfile: Path, options: t
     assert given.user_args == ["recipe.yaml", "--resume"]
 
 
+def test_the_address_of_a_host_that_is_left_out_is_not_kept(hostfile: Path) -> None:
+    launched = launch("--hostfile", str(hostfile), "--master_addr", "a-ib")
+    assert launched
+    for hosts, address in ((["a", "c"], "a-ib"), (["b", "c"], "")):
+        assert runner.parse_args(launched.on(hosts, 3)[1:]).master_addr == address
+
+
 def test_neither_a_scheduler_nor_this_host_alone_needs_ssh(hostfile: Path) -> None:
     by_ssh = {}
     without_ssh = ("--no_ssh", "--node_rank", "0", "--master_addr", "a")

@@ -140,6 +140,21 @@ def test_it_gives_up_when_nothing_progresses(supervised: Supervised) -> None:
     assert "giving up: no checkpoint after step 0 in 4 starts" in lines[-1]
 
 
+def test_a_last_checkpoint_that_is_seen_late_ends_it(
+    prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a shared file system this host may not see yet what another has just saved."""
+    late = checkpoint.folder(tmp_path / "run", 10)
+
+    def sleep(seconds: float) -> None:
+        if "starting again" in capsys.readouterr().err:
+            shutil.copytree(prepared / late.name, late)
+
+    training = Training([sys.executable, "-c", ""], tmp_path / "run", 10)
+    assert supervise(training, 3, [], sleep) == 0
+    assert capsys.readouterr().err == "supervise: trained to the last step\n"
+
+
 def test_progress_resets_the_count_and_the_pause(supervised: Supervised) -> None:
     fault = {"code": 1}
     code, lines, starts = supervised(fault, {"step": 7, **fault}, fault, {"step": 8, **fault}, fault, fault, tries=2)

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import InputError, StoppedError
 from data_prep.common.files import replace_folder
 from tests.trainer.runs import STEP, write_run
 from tests.trainer.training.engine.full_disk import files_of_at_most
@@ -217,6 +217,21 @@ def test_every_file_is_in_the_manifest_and_on_disk_before_the_checkpoint_has_its
     assert checkpoint.verify(saved) is None
     assert (saved / "recipe.yaml").read_bytes() == b"a: 1"
     assert checkpoint.read_state(saved) == state
+
+
+def test_a_file_that_cannot_be_read_is_a_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in (STEP, STEP + 1):
+        newest = checkpoint.save(tmp_path, WritesFiles(), State(step, CURSOR, 1, {}), {}, CheckpointConfig())  # type: ignore[arg-type]
+    hashed = checkpoint.sha256_of
+
+    def broken(file: Path) -> str:
+        if newest in file.parents:
+            raise StoppedError(f"{file}: cannot read: Input/output error")
+        return hashed(file)
+
+    monkeypatch.setattr(checkpoint, "sha256_of", broken)
+    assert "cannot be read" in (checkpoint.verify(newest) or "")
+    assert checkpoint.newest(tmp_path) == checkpoint.folder(tmp_path, STEP)
 
 
 def test_a_byte_that_changes_before_the_manifest_is_written_is_found(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from data_prep.common.errors import InputError
+from data_prep.common.errors import CacheError, InputError
 from tests.trainer.training.data.integers import EVERYTHING, UNEVEN, Echo, Numbers, items, lanes_of, order_of
 from trainer.training.data.lanes import START, Lanes, Position
 
@@ -55,6 +56,13 @@ def test_a_skipped_shard_loses_its_remaining_chunks_and_nothing_else() -> None:
     seen = epochs(lanes_of(UNEVEN, bad=[(3, 2)], skip_bad=True, micro_batch=1), 1)
     lost = {3000 + chunk * 100 + i for chunk in (2, 3, 4) for i in range(3)}
     assert {item for _, item in seen} == EVERYTHING - lost
+
+
+def test_a_cache_without_room_is_no_bad_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    lanes = lanes_of(UNEVEN, skip_bad=True, micro_batch=1)
+    monkeypatch.setattr(lanes.source, "read", Mock(side_effect=CacheError("the disk of the cache is full")))
+    with pytest.raises(CacheError, match="is full"):
+        epochs(lanes, 1)
 
 
 def test_a_bad_shard_ends_the_lane_unless_it_may_be_skipped() -> None:
