@@ -89,7 +89,7 @@ def test_runs_become_a_table_an_export_and_a_report(pretrained: Path, toy_collec
         assert f"{results['systems'][name]['metrics']['mrr@10']:.4f}" in table
     assert re.search(r"^MRR@10: from_seed [0-9.]+ against from_random ", table, re.MULTILINE)
     run("trainer.export", tuned, runs / "export")
-    assert len(run("trainer.report", runs).splitlines()) == 6
+    assert len(run("trainer.report", runs).splitlines()) == 5
     for plot in ("seed", "from_seed", "from_random", "results"):
         assert (runs / "plots" / f"{plot}.png").stat().st_size > 1000
 
