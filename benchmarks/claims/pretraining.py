@@ -47,10 +47,19 @@ class Method:
 
     recipe: str
     changes: dict[str, Any] = field(default_factory=dict)  # to the recipe
+    trunk: dict[str, Any] = field(default_factory=dict)  # changes to the trunk of all
     reads: Sequence[str] = material.MIXED
     tuning: dict[str, Any] = field(default_factory=dict)  # how the encoder is pooled, if not by [CLS]
 
 
+# ModernBERT's layers with causal attention; it insists on a start and an end, [CLS] and [SEP] of the tokenizer
+CAUSAL = {
+    "model_type": "modernbert-decoder",
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+    "cls_token_id": 2,
+    "sep_token_id": 3,
+}
 METHODS = {
     "mlm": Method("mlm_small"),
     "seed": Method("seed_small", {"method.decoder_layers": 1}),
@@ -59,7 +68,7 @@ METHODS = {
     "ict": Method("ict_small"),
     "poly": Method("poly_small"),
     "poly, Reddit": Method("poly_small", {"method.pairs": "utterances"}, reads=("reddit",)),
-    "clm": Method("clm_small", tuning={"method.pooling": "last"}),
+    "clm": Method("clm_small", trunk=CAUSAL, tuning={"method.pooling": "last"}),
     "skip_thought": Method("skip_thought_small"),
     "retromae": Method("retromae_small"),
     "condenser": Method("condenser_small"),
@@ -147,7 +156,7 @@ class PretrainingBench:
         method = METHODS[name]
         recipe = f"recipes/{method.recipe}.yaml"
         mix = {source: {"shards": str(self.material.shards[source]), "weight": 1} for source in method.reads}
-        trunk = load_recipe(PretrainRecipe, TRUNK_OF).trunk
+        trunk = {**(load_recipe(PretrainRecipe, TRUNK_OF).trunk or {}), **method.trunk}
         settings = {**method.changes, "trunk": trunk, "data.shards": "null", "data.mix": mix, "seed": seed}
         resolved = load_recipe(PretrainRecipe, Path(recipe), [f"{key}={value}" for key, value in settings.items()])
         steps = math.ceil(self.tokens / tokens_a_step(resolved))

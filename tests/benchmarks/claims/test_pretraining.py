@@ -14,13 +14,16 @@ from benchmarks.claims.pretraining import (
     RANDOM,
     RANKS,
     STARTS,
+    TRUNK_OF,
     PretrainingBench,
     Remaining,
 )
 from benchmarks.claims.tables import AGAINST
 from benchmarks.claims.tunings import RATES, Values
 from benchmarks.common import training
+from models.build_trunk import build_trunk
 from tests.toy import ROOT
+from trainer.training.recipe.build import build_model
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.training.recipe.yaml_file import load
 
@@ -54,6 +57,15 @@ class Trained:
 
     def finetuned(self) -> list[FinetuneRecipe]:
         return [recipe for recipe in self.recipes.values() if isinstance(recipe, FinetuneRecipe)]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_takes_its_trunk(name: str) -> None:
+    method = METHODS[name]
+    trunk = {**(load(PretrainRecipe, ROOT / TRUNK_OF).trunk or {}), **method.trunk}
+    recipe = load(PretrainRecipe, ROOT / f"recipes/{method.recipe}.yaml", [f"trunk={trunk}"])
+    rows = {"vocab_size": 300 + recipe.method.added_tokens, "pad_token_id": 0}
+    build_model(recipe.method, build_trunk({**trunk, **rows}))
 
 
 @pytest.fixture
@@ -113,7 +125,9 @@ def test_every_method_reads_the_tokens_of_the_budget(trained: Trained) -> None:
     assert len(third) == len(METHODS)
     assert {recipe.steps for recipe in pretrained} == {4}  # 4 x 300 tokens
     assert {recipe.checkpoint.every for recipe in pretrained} == {4}
-    assert {recipe.trunk["model_type"] for recipe in pretrained if recipe.trunk} == {"modernbert"}
+    types = {recipe.method.name: recipe.trunk["model_type"] for recipe in pretrained if recipe.trunk}
+    assert types.pop("clm") == "modernbert-decoder"
+    assert set(types.values()) == {"modernbert"}
     read = {tuple(recipe.data.sources) for recipe in pretrained}
     assert read == {pretraining.material.MIXED, ("reddit",)}
     assert {recipe.optimizer.lr for recipe in trained.finetuned() if recipe.seed == 3} == {1e-3, max(RATES)}
