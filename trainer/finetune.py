@@ -56,7 +56,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     for key, tokens in recipe.method.input_lengths.items():
         check_length(key, tokens, trunk)
     model = build_model(recipe.method, trunk.train())
-    if getattr(recipe.method, "classes", None) and (classes := class_names(data)):
+    if getattr(recipe.method, "classes", None) and (classes := classes_of(data)):
         if encoder:
             say(*encoder.order_classes(classes))
         name_classes(trunk, classes)
@@ -81,7 +81,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     return make_job(recipe, model, data, open_retrieval_probe(recipe, model), open_refresh(recipe, data), base)
 
 
-def class_names(data: Data) -> list[str]:
+def classes_of(data: Data) -> list[str]:
     """Return the names of the classes that all collections have; none where they differ."""
     sources = [lanes.source for lanes in data.order.sources.values()]
     found = {tuple(source.collection.classes or ()) for source in sources if isinstance(source, GroupSource)}

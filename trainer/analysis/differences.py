@@ -37,7 +37,7 @@ class Difference:
 def most_different(
     task: Task, ranked: tuple[Sequence[Ranked], Sequence[Ranked]], metric: str
 ) -> tuple[list[Difference], list[Difference]]:
-    """Find the `QUERIES` that the second system ranks better than the first by most, and those that it ranks worse.
+    """Find the queries, `QUERIES` at most, that the second system ranks better than the first by most, and worse.
 
     Args:
         task: the queries and the pool.

@@ -46,6 +46,10 @@ batch = tokenizer({texts}, padding=True, truncation=True, return_tensors="np")
 QUERIES = """
 This graph is of documents; `query.onnx` is of queries.
 """
+CUT_QUERIES = """
+It was trained with the last {tokens} tokens of a query; the tokenizer keeps the first of a text: cut longer queries
+before it reads them.
+"""
 
 
 class Embedding(nn.Module):
@@ -79,12 +83,6 @@ class PairScore(nn.Module):
         """Score pairs, int64 [P, T] all: fp32 [P], or logits [P, C] of classes."""
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         return self.model.score_pairs(input_ids, attention_mask.bool(), types)
-
-
-CUT_QUERIES = """
-It was trained with the last {tokens} tokens of a query; the tokenizer keeps the first of a text: cut longer queries
-before it reads them.
-"""
 
 
 def write(trained: TrainedModel, method: MatchingConfig, folder: Path, facts: Mapping[str, Any]) -> str:
