@@ -75,12 +75,8 @@ class Cache:
             with os_errors_as_input_errors(folder, "write"):
                 for name in contents:
                     os.replace(draft / name, folder / name)
-        self._check_room(loaded, 1)
+        self._check_room(loaded)
         return replace(loaded, directory=folder)
-
-    def check_room(self, shards: int) -> None:
-        """Raise InputError where the largest `shards` shards, open at once on a host, exceed the cache's limit."""
-        self._check_room(self.manifest, shards)
 
     def open(self, index: int) -> Shard:
         """Return shard `index`, downloaded if missing, verified, and kept until it is released.
@@ -196,11 +192,11 @@ class Cache:
 
         return urls.keep_trying(url, attempt, self.sleep)
 
-    def _check_room(self, listed: Manifest, shards: int) -> None:
-        needed = sum(sorted(entry.bytes for entry in listed.shards)[-shards:])
+    def _check_room(self, listed: Manifest) -> None:
+        """Raise InputError where the largest shard alone exceeds the cache's limit."""
+        needed = max((entry.bytes for entry in listed.shards), default=0)
         if needed > self.store.limit:
             raise InputError(
-                f"data.cache_bytes: {self.store.limit} bytes cannot hold {shards} "
-                f"{'shard' if shards == 1 else 'shards'} of {urls.without_password(self.url)} at once; "
-                f"set at least {needed}, or twice that to fetch ahead"
+                f"data.cache_bytes: {self.store.limit} bytes cannot hold the largest shard of "
+                f"{urls.without_password(self.url)}; set at least {needed}, and more for every lane"
             )

@@ -120,4 +120,4 @@ def test_remote_shards_give_the_same_steps_through_a_small_cache(
     assert 0 < sum(path.stat().st_size for path in cached) <= cache["cache_bytes"]
     with pytest.raises(SystemExit):
         printed(capsys, remote, "data.cache_bytes=1000")
-    assert "data.cache_bytes: 1000 bytes cannot hold 1 shard" in capsys.readouterr().err
+    assert "data.cache_bytes: 1000 bytes cannot hold the largest shard" in capsys.readouterr().err

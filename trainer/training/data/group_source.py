@@ -179,8 +179,9 @@ class GroupSource:
     def release(self, shard: int) -> None:
         """Do nothing."""
 
-    def check_room(self, lanes: int) -> None:
-        """Do nothing."""
+    def cached_bytes(self, shards: int) -> int:
+        """Return 0."""
+        return 0
 
     def name(self, shard: int, chunk: int, item: int) -> str:
         """Return the ids of the example's query and of its first document."""

@@ -36,8 +36,8 @@ class ItemSource(Protocol):
     def release(self, shard: int) -> None:
         """Release a shard that is no longer in use."""
 
-    def check_room(self, lanes: int) -> None:
-        """Raise InputError if the host cannot keep one shard open for each of `lanes` lanes."""
+    def cached_bytes(self, shards: int) -> int:
+        """Return the bytes that the `shards` largest shards take in a cache of the host; 0 without one."""
 
     def name(self, shard: int, chunk: int, item: int) -> str:
         """Describe an item in readable form: its place and its id."""

@@ -53,10 +53,9 @@ class ShardSource:
         self._shard(shard)
         self.release(shard)
 
-    def check_room(self, lanes: int) -> None:
-        """Raise InputError if the cache cannot hold a shard for each lane at once."""
-        if self.cache:
-            self.cache.check_room(lanes)
+    def cached_bytes(self, shards: int) -> int:
+        """Return the bytes that the `shards` largest shards take in the cache; 0 without one."""
+        return sum(sorted(entry.bytes for entry in self.manifest.shards)[-shards:]) if self.cache else 0
 
     def name(self, shard: int, chunk: int, item: int) -> str:
         """Return the names of the shard's file and the document, and the number of its chunk."""

@@ -20,6 +20,7 @@ from data_prep.common.extras import require
 from data_prep.common.files import lock, make_directory, whole_file
 from data_prep.common.parser import Parser
 from trainer.training.checkpoints import checkpoint
+from trainer.training.data.cache_room import check_cache_room
 from trainer.training.data.loader import check_layout
 from trainer.training.engine import ds_config, plain_files
 from trainer.training.engine.device import require_visible_gpus
@@ -34,7 +35,7 @@ from trainer.training.engine.world import (
     rank_0_speaks,
 )
 from trainer.training.errors import SharedError
-from trainer.training.recipe.schema import AnyRecipe, Recipe
+from trainer.training.recipe.schema import AnyRecipe, PretrainRecipe, Recipe
 from trainer.training.recipe.yaml_file import load as load_recipe
 from trainer.training.run.commit import git_commit
 from trainer.training.run.find_lr import find_lr
@@ -265,10 +266,13 @@ def _check_ranks(recipe: Recipe, world: World) -> None:
 
 
 def _check_cluster(job: Job, world: World) -> None:
-    """Raise InputError if the ranks cannot share the lanes, or the host lacks room for the shards of its lanes."""
-    check_layout(job.order.lanes, job.recipe.batch.micro_batches, world.size, job.recipe.data.workers)
-    for lanes in job.order.sources.values():
-        lanes.source.check_room(job.order.lanes * world.local_size // world.size)
+    """Raise InputError if the ranks cannot share the lanes, or the host's cache is too small for them."""
+    recipe, workers = job.recipe, job.recipe.data.workers
+    check_layout(job.order.lanes, recipe.batch.micro_batches, world.size, workers)
+    if isinstance(recipe, PretrainRecipe):
+        held_out = job.validation.held_out if job.validation else ()
+        room = {"world_size": world.size, "local_size": world.local_size, "workers": workers}
+        check_cache_room(job.order, held_out, recipe.data.cache_bytes, **room)
 
 
 def _lock(run: Path) -> BinaryIO:
