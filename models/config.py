@@ -65,13 +65,13 @@ class MethodConfig(Section):
 
     @property
     def compares_micro_batch(self) -> bool:
-        """Whether the loss of an example depends on the other examples of its micro-batch."""
-        return False
+        """Whether an example's loss depends on the others of its micro-batch: `negatives`, if any, are theirs."""
+        return getattr(self, "negatives", None) == "micro_batch"
 
     @property
     def compares_step(self) -> bool:
         """Whether a query's negatives come from the whole step."""
-        return False
+        return getattr(self, "negatives", None) == "step"
 
     @property
     def spans_step(self) -> bool:

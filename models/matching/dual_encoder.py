@@ -91,16 +91,6 @@ class DualEncoderConfig(MatchingConfig):
         """Whether a query is compared with other queries' documents (in-batch negatives)."""
         return self.negatives != "own"
 
-    @property
-    def compares_micro_batch(self) -> bool:
-        """Whether a query's negatives come from its own micro-batch."""
-        return self.negatives == "micro_batch"
-
-    @property
-    def compares_step(self) -> bool:
-        """Whether a query's negatives come from the whole step."""
-        return self.negatives == "step"
-
     def prompts(self) -> dict[Side, str]:
         """Return the prompts that there are."""
         both: dict[Side, str] = {"query": self.query_prompt, "document": self.document_prompt}

@@ -71,16 +71,6 @@ class PairsConfig(PretrainingConfig):
         return dict.fromkeys(LOSSES, 0.5) if self.both_directions else {LOSSES[0]: 1.0}
 
     @property
-    def compares_micro_batch(self) -> bool:
-        """Whether the negatives are those of the micro-batch."""
-        return self.negatives == "micro_batch"
-
-    @property
-    def compares_step(self) -> bool:
-        """Whether the negatives are those of the whole step."""
-        return self.negatives == "step"
-
-    @property
     def needs_pairs(self) -> bool:
         """True: the segments of a document are a query and what it should find."""
         return True
