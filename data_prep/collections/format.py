@@ -45,6 +45,12 @@ class Where(NamedTuple):
         line = f"{self.file}:{self.line}" if self.line else str(self.file)
         return f"{line}: {self.item}" if self.item else line
 
+    def before(self, later: Where) -> str:
+        """Return the place as a message about a later one names it: without the file, if both are in it."""
+        if self.file != later.file:
+            return f"in {self}"
+        return f"on line {self.line}" if self.line else f"in {self.item}"
+
 
 class Text(NamedTuple):
     """A document or a query; its parts are the turns of a dialogue, clicked titles, or just one."""
@@ -132,8 +138,8 @@ class Format(ABC):
         return []
 
 
-def text_lines(path: Path) -> Iterator[tuple[Where, str]]:
-    """Yield the lines of a file, compressed or not, without blank lines, line ends and byte-order marks.
+def text_lines(path: Path, *, blank: bool = False) -> Iterator[tuple[Where, str]]:
+    """Yield the lines of a file, compressed or not, without line ends and byte-order marks, and blank ones if asked.
 
     Marks begin the file, or, where files were joined, a later line.
     """
@@ -143,7 +149,7 @@ def text_lines(path: Path) -> Iterator[tuple[Where, str]]:
             if line is None:
                 raise InputError(f"{where}: longer than {LONGEST_LINE:,} bytes; is the file damaged?")
             line = line.removeprefix(BYTE_ORDER_MARK)
-            if not line.strip():
+            if not blank and not line.strip():
                 continue
             try:
                 yield where, line.decode()

@@ -53,8 +53,7 @@ def write_texts(folder: Path, texts: Callable[[], Iterable[Text]], files: Sequen
     write_index(folder, np.frombuffer(hashes, np.uint64))
     if not repeats and (twice := first_repeated(Ids.map(folder))):
         first, second = (next(islice(texts(), number, None)) for number in twice)
-        at = f"on line {first.where.line}" if first.where.file == second.where.file else f"in {first.where}"
-        raise InputError(f"{second.where}: id {second.id!r} is already {at}")
+        raise InputError(f"{second.where}: id {second.id!r} is already {first.where.before(second.where)}")
     return len(hashes)
 
 

@@ -118,6 +118,16 @@ class Provenance(Made):
     bands: Sha256 | None = None  # of the file that near-duplicates are found by
 
 
+def stages_of(source: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the stages that a manifest's free-form `source` lists; none if they are not a preparation's."""
+    listed = source.get("stages")
+    try:
+        stages = [_Stage.model_validate(stage) for stage in listed] if isinstance(listed, list) else []
+    except ValidationError:
+        return []
+    return [stage.model_dump(by_alias=True, exclude_unset=True) for stage in stages]
+
+
 def checked(source: Mapping[str, Any], where: object) -> dict[str, Any]:
     """Return the `source` of a manifest, checked to be one that a preparation writes.
 

@@ -47,7 +47,10 @@ def is_remote(location: str) -> bool:
     chained = "::" in re.sub(r"\[[^]]*\]", "", location)  # an IPv6 host is not a chain
     if scheme[1] not in SCHEMES or chained or not location.startswith(f"{scheme[1]}://"):
         allowed = ", ".join(f"{name}://" for name in SCHEMES)
-        raise InputError(f"{without_password(location)}: not an address of shards; use a path or {allowed}")
+        raise InputError(
+            f"{without_password(location)}: not an address of shards; use a path or {allowed}; a path with a colon has "
+            "to begin with ./"
+        )
     if re.search(r"[?#]", location):
         raise InputError(f"{without_password(location)}: has a ? or #; give only the folder of the shards")
     return True

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,16 @@ import numpy as np
 from data_prep.collections.collection import texts_of
 from data_prep.common import urls
 from data_prep.common.errors import InputError
+from data_prep.common.extras import require
+from data_prep.common.files import sha256_of
 from data_prep.prepare import inputs, minhash, output, stages
 from data_prep.prepare.batches import Part
 from data_prep.prepare.stages import StageOptions
+from data_prep.shards import manifest
 from data_prep.sources import registry
 from data_prep.tokenizers import tokenizer
+
+CONTENTS = "sha256"  # in a record of options: of what the text was compared with, which earlier records lack
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,18 @@ class Options:
         del record["part"]  # a key of its own in the manifest
         if self.tokenizer:
             record["tokenizer"] = tokenizer.load(Path(self.tokenizer)).fingerprint
+        compared = {folder: sha256_of(Path(folder) / "shards" / manifest.NAME) for folder in self.against}
+        compared |= {folder: _sha256_of_texts(Path(folder)) for folder in self.stages.decontaminate}
+        if compared:
+            record[CONTENTS] = compared
         return json.loads(json.dumps(record))
+
+
+def _sha256_of_texts(collection: Path) -> str:
+    digest = sha256()
+    for text in texts_of(collection):
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()
 
 
 def check_options(options: Options) -> None:
@@ -60,7 +77,8 @@ def check_options(options: Options) -> None:
     for folder in options.against:
         output.comparable(Path(folder), options.near_duplicates)
     if options.near_duplicates is not None:
-        minhash.layout(options.near_duplicates)  # raises where its package is not installed
+        require("dumps", "datasketch", what="--near-duplicates")
+        minhash.layout(options.near_duplicates)  # raises where that is no similarity
     for folder in options.stages.decontaminate:
         next(iter(texts_of(Path(folder))), None)
     stages.build(options.stages, True, np.empty(0, np.uint64))

@@ -43,7 +43,7 @@ from data_prep.prepare import (
     writing,
 )
 from data_prep.prepare.batches import Batch, Part, batches
-from data_prep.prepare.options import Options, check_inputs, check_options
+from data_prep.prepare.options import CONTENTS, Options, check_inputs, check_options
 from data_prep.prepare.reading import Reading
 from data_prep.prepare.tally import Totals
 from data_prep.prepare.writing import Selection
@@ -80,6 +80,8 @@ def prepare(
             raise InputError(f"{out}: is complete already; to write {rejects}, choose another --out or remove it")
         return _check(locations, out, options)
     work = output.work_folder(out)
+    if options.text:
+        texts.check_free(out)
     check_inputs(locations, options)
     new = not work.exists()
     with output.alone(work):
@@ -100,7 +102,10 @@ def _check(locations: Sequence[str], out: Path, options: Options) -> str:
     paths = inputs.local_paths(locations, downloads)
     files = inputs.found(registry.SOURCES[options.source], paths, _written(out, options))
     part = asdict(options.part)
-    same_options = source["options"] == options.recorded() and source["part"] == part
+    recorded = options.recorded()
+    if CONTENTS not in source["options"]:
+        recorded.pop(CONTENTS, None)
+    same_options = source["options"] == recorded and source["part"] == part
     made = out / cleaned.FOLDER / cleaned.NAME if options.text else out / "shards" / manifest.NAME
     if not same_options or not inputs.same(source, files, downloads, made):
         raise InputError(output.OTHERWISE.format(out))
@@ -223,7 +228,7 @@ class _Run:
     def _near(self, spooled: list[Path]) -> near_duplicates.Result:
         threshold = self.options.near_duplicates
         others = [output.bands_of(Path(folder), threshold) for folder in self.options.against]
-        folder = self._folder("near", [path.name for path in spooled], self._elsewhere_identity)
+        folder = self._folder("near", _named(spooled), self._elsewhere_identity)
         ranges = near_duplicates.ranges(near_duplicates.size_of(spooled))
         files = [near_duplicates.pairs_file(folder, bounds) for bounds in ranges]
         self._each("near", "ranges", ranges, files, near_duplicates.comparer, (spooled, [], others, folder))
@@ -257,7 +262,7 @@ class _Run:
                 file.write(read_bytes(given.path))
             return tokenizer.load(path)
         kinds = (options.tokenizer_kind, options.vocab_size, options.held_out, options.keep_duplicates)
-        path = self._folder("tokenizer", [file.name for file in spooled], self._removed_identity, kinds)
+        path = self._folder("tokenizer", _named(spooled), self._removed_identity, kinds)
         path = path / "tokenizer.json"
         if path.exists():
             return tokenizer.load(path)
@@ -338,7 +343,7 @@ class _Run:
             rejected.collect([*self.results, *written], self.rejects)
 
     def _write_folder(self, spooled: list[Path], *how: object) -> Path:
-        made_of = [path.name for path in spooled], self._removed_identity, self.rejects is not None, *how
+        made_of = _named(spooled), self._removed_identity, self.rejects is not None, *how
         folder = self._folder("written", made_of, self.options.keep_duplicates, self.options.shards)
         make_directory(folder / "done")
         return folder
@@ -357,6 +362,11 @@ class _Run:
             "spooled": {"documents": documents, "bytes": size},
             "stages": tally.shortened(self.totals.stages),
         }
+
+
+def _named(spooled: list[Path]) -> list[str]:
+    """Return what tells spool files from those of other input or options: joined ones are told by their folder."""
+    return [f"{path.parent.name}/{path.name}" for path in spooled]
 
 
 def _size(spooled: list[Path]) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """Count what enters and leaves each stage and what it drops, by reason: in one task and in a whole run."""
 
 import sys
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ class Tally:
         self.dropped: Counter[str] = Counter()
         self.guessed: Counter[str] = Counter()
         self.sentences: Counter[str] = Counter()
-        self.guessed_for: dict[str, list[str]] = {}  # names of documents by encoding: the first MOST_NAMES
+        self.guessed_for: dict[str, list[str]] = {}  # names of documents by encoding: the alphabet's first MOST_NAMES
 
     def drop(self, reason: str) -> None:
         """Count a dropped record or document."""
@@ -32,7 +33,11 @@ class Tally:
         """Count documents whose encoding was guessed, and keep their names."""
         self.guessed[encoding] += number
         kept = self.guessed_for.setdefault(encoding, [])
-        kept += names[: MOST_NAMES - len(kept)]
+        for name in names:  # whichever come first, so that the order of the tasks does not matter
+            at = bisect_left(kept, name)
+            if kept[at : at + 1] != [name]:
+                kept.insert(at, name)
+                del kept[MOST_NAMES:]
 
     def record(self) -> dict[str, Any]:
         """Return the counts in the form of a manifest."""

@@ -40,6 +40,12 @@ def is_finished(out: Path) -> bool:
     return (out / FOLDER / NAME).exists()
 
 
+def check_free(out: Path) -> None:
+    """Raise InputError where OUT/text exists and was not made by a preparation: it would be replaced."""
+    if (out / FOLDER).exists() and not is_finished(out):
+        raise InputError(f"{out / FOLDER}: exists, and no preparation made it; choose another --out, or move it away")
+
+
 def line(document: Document, source: str) -> str:
     """Return a document as a line of JSON; `documents` of the source `cleaned` reads it back unchanged."""
     metadata = {"group": document.group, "headings": document.headings, "context": document.context}
@@ -102,7 +108,6 @@ def finish(out: Path, folder: Path, shards: Sequence[ShardPlan], source: Mapping
     with whole_file(folder / FOLDER / NAME) as file:
         file.write((json.dumps(about, indent=1) + "\n").encode())
     with os_errors_as_input_errors(out, "write"):
-        shutil.rmtree(out / FOLDER, ignore_errors=True)
         os.replace(folder / FOLDER, out / FOLDER)
         sync(out)
         shutil.rmtree(out / PARTIAL)
@@ -114,9 +119,10 @@ def source_of(out: Path) -> dict[str, Any]:
 
 
 def check(out: Path) -> None:
-    """Raise InputError where a file differs from texts.json."""
+    """Raise InputError where a file differs from texts.json; remove what a killed run left."""
     for problem in problems(out / FOLDER):
         raise InputError(problem)
+    shutil.rmtree(out / PARTIAL, ignore_errors=True)
 
 
 def lines(folder: Path) -> Iterator[str]:

@@ -16,6 +16,7 @@ from data_prep.common.errors import printable
 from data_prep.common.extras import require
 from data_prep.common.files import in_a_folder
 from data_prep.common.progress import track
+from data_prep.common.provenance import stages_of
 from data_prep.shards import plots, stats_page
 from data_prep.shards.manifest import Manifest, shards_folder
 from data_prep.shards.reader import Shard
@@ -86,7 +87,7 @@ def collect(directory: Path) -> dict[str, Any]:
             **({"query_tokens": _lengths(queries)} if pairs else {}),
         },
         "vocabulary": _vocabulary(pieces, manifest.tokenizer["unk"]),
-        "stages": manifest.source.get("stages", []),
+        "stages": stages_of(manifest.source),
     }
 
 

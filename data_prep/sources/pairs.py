@@ -1,6 +1,5 @@
 """Pairs of texts, a query and a document, to pre-train on: JSON lines, Parquet, .csv, .tsv, tars of .json members."""
 
-import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any, NamedTuple
 
 from data_prep.common.errors import InputError, printable
 from data_prep.sources.compressed import lines, open_input, require_line_ends
+from data_prep.sources.csv_rows import csv_rows
 from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
 from data_prep.sources.plain_text import LONGEST, Line, json_object, line_pieces, name_in, require_characters
@@ -87,17 +87,18 @@ def _parquet(path: Path, fields: Mapping[str, str]) -> Iterator[Piece]:
 
 
 def _table(path: Path, suffix: str, fields: Mapping[str, str]) -> Iterator[Piece]:
-    rows = _csv_rows(path) if suffix == ".csv" else ((n, line.split("\t")) for n, line in _text_lines(path))
+    lines_of = _text_lines(path)
+    rows = csv_rows(lines_of, LONGEST) if suffix == ".csv" else ((at, line.split("\t")) for at, line in lines_of)
     _, header = next(rows)
     names = [name.strip() for name in header]
     if not _is_utf_8(header):
         raise InputError(f"{path}: line 1: {NOT_UTF_8}")
     _require(str(path), fields, names)
-    for number, cells in rows:
+    for at, cells in rows:
         if not any(cells):
             continue
-        where = f"line {number:,}"
-        content: _Row | Bad = _Row(number, dict(zip(names, cells, strict=False)))
+        where = f"line {at.number:,}"
+        content: _Row | Bad = _Row(at.number, dict(zip(names, cells, strict=False)))
         if not _is_utf_8(cells):
             content = Bad(str(path), where, NOT_UTF_8)
         elif len(cells) != len(names):
@@ -123,35 +124,25 @@ def _require(where: str, fields: Mapping[str, str], columns: Sequence[str], kind
             raise InputError(f"{where}: {number} {field!r}, but {known}; name one of these with --{option}")
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a .csv file, each with the line that it begins on."""
-    begins, last = 1, 0
+class _At(NamedTuple):
+    path: Path
+    number: int  # of a line, from 1
 
-    def read() -> Iterator[str]:
-        nonlocal last
-        for number, line in _text_lines(path):
-            last = number
-            yield line + "\n"
-
-    csv.field_size_limit(LONGEST)
-    try:
-        for row in csv.reader(read(), strict=True):
-            yield begins, row
-            begins = last + 1
-    except csv.Error as error:
-        raise InputError(f"{path}: line {begins:,}: not CSV ({error}); does a quote of this row not end?") from None
+    def __str__(self) -> str:
+        return f"{self.path}: line {self.number:,}"
 
 
-def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines with their numbers; a byte that is not UTF-8 becomes half of a surrogate pair."""
+def _text_lines(path: Path) -> Iterator[tuple[_At, str]]:
+    """Yield the lines with their places; a byte that is not UTF-8 becomes half of a surrogate pair."""
     with open_input(path) as stream:
         for number, line in lines(stream, LONGEST):
+            at = _At(path, number)
             if line is None:
-                raise InputError(f"{path}: line {number:,}: more than {LONGEST:,} bytes")
+                raise InputError(f"{at}: more than {LONGEST:,} bytes")
             text = line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
             if number == 1:
                 require_line_ends(path, text)
-            yield number, text
+            yield at, text
 
 
 def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 
+from data_prep.common.errors import CutOffError
 from data_prep.common.files import os_errors_as_input_errors
 from data_prep.sources.compressed import EmptyFileError, lines, open_input
 from data_prep.sources.document import Bad, Document, Dropped
@@ -26,6 +27,7 @@ LONGEST = 1 << 24  # bytes of a document
 MANY_LINES = 10_000  # with so many, a file that is too long may be a list of sentences
 LONGEST_ID = 200  # characters
 EMPTY = Dropped("empty")
+WHOLE = "the file"  # where a record is that is a whole file
 ENCODING = Option("encoding", GUESS, "of files that are not UTF-8; by default it is guessed", "NAME", known)
 
 _NAME = re.compile(r".*\.txt", re.IGNORECASE | re.DOTALL)
@@ -63,7 +65,7 @@ def whole_file(file: File, _: Choices) -> Iterator[Piece]:
     """
     with os_errors_as_input_errors(file.path, "read"):
         size = file.path.stat().st_size
-    yield Piece("the file", size, file.path)
+    yield Piece(WHOLE, size, file.path)
 
 
 def whole_text(path: Path, choices: Choices = MappingProxyType({})) -> Text | Bad | Dropped:
@@ -72,15 +74,28 @@ def whole_text(path: Path, choices: Choices = MappingProxyType({})) -> Text | Ba
     Raises:
         InputError: the file cannot be read or inflated.
     """
+    content = whole_bytes(path, LONGEST)
+    if not isinstance(content, bytes):
+        return content
+    if len(content) > LONGEST and content.count(b"\n") > MANY_LINES:
+        reason = f"more than {LONGEST:,} bytes; if each line is a sentence, use bookcorpus-sentences"
+        return Bad(str(path), WHOLE, reason)
+    return decoded(content, str(path), WHOLE, choices)
+
+
+def whole_bytes(path: Path, longest: int) -> bytes | Bad | Dropped:
+    """Return a file's content, inflated, or one byte more than `longest`; Dropped if it is empty, Bad if it is cut off.
+
+    Raises:
+        InputError: the file cannot be read or inflated.
+    """
     try:
         with open_input(path) as stream:
-            content = stream.read(LONGEST + 1)
-        if len(content) > LONGEST and content.count(b"\n") > MANY_LINES:
-            reason = f"more than {LONGEST:,} bytes; if each line is a sentence, use bookcorpus-sentences"
-            return Bad(str(path), "the file", reason)
-        return decoded(content, str(path), "the file", choices)
+            return stream.read(longest + 1)
     except EmptyFileError:
         return EMPTY
+    except CutOffError as error:
+        return Bad(str(path), WHOLE, str(error).removeprefix(f"{path}: "))
 
 
 def decoded(content: bytes, file: str, where: str, choices: Choices) -> Text | Bad:

@@ -5,7 +5,6 @@ In .csv a cell may be in quotes; in .tsv, as in GLUE, quotes are ordinary charac
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from data_prep.collections.files.tsv import counted
 from data_prep.collections.format import LONGEST_LINE, Where, suffixes, text_lines
 from data_prep.common.errors import InputError
 from data_prep.sources.compressed import require_line_ends
+from data_prep.sources.csv_rows import csv_rows as rows_of
 from data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
 
 TSV, CSV, JSON, PARQUET = "tsv", "csv", "json", "parquet"
@@ -72,40 +72,16 @@ def table_rows(path: Path, *, cut_short: bool = False) -> Iterator[tuple[Where, 
 
 
 def csv_rows(path: Path) -> Iterator[tuple[Where, list[str]]]:
-    """Yield the rows of a CSV file, each with the line that it begins on.
-
-    Raises:
-        InputError: a row is not CSV, such as one with a quote that does not end.
-    """
-    began: Where | None = None
-    where = Where(path, 0)
-
-    def read() -> Iterator[str]:
-        nonlocal began, where
-        for where, line in _lines(path):
-            began = began or where
-            yield line + "\n"
-
-    csv.field_size_limit(LONGEST_LINE)
-    rows = csv.reader(read(), strict=True)
-    while True:
-        began = None
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            end = f"on line {where.line}; does a quote of this row not end?"
-            raise InputError(f"{began or where}: not CSV ({error}) {end}") from error
-        yield began or where, row
+    """Yield the rows of a CSV file, each with the line that it begins on; raise InputError where one is not CSV."""
+    yield from rows_of(_lines(path, blank=True), LONGEST_LINE)
 
 
 def _cells(path: Path, kind: str) -> Iterator[tuple[Where, list[str]]]:
     return csv_rows(path) if kind == CSV else ((where, line.split("\t")) for where, line in _lines(path))
 
 
-def _lines(path: Path) -> Iterator[tuple[Where, str]]:
-    for where, line in text_lines(path):
+def _lines(path: Path, *, blank: bool = False) -> Iterator[tuple[Where, str]]:
+    for where, line in text_lines(path, blank=blank):
         if where.line == 1:
             require_line_ends(path, line)
         yield where, line

@@ -149,7 +149,7 @@ def _table(file: Path) -> Iterator[CandidateList]:
             raise InputError(f"{where}: question {key!r:.80} came before; sort the file by questions")
         seen.add(known)
         if other := next((row for row in rows if row.question != question), None):
-            raise InputError(f"{other.where}: question {key!r:.80} is another one on line {where.line}")
+            raise InputError(f"{other.where}: question {key!r:.80} is another one {where.before(other.where)}")
         yield _list(question, [row.text for row in rows], [row.label for row in rows], where)
 
 
@@ -175,6 +175,8 @@ def _hotpot(file: Path) -> Iterator[CandidateList]:
     for where, record in json_records(file):
         question = check_text(record.get("question"), "question", where)
         facts = _pairs(record, "supporting_facts", where, "; test sets have none")
+        if not all(isinstance(title, str) for title, _ in facts):
+            raise InputError(f"{where}: 'supporting_facts' is not a list of [title, number]")
         right = {title for title, _ in facts}
         paragraphs = _pairs(record, "context", where)
         texts = []

@@ -168,9 +168,15 @@ class MsMarco(Format):
         return sorted(self.sources)
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """Yield the judgements, triples and candidates of a split."""
+        """Yield the judgements, triples and candidates of a split; at last, what none of its files lists of a query."""
+        unlisted: dict[str, Unlisted] = {}
         for path, read in self.sources[split]:
-            yield from read(path)
+            for item in read(path):
+                if isinstance(item, Unlisted):
+                    unlisted[item.query] = _in_both(unlisted.get(item.query, item), item)
+                else:
+                    yield item
+        yield from unlisted.values()
 
     def text_files(self, part: str) -> list[Path]:
         """Return the files that the documents, or the queries, are in."""
@@ -199,6 +205,12 @@ class MsMarco(Format):
                 yield Labelled(line.query_id, [line.id], [of_query.get(line.id, 0)], line.where)
         for query, left in unlisted.items():
             yield Unlisted(query, [*left], [*left.values()], Where(path, 0))
+
+
+def _in_both(one: Unlisted, other: Unlisted) -> Unlisted:
+    """Return what is unlisted in two files that have the same query."""
+    left = [(name, label) for name, label in zip(one.candidates, one.labels, strict=True) if name in other.candidates]
+    return Unlisted(one.query, [name for name, _ in left], [label for _, label in left], one.where)
 
 
 def _documents(path: Path) -> Iterator[Text]:

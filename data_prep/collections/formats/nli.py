@@ -127,7 +127,7 @@ def _split(given: Path) -> str:
     return split or (f"{told}_{matched[0]}" if matched else told)
 
 
-def _set(name: str, where: Where) -> str:
-    if name not in SETS:
+def _set(name: Any, where: Where) -> str:
+    if not isinstance(name, str) or name not in SETS:
         raise InputError(f"{where}: {SET} {name!r:.40} is not one of {', '.join(SETS)}")
     return SETS[name]

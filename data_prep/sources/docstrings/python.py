@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from data_prep.sources.compressed import EmptyFileError, open_input
 from data_prep.sources.docstrings.installed import TEST_FOLDERS
 from data_prep.sources.docstrings.modules import Docstring, docstrings_of
 from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.sources.pairing import pairs_of
-from data_prep.sources.plain_text import EMPTY, LONGEST, whole_file
+from data_prep.sources.plain_text import LONGEST, whole_bytes, whole_file
 from data_prep.sources.source import PAIRS, Choices, File, Piece, Source, named, walk
 
 KIND = "python"
@@ -27,11 +26,9 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad
     if not TEST_FOLDERS.isdisjoint(file.name.split("/")):
         yield Dropped("test")
         return
-    try:
-        with open_input(piece.content) as stream:
-            content = stream.read(LONGEST + 1)
-    except EmptyFileError:
-        yield EMPTY
+    content = whole_bytes(piece.content, LONGEST)
+    if not isinstance(content, bytes):
+        yield content
         return
     if len(content) > LONGEST:
         yield Bad(str(file.path), piece.where, f"more than {LONGEST:,} bytes")

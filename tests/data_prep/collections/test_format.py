@@ -25,6 +25,17 @@ def test_lines_have_their_numbers_and_no_ends(tmp_path: Path) -> None:
     ]
 
 
+def test_an_earlier_place_is_named_without_a_file_that_both_are_in() -> None:
+    later = Where(Path("a"), 9)
+    assert [
+        place.before(later) for place in (Where(Path("a"), 2), Where(Path("a"), 0, "row 2"), Where(Path("b"), 2))
+    ] == [
+        "on line 2",
+        "in row 2",
+        "in b:2",
+    ]
+
+
 def test_a_line_that_is_not_utf_8_or_not_an_object(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"{}\n\xff\n")
     with pytest.raises(InputError, match="file:2: not UTF-8"):

@@ -44,6 +44,17 @@ def test_names_of_guessed_documents_are_kept_up_to_a_bound(monkeypatch: pytest.M
     assert (total["guessed"], total["guessed_for"]) == ({"cp1252": 10}, {"cp1252": ["a", "b", "c"]})
 
 
+def test_the_names_kept_do_not_depend_on_the_order_of_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "MOST_NAMES", 3)
+    tasks = []
+    for names in ("db", "ca"):
+        counted = Tally("read", {})
+        counted.guess("cp1252", *names, number=2)
+        tasks.append([counted.record()])
+    assert tally.add(tasks) == tally.add(tasks[::-1])
+    assert tally.add(tasks)[0]["guessed_for"] == {"cp1252": ["a", "b", "c"]}
+
+
 COUNTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["short", "odd"])), max_size=8)
 
 

@@ -113,6 +113,17 @@ def test_text_does_not_depend_on_workers_and_resumes(tmp_path: Path, capfd: Capt
     assert message.startswith(f"{tmp_path}/1: was made from other input or with other options")
 
 
+def test_a_folder_text_of_the_user_s_own_stays(tmp_path: Path, capfd: Capture) -> None:
+    notes = tmp_path / "project" / "text" / "notes.txt"
+    notes.parent.mkdir(parents=True)
+    notes.write_text("Mine.\n\nStill mine.")
+    for file in (raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3)), notes):
+        source = "text" if file == notes else "jsonl"
+        message = refusal(capfd, source, file, "--out", tmp_path / "project", "--text-only")
+        assert message.startswith(f"{notes.parent}: exists, and no preparation made it; choose another --out")
+    assert [path.name for path in notes.parent.iterdir()] == [notes.name]
+
+
 def test_parts_of_text_make_one_data_set(tok: Path, tmp_path: Path) -> None:
     some = raw.texts(60)
     file = raw.write_jsonl(tmp_path / "a.jsonl", [*some, *some[:9]])

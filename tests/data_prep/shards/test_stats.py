@@ -17,7 +17,7 @@ from data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.forge import edit
 
 DROPPED = {"too short": 30, "not English": 10}
-STAGES = [{"name": "read", "documents": 110}]
+STAGES = [{"name": "read", "parameters": {}, "in": 242, "out": 202, "dropped": DROPPED}]
 
 
 def written(folder: Path, small: Tokenizer, source: dict[str, Any] | None = None) -> list[list[np.ndarray]]:
@@ -113,6 +113,12 @@ def test_dropped_records_and_stages_are_those_of_the_manifest(folder: Path) -> N
     assert numbers == stats.collect(folder / "shards")
     assert (numbers["counts"]["dropped"], numbers["stages"]) == (DROPPED, STAGES)
     assert json.loads(json.dumps(numbers)) == numbers
+
+
+@pytest.mark.parametrize("stages", [3, ["cleaned by hand"], [{"name": "cut"}], [{**STAGES[0], "in": -1}]])
+def test_stages_of_another_form_are_not_shown(folder: Path, stages: object) -> None:
+    edit(folder / "shards", lambda record: record["source"].update(stages=stages))
+    assert stats.collect(folder)["stages"] == []
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,16 @@ def test_a_row_of_csv_has_the_line_that_it_begins_on(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('a,b\nx,"1\n2\n3"\ny,4\n')
     assert [(where.line, row["a"]) for where, row in table_rows(tmp_path / "t.csv")] == [(2, "x"), (5, "y")]
     (tmp_path / "t.csv").write_text('a,b\nw,0\nx,"1\n2,3\n\ny,4\n')
-    with pytest.raises(InputError, match=r"t.csv:3: not CSV \(.*\) on line 6; does a quote of this row not end"):
+    with pytest.raises(
+        InputError, match=r"t.csv:3: not CSV \(.*\), read to .*t.csv:6; does a quote of this row not end"
+    ):
         list(table_rows(tmp_path / "t.csv"))
+
+
+def test_a_quoted_cell_keeps_its_blank_lines(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('a,b\n\nx,"1\n\n2"\n  \ny,4\n')
+    rows = [(where.line, row["b"]) for where, row in table_rows(tmp_path / "t.csv")]
+    assert rows == [(3, "1\n\n2"), (7, "4")]
 
 
 def test_rows_of_parquet_have_numbers_and_any_values(tmp_path: Path) -> None:

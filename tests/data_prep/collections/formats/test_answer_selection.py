@@ -151,6 +151,7 @@ class TestHotpot(FormatContract):  # a paragraph with a supporting fact is right
     refused = [
         second("'supporting_facts' is missing or not a list of pairs; test sets have none", "supporting_facts", None),
         second("'supporting_facts' is missing or not a list of pairs", "supporting_facts", [["Fox"]]),
+        second("'supporting_facts' is not a list of", "supporting_facts", [[["Fox"], 0]]),
         second(
             "'context' is missing or not a list of pairs", "context", {"title": ["Fox"], "sentences": [["It runs."]]}
         ),

@@ -173,6 +173,16 @@ def test_a_split_may_be_named_and_have_several_files(tmp_path: Path) -> None:
     assert len(list(reader.groups("mine"))) == 3 + 4
 
 
+def test_what_another_file_of_a_split_lists_is_among_the_candidates(tmp_path: Path, small: Tokenizer) -> None:
+    first, second = "21\t1\twhere\tDogs\n20\t3\twhat\tA hen\n", "21\t0\twhere\tThe fox\n"
+    files = {**PASSAGES, "top1000.a": first, "top1000.b": second, TOP: first + second}
+    folder = write_files(tmp_path / "in", files)
+    both = (Path(f"two={folder / name}") for name in ("top1000.a", "top1000.b"))
+    texts = named(folder, "collection.tsv", "queries.dev.tsv", "qrels.dev.tsv")
+    opened = made(tmp_path, small, *texts, *both, Path(f"one={folder / TOP}"))
+    assert qrels(opened)["one"] == qrels(opened)["two"] == {"21": {"1": 0, "0": 1}, "20": {"3": 1}}
+
+
 def test_candidates_alone_bring_their_texts(tmp_path: Path, small: Tokenizer) -> None:
     folder = write_files(tmp_path / "in", PASSAGES)
     opened = made(tmp_path, small, *named(folder, TOP, "qrels.dev.tsv"))  # 0 is in the qrels, but not listed

@@ -8,11 +8,13 @@ import re
 import signal
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from data_prep.__main__ import main
-from data_prep.prepare import output, reading, spool
+from data_prep.common.errors import InputError
+from data_prep.prepare import output, reading, spool, texts
 from tests.data_prep import raw
 from tests.data_prep.raw import contents, refusal
 
@@ -297,6 +299,38 @@ def test_a_finished_output_is_left_alone(tmp_path: Path, capfd: Capture) -> None
     message = refusal(capfd, "jsonl", file, "--out", out, "--held-out", 0.2)
     assert message.startswith(f"{shard}: 0 bytes, the manifest lists ")
     assert message.endswith(f"(remove {out} to prepare it again)")
+
+
+@pytest.mark.usefixtures("datasketch")
+@pytest.mark.parametrize("options", [[], ["--text-only"]], ids=["shards", "text"])
+def test_what_was_joined_of_other_input_is_not_used(
+    options: list[str], tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, now = (
+        raw.write_reddit(tmp_path / str(seed), [raw.texts(4, 100 * seed + i) for i in range(20)]) for seed in (1, 2)
+    )
+    options = [*options, "--near-duplicates", "0.8"]
+    with monkeypatch.context() as patch:  # all but the last step
+        for module in (output, texts):
+            patch.setattr(module, "finish", Mock(side_effect=InputError("the disk is full")))
+        assert refusal(capfd, "reddit", before, "--out", tmp_path / "out", *options) == "the disk is full"
+    raw.run("reddit", now, "--out", tmp_path / "out", *options)
+    raw.run("reddit", now, "--out", tmp_path / "whole", *options)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_a_changed_evaluation_is_other_input(tmp_path: Path, capfd: Capture) -> None:
+    some = raw.texts(9)
+    file, evaluation, out = raw.write_jsonl(tmp_path / "a.jsonl", some), tmp_path / "beir", tmp_path / "out"
+    evaluation.mkdir()
+    raw.write_jsonl(evaluation / "corpus.jsonl", [{"_id": "1", "text": "A fox."}])
+    raw.write_jsonl(evaluation / "queries.jsonl", [{"_id": "1", "text": "Which fox?"}])
+    command = "jsonl", file, "--out", out, "--decontaminate", evaluation
+    for _ in range(2):
+        raw.run(*command)
+    assert "complete already" in capfd.readouterr().out
+    raw.write_jsonl(evaluation / "corpus.jsonl", [{"_id": "1", "text": some[0]}])
+    assert refusal(capfd, *command).startswith(f"{out}: was made from other input or with other options")
 
 
 def test_an_unfinished_output_resumes_with_other_options(tmp_path: Path, capfd: Capture) -> None:
