@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from models.trunk import TrunkModel, encoders_of, layers_of
 
 
 def compile_layers(model: TrunkModel) -> None:
     """Let torch.compile make each layer of a model's encoders into fewer kernels, at its first use.
 
-    The layers of an encoder have one program, for inputs of any length. Names of parameters stay as they are.
+    The layers of an encoder have one program, for inputs of any length. Names of parameters stay as they are. What a
+    layer recomputes in the backward pass is to be wrapped around the compiled layer: the compiler does not look inside.
 
     Raises:
         ValueError: the layers are not found.
     """
     for encoder in encoders_of(model):
         for layer in layers_of(encoder):
-            layer.compile(dynamic=True)
+            forward: Any = torch.compile(layer.forward, dynamic=True)
+            layer.forward = forward

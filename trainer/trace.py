@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from trainer.training.data.order import LaneBatch
 from trainer.training.recipe import schema, yaml_file
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 
+if TYPE_CHECKING:
+    from trainer.training.run.job import Refresh
+
 # what must not change on resume, and changes nothing of the data
 OF_MODEL = ("trunk", "init_from", "bidirectional", "random_weights", "optimizer.name", "optimizer.train", "optimizer")
 
@@ -46,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         check_layout(data.order.lanes, recipe.batch.micro_batches, options.world_size, options.workers)
         first, last = (options.show, options.show) if options.show else options.steps
         _check_micro(recipe, first, last)
-        steps = trace(recipe, data, first, options.world_size, options.workers)
+        steps = trace(recipe, data, first, options.world_size, options.workers, _refresh(recipe, data))
         for step, batches in islice(steps, last - first + 1):
             if options.show:
                 print("\n".join(show(step, batches, data)))
@@ -55,20 +58,42 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def trace(
-    recipe: PretrainRecipe | FinetuneRecipe, data: Data, first: int, world_size: int, workers: int
+    recipe: PretrainRecipe | FinetuneRecipe,
+    data: Data,
+    first: int,
+    world_size: int,
+    workers: int,
+    refresh: Refresh | None = None,
 ) -> Iterator[tuple[int, list[LaneBatch]]]:
     """Yield (step, its micro-batches) from optimizer step `first` on, as `world_size` ranks would read them.
 
     Steps count from 1. Reading starts at the run's last checkpoint before `first`, if there is one, else at step 1.
-    `workers` is the number of loader workers of each rank.
+    `workers` is the number of loader workers of each rank; `refresh` has the negatives that the run mined.
+
+    Raises:
+        InputError: data cannot be read, or the negatives of a step are not there any more.
     """
     step, cursor = _start(recipe, data, first)
-    ranks = [Loader(data.order, rank, world_size, workers).micro_batches(cursor) for rank in range(world_size)]
+    ranks: list[Iterator[LaneBatch]] = []
     while True:
+        if refresh is not None and refresh.current != refresh.step_of(step):
+            refresh.use(step)
+            ranks = []
+        if not ranks:
+            ranks = [Loader(data.order, rank, world_size, workers).micro_batches(cursor) for rank in range(world_size)]
         step += 1
         batches = [batch for rank in ranks for batch in islice(rank, recipe.batch.micro_batches // world_size)]
+        cursor.advance(batches, recipe.batch.micro_batches)
         if step >= first:
             yield step, batches
+
+
+def _refresh(recipe: PretrainRecipe | FinetuneRecipe, data: Data) -> Refresh | None:
+    if not isinstance(recipe, FinetuneRecipe) or recipe.refresh is None:
+        return None
+    from trainer.ranking.while_training.refresh import open_refresh  # imports what ranks: seconds
+
+    return open_refresh(recipe, data)
 
 
 def digest(micro_batches: Sequence[MicroBatch]) -> str:

@@ -1,12 +1,15 @@
 """Activation checkpointing: the same states and gradients, with less kept for the backward pass."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 from torch.autograd.graph import saved_tensors_hooks
 
+from models.compiling import compile_layers
 from models.encode import encode
 from models.layers.shape import shape_of
 from models.layers.transformer import TransformerLayer
@@ -60,6 +63,25 @@ def test_states_and_gradients_are_the_same_with_the_same_dropout(kind: str) -> N
     for name, gradient in gradients.items():
         torch.testing.assert_close(same[name], gradient, rtol=0, atol=0)
     assert fewer < 0.6 * kept
+
+
+def test_recomputed_layers_are_compiled_in_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    results = []
+    for compiled in (False, True):
+        torch.manual_seed(1)
+        model = Model(trunk_of("bert", **KINDS["bert"])).eval()
+        if compiled:
+            torch.compiler.reset()
+            counters.clear()
+            compile_layers(model)
+        recompute_layers(model)
+        results.append(run(model))
+    (states, gradients, kept), (again, same, as_few) = results
+    torch.testing.assert_close(again, states)
+    torch.testing.assert_close(same, gradients)
+    assert as_few == kept
+    assert counters["stats"]["unique_graphs"] == 1  # of all layers
 
 
 def test_heads_and_both_towers_are_recomputed_once() -> None:

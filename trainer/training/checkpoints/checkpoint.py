@@ -122,7 +122,9 @@ def save(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, by
     """
     final = write(run, engine, state, sidecar_files)
     if engine.world.rank == 0:
-        for old in newest_first(run)[policy.keep :]:
+        # a newer one was passed over when the run resumed, as damaged or as another's: it is none of those to keep
+        since = [path for path in newest_first(run) if step_of(path) <= state.step]
+        for old in since[policy.keep :]:
             if not policy.keep_every or step_of(old) % policy.keep_every:
                 shutil.rmtree(old, ignore_errors=True)  # the next save tries again
     return final

@@ -32,7 +32,6 @@ RECIPE_OWNS = {
 }
 # DeepSpeed ignores unknown top-level keys; a misspelt one would silently do nothing
 KNOWN = {
-    "activation_checkpointing",
     "aio",
     "bf16",
     "comms_logger",
@@ -51,7 +50,11 @@ KNOWN = {
 # the keys of its section data_types, where it ignores unknown ones, too
 DATA_TYPES = {"buffer_dtype", "grad_accum_dtype", "keep_in_fp32_modules", "param_dtype"}
 # keys that DeepSpeed knows and that would do nothing here, with the reason
-WITHOUT_EFFECT = {"compile": "DeepSpeed compiles only where a program calls engine.compile(), and this one does not"}
+WITHOUT_EFFECT = {
+    "activation_checkpointing": "DeepSpeed reads it only where a program calls its checkpointing; set the recipe's "
+    "activation_checkpointing",
+    "compile": "DeepSpeed compiles only where a program calls engine.compile(), and this one does not",
+}
 SECTIONS = {  # the sections that this module reads, with an example
     "bf16": '{"enabled": true}',
     "data_types": '{"grad_accum_dtype": "fp32"}',
@@ -180,6 +183,13 @@ def _bad_values(config: dict[str, Any]) -> Iterator[str]:
             yield f"zero_optimization.stage: must be 0, 1, 2 or 3, not {json.dumps(value)}"
         elif key.endswith(("_size", "_threshold", "_distance")) and not isinstance(value, int | float):
             yield f"zero_optimization.{key}: must be a number, not {json.dumps(value)}"
+    zero = config.get("zero_optimization", {})
+    if zero.get("compute_grad_norm") is False:
+        yield "zero_optimization.compute_grad_norm: false: without the norm a bad step is not found: leave this out"
+    for part in ("optimizer", "param"):
+        offload = zero.get(f"offload_{part}")
+        if isinstance(offload, dict) and offload.get("device") == "nvme" and not offload.get("nvme_path"):
+            yield f"zero_optimization.offload_{part}: the device nvme needs nvme_path, a folder on that disk"
     dtypes = {f"data_types.{key}": value for key, value in config.get("data_types", {}).items() if "dtype" in key}
     for key, dtype in {**dtypes, "communication_data_type": config.get("communication_data_type")}.items():
         if dtype is not None and str(dtype) not in DTYPES:

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from deepspeed.runtime import bf16_optimizer
 from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine
 from deepspeed.utils import safe_get_full_fp32_param
+from torch.nn.utils import get_total_norm
 
 from data_prep.common.errors import InputError
 from models.arrays import on_device, sent
@@ -32,6 +33,7 @@ from trainer.training.engine.hashed_file import FileEntry, hashed_file
 from trainer.training.engine.optimizer import build_optimizer
 from trainer.training.engine.plain_files import REMEDY, plain_values_only
 from trainer.training.engine.world import World, rank_0_speaks
+from trainer.training.errors import SharedError
 from trainer.training.recipe.objective import Objective
 from trainer.training.recipe.schema import Recipe
 
@@ -56,14 +58,16 @@ class Engine:
     def __init__(self, model: TrunkModel, recipe: Recipe, world: World):
         self.model, self.world, self.methods = model, world, recipe.methods
         self.terms = list(dict.fromkeys(term for method in self.methods for term in method.weights))
-        _, config = ds_config.load(recipe.deepspeed)
+        path, config = ds_config.load(recipe.deepspeed)
         bf16_optimizer.see_memory_usage = bf16_optimizer.print = _do_nothing  # lines for DeepSpeed's developers
+        optimizer, completed = build_optimizer(model, recipe.optimizer), ds_config.complete(config, recipe, world.size)
         with without_compiler():
-            self.deepspeed, self.optimizer, _, _ = deepspeed.initialize(
-                model=model,
-                optimizer=build_optimizer(model, recipe.optimizer),
-                config=ds_config.complete(config, recipe, world.size),
-            )
+            try:
+                self.deepspeed, self.optimizer, _, _ = deepspeed.initialize(
+                    model=model, optimizer=optimizer, config=completed
+                )
+            except (ValueError, AssertionError, NotImplementedError) as error:
+                raise SharedError(f"{path}: DeepSpeed refuses it: {' '.join(str(error).split())}") from error
         check_in_few_kernels(self.deepspeed.optimizer)
         self.deepspeed.checkpoint_engine = self.files = CheckpointFiles()
         self.deepspeed._copy_recovery_script = _do_nothing  # one write less that can fail
@@ -71,6 +75,7 @@ class Engine:
         self.device: torch.device = self.deepspeed.device
         self.fp16: bool = self.deepspeed.fp16_enabled()
         self.precision = ds_config.precision(config)
+        self.tells_norm = hasattr(self.deepspeed.optimizer, "_global_grad_norm")  # not at stage 0 in fp32
         self.forward_clock = DeviceClock(self.device)
 
     def step(
@@ -92,9 +97,11 @@ class Engine:
             losses.append(self._by_term(sums))
             # DeepSpeed averages over ranks and accumulated micro-batches; here the gradients must be summed
             self.deepspeed.backward(scalar * (self.world.size * self.accumulation))
+            if not self.tells_norm and self.deepspeed.is_gradient_accumulation_boundary():
+                norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
             self.deepspeed.step()
         return StepResult(
-            grad_norm=self._grad_norm(),
+            grad_norm=self._grad_norm() if self.tells_norm else norm.double(),
             loss_scale=float(getattr(self.optimizer, "cur_scale", 1.0)),
             skipped=self.deepspeed.skipped_steps > skipped_before,
             losses=torch.stack(losses),

@@ -78,17 +78,17 @@ class Job:
 
 
 def make_ready(model: TrunkModel, recipe: AnyRecipe, resume_from: Path | None = None) -> AnyRecipe:
-    """Freeze, recompute and compile what a recipe says; frozen weights are those of the checkpoint to resume from.
+    """Freeze, compile and recompute what a recipe says; frozen weights are those of the checkpoint to resume from.
 
     Return the recipe with all that `freeze_model` fills in.
     """
     recipe = freeze_model(model, recipe)
     if resume_from:
         restore_frozen(model, resume_from)
-    if recipe.activation_checkpointing:
-        recompute_layers(model)
     if recipe.compile:
         compile_model(model)
+    if recipe.activation_checkpointing:
+        recompute_layers(model)
     return recipe
 
 
@@ -107,7 +107,7 @@ def make_job(
             held_out.first()
         validation = Validation(data.held_out, recipe.validation.every)
     sidecar_files = {
-        checkpoint.RECIPE: yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).encode(),
+        checkpoint.RECIPE: yaml.safe_dump(_complete(recipe), sort_keys=False).encode(),
         checkpoint.TOKENIZER: read_bytes(data.tokenizer.path),
         checkpoint.TRUNK: json.dumps(settings_of(model.trunk.config), indent=1).encode(),
     }
@@ -119,6 +119,17 @@ def make_job(
     _check_stage(recipe, states)
     invariants = resume_invariants(recipe, data) | {"deepspeed": states}
     return Job(recipe, model, data.order, validation, probe, refresh, sidecar_files, invariants)
+
+
+def _complete(recipe: Recipe) -> dict[str, Any]:
+    """Return all keys of a recipe, also those of the method that it sets to what a dump leaves out.
+
+    Without them, a run of these keys would take the values of the model that it starts from.
+    """
+    values = recipe.model_dump(mode="json")
+    left_out = recipe.method.model_fields_set - values["method"].keys()
+    values["method"] |= {key: getattr(recipe.method, key) for key in sorted(left_out)}
+    return values
 
 
 def _check_stage(recipe: Recipe, states: str) -> None:

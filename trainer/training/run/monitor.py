@@ -152,7 +152,8 @@ class Monitor:
         if not self.peak or self.flops_per_token is not None:
             yield
             return
-        with FlopCounterMode(display=False) as counter:
+        # a layer that is first called while something counts would never be compiled
+        with torch.compiler.set_stance("force_eager"), FlopCounterMode(display=False) as counter:
             yield
         self.flops_per_token = counter.get_total_flops() / sum(batch.tokens for batch in micro_batches)
 

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,8 @@ from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import salts_of
 from trainer.ranking.retrieval.system import Texts
 from trainer.ranking.while_training import refresh as refresh_module
-from trainer.ranking.while_training.refresh import Generations, Refresh
+from trainer.ranking.while_training.refresh import Generations, Refresh, open_refresh
+from trainer.trace import digest, trace
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.data import generation as generation_module
@@ -214,6 +216,29 @@ def test_missing_and_damaged_negatives_are_refused(saved: Path, opened: Collecti
     np.save(folder / "queries.npy", np.arange(3))
     with pytest.raises(SharedError, match="damaged"):
         refresh.use(STEP + 1)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_trace_shows_the_negatives_that_the_run_mined(
+    workers: int, saved: Path, toy_collection: Path, tmp_path: Path
+) -> None:
+    recipe = build_recipe(FinetuneRecipe, recipe_values(toy_collection, tmp_path / "traced"), "recipe.yaml")
+
+    def digests(first: int, last: int, refreshes: bool) -> list[str]:
+        data = pair_data(recipe)
+        refresh = open_refresh(recipe, data) if refreshes else None
+        steps = trace(recipe, data, first, 2, workers, refresh)
+        return [digest([batch.micro_batch for batch in batches]) for _, batches in islice(steps, last - first + 1)]
+
+    made = open_refresh(recipe, pair_data(recipe))
+    assert made is not None
+    checkpoint.folder(recipe.run, EVERY).mkdir(parents=True)
+    made.make(EVERY, saved, lambda: None)
+    mined, own = digests(1, 2 * EVERY, True), digests(1, 2 * EVERY, False)
+    assert [one == other for one, other in zip(mined, own, strict=True)] == EVERY * [True] + EVERY * [False]
+    assert digests(EVERY + 2, 2 * EVERY, True) == mined[EVERY + 1 :]
+    with pytest.raises(InputError, match=r"step-00000008: is missing, and the negatives of this step are in it"):
+        digests(2 * EVERY + 1, 2 * EVERY + 1, True)
 
 
 @pytest.mark.parametrize(

@@ -275,6 +275,23 @@ def test_pruning_keeps_folders_that_are_not_checkpoints(tmp_path: Path) -> None:
     assert left == ["step-00000002.bak", "step-00000004", "step-00000006", "step-00000007"]
 
 
+def test_a_checkpoint_that_a_resume_passed_over_is_none_of_those_to_keep(tmp_path: Path) -> None:
+    policy = CheckpointConfig(keep=2)
+    for step in (2, 3):
+        checkpoint.save(tmp_path, OneRank(), State(step, CURSOR, 1, {}), {}, policy)  # type: ignore[arg-type]
+    weights = checkpoint.folder(tmp_path, 3) / checkpoint.WEIGHTS
+    weights.write_bytes(bytes(weights.stat().st_size))
+    assert checkpoint.newest(tmp_path) == checkpoint.folder(tmp_path, 2)
+
+    def saved(step: int) -> list[str]:
+        checkpoint.save(tmp_path, OneRank(), State(step, CURSOR, 1, {}), {}, policy)  # type: ignore[arg-type]
+        return [path.name for path in checkpoint.newest_first(tmp_path)]
+
+    (checkpoint.folder(tmp_path, 3)).rename(checkpoint.folder(tmp_path, 30))  # so that there is a step in between
+    assert saved(5) == ["step-00000030", "step-00000005", "step-00000002"]
+    assert saved(7) == ["step-00000030", "step-00000007", "step-00000005"]
+
+
 def test_the_message_of_a_failed_conversion_names_it(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     newest = checkpoint.newest(run)
     assert newest is not None

@@ -4,10 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests import toy
 from tests.trainer.runs import write_run
+from trainer import finetune
 from trainer.ranking.export.export import export_encoder
+from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import load_trained
 from trainer.training.checkpoints.start_keys import overridden, take_over
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
@@ -53,6 +56,19 @@ def test_a_fine_tuned_run_gives_its_keys_to_the_next(toy_collection: Path, tmp_p
     assert {key: getattr(second, key) for key in (*KEYS, *prompts)} == KEYS | prompts
     lines = overridden(take_over(recipe(first, toy_collection, pooling="cls")))
     assert [line.split(",")[0] for line in lines] == [f"{first} was trained with method.pooling=mean"]
+
+
+def test_a_run_s_recipe_keeps_what_was_set_otherwise_than_the_start(toy_collection: Path, tmp_path: Path) -> None:
+    prompts = {"query_prompt": "a ", "document_prompt": "b ", "prompt_in_pooling": False}
+    tokens = toy_collection / "tokenizer.json"
+    start = write_run(tmp_path / "start", tokens, name="siamese", **KEYS, **prompts, **LENGTHS)
+    plain = {"query_prompt": "", "document_prompt": "", "prompt_in_pooling": True}
+    job = finetune.build(recipe(start, toy_collection, **plain))
+    assert {key: getattr(job.recipe.method, key) for key in (*KEYS, *plain)} == KEYS | plain
+    written = yaml.safe_load(job.sidecar_files[checkpoint.RECIPE])
+    again = take_over(build(FinetuneRecipe, written, "recipe.yaml"))
+    assert again.method == job.recipe.method
+    assert plain.items() <= written["method"].items()
 
 
 @pytest.mark.parametrize("method", [{"name": "colbert"}, {"name": "sparse"}, {"name": "poly_encoder", "m": 4}])

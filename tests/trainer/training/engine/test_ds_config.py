@@ -38,6 +38,18 @@ def refused(tmp_path: Path, config: Any) -> str:
             {"compile": {"deepcompile": True}},
             "compile: would do nothing: DeepSpeed compiles only where a program calls",
         ),
+        (
+            {"activation_checkpointing": {"number_checkpoints": 4}},
+            "activation_checkpointing: would do nothing: DeepSpeed reads it only where a program calls",
+        ),
+        (
+            {"zero_optimization": {"stage": 1, "compute_grad_norm": False}},
+            "zero_optimization.compute_grad_norm: false: without the norm a bad step is not found",
+        ),
+        (
+            {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}},
+            "zero_optimization.offload_optimizer: the device nvme needs nvme_path, a folder on that disk",
+        ),
         ({"train_batch_size": 8}, "the recipe sets this (batch.size)"),
         ({"optimizer": {"type": "Adam"}}, "the recipe sets this (optimizer)"),
         ({"gradient_clipping": 1.0}, "optimizer.clip"),

@@ -1,6 +1,8 @@
 """The engine and DeepSpeed: buffers keep their own precision, checkpoint files on a full disk."""
 
 import errno
+import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -54,28 +56,73 @@ def test_a_file_is_written_and_an_error_of_the_state_is_raised(tmp_path: Path) -
     assert torch.load(tmp_path / "file.pt", weights_only=True)["step"] == 7
 
 
-@pytest.mark.slow
-def test_rotary_frequencies_stay_in_fp32() -> None:
-    # an exported encoder recomputes them: had training rounded them to bf16, the export would rotate differently
-    lines = """
-import os
+OPENED = """
+import json, os
 from models.pretraining.mlm import Mlm
 from models.build_trunk import build_trunk
 from trainer.training.engine.engine import Engine
 from trainer.training.engine.world import World, join
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import build
-values = {"run": "none", "steps": 1, "deepspeed": "zero1_bf16", "data": {"shards": "none"}, "trunk": {}}
-values |= {"batch": {"size": 1, "micro": 1}, "method": {"name": "mlm"}, "optimizer": {"lr": 1e-3}}
-trunk = {"model_type": "modernbert", "vocab_size": 40, "pad_token_id": 0, "hidden_size": 32, "num_hidden_layers": 2}
-model = Mlm(build_trunk({**trunk, "num_attention_heads": 2, "intermediate_size": 48}))
+values = {"run": "none", "steps": 1, "data": {"shards": "none"}, "trunk": {}}
+values |= {"batch": {"size": 4, "micro": 2}, "method": {"name": "mlm", "max_tokens": 32}, "optimizer": {"lr": 1e-3}}
+shape = {"vocab_size": 40, "pad_token_id": 0, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+trunk = {"model_type": "modernbert", **shape, "intermediate_size": 48}
+
+def opened(deepspeed):
+    model = Mlm(build_trunk(trunk))
+    recipe = build(PretrainRecipe, {**values, "deepspeed": deepspeed}, "test")
+    return Engine(model, recipe, World.from_environment()), recipe
+
 join(World.from_environment())
-Engine(model, build(PretrainRecipe, values, "test"), World.from_environment())
+"""
+
+
+def printed(lines: str) -> str:
+    """Return the last line that Python prints, with an engine to open."""
+    environment = {**toy.environment(), "MASTER_PORT": str(free_port())}
+    command = [sys.executable, "-c", OPENED + lines]
+    done = subprocess.run(command, cwd=toy.ROOT, env=environment, capture_output=True, text=True)
+    assert done.stdout, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_rotary_frequencies_stay_in_fp32() -> None:
+    # an exported encoder recomputes them: had training rounded them to bf16, the export would rotate differently
+    lines = """
+model = opened("zero1_bf16")[0].model
 frequencies = {buffer.dtype for name, buffer in model.named_buffers() if name.endswith("inv_freq")}
 print(frequencies, {parameter.dtype for parameter in model.parameters()}, flush=True)
 os._exit(0)
 """
-    environment = {**toy.environment(), "MASTER_PORT": str(free_port())}
-    command = [sys.executable, "-c", lines]
-    done = subprocess.run(command, cwd=toy.ROOT, env=environment, capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "{torch.float32} {torch.bfloat16}", done.stderr
+    assert printed(lines) == "{torch.float32} {torch.bfloat16}"
+
+
+@pytest.mark.slow
+def test_the_norm_of_the_gradient_is_known_without_zero(tmp_path: Path) -> None:
+    (tmp_path / "zero0.json").write_text("{}")
+    lines = f"""
+import torch
+from models.interface import MicroBatch
+from trainer.training.recipe.objective import objectives
+from trainer.cluster.planning.compute import SPECIAL, made_up_batch
+from tests.models.tiny import Spelled
+norms = []
+for deepspeed in ("cpu", {str(tmp_path / "zero0.json")!r}):
+    torch.manual_seed(1)
+    engine, recipe = opened(deepspeed)
+    batches = [made_up_batch(recipe.method, Spelled(40, **SPECIAL), 2)[0]] * 2
+    own = objectives([recipe.method], 0, [2], [{{"mlm": 2 * batches[0].counts["mlm"]}}]) * 2
+    take = lambda: engine.step(batches, own, [1, 2], 1e-3).grad_norm.item()
+    norms += [take(), take()]
+    with torch.no_grad():
+        next(engine.model.parameters()).fill_(float("nan"))
+    norms.append(take())
+print(json.dumps(norms), flush=True)
+os._exit(0)
+"""
+    *with_zero, nan_with, first, second, nan_without = json.loads(printed(lines))
+    assert [first, second] == pytest.approx(with_zero, rel=1e-5)
+    assert first > 0
+    assert not math.isfinite(nan_without) or not math.isfinite(nan_with)

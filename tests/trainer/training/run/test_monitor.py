@@ -4,6 +4,7 @@ import errno
 import time
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -12,8 +13,14 @@ import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch._dynamo.utils import counters
 
+from models.build_trunk import build_trunk
+from models.compiling import compile_layers
+from models.encode import encode
 from models.interface import MicroBatch
+from models.pretraining.mlm import Mlm
+from tests.models import tiny
 from tests.toy import scalars
 from trainer.training.data.lanes import START
 from trainer.training.data.order import LaneBatch
@@ -55,6 +62,31 @@ def one_step(monitor: Monitor, step: int, loss: float, skipped: bool = False) ->
     result = StepResult(torch.tensor(0.5), 1.0, skipped, torch.tensor([[loss * 4]]))
     monitor.count([batch()], result)
     monitor.log(step, 1e-4, result, {"examples/wiki": 4.0 * step})
+
+
+def test_a_layer_whose_first_step_is_counted_is_compiled_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    torch.compiler.reset()
+    counters.clear()
+    own = Mlm(build_trunk(tiny.CONFIG))
+    compile_layers(own)
+    ids = torch.full((2, 10), 7)
+
+    def step() -> None:
+        encode(own.trunk, ids, torch.ones(2, 10, dtype=torch.bool)).sum().backward()
+
+    with closing(monitor(tmp_path)) as reports:
+        reports.peak = 1e12
+        with reports.counting_flops([batch().micro_batch]):
+            step()
+        assert reports.flops_per_token is not None
+        assert reports.flops_per_token > 0
+        assert not counters["stats"]["unique_graphs"]
+        with reports.counting_flops([batch().micro_batch]):
+            step()
+    assert counters["stats"]["unique_graphs"] == 1
 
 
 def test_a_term_that_vanishes_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
