@@ -97,6 +97,7 @@ def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
     ranks = f"ranks {chosen.skip + 1} to {min(chosen.depth, documents)} of {documents:,} documents"
     for name in miners.names:
         print(f"split {chosen.split}: {len(texts.queries):,} queries: {ranks} by {name}")
+    added = np.diff(candidates.ends - groups.candidates.ends, prepend=0)  # of each group
     counts = np.array([len(found.documents) for found in negatives.values()])
     least, half, most = np.percentile(counts, [0, 50, 100])
     print(
@@ -105,6 +106,7 @@ def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
     )
     reasons = ", ".join(f"{left_out[key]:,} {words}" for key, words in REASONS.items() if left_out[key])
     print(f"left out: {reasons or 'nothing'}")
+    print(f"{added.sum():,} candidates were added to the groups, which had the others already")
     return made
 
 

@@ -71,7 +71,7 @@ def _serve(index: Index, chosen: argparse.Namespace) -> None:
     """Answer a browser until Ctrl-C; the index of `--beside` is searched in the same way where possible."""
     indexes = {str(chosen.index): (index, chosen.approximate)}
     if chosen.beside:
-        beside = open_index(chosen.beside)
+        beside = open_index(chosen.beside, chosen.collection)
         approximation = chosen.approximate if chosen.approximate in beside.APPROXIMATIONS else None
         if approximation:
             beside.require(approximation)

@@ -30,12 +30,12 @@ def held_out_arrays(trained: TrainedModel, shards: Path, number: int, size: int)
     batcher = build_batcher(trained.recipe.method, trained.tokenizer)
     documents: list[Any] = []
     examples: list[Any] = []
-    for shard in range(len(source.chunks)):  # usually one is enough
-        documents += source.read(shard, 0)
+    for shard, chunk in ((shard, chunk) for shard, chunks in enumerate(source.chunks) for chunk in range(chunks)):
+        documents += source.read(shard, chunk)
         examples = batcher.examples(documents)
         if len(examples) > number:  # leave out the last one, which may be short
             break
-    examples = examples[:number]
+    examples = examples[: min(number, max(1, len(examples) - 1))]
     for start in range(0, len(examples), size):
         batch = examples[start : start + size]
         keys = [(start + i,) for i in range(len(batch))]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from data_prep.collections.collection import Collection
 from data_prep.common.charts import Line, histogram, line_chart
@@ -89,11 +92,28 @@ def _of_results(results: Results, rankings: Path) -> Iterator[str]:
         why = f"No scores and no queries are shown: {missing} (trainer.evaluate --write-runs {rankings})."
         yield section("Queries", note(why))
         return
-    task = Task.of(Collection.open(directory), results.about.split)
+    collection = Collection.open(directory)
+    task = Task.of(collection, results.about.split)
     ranked = {name: run_file.read(path, task).ranked for name, path in files.items()}
+    if why := _other_rankings(task, ranked, results, collection):
+        yield section("Queries", note(f"No scores and no queries are shown: {why}."))
+        return
     yield section("Scores", *_scores(task, ranked))
     if len(ranked) > 1:
         yield section("Queries that differ most", *_differences(task, ranked, results))
+
+
+def _other_rankings(
+    task: Task, ranked: Mapping[str, Sequence[Ranked]], results: Results, collection: Collection
+) -> str:
+    """Return how the run files, or the collection, are not those that the results are of; empty where they are."""
+    if results.about.collection_sha256 not in (None, collection.sha256):
+        return f"the collection {collection.directory} is another one than the results are of"
+    for name, of_system in ranked.items():
+        found = float(np.mean(task.measure(of_system, [TESTED]).values[TESTED]))
+        if not math.isclose(found, results.systems[name].metrics[TESTED], abs_tol=1e-6):
+            return f"the run file of {name} is of another evaluation (trainer.evaluate --write-runs makes a new one)"
+    return ""
 
 
 def _results(results: Results) -> Iterator[str]:

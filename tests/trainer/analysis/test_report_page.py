@@ -81,6 +81,22 @@ def test_without_run_files_it_says_how_to_get_them(folder: Path, tmp_path: Path)
     assert any(f"trainer.evaluate --write-runs {tmp_path / 'runs' / 'rankings'}" in line for line in texts)
 
 
+@pytest.mark.parametrize("changed", ["ranking", "collection"])
+def test_rankings_of_another_evaluation_are_not_shown(changed: str, folder: Path, tmp_path: Path) -> None:
+    runs = shutil.copytree(folder, tmp_path / "runs")
+    if changed == "ranking":
+        lines = (runs / "rankings" / "one.trec").read_text().splitlines()
+        fewer = [line for line in lines if int(line.split()[3]) > 3]  # the first three of each query are gone
+        (runs / "rankings" / "one.trec").write_text("\n".join(fewer) + "\n")
+    else:
+        results = json.loads((runs / "results.json").read_text())
+        results["about"]["collection_sha256"] = "0" * 64
+        (runs / "results.json").write_text(json.dumps(results))
+    report.main([str(runs)])
+    (note,) = [line for line in Reader((runs / "report.html").read_text()).texts if line.startswith("No scores and no")]
+    assert ("the run file of one is of another evaluation" if changed == "ranking" else "is another one than") in note
+
+
 def test_a_run_file_of_something_else_is_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

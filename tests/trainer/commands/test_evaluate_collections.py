@@ -1,5 +1,6 @@
 """trainer.evaluate --collections: one table of many collections, continued where it stopped."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -109,6 +110,19 @@ def test_results_of_a_run_that_was_trained_anew_are_refused(
     out = tmp_path / "out"
     given = ["--collections", str(toy_collection), "--split", "test", f"--system=mine={run}", "--out", str(out)]
     evaluate.main(given)
+    (file,) = [path for path in out.glob("*.json") if "systems" in json.loads(path.read_text())]
+    for changed, words in (
+        ({"precision": "bf16"}, "computed in bf16, not fp32: remove the file"),
+        ({"files": {str(run / "recipe.yaml"): "0" * 64}}, f"of {run / 'recipe.yaml'} as it was, and it differs now"),
+    ):
+        results = json.loads(file.read_text())
+        assert results["systems"]["mine"]["stages"][0]["precision"] == "fp32"
+        results["systems"]["mine"]["stages"][0] |= changed
+        (tmp_path / "forged").mkdir(exist_ok=True)
+        (tmp_path / "forged" / file.name).write_text(json.dumps(results))
+        with pytest.raises(SystemExit):
+            evaluate.main([*given[:-1], str(tmp_path / "forged")])
+        assert words in capsys.readouterr().err
     shutil.rmtree(run)
     keys = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
     write_run(run, toy_collection / "tokenizer.json", seed=2, **keys)

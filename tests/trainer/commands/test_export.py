@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from data_prep.collections.collection import Collection
 from tests.trainer.runs import STEP, write_run
 from trainer import index
 from trainer.export import main
+from trainer.ranking.export import export_anserini
 from trainer.ranking.rankers.registry import open_ranker
 from trainer.ranking.rankers.sparse import Sparse
 
@@ -44,6 +46,15 @@ def test_the_documents_of_a_sparse_index_are_written_for_anserini(
         for term, weight in line["vector"].items():
             assert type(weight) is int
             assert weight == pytest.approx(100 * own[vocabulary[term]], abs=0.5 + 0.05 * own[vocabulary[term]])
+
+
+def test_integer_weights_are_rounded_once(toy_collection: Path, tmp_path: Path) -> None:
+    corpus = Collection.open(toy_collection).corpus
+    terms = np.zeros(3, [("term", "<u2"), ("weight", "<f2")])
+    terms["term"], terms["weight"] = [1, 2, 3], [2.574, 20.49, 700]
+    export_anserini.write([(0, terms)], corpus, {"a": 1, "b": 2, "c": 3}, tmp_path / "out.jsonl")
+    vector = json.loads((tmp_path / "out.jsonl").read_text())["vector"]
+    assert vector == {name: round(100 * weight) for name, weight in zip("abc", terms["weight"].tolist(), strict=True)}
 
 
 def test_only_a_sparse_index_is_written_for_anserini(

@@ -48,7 +48,13 @@ def test_mined_by_bm25_then_by_a_model_then_scored(
     assert lines[0] == "split train: 100 queries: ranks 1 to 10 of 120 documents by bm25"
     assert lines[1].endswith(" queries have none")
     assert lines[2].startswith("left out: 9")  # the relevant document of nearly every query
-    assert lines[3] == f"wrote {first}: the same texts; its split train has other candidates"
+    added = re.fullmatch(r"([\d,]+) candidates were added to the groups, which had the others already", lines[3])
+    groups = Collection.open(first).groups("train")
+    assert added
+    assert int(added[1].replace(",", "")) == np.bincount(groups.found_by)[1] > 0
+    assert lines[4] == f"wrote {first}: the same texts; its split train has other candidates"
+    mine.main(command(first, tmp_path / "again", "--system=bm25", "--depth=10"))
+    assert capsys.readouterr().out.splitlines()[3].startswith("0 candidates were added to the groups, ")
 
     mine.main(command(first, second, f"--system={runs['colbert']}", "--depth=5"))
     mine.main(command(second, third, f"--score={runs['cross_encoder']}"))

@@ -202,7 +202,7 @@ def test_bm25_and_a_colbert_are_searched_like_any_index(
 
 @pytest.mark.parametrize("approximate", [None, "centroids"])
 def test_the_page_shows_bm25_beside_an_encoder(
-    made: Path, colbert: Path, monkeypatch: pytest.MonkeyPatch, approximate: str | None
+    made: Path, colbert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approximate: str | None
 ) -> None:
     shown = {}
 
@@ -214,6 +214,12 @@ def test_the_page_shows_bm25_beside_an_encoder(
     options = [f"--approximate={approximate}"] if approximate else []
     with pytest.raises(SystemExit):
         search.main([str(colbert), "--serve=0", f"--beside={made / 'bm25'}", *options])
+    moved = shutil.copytree(made / "collection", tmp_path / "moved")
+    manifest = shutil.copytree(made / "bm25", tmp_path / "bm25") / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(str(made / "collection"), str(tmp_path / "gone")))
+    with pytest.raises(SystemExit):
+        search.main([str(colbert), f"--collection={moved}", "--serve=0", f"--beside={manifest.parent}", *options])
+    assert shown.pop(str(manifest.parent)) == shown[str(made / "bm25")]
     assert list(shown) == [str(colbert), str(made / "bm25")]
     assert len(shown[str(colbert)]) == 3
 

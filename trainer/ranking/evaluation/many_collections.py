@@ -17,12 +17,14 @@ from data_prep.common.files import sha256_of
 from data_prep.tokenizers.check import require_same_tokenizer
 from trainer.ranking.evaluation.expression import NO_PATHS, Given
 from trainer.ranking.evaluation.metrics import ROUNDS, Metric, paired_permutation_test
-from trainer.ranking.evaluation.results_file import Results, read_results
+from trainer.ranking.evaluation.results_file import Results, SystemStage, read_results
 from trainer.ranking.evaluation.systems import Systems, contents_sha256, is_run_file, leaves
 from trainer.ranking.evaluation.table import title
 from trainer.ranking.evaluation.task import has_relevant
 from trainer.ranking.published import load_any
+from trainer.ranking.ranker import usual_precision
 from trainer.training.checkpoints import checkpoint
+from trainer.training.engine.device import this_device
 
 METRIC = "ndcg@10"  # BEIR's; every metric of --metrics has a table of its own
 
@@ -126,13 +128,24 @@ def finished(
         raise InputError(f"{file}: of other systems, texts or options: remove it, or name another --out")
     for system in results.systems.values():
         for stage in system.stages:
-            if not (stage.model and stage.checkpoint):
-                continue
-            model = Path(stage.model)
-            now = model if model == Path(stage.checkpoint) else checkpoint.find(model)  # the newest of a run
-            if contents_sha256(now) != stage.checkpoint_sha256:
-                raise InputError(f"{file}: of {stage.checkpoint} as it was, and {now} differs: remove the file")
+            if problem := _changed(stage, precision):
+                raise InputError(f"{file}: {problem}: remove the file")
     return results
+
+
+def _changed(stage: SystemStage, precision: str | None) -> str:
+    """Return what has changed since a stage was measured; empty where nothing has."""
+    for path, digest in (stage.files or {}).items():
+        if sha256_of(Path(path)) != digest:
+            return f"of {path} as it was, and it differs now"
+    if not (stage.model and stage.checkpoint):
+        return ""
+    model = Path(stage.model)
+    now = model if model == Path(stage.checkpoint) else checkpoint.find(model)  # the newest of a run
+    if contents_sha256(now) != stage.checkpoint_sha256:
+        return f"of {stage.checkpoint} as it was, and {now} differs"
+    wanted = precision or usual_precision(this_device())
+    return f"computed in {stage.precision}, not {wanted}" if stage.precision not in (None, wanted) else ""
 
 
 def table(of_collections: Mapping[str, Results], systems: Sequence[str], metric: str) -> Iterator[str]:

@@ -36,6 +36,8 @@ class SystemStage(Record):
     checkpoint: str | None = None
     checkpoint_sha256: Sha256 | None = None  # of its files (systems.contents_sha256)
     max_tokens: Limits | None = None
+    precision: str | None = None  # what the model computed in
+    files: dict[str, Sha256] | None = None  # run files and recipes that it reads, by path
     fused: Annotated[list[str], Field(min_length=2, max_length=2)] | None = None  # expressions, if it fuses scores
     weight: float | None = None  # of the second one; None: reciprocal ranks
     split: str | None = None  # where the weight was chosen; None: given, or reciprocal ranks

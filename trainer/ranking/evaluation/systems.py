@@ -196,13 +196,16 @@ class Systems:
         return Choice(why=why) if why else Choice(split=split)
 
     def about(self, leaf: Leaf) -> dict[str, Any]:
-        """Return what a stage tells of a model: its path, its checkpoint, and how much of a text it reads."""
+        """Return what a stage tells of a model or a file: what it was made of, and how a model computed."""
         ranker = self.rankers.get(leaf)
-        if not isinstance(ranker, ModelRanker):
-            return {"model": leaf.path} if ranker else {}
-        limits = Limits(**ranker.max_tokens())
-        contents = self._contents[ranker.name]
-        return {"model": leaf.path, "checkpoint": ranker.name, "checkpoint_sha256": contents, "max_tokens": limits}
+        files = [value for name, value in leaf.options if name == "recipe"] if ranker else [leaf.path]
+        about: dict[str, Any] = {"files": {path: sha256_of(Path(path)) for path in files}} if files else {}
+        if ranker:
+            about["model"] = leaf.path
+        if isinstance(ranker, ModelRanker):
+            about |= {"checkpoint": ranker.name, "checkpoint_sha256": self._contents[ranker.name]}
+            about |= {"max_tokens": Limits(**ranker.max_tokens()), "precision": ranker.precision}
+        return about
 
     @cached_property
     def _contents(self) -> dict[str, str]:

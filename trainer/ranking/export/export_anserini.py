@@ -31,7 +31,7 @@ def write(texts: Iterable[tuple[int, np.ndarray]], corpus: Texts, vocabulary: Ma
     make_directory(file.parent)
     with whole_file(file) as opened:
         for document, terms in track(texts, "write", "documents", len(corpus)):
-            weights = np.rint(terms["weight"] * SCALE).astype(np.int64)
+            weights = np.rint(terms["weight"].astype(np.float64) * SCALE).astype(np.int64)
             pairs = zip(terms["term"].tolist(), weights.tolist(), strict=True)
             vector = {names.get(term, f"[{term}]"): weight for term, weight in pairs if weight > 0}
             line = {"id": corpus.ids[document], "contents": corpus.text(document), "vector": vector}

@@ -11,6 +11,7 @@ from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from trainer.ranking.evaluation.expression import Leaf
 from trainer.ranking.evaluation.results_file import read_results
+from trainer.ranking.evaluation.systems import contents_sha256
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.best import BEST
 from trainer.training.checkpoints.load import TrainedModel
@@ -84,12 +85,13 @@ def _of_results(file: Path, measured: Path) -> Mapping[str, float]:
         results = read_results(file)
     except InputError:
         return {}
+    contents = contents_sha256(measured)  # the folder may have been trained anew
     where = f"{results.about.collection}, {results.about.split}: "
     return {
         where + metric: value
         for system in results.systems.values()
         if system.single_model
-        and Path(str(system.stages[0].checkpoint)).resolve() == measured.resolve()
+        and system.stages[0].checkpoint_sha256 == contents
         and system.expression == str(Leaf(str(system.stages[0].model)))  # an option would make it another system
         for metric, value in system.metrics.items()
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -47,9 +48,14 @@ def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> 
             else:
                 fields = parse_qs(url.query)
                 query, most = fields.get("q", [""])[0][:LONGEST].strip(), fields.get("k", [""])[0][:DIGITS]
-                wanted = min(int(most), MOST) if most.isdecimal() and int(most) else k
-                with one_at_a_time:
-                    found = {name: search(query, wanted) for name, search in systems.items()} if query else {}
+                wanted = min(int(most), max(MOST, k)) if most.isdecimal() and int(most) else k
+                try:
+                    with one_at_a_time:
+                        found = {name: search(query, wanted) for name, search in systems.items()} if query else {}
+                except InputError as error:  # such as a file of the index that is damaged
+                    print(f"trainer.search: {error}", file=sys.stderr, flush=True)
+                    self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, "The search failed: see the terminal")
+                    return
                 self._answer(page(query, wanted, found).encode())
 
         def _answer(self, content: bytes) -> None:

@@ -1,5 +1,6 @@
 """Every export's README.md says what the model was made of and how good it is, and leaves the licence open."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,7 @@ def test_the_card_has_what_the_run_and_evaluate_measured(name: str, toy_collecti
     assert f"| of results.json | {toy_collection}, test: mrr@10 | {mrr:.4f} |" in text
     assert "loss/softmax" not in text
     assert "other.json" not in text
+    forged = json.loads((tmp_path / "results.json").read_text())
+    forged["systems"]["mine"]["stages"][0]["checkpoint_sha256"] = "0" * 64  # as if trained anew since
+    (tmp_path / "results.json").write_text(json.dumps(forged))
+    assert "of results.json" not in card_of(run, tmp_path / "later")[1]

@@ -19,7 +19,7 @@ from tests.trainer.runs import write_run
 from trainer import index
 from trainer.ranking.indexes.index import Found
 from trainer.ranking.indexes.page import SHOWN, page
-from trainer.ranking.indexes.serve import LONGEST, MOST, make_server
+from trainer.ranking.indexes.serve import LONGEST, MOST, Search, make_server
 
 EVIL = '<script>document.title="broken"</script>"\'&'
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -30,8 +30,8 @@ def asked(query: str, k: int) -> list[Found]:
 
 
 @contextmanager
-def served(host: str = "127.0.0.1") -> Iterator[int]:
-    with make_server({"one": asked, "two": asked}, host, 0, 7) as server:
+def served(host: str = "127.0.0.1", k: int = 7, second: Search = asked) -> Iterator[int]:
+    with make_server({"one": asked, "two": second}, host, 0, k) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
         server.shutdown()
@@ -77,6 +77,22 @@ def test_a_query_is_answered_by_each_system() -> None:
 def test_the_number_of_documents_has_bounds(given: str, k: int) -> None:
     with served() as port:
         assert f"word</mark> and {k}" in get(port, f"/?q=word&k={given}")[1]
+
+
+def test_the_number_of_the_command_line_may_be_above_the_bound() -> None:
+    with served(k=2 * MOST) as port:
+        html = get(port, "/?q=word")[1]
+        assert f"word</mark> and {2 * MOST}" in html == get(port, f"/?q=word&k={2 * MOST}")[1]
+
+
+def test_a_search_that_fails_is_answered_and_said(capfd: pytest.CaptureFixture[str]) -> None:
+    def damaged(query: str, k: int) -> list[Found]:
+        raise InputError("index/vectors.npy: damaged")
+
+    with served(second=damaged) as port:
+        assert get(port, "/?q=word")[0].status == 500
+        assert get(port, "/")[0].status == 200
+    assert capfd.readouterr().err == "trainer.search: index/vectors.npy: damaged\n"
 
 
 def test_a_long_query_is_cut_and_other_paths_are_not_there() -> None:
