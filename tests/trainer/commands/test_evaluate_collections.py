@@ -110,10 +110,11 @@ def test_results_of_a_run_that_was_trained_anew_are_refused(
     out = tmp_path / "out"
     given = ["--collections", str(toy_collection), "--split", "test", f"--system=mine={run}", "--out", str(out)]
     evaluate.main(given)
+    prompt = toy_collection / "manifest.json"  # any file
     (file,) = [path for path in out.glob("*.json") if "systems" in json.loads(path.read_text())]
     for changed, words in (
         ({"precision": "bf16"}, "computed in bf16, not fp32: remove the file"),
-        ({"files": {str(run / "recipe.yaml"): "0" * 64}}, f"of {run / 'recipe.yaml'} as it was, and it differs now"),
+        ({"files": {str(prompt): "0" * 64}}, f"of {prompt} as it was, and it differs now"),
     ):
         results = json.loads(file.read_text())
         assert results["systems"]["mine"]["stages"][0]["precision"] == "fp32"
