@@ -34,7 +34,8 @@ def test_a_host_that_is_fit(shards: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     findings = found(done)
     assert list(findings) == [*CHECKS, "speed"]  # no network check for a single rank
-    assert {name for name, finding in findings.items() if finding["state"] != "ok"} <= {"GPUs"}  # it may have none
+    # it may have no GPU, and answer so late, if it is busy, that its clock seems to be slow
+    assert {name for name, finding in findings.items() if finding["state"] != "ok"} <= {"GPUs", "clocks"}
     assert findings["port"]["said"].endswith("of b is free")
     assert findings["layout"]["said"] == "ranks: 1, lanes: 4, gradient accumulation: 2"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hostfile", "run.yaml", "ssh"]  # nothing is left behind
