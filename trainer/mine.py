@@ -22,7 +22,7 @@ import numpy as np
 from data_prep.collections.collection import Collection
 from data_prep.collections.derive import CORPUS, derive, expand, require_room
 from data_prep.collections.relevant import Relevant
-from data_prep.common.argument_types import positive
+from data_prep.common.argument_types import positive, seed
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.files import make_directory, whole_file
 from data_prep.common.parser import Parser
@@ -221,7 +221,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--consistent", type=positive, metavar="K", help="keep a pair if its document is among the first K of the pool"
     )
     parser.add_argument("--pool", type=positive, metavar="N", help="documents drawn for the pool of --consistent (all)")
-    parser.add_argument("--seed", type=int, help="of the draw of the pool (1)")
+    parser.add_argument("--seed", type=seed, help="of the draw of the pool (1)")
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
     parser.add_argument("--out", type=Path, required=True, help="folder of what is made, or file of the page")

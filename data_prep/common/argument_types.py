@@ -15,6 +15,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def seed(text: str) -> int:
+    """Parse a whole number from 0 that fits 63 bits."""
+    if not text.isdecimal() or int(text) >= 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 2^63 - 1")
+    return int(text)
+
+
 def port_number(text: str) -> int:
     """Parse a TCP port number above 0."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_PORT):

@@ -93,6 +93,7 @@ ROWS = [
     (MINE, "one of the arguments --system --score --expand --explain is required"),
     (f"{MINE} --explain=20", "has a relevant document and negatives: mine some"),
     (f"{MINE} --explain=0", "'0' is not a whole number above 0"),
+    (f"{MINE} --seed={1 << 63}", "'9223372036854775808' is not a whole number from 0 to 2^63 - 1"),
     (f"{MINE} --explain=20 --skip=3", "--skip is not of --explain: leave it out"),
     (f"{MINE} --expand=RUNS/siamese", "--split is not of --expand: leave it out"),
     (f"{MINE} --system=bm25 --terms=3", "--terms is not of --system: leave it out"),

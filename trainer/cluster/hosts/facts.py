@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from data_prep.common.errors import InputError
-from trainer.training.run.commit import git_commit
+from trainer.training.run.commit import UNKNOWN, git_commit
 
 LOOPBACK = "127.0.0.1"
 PACKAGES = ("torch", "deepspeed", "transformers", "webdataset", "tokenizers")
@@ -44,11 +44,14 @@ class HostFacts:
     unseen: str = ""  # why torch sees no GPU, if the host has one
 
     def differ_from(self, other: HostFacts) -> str:
-        """Describe which versions differ, as `torch 2.9.1, not 2.13.0`; empty where none does."""
+        """Describe which versions differ, as `torch 2.9.1, not 2.13.0`; empty where none does.
+
+        A commit that a host without git does not know differs from none.
+        """
         return ", ".join(
             f"{name} {mine}, not {other.versions[name]}"
             for name, mine in self.versions.items()
-            if mine != other.versions[name]
+            if mine != other.versions[name] and UNKNOWN not in (mine, other.versions[name])
         )
 
 

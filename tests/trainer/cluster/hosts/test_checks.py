@@ -58,6 +58,8 @@ def test_a_host_that_does_not_answer() -> None:
 def test_another_version_or_commit() -> None:
     finding = only(checks.versions(changed(versions={"torch": "2.9.1", "commit": "abc"}), FACTS))
     assert (finding.state, finding.said) == ("wrong", "b: torch 2.9.1, not 2.13.0")
+    without_git = only(checks.versions(changed(versions={"torch": "2.13.0", "commit": "unknown"}), FACTS))
+    assert without_git.state == "ok"
 
 
 def test_fewer_gpus_than_slots_smaller_ones_or_none() -> None:
