@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from data_prep.common import progress
 from tests import toy
 
 # hypothesis's deadlines would fail on a busy machine
@@ -31,6 +32,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
     """Start one worker more than there are cores: tests of hosts, hangs and restarts wait much of their time."""
     return (yield) + 1
+
+
+@pytest.fixture(autouse=True)
+def no_progress_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print no line of progress in a test's own process: whether one is due depends on how busy the machine is."""
+    monkeypatch.setattr(progress, "PERIOD", float("inf"))
 
 
 @pytest.fixture(scope="session")
