@@ -6,6 +6,11 @@ import pytest
 from data_prep.common import progress
 
 
+@pytest.fixture(autouse=True)
+def period(no_progress_lines: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PERIOD", 5.0)
+
+
 def test_plain_lines_give_rate_and_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,20 +99,23 @@ def test_a_file_or_folder_without_records_is_named(tmp_path: Path, source: str) 
     if isinstance(empty, Dropped):
         assert list(SOURCES[source].documents([path])) == [empty]
         return
-    said = []
+    assert refusals(source, path) == [f"{path}:{empty}"]
+
+
+def refusals(source: str, path: Path) -> list[str]:
+    """Return why a file is refused, or its records are bad."""
     try:
-        said = [f"{bad.file}: {bad.reason}" for bad in SOURCES[source].documents([path]) if isinstance(bad, Bad)]
+        return [f"{bad.file}: {bad.reason}" for bad in SOURCES[source].documents([path]) if isinstance(bad, Bad)]
     except InputError as error:
-        said = [str(error)]
-    assert said == [f"{path}:{empty}"]
+        return [str(error)]
 
 
 @every_source
 def test_a_file_that_is_cut_off_is_named_with_the_byte(tmp_path: Path, source: str) -> None:
     path = written(tmp_path, source, ".gz")
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(InputError, match=f"^{path}: its gzip data is cut off at byte {path.stat().st_size:,}"):
-        list(SOURCES[source].documents([path]))
+    (said,) = refusals(source, path)
+    assert said.startswith(f"{path}: its gzip data is cut off at byte {path.stat().st_size:,}")
 
 
 @every_source
