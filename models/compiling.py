@@ -12,8 +12,8 @@ from models.trunk import TrunkModel, encoders_of, layers_of
 def compile_layers(model: TrunkModel) -> None:
     """Let torch.compile make each layer of a model's encoders into fewer kernels, at its first use.
 
-    The layers of an encoder have one program, for inputs of any length. Names of parameters stay as they are. What a
-    layer recomputes in the backward pass is to be wrapped around the compiled layer: the compiler does not look inside.
+    The layers of an encoder have one program, for inputs of any length. Names of parameters stay as they are. Call
+    `recompute_layers` after this, not before: the compiler does not look into layers that recompute.
 
     Raises:
         ValueError: the layers are not found.

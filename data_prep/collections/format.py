@@ -139,9 +139,9 @@ class Format(ABC):
 
 
 def text_lines(path: Path, *, blank: bool = False) -> Iterator[tuple[Where, str]]:
-    """Yield the lines of a file, compressed or not, without line ends and byte-order marks, and blank ones if asked.
+    """Yield the lines of a file, compressed or not, without line ends and byte-order marks.
 
-    Marks begin the file, or, where files were joined, a later line.
+    Blank lines are left out, unless `blank` is set. Marks begin the file, or, where files were joined, a later line.
     """
     with open_input(path) as stream:
         for number, line in lines(stream, LONGEST_LINE):

@@ -9,8 +9,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from data_prep.collections.collection import Collection
 from data_prep.common.charts import Line, histogram, line_chart
 from data_prep.common.html_page import (
@@ -110,7 +108,7 @@ def _other_rankings(
     if results.about.collection_sha256 not in (None, collection.sha256):
         return f"the collection {collection.directory} is another one than the results are of"
     for name, of_system in ranked.items():
-        found = float(np.mean(task.measure(of_system, [TESTED]).values[TESTED]))
+        found = task.measure(of_system).means[TESTED]
         if not math.isclose(found, results.systems[name].metrics[TESTED], abs_tol=1e-6):
             return f"the run file of {name} is of another evaluation (trainer.evaluate --write-runs makes a new one)"
     return ""
