@@ -19,6 +19,7 @@ import torch
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
+from data_prep.common.figures import COLORS, new_figure, save
 from data_prep.common.files import make_directory, refuse_folder
 from data_prep.common.parser import Parser
 from models.pretraining.cross_thought import CrossThought
@@ -26,7 +27,7 @@ from trainer.analysis import learning
 from trainer.analysis.cross_thought import case_study
 from trainer.analysis.curves import draw_curves, read_curve
 from trainer.analysis.held_out import held_out_arrays
-from trainer.analysis.plots import COLORS, new_figure, save, smooth
+from trainer.analysis.plots import smooth
 from trainer.analysis.seed import cosines
 from trainer.analysis.wiring import draw, wiring
 from trainer.ranking.evaluation.metrics import more_metrics

@@ -14,9 +14,10 @@ import numpy as np
 
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
+from data_prep.common.figures import COLORS, GREY, new_figure, save
 from data_prep.common.files import make_directory, whole_file
 from data_prep.common.parser import Parser
-from trainer.analysis.plots import COLORS, GREY, Curve, new_figure, read_scalars, save, smooth
+from trainer.analysis.plots import Curve, read_scalars, smooth
 from trainer.analysis.report_page import report_page
 from trainer.ranking.evaluation.metrics import HEADINGS
 from trainer.ranking.evaluation.results_file import Results, read_results

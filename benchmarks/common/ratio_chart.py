@@ -8,7 +8,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from trainer.analysis import plots
+from data_prep.common import figures
 
 WIDE = 20  # a largest ratio above this gets a logarithmic axis
 
@@ -33,8 +33,8 @@ def of_parts(parts: Mapping[str, Mapping[str, Any]]) -> list[Bar]:
 
 def draw(bars: Sequence[Bar], machine: Mapping[str, Any], path: Path) -> Path:
     """Draw the bars from top to bottom, with the machine as title; return the path."""
-    colors = dict(zip(dict.fromkeys(bar.color for bar in bars), cycle((*plots.COLORS, plots.GREY)), strict=False))
-    figure, (panel,) = plots.new_figure(1, 7, 1.4 + 0.28 * len(bars))
+    colors = dict(zip(dict.fromkeys(bar.color for bar in bars), cycle((*figures.COLORS, figures.GREY)), strict=False))
+    figure, (panel,) = figures.new_figure(1, 7, 1.4 + 0.28 * len(bars))
     for label, color in colors.items():
         places = [place for place, bar in enumerate(bars) if bar.color == label]
         least, middle, most = ([bars[place].numbers[key] for place in places] for key in ("min", "median", "max"))
@@ -50,4 +50,4 @@ def draw(bars: Sequence[Bar], machine: Mapping[str, Any], path: Path) -> Path:
         panel.set_xscale("log")
     panel.set_title(machine["gpu"] or machine["cpu"], fontsize="medium")
     figure.legend(loc="outside lower center", ncols=2, fontsize="small", frameon=False)
-    return plots.save(figure, path)
+    return figures.save(figure, path)

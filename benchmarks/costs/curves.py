@@ -32,9 +32,9 @@ from benchmarks.common.curve_fit import Law, fit, slope
 from benchmarks.common.machine import use_one_thread
 from benchmarks.common.side_by_side import Values, in_words, rounds, run_all, spread, write
 from benchmarks.costs.curve_cases import CURVES, Curve
+from data_prep.common import figures
 from data_prep.common.errors import exit_on_input_error
 from data_prep.common.extras import require
-from trainer.analysis import plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,33 +91,26 @@ def law_of(result: Mapping[str, Any]) -> str:
 
 def draw(curves: Mapping[str, Mapping[str, Any]], path: Path) -> Path:
     """Draw a panel for each curve, and write a PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    rows = -(-len(curves) // COLUMNS)
-    figure = Figure(figsize=(3.2 * COLUMNS, 2.6 * rows), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = list(figure.subplots(rows, COLUMNS, squeeze=False).flat)
+    figure, panels = figures.new_figure(COLUMNS, width=3.2, height=2.6, rows=-(-len(curves) // COLUMNS))
     for panel, (name, result) in zip(panels, curves.items(), strict=False):
         draw_curve(panel, name, result)
     for panel in panels[len(curves) :]:
         panel.set_axis_off()
-    return plots.save(figure, path)
+    return figures.save(figure, path)
 
 
 def draw_curve(panel: Axes, name: str, result: Mapping[str, Any]) -> None:
     """Draw the median and range of every size, and the law, on two logarithmic axes."""
     sizes, seconds = np.array(result["sizes"], dtype=np.float64), result["seconds"]
     low, middle, high = (np.array([numbers[key] for numbers in seconds]) for key in ("min", "median", "max"))
-    panel.errorbar(sizes, middle, yerr=[middle - low, high - middle], fmt="o", color=plots.COLORS[0], capsize=2)
+    panel.errorbar(sizes, middle, yerr=[middle - low, high - middle], fmt="o", color=figures.COLORS[0], capsize=2)
     grid = np.geomspace(sizes[0], sizes[-1], 100)
-    panel.plot(grid, Law(**result["law"]).at(grid), color=plots.COLORS[1], linewidth=1)
+    panel.plot(grid, Law(**result["law"]).at(grid), color=figures.COLORS[1], linewidth=1)
     panel.set_xscale("log", base=2)
     panel.set_yscale("log")
     panel.set_xlabel(result["unit"], fontsize="small")
     panel.set_ylabel("CPU seconds", fontsize="small")
     panel.set_title(f"{name}: {law_of(result)}\nexpected exponent: {result['expected']['exponent']}", fontsize="small")
-    panel.spines[["top", "right"]].set_visible(False)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

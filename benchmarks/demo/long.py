@@ -18,8 +18,8 @@ from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import tokens_a_step, train
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import exit_on_input_error
+from data_prep.common.figures import COLORS, GREY, new_figure, save
 from data_prep.common.files import whole_file
-from trainer.analysis.plots import COLORS, GREY, new_figure, save
 from trainer.ranking.evaluation.metrics import paired_permutation_test
 from trainer.ranking.evaluation.task import evaluate_split
 from trainer.ranking.rankers.bm25 import Bm25Ranker

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito, 2008
+from data_prep.common.figures import COLORS
+
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "1 2")  # of the lines, for readers without colours
 WIDTH, HEIGHT = 420, 220  # of a chart, in CSS pixels
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 26, 38  # margins

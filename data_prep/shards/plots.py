@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data_prep.common.extras import require
-from data_prep.common.files import make_directory, whole_file
+from data_prep.common.figures import COLORS, GREY, new_figure, save
+from data_prep.common.files import make_directory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLUE, GREY = "#0072B2", "#6e6e6e"
+BLUE = COLORS[0]
 
 
 def draw(stats: Mapping[str, Any], dropped: Sequence[tuple[str, int]], folder: Path) -> list[Path]:
@@ -37,12 +38,7 @@ def draw(stats: Mapping[str, Any], dropped: Sequence[tuple[str, int]], folder: P
     if any(number for _, number in dropped):
         figures["dropped"] = _draw_dropped(dropped, sum(stats["counts"]["dropped"].values()))
     make_directory(folder)
-    paths = []
-    for name, figure in figures.items():
-        paths.append(folder / f"{name}.png")
-        with whole_file(paths[-1]) as file:
-            figure.savefig(file, format="png", dpi=150)
-    return paths
+    return [save(figure, folder / f"{name}.png") for name, figure in figures.items()]
 
 
 def _draw_lengths(what: str, lengths: Mapping[str, Any]) -> Figure:
@@ -82,13 +78,6 @@ def _draw_dropped(rows: Sequence[tuple[str, int]], total: int) -> Figure:
 
 
 def _figure(title: str, height: float = 3.6) -> tuple[Figure, Axes]:
-    """Return plain axes of 7 x `height` inches; no display is needed."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    figure, (axes,) = new_figure(1, 7, height)
     axes.set_title(title, loc="left")
-    axes.spines[["top", "right"]].set_visible(False)
     return figure, axes

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from data_prep.common.errors import InputError
-from trainer.analysis.plots import COLORS, Curve, new_figure, read_scalars, save, smooth
+from data_prep.common.figures import COLORS, new_figure, save
+from trainer.analysis.plots import Curve, read_scalars, smooth
 
 
 def read_curve(run: Path, tag: str) -> Curve:

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
+from data_prep.common.figures import COLORS, GREY, new_figure, save
 from data_prep.common.files import sha256_of, whole_file
 from data_prep.common.json_file import Count, Record, read_json
 from models.matching.config import MatchingConfig
-from trainer.analysis.plots import COLORS, GREY, new_figure, save
 from trainer.ranking.evaluation.metrics import DEPTH, Metric
 from trainer.ranking.evaluation.task import Task
 from trainer.ranking.rankers.bm25 import Bm25Ranker

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainer.analysis.plots import COLORS, GREY, new_figure, save
+from data_prep.common.figures import COLORS, GREY, new_figure, save
 from trainer.cluster.planning.preparing import Preparation
 from trainer.cluster.planning.training import PlanRow
 

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from data_prep.common.errors import InputError
+from data_prep.common.figures import COLORS, new_figure, save
 from data_prep.common.rng import keyed_rngs
 from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers.vocabulary import Vocabulary
 from models.interface import IGNORED, MicroBatch
 from models.trunk import TrunkModel
-from trainer.analysis.plots import COLORS, new_figure, save
 from trainer.training.recipe.build import build_batcher, build_model, trunk_of
 from trainer.training.recipe.schema import PretrainRecipe
 

@@ -9,7 +9,7 @@ import copy
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,7 +23,8 @@ from data_prep.common.errors import InputError
 from models.batching.framing import Framing
 from models.matching.config import MatchingConfig
 from trainer.ranking.options import TEXT, check_options
-from trainer.ranking.retrieval.encode import TextEncoder
+from trainer.ranking.retrieval.encode import TextEncoder, batch_tokens, length_batches, places
+from trainer.ranking.retrieval.shared import computed
 from trainer.ranking.retrieval.system import List, System, Texts, scores_of_lists
 from trainer.training.checkpoints.load import LoadedModel
 from trainer.training.engine.device import has_bf16, this_device
@@ -196,6 +197,35 @@ class ModelRanker(Ranker):
     def predicts_classes(self) -> bool:
         """Whether the model has logits of classes in place of a score."""
         return self.method.loss == CLASSES
+
+    def by_length(
+        self, lengths: Sequence[int], score: Callable[[list[int]], torch.Tensor], report: Callable[[int], None]
+    ) -> np.ndarray:
+        """Compute the scores or logits of N inputs, in batches of similar length: fp32 [N, ...].
+
+        Args:
+            lengths: of the inputs, in tokens.
+            score: gives those of a batch, from its numbers.
+            report: is told after each batch how many inputs are done.
+
+        Raises:
+            InputError: one is not finite.
+        """
+
+        def scored(batch: list[int]) -> np.ndarray:
+            with torch.inference_mode():
+                scores: np.ndarray = score(batch).float().cpu().numpy()
+            return scores
+
+        order, parts = list[int](), list[np.ndarray]()
+        for batch, of_batch in computed(length_batches(lengths, batch_tokens(self.device)), scored):
+            parts.append(of_batch)
+            order += batch
+            report(len(order))
+        scores = np.concatenate(parts) if parts else np.empty(0, np.float32)
+        if not np.isfinite(scores).all():
+            raise InputError(f"{self.title}: its scores are not finite: take an earlier checkpoint")
+        return scores[places(order)]
 
     def require_score(self) -> None:
         """Raise InputError for a model that predicts classes."""

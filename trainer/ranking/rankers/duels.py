@@ -19,8 +19,7 @@ from models.arrays import on_device
 from models.matching.duobert import DuobertConfig
 from trainer.ranking.options import NUMBER, check_options
 from trainer.ranking.ranker import ModelRanker
-from trainer.ranking.retrieval.encode import batch_tokens, distinct, length_batches, places
-from trainer.ranking.retrieval.shared import computed
+from trainer.ranking.retrieval.encode import distinct
 from trainer.ranking.retrieval.system import List
 from trainer.training.checkpoints.load import LoadedModel
 
@@ -181,22 +180,13 @@ class Duels(ModelRanker):
         cut = [framing.cut(*self._tokens(*entry)) for entry in entries]
         queries, documents = (np.array([len(text) for text in side]) for side in zip(*cut, strict=True))
 
-        def fought(batch: list[int]) -> np.ndarray:
+        def fight(batch: list[int]) -> torch.Tensor:
             first, second = ([cut[i] for i in side[batch].tolist()] for side in (firsts, seconds))
             texts = [query for query, _ in first], [text for _, text in first], [text for _, text in second]
-            with torch.inference_mode():
-                logits = self.model.score_duels(**on_device(framing.arrays(*texts), self.device))
-                computed_logits: np.ndarray = logits.float().cpu().numpy()
-            return computed_logits
+            logits: torch.Tensor = self.model.score_duels(**on_device(framing.arrays(*texts), self.device))
+            return logits
 
-        order, parts = list[int](), [np.empty(0, np.float32)]
         lengths = queries[firsts] + documents[firsts] + documents[seconds] + framing.frame
         with meter(what, "pairs of documents", len(firsts)) as report:
-            for batch, logits in computed(length_batches(lengths, batch_tokens(self.device)), fought):
-                parts.append(logits)
-                order += batch
-                report(len(order), "")
-        logits = np.concatenate(parts)
-        if not np.isfinite(logits).all():
-            raise InputError(f"{what}: the model's scores are not finite: take an earlier checkpoint")
-        return logits[places(order)[of_pair]]
+            logits = self.by_length(lengths.tolist(), fight, lambda done: report(done, ""))
+        return logits[of_pair]

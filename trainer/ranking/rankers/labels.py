@@ -33,8 +33,7 @@ from trainer.ranking.rankers.sorting import (
     slide,
     sort_together,
 )
-from trainer.ranking.retrieval.encode import batch_tokens, distinct, length_batches, places
-from trainer.ranking.retrieval.shared import computed
+from trainer.ranking.retrieval.encode import distinct, places
 from trainer.ranking.retrieval.system import List
 from trainer.training.checkpoints.load import LoadedModel, TrainedModel
 from trainer.training.recipe.build import as_input_error
@@ -76,6 +75,21 @@ class ListOptions(NamedTuple):
             of_each = (-(-(number - done - 1) // (self.window - 1)) for done in range(min(self.top, number - 1)))
             return self.shuffles * sum(of_each)
         return self.shuffles * (1 + max(0, -(-(number - self.window) // self.stride)) if number > 1 else 0)
+
+
+def windows_of(options: Mapping[str, str], usual: int) -> tuple[int, int]:
+    """Return the window and the stride of options; raise ValueError where they would leave passages out.
+
+    Args:
+        usual: the window without the option; the usual stride is half of the window.
+    """
+    window = int(options.get("window", usual))
+    stride = int(options.get("stride", window // 2))
+    if window < 2:
+        raise ValueError(f"'{window}': a window has 2 passages or more")
+    if stride >= window:
+        raise ValueError(f"'{stride}': the stride is less than the window, {window}, so that no passage is left out")
+    return window, stride
 
 
 def text_of(collection: Collection, texts: Texts, number: int) -> str:
@@ -138,21 +152,12 @@ class ByLabels(ModelRanker):
     ) -> np.ndarray:
         """Compute the logits of prompts, fp32 [N, L], from their lengths and what makes each."""
 
-        def of(batch: list[int]) -> np.ndarray:
+        def of(batch: list[int]) -> torch.Tensor:
             arrays = on_device(self.framing.arrays(list(map(row, batch))), self.device)
-            with torch.inference_mode():
-                logits: np.ndarray = self.model.label_logits(**arrays).float().cpu().numpy()
+            logits: torch.Tensor = self.model.label_logits(**arrays)
             return logits
 
-        order, parts = list[int](), []
-        for batch, logits in computed(length_batches(lengths, batch_tokens(self.device)), of):
-            parts.append(logits)
-            order += batch
-            report(len(order))
-        logits = np.concatenate(parts)
-        if not np.isfinite(logits).all():
-            raise InputError(f"{self.title}: its logits are not finite: take an earlier checkpoint")
-        return logits[places(order)]
+        return self.by_length(lengths, of, report)
 
 
 class Pointwise(ByLabels):
@@ -205,17 +210,12 @@ class Listwise(ByLabels):
         sort, most = options.get("sort", "window"), self.framing.most
         if (foreign := "top" if sort == "window" else "stride") in options:
             raise ValueError(f"{foreign} is not an option of sort={sort}: leave it out")
-        numbers = {name: int(value) for name, value in options.items() if name != "sort"}
-        window = numbers.pop("window", most)
-        stride = numbers.pop("stride", window // 2)
-        if not 2 <= window <= most:
-            raise ValueError(f"'{window}': a window has 2 to {most} passages, one for each label")
-        if stride >= window:
-            raise ValueError(
-                f"'{stride}': the stride is less than the window, {window}, so that no passage is left out"
-            )
+        windows = windows_of(options, most)
+        if windows[0] > most:
+            raise ValueError(f"'{windows[0]}': a window has 2 to {most} passages, one for each label")
+        numbers = {name: int(options[name]) for name in ("top", "shuffles") if name in options}
         chosen = copy.copy(self)
-        chosen.options = ListOptions(window, stride, sort, **numbers)
+        chosen.options = ListOptions(*windows, sort, **numbers)
         return chosen
 
     def passes(self, documents: int) -> int:

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from data_prep.common.errors import InputError
 from data_prep.common.progress import meter
 from models.arrays import on_device
 from models.matching.pair_model import PairModelConfig
 from trainer.ranking.ranker import ModelRanker
-from trainer.ranking.retrieval.encode import batch_tokens, distinct, length_batches, places
-from trainer.ranking.retrieval.shared import computed
+from trainer.ranking.retrieval.encode import distinct
 from trainer.ranking.retrieval.system import List
 
 
@@ -49,23 +47,13 @@ class Pairs(ModelRanker):
 
         of_pair, first = distinct(cut())
 
-        def scored(batch: list[int]) -> np.ndarray:
+        def score(batch: list[int]) -> torch.Tensor:
             rows = first[batch]
             texts = [queries.tokens(i) for i in query_of[rows]], [documents.tokens(i) for i in document_of[rows]]
-            tensors = on_device(framing.arrays(*texts), self.device)
-            with torch.inference_mode():
-                scores: np.ndarray = self.model.score_pairs(**tensors).float().cpu().numpy()
+            scores: torch.Tensor = self.model.score_pairs(**on_device(framing.arrays(*texts), self.device))
             return scores
 
-        order: list[int] = []
-        parts = []
         with meter(what, "pairs", len(first)) as report:
-            for batch, of_batch in computed(length_batches(lengths[first], batch_tokens(self.device)), scored):
-                parts.append(of_batch)
-                order += batch
-                report(len(order), "")
-        scores = np.concatenate(parts)
-        if not np.isfinite(scores).all():
-            raise InputError(f"{what}: the model's scores are not finite: take an earlier checkpoint")
+            scores = self.by_length(lengths[first].tolist(), score, lambda done: report(done, ""))
         ends = np.cumsum([len(candidates) for _, candidates in lists])
-        return np.split(scores[places(order)[of_pair]], ends[:-1])
+        return np.split(scores[of_pair], ends[:-1])

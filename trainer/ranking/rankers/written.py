@@ -24,7 +24,7 @@ from data_prep.common.errors import InputError
 from data_prep.common.progress import meter
 from trainer.ranking.options import EXAMPLE, NUMBER, URL, WORD, check_options
 from trainer.ranking.ranker import Ranker
-from trainer.ranking.rankers.labels import ListOptions, text_of
+from trainer.ranking.rankers.labels import ListOptions, text_of, windows_of
 from trainer.ranking.rankers.sorting import Window, sort_together
 from trainer.ranking.retrieval.encode import places
 from trainer.ranking.retrieval.shared import computed
@@ -108,12 +108,8 @@ class Written(Ranker):
             raise ValueError(f"{NAME} asks a server: write {NAME}(url={EXAMPLE}, model=NAME)")
         if not _is_local(options["url"]):
             raise ValueError(f"'{options['url']}': the server is one of this machine, such as {EXAMPLE}")
-        window = int(options.get("window", WINDOW))
-        stride = int(options.get("stride", window // 2))
-        if window < 2 or stride >= window:
-            raise ValueError(f"'{stride}': the stride is less than the window, {window}, and that 2 or more")
         chosen = copy.copy(self)
-        chosen.options = ListOptions(window, stride)
+        chosen.options = ListOptions(*windows_of(options, WINDOW))
         chosen.server = Server(options["url"], options["model"], int(options.get("timeout", TIMEOUT)))
         return chosen
 

@@ -30,9 +30,13 @@ def open_events(folder: Path, purge_step: int) -> SummaryWriter:
         return SummaryWriter(str(folder), purge_step=purge_step)
 
 
-def scalars_at(folder: Path, step: int) -> dict[str, float]:
-    """Return the scalars at a step by tag, read as TensorBoard does."""
+def scalars(folder: Path) -> dict[str, dict[int, float]]:
+    """Return the scalars by tag and step, read as TensorBoard does; of a step that was logged twice, the last."""
     logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it warns of every resumed run
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
-    found = ((tag, event) for tag in events.Tags()["scalars"] for event in events.Scalars(tag))
-    return {tag: event.value for tag, event in found if event.step == step}
+    return {tag: {event.step: event.value for event in events.Scalars(tag)} for tag in events.Tags()["scalars"]}
+
+
+def scalars_at(folder: Path, step: int) -> dict[str, float]:
+    """Return the scalars at a step by tag."""
+    return {tag: by_step[step] for tag, by_step in scalars(folder).items() if step in by_step}

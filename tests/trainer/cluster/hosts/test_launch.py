@@ -11,9 +11,10 @@ from trainer.cluster.hosts.launch import Launch
 
 @pytest.fixture
 def hostfile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three hosts with two ranks each, and a pdsh that is never run."""
-    (tmp_path / "pdsh").write_text("#!/bin/sh\n")
-    (tmp_path / "pdsh").chmod(0o755)
+    """Three hosts with two ranks each, and programs that are never run."""
+    for program in ("pdsh", "mpirun"):
+        (tmp_path / program).write_text("#!/bin/sh\n")
+        (tmp_path / program).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     path = tmp_path / "hostfile"
     path.write_text("a slots=2\nb slots=2\nc slots=2\n")

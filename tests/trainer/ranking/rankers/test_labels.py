@@ -210,7 +210,7 @@ def test_the_number_of_forward_passes(options: Any, passes: int, capsys: pytest.
     [
         ({"weight": "1"}, "'weight' is not an option of lists: window, stride, sort, top, shuffles, recipe"),
         ({"window": "7"}, "'7': a window has 2 to 6 passages, one for each label"),
-        ({"window": "1"}, "'1': a window has 2 to 6 passages"),
+        ({"window": "1"}, "'1': a window has 2 passages or more"),
         ({"window": "4", "stride": "4"}, "'4': the stride is less than the window, 4, so that no passage is left out"),
         ({"sort": "quick"}, "'quick': sort is window, heap, bubble"),
         ({"top": "3"}, "top is not an option of sort=window"),
@@ -230,7 +230,7 @@ def test_a_list_of_one_and_logits_that_are_not_finite_are_refused() -> None:
     with pytest.raises(InputError, match="compares the documents of a list: re-rank 2 or more"):
         one.require_depth(1)
     one.model.label_logits = lambda ids, mask: torch.full((len(ids), 6), torch.nan)
-    with pytest.raises(InputError, match="logits are not finite"):
+    with pytest.raises(InputError, match="its scores are not finite"):
         one.scores([(0, [1, 2])])
     with pytest.raises(InputError, match="scores a document by comparing it with its list"):
         one.require_by_itself()
