@@ -135,14 +135,15 @@ def _examine_recipe(
     except InputError as error:
         yield Finding("recipe", "wrong", str(error), "correct the recipe or its data")
         return
-    parameters = sum(parameter.numel() for parameter in job.model.parameters())
-    yield Finding("recipe", "ok", f"{recipe.method.name}, {parameters:,} parameters")
+    numbers = checks.Numbers.of(job.model)
+    trains = "" if numbers.trained == numbers.all else f", of which it trains {numbers.trained:,}"
+    yield Finding("recipe", "ok", f"{recipe.method.name}, {numbers.all:,} parameters{trains}")
     damaged = list(checks.shards(job.order.sources, full))
     yield from damaged
     config = ds_config.load(recipe.deepspeed)[1]
     if facts:
-        yield from checks.memory(facts, slots, parameters, config)
-        yield from checks.disk(facts, recipe, parameters)
+        yield from checks.memory(facts, slots, numbers, config)
+        yield from checks.disk(facts, recipe, numbers)
         yield from checks.cache(facts, job.order.sources)
     if not start:
         yield Finding("network", "warning", "not tried, nor the speed: no rank could start", "fix the above first")

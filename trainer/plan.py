@@ -17,6 +17,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from data_prep.common.argument_types import margin, positive, positive_number, share
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
@@ -34,7 +36,7 @@ with without_collecting():
     from trainer.cluster.planning.roofline import LAUNCH, PRODUCTS, START, Roofline
     from trainer.cluster.planning.training import DAY, limits, plan
     from trainer.training.engine import ds_config
-    from trainer.training.engine.hardware import DEVICES
+    from trainer.training.engine.hardware import DEVICES, WITHOUT_BF16
     from trainer.training.recipe.schema import PretrainRecipe, kind_of
     from trainer.training.recipe.yaml_file import build, read
 
@@ -57,8 +59,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _training(chosen: argparse.Namespace) -> None:
     recipe = _recipe(chosen.recipe, chosen.overrides)
-    names = {"auto": "cpu" if chosen.gpu == "cpu" else "zero1_bf16"}
-    file, config = ds_config.load(names.get(recipe.deepspeed, recipe.deepspeed), for_here=False)
+    usual = "cpu" if chosen.gpu == "cpu" else "zero1_fp16" if chosen.gpu.startswith(WITHOUT_BF16) else "zero1_bf16"
+    file, config = ds_config.load(usual if recipe.deepspeed == "auto" else recipe.deepspeed, for_here=False)
+    if chosen.gpu != "cpu" and ds_config.precision(config) == torch.float32:
+        raise InputError(
+            f"deepspeed: {file.stem} computes in fp32, and of a GPU the speed in half precision is known: "
+            f"plan with deepspeed={usual}"
+        )
     work = count(recipe, vocabulary_of(recipe, chosen.vocabulary), ds_config.precision(config))
     machines, speed = _machines(chosen, recipe)
     assumptions = [
@@ -190,9 +197,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--gpus", type=positive, default=8, help="ranks on each host (%(default)s)")
     parser.add_argument("--gpu", choices=DEVICES, default="h100", help="device of a rank (%(default)s)")
-    parser.add_argument(
-        "--vocabulary", type=positive, help="size of the vocabulary if the recipe has no trunk.vocab_size"
-    )
+    parser.add_argument("--vocabulary", type=positive, help="size of the vocabulary, in place of trunk.vocab_size")
     compute = parser.add_argument_group("compute")
     compute.add_argument(
         "--efficiency", type=_efficiency, default=PRODUCTS, help="share of the peak that products attain (%(default)s)"

@@ -55,6 +55,17 @@ def test_options_are_what_is_planned_with(tmp_path: Path, capsys: pytest.Capture
         assert part in printed
 
 
+def test_a_gpu_is_planned_in_half_precision(capsys: pytest.CaptureFixture[str]) -> None:
+    planned(*SMALL, "--gpu", "v100")
+    assert ", zero1_fp16\n" in capsys.readouterr().out  # it has no bf16
+    planned(*SMALL, "--gpu", "h100")
+    assert ", zero1_bf16\n" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        planned(*SMALL, "deepspeed=cpu", "--gpu", "h100")
+    assert ended.value.code == 2
+    assert "deepspeed: cpu computes in fp32, and of a GPU " in capsys.readouterr().err
+
+
 def test_fp16_can_be_planned_on_a_machine_without_it(capsys: pytest.CaptureFixture[str]) -> None:
     planned(*SMALL, "deepspeed=zero2_fp16")
     assert "zero2_fp16" in capsys.readouterr().out

@@ -45,7 +45,7 @@ def _ask(here: str, ssh_port: int | None, host: str) -> HostFacts | str:
     command = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}", *port, host, here]
     try:
         answer = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_SECONDS
+            command, stdin=subprocess.DEVNULL, capture_output=True, errors="replace", timeout=ANSWER_SECONDS
         )
     except FileNotFoundError:
         return "this host has no ssh: install openssh-client"

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from data_prep.common.errors import InputError
 from data_prep.common.progress import amount
+from models.trunk import TrunkModel
 from trainer.cluster.hosts.choose import check_ranks, fewest_ranks, most_ranks
 from trainer.cluster.hosts.facts import HostFacts
 from trainer.training.data.lanes import Lanes
@@ -23,7 +24,8 @@ State = Literal["ok", "warning", "wrong"]
 Config = dict[str, Any]  # of DeepSpeed
 SKEW_SECONDS = 5  # of a host's clock; more would make logs misleading. Includes the time of the answer's way
 MOST_OF_MEMORY = 0.8  # the rest is for activations, buffers and the CUDA context
-CHECKPOINT_BYTES = 18  # per parameter: docs/cluster.md
+WEIGHT_BYTES, STATE_BYTES = 6, 12  # of a checkpoint: per number that it contains, and per one that is trained
+OFFLOADED = ("offload_optimizer", "offload_param")  # keys of DeepSpeed's ZeRO section
 SAMPLE = 3  # shards of each source
 
 
@@ -120,13 +122,36 @@ def layout(recipe: Recipe, ranks: int) -> Iterator[Finding]:
     yield Finding("layout", "ok", said)
 
 
-def disk(facts: Mapping[str, HostFacts], recipe: Recipe, parameters: int) -> Iterator[Finding]:
+class Numbers(NamedTuple):
+    """How many numbers a model has."""
+
+    all: int
+    trained: int
+    saved: int  # those that a checkpoint contains; adapters leave out their base's
+
+    @classmethod
+    def of(cls, model: TrunkModel) -> Numbers:
+        """Count those of a model."""
+        named = dict(model.named_parameters())
+        return cls(
+            sum(parameter.numel() for parameter in named.values()),
+            sum(parameter.numel() for parameter in named.values() if parameter.requires_grad),
+            sum(parameter.numel() for name, parameter in named.items() if name not in model.from_base),
+        )
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """The size of a checkpoint: weights, also in half precision, and Adam's fp32 states (docs/cluster.md)."""
+        return WEIGHT_BYTES * self.saved + STATE_BYTES * self.trained
+
+
+def disk(facts: Mapping[str, HostFacts], recipe: Recipe, numbers: Numbers) -> Iterator[Finding]:
     """Check that the run folder has room for the checkpoints that are kept and the one that is being saved.
 
     Also report how much the whole run will write: a checkpoint at every multiple of `checkpoint.every` and at the last
     step.
     """
-    one = CHECKPOINT_BYTES * parameters
+    one = numbers.checkpoint_bytes
     needed, free = one * (recipe.checkpoint.keep + 1), min(host.free for host in facts.values())
     said = f"{amount(free)} free, {amount(needed)} for {recipe.checkpoint.keep + 1} checkpoints"
     if recipe.checkpoint.keep_every:
@@ -134,7 +159,7 @@ def disk(facts: Mapping[str, HostFacts], recipe: Recipe, parameters: int) -> Ite
         needed += one * kept
         said += f" and {amount(kept * one)} for {kept} that are kept for good"
     if isinstance(recipe.checkpoint, PairCheckpointConfig) and recipe.checkpoint.keep_best:
-        best = 2 * 4 * parameters  # fp32 weights; a new one is saved before the old one is removed
+        best = 2 * 4 * numbers.saved  # fp32 weights; a new one is saved before the old one is removed
         needed += best
         said += f" and {amount(best)} for the best weights"
     saved = -(-recipe.steps // recipe.checkpoint.every)
@@ -178,20 +203,25 @@ def shards(sources: Mapping[str, Lanes], full: bool) -> Iterator[Finding]:
 
 
 def memory(
-    facts: Mapping[str, HostFacts], slots: Mapping[str, int], parameters: int, config: Config
+    facts: Mapping[str, HostFacts], slots: Mapping[str, int], numbers: Numbers, config: Config
 ) -> Iterator[Finding]:
     """Check which ZeRO stages' weights, gradients and Adam states fit a rank (Rajbhandari et al., 2020, section 3).
 
-    Activations come on top, and are not counted.
+    Activations come on top, and are not counted; nor is what the configuration offloads.
     """
-    ranks, stage = sum(slots.values()), config.get("zero_optimization", {}).get("stage", 0)
+    zero, ranks = config.get("zero_optimization", {}), sum(slots.values())
+    stage = zero.get("stage", 0)
     half, sums = ds_config.precision(config) != torch.float32, ds_config.sums_in_fp32(config)
     room = min(min(one.gpus, default=one.memory // slots[host]) for host, one in facts.items())
-    needed = {number: bytes_of(number, half, parameters, ranks, sums) for number in (0, 1, 2, 3)}
+    frozen = numbers.all - numbers.trained
+    needed = {number: bytes_of(number, half, numbers.trained, ranks, sums, frozen) for number in (0, 1, 2, 3)}
     sizes = ", ".join(f"ZeRO-{number} {amount(size)}" for number, size in needed.items() if number)
     said = f"{sizes}, of {amount(room)} of a rank; the layers' activations are not counted"
     fitting = [number for number, size in needed.items() if number and size <= MOST_OF_MEMORY * room]
-    if not fitting:
+    offloaded = [key for key in OFFLOADED if (zero.get(key) or {}).get("device", "none") != "none"]
+    if needed[stage] > MOST_OF_MEMORY * room and offloaded:
+        yield Finding("memory", "warning", f"{said}, nor is {' and '.join(offloaded)}", "try it: train with steps=1")
+    elif not fitting:
         yield Finding("memory", "wrong", said, "use more ranks or a smaller trunk")
     elif needed[stage] > MOST_OF_MEMORY * room:
         yield Finding("memory", "wrong", said, f"set deepspeed to a file of ZeRO-{fitting[0]}")
@@ -199,12 +229,14 @@ def memory(
         yield Finding("memory", "ok", said)
 
 
-def bytes_of(stage: int, half: bool, parameters: int, ranks: int, sums: bool = False) -> float:
+def bytes_of(stage: int, half: bool, trained: int, ranks: int, sums: bool = False, frozen: int = 0) -> float:
     """Return a rank's bytes for weights, gradients and Adam's fp32 states, with a copy of the weights if `half`.
 
     `sums`: half precision's gradients are summed in fp32; below stage 2 those of the micro-batch are kept besides.
+    Of `frozen` numbers there are only the weights.
     """
     gradient = (6 if stage < 2 else 4) if half and sums else 2
     of_one = (2, gradient, 12) if half else (4, 4, 8)
     partitioned = stage >= 3, stage >= 2, stage >= 1
-    return sum(size * parameters / (ranks if cut else 1) for size, cut in zip(of_one, partitioned, strict=True))
+    of_trained = sum(size * trained / (ranks if cut else 1) for size, cut in zip(of_one, partitioned, strict=True))
+    return of_trained + of_one[0] * frozen / (ranks if partitioned[0] else 1)

@@ -48,10 +48,11 @@ class HostFacts:
 
         A commit that a host without git does not know differs from none.
         """
+        pairs = {name: (mine, other.versions.get(name, "none")) for name, mine in self.versions.items()}
         return ", ".join(
-            f"{name} {mine}, not {other.versions[name]}"
-            for name, mine in self.versions.items()
-            if mine != other.versions[name] and UNKNOWN not in (mine, other.versions[name])
+            f"{name} {mine}, not {theirs}"
+            for name, (mine, theirs) in pairs.items()
+            if mine != theirs and UNKNOWN not in (mine, theirs)
         )
 
 

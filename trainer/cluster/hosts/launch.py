@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_prep.common.errors import InputError
 from trainer.cluster.hosts import hostfile
 
 DEEPSPEED = ("deepspeed", "ds", "deepspeed.launcher.runner")  # its command's names, and its module
@@ -55,6 +56,15 @@ class Launch:
     def ranks(self) -> int:
         """The number of ranks on all hosts."""
         return sum(map(len, self.slots.values()))
+
+    def require_fewer(self) -> None:
+        """Raise InputError where the command on fewer hosts could not be written: `--include` cannot name a host."""
+        for host in self.slots if self.by_ssh else ():
+            if "@" in host or ":" in host:
+                raise InputError(
+                    f"{host}: DeepSpeed's --include cannot name this host, so that no start could leave another out: "
+                    "put its address and user in ~/.ssh/config, and that name in the hostfile"
+                )
 
     def on(self, hosts: Sequence[str], ranks: int) -> list[str]:
         """Return the command line that starts `ranks` ranks on the first of these hosts."""

@@ -16,6 +16,7 @@ from trainer.training.engine.all_reduce import Measured
 
 MODULE = "trainer.training.engine.all_reduce"
 LAUNCH_SECONDS = 75  # to start the ranks, on top of their own limit
+VIRTUAL = ("docker", "br-", "veth", "virbr")  # interfaces of a host's own, whose addresses no other host reaches
 ENV_FILE = "in the file .deepspeed_env, one line NAME=value"
 
 
@@ -33,7 +34,6 @@ def interface(facts: Mapping[str, HostFacts], variables: Mapping[str, str]) -> I
     several, fine = len(facts) > 1, True
     for host, one in facts.items():
         has = ", ".join(sorted(one.interfaces))
-        outside = [name for name in sorted(one.interfaces) if not _is_loopback(one, name)] or ["NAME"]
         if not chosen[host]:
             fine = False
             todo = f"set {variable} to one that all hosts have, {ENV_FILE}"
@@ -41,7 +41,7 @@ def interface(facts: Mapping[str, HostFacts], variables: Mapping[str, str]) -> I
         elif several and all(_is_loopback(one, name) for name in chosen[host]):
             fine = False
             said = f"{host}: {backend} would use {', '.join(chosen[host])}, which no other host reaches"
-            yield Finding("interface", "warning", said, f"set {variable}={outside[0]} {ENV_FILE}")
+            yield Finding("interface", "warning", said, f"set {variable}={_outside(one, facts)} {ENV_FILE}")
     if fine:
         names = {", ".join(own) for own in chosen.values()}
         each = "; ".join(f"{host} {', '.join(own)}" for host, own in chosen.items())
@@ -141,6 +141,14 @@ def _chosen_by_nccl(one: HostFacts, value: str) -> list[str]:
     if sign == "^":
         return [name for name in one.interfaces if not name.startswith(tuple(names))]
     return [name for name in one.interfaces if (name in names if sign else name.startswith(tuple(names)))]
+
+
+def _outside(one: HostFacts, facts: Mapping[str, HostFacts]) -> str:
+    """Return an interface at which others may reach a host, if possible one that all hosts have; else NAME."""
+    names = [name for name, addresses in one.interfaces.items() if addresses and not name.startswith(VIRTUAL)]
+    names = [name for name in names if not _is_loopback(one, name)]
+    of_all = [name for name in names if all(name in other.interfaces for other in facts.values())]
+    return min(of_all or names, default="NAME")
 
 
 def _is_loopback(one: HostFacts, name: str) -> bool:

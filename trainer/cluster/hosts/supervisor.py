@@ -71,6 +71,7 @@ class Training:
         stop_after = getattr(recipe.checkpoint, "stop_after", None)  # of fine-tuning
         if not launch:
             return cls(command, recipe.run, recipe.steps, stop_after)
+        launch.require_fewer()
         check_ranks(recipe, launch.ranks)
         chosen = partial(choose, launch, recipe) if launch.by_ssh else None
         return cls(command, recipe.run, recipe.steps, stop_after, chosen)

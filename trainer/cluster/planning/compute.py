@@ -25,6 +25,7 @@ from trainer.training.recipe.build import build_batcher, build_model, check_leng
 from trainer.training.recipe.schema import PretrainRecipe
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}  # ids of a made-up vocabulary
+FIRST_PIECE = 10  # of made-up text: smaller ids may be special tokens
 SENTENCE, SENTENCES, DOCUMENTS = 24, 40, 64  # made-up text: tokens, per document, at once
 
 
@@ -113,6 +114,8 @@ def count(recipe: PretrainRecipe, vocab_size: int, dtype: torch.dtype = torch.bf
 def vocabulary_of(recipe: PretrainRecipe, given: int | None) -> int:
     """Return the size of the vocabulary: as given, or the trunk's; raise InputError where neither is known."""
     size = given or (recipe.trunk or {}).get("vocab_size")
+    if isinstance(size, int) and size <= FIRST_PIECE:
+        raise InputError(f"a vocabulary of {size} pieces has no words: give more than {FIRST_PIECE}")
     if not isinstance(size, int):
         raise InputError(
             "trunk.vocab_size: the recipe takes it from its data: add trunk.vocab_size=N, or --vocabulary N"
@@ -166,15 +169,19 @@ def made_up_batch(method: PretrainingConfig, vocabulary: Vocabulary, number: int
     batcher, rng = build_batcher(method, vocabulary), np.random.default_rng(0)
     documents: list[MadeUp] = []
     examples: list[Any] = []
-    cutting = 0.0
+    cutting, sentence = 0.0, SENTENCE
     while len(examples) < number:
         for _ in range(DOCUMENTS):
-            lengths = [method.positions] * 2 if method.needs_pairs else [SENTENCE] * SENTENCES
-            sentences = [rng.integers(10, vocabulary.vocab_size, length) for length in lengths]
+            lengths = [method.positions] * 2 if method.needs_pairs else [sentence] * SENTENCES
+            sentences = [rng.integers(FIRST_PIECE, vocabulary.vocab_size, length) for length in lengths]
             documents.append(MadeUp(sentences, f"group {len(documents) // 4}"))
-        began = time.perf_counter()
+        before, began = len(examples), time.perf_counter()
         examples = batcher.examples(documents)
         cutting = time.perf_counter() - began
+        if len(examples) == before:  # too long for the method's inputs
+            documents, sentence = [], sentence // 2
+            if not sentence:
+                raise InputError(f"method.{method.length_key}: no example is this short: raise it")
     generators = [np.random.default_rng(number) for number in range(number)]
     began = time.perf_counter()
     batch = batcher.micro_batch(examples[:number], generators)

@@ -15,7 +15,7 @@ class Layout:
     recipe: PretrainRecipe
     ranks: int
     changes: tuple[str, ...]  # the overrides that change the recipe; empty where it is unchanged
-    same_experiment: bool  # whether a step has as many examples as before
+    same_experiment: bool  # whether a step has as many examples as before, each compared with as many others
 
     @property
     def micro_batches(self) -> int:
@@ -53,4 +53,6 @@ def fit(recipe: PretrainRecipe, ranks: int) -> Layout:
         "steps": steps,
         "ranks": expected,
     }
-    return Layout(recipe.model_copy(update=update), ranks, changes, size == recipe.batch.size)
+    compared = micro if recipe.method.compares_micro_batch else recipe.batch.micro
+    same = (size, compared) == (recipe.batch.size, recipe.batch.micro)
+    return Layout(recipe.model_copy(update=update), ranks, changes, same)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from trainer.cluster.hosts.checks import CHECKPOINT_BYTES, MOST_OF_MEMORY, bytes_of
+from trainer.cluster.hosts.checks import MOST_OF_MEMORY, STATE_BYTES, WEIGHT_BYTES, bytes_of
 from trainer.cluster.hosts.choose import most_ranks
 from trainer.cluster.planning.communication import Zero, collectives, exposed, sent_by_host, step_seconds
 from trainer.cluster.planning.compute import Work
@@ -161,7 +161,9 @@ def fitting(work: Work, zero: Zero, machines: Machines, ranks: int, micro: int) 
     Stage 3 also holds the weights that it has gathered: the whole model, up to a billion weights.
     """
     width, room = zero.bytes_per_number, MOST_OF_MEMORY * machines.device.memory
-    states = {stage: bytes_of(stage, width == 2, work.parameters, ranks, zero.sums_in_fp32) for stage in STAGES}
+    trained = sum(work.trained)
+    of_model = partial(bytes_of, half=width == 2, trained=trained, ranks=ranks, frozen=work.parameters - trained)
+    states = {stage: of_model(stage, sums=zero.sums_in_fp32) for stage in STAGES}
     needed = {stage: size + micro * work.kept_bytes for stage, size in states.items()}
     needed[3] += width * min(work.parameters, GATHERED)
     return [stage for stage, size in needed.items() if size <= room]
@@ -173,8 +175,10 @@ def save_seconds(work: Work, zero: Zero, machines: Machines, ranks: int) -> floa
     Rank 0 writes the fp32 weights, below stage 3 also the weights in the training's precision, and like all ranks its
     part of Adam's states.
     """
-    of_rank_0 = 4 + zero.bytes_per_number / (ranks if zero.stage == 3 else 1) + 12 / ranks
-    return work.parameters * max(CHECKPOINT_BYTES / machines.storage, of_rank_0 / machines.writer)
+    trained, weights = sum(work.trained), 4 + zero.bytes_per_number / (ranks if zero.stage == 3 else 1)
+    by_all = WEIGHT_BYTES * work.parameters + STATE_BYTES * trained
+    by_rank_0 = weights * work.parameters + STATE_BYTES * trained / ranks
+    return max(by_all / machines.storage, by_rank_0 / machines.writer)
 
 
 def simulated(

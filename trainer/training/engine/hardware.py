@@ -76,6 +76,7 @@ NAMES = {
 # two cores with AVX2, as benchmarks/results/pretrain_step_cpu.json measured their matrix products; 1 Gb/s
 CPU = Device(0.15e12, 16e9, 20e9, 5e9, 0.125e9)
 DEVICES = {**GPUS, "cpu": CPU}
+WITHOUT_BF16 = ("v100", "t4")  # what the names of GPUs that lack it begin with
 
 
 def peak_of(name: str) -> float | None:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from threading import Thread
 
 from deepspeed.constants import default_pg_timeout
-from torch.distributed import TCPStore
+from torch.distributed import DistNetworkError, TCPStore
 
 from data_prep.common.argument_types import port_number
 from data_prep.common.errors import InputError
@@ -39,7 +39,9 @@ def port() -> int:
 
 
 def wait_for_rank_0(rank: int) -> TCPStore | None:
-    """Return once rank 0 has arrived; keep the returned store until the ranks have joined.
+    """Return once rank 0 has arrived; keep the returned store until the ranks have joined, and `close` it then.
+
+    A run that is ending still has its store, which no longer answers: wait until it is gone, and for the next rank 0.
 
     Raises:
         SystemExit: rank 0 has ended, with the same code; it has printed the reason.
@@ -47,13 +49,35 @@ def wait_for_rank_0(rank: int) -> TCPStore | None:
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return None  # torchrun itself serves the port, and ends all ranks
-    store = _store(rank == 0, default_pg_timeout)
     if rank == 0:
+        store = _store(True, default_pg_timeout)
         store.set(_key(), GO)
-    elif (said := store.get(_key()).decode()) != GO:
+        return store
+    store, said = _answer()
+    if said != GO:
         store.add(f"{_key()}/ended", 1)
         raise SystemExit(int(said))
+    store.add(f"{_key()}/met", 1)
     return store
+
+
+def close(store: TCPStore, ranks: int) -> None:
+    """Answer no rank that comes later, as one that was started again; rank 0 calls this once the ranks have joined."""
+    while store.add(f"{_key()}/met", 0) < ranks - 1:
+        time.sleep(0.01)
+    store.delete_key(_key())
+
+
+def _answer() -> tuple[TCPStore, str]:
+    """Return the store of rank 0, and what it says there."""
+    end = time.monotonic() + default_pg_timeout.total_seconds()
+    while True:
+        store = _store(False, default_pg_timeout)
+        try:
+            return store, store.get(_key()).decode()
+        except DistNetworkError:  # that store was of a run that has ended
+            if time.monotonic() > end:
+                raise
 
 
 def end_others(ranks: int, code: int) -> None:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from data_prep.common.errors import InputError, printable
 from trainer.training.engine.device import accelerator, claim, take
-from trainer.training.engine.rendezvous import meet_at, port, wait_for_rank_0
+from trainer.training.engine.rendezvous import close, meet_at, port, wait_for_rank_0
 from trainer.training.errors import SharedError
 
 # the variables for rank, number of ranks, local rank and local number of ranks; the first complete line is used
@@ -208,6 +208,8 @@ def join(world: World) -> None:
         store = wait_for_rank_0(world.rank) if world.size > 1 else None
         claim(world.rank, world.local_rank, store)
         deepspeed.init_distributed(verbose=False, timeout=timedelta(seconds=ALONE_SECONDS))
+        if store and world.rank == 0:
+            close(store, world.size)
         del store
     except (dist.DistNetworkError, RuntimeError) as error:
         if "EADDRINUSE" not in str(error) and "address already in use" not in str(error):

@@ -44,7 +44,9 @@ class Stop:
         return self.file is not None and self.file.exists()
 
     def __enter__(self) -> Stop:
-        """Install the signal handlers."""
+        """Install the signal handlers; say so where the file is there already."""
+        if self.file is not None and self.file.exists():
+            print(f"{self.file} asks for a stop: the run saves, removes the file and ends", flush=True)
         self.previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
         return self
 

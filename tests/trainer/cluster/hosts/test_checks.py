@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from models.build_trunk import build_trunk
+from models.pretraining.mlm import MlmConfig
 from tests import toy
+from tests.models import tiny
 from tests.trainer.cluster.hosts.finding import only
 from trainer.cluster.hosts import checks
-from trainer.cluster.hosts.checks import bytes_of
+from trainer.cluster.hosts.checks import Numbers, bytes_of
 from trainer.cluster.hosts.facts import HostFacts
 from trainer.training.data.open_data import shard_data
+from trainer.training.recipe.build import build_model
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 from trainer.training.recipe.yaml_file import load
 
@@ -26,6 +30,10 @@ TWO = {"a": FACTS, "b": FACTS}
 def changed(**changes: Any) -> dict[str, HostFacts]:
     """Return the facts of two hosts; the second host's are changed."""
     return {"a": FACTS, "b": replace(FACTS, **changes)}
+
+
+def all_trained(number: int) -> Numbers:
+    return Numbers(number, number, number)
 
 
 def recipe(folder: Path, **changes: Any) -> PretrainRecipe:
@@ -44,8 +52,8 @@ def test_all_is_right(tmp_path: Path) -> None:
         *checks.shared(TWO, tmp_path, "probe"),
         *checks.port(TWO, 29500),
         *checks.layout(plain, 4),
-        *checks.memory(TWO, {"a": 8, "b": 8}, 110_000_000, {"zero_optimization": {"stage": 1}}),
-        *checks.disk(TWO, plain, 110_000_000),
+        *checks.memory(TWO, {"a": 8, "b": 8}, all_trained(110_000_000), {"zero_optimization": {"stage": 1}}),
+        *checks.disk(TWO, plain, all_trained(110_000_000)),
     ]
     assert [finding.state for finding in right] == ["ok"] * 9
 
@@ -101,16 +109,16 @@ def test_a_layout_that_does_not_divide_names_the_nearest_that_do(tmp_path: Path)
 
 def test_too_little_room_for_checkpoints(tmp_path: Path) -> None:
     plain = recipe(tmp_path)  # keeps 2 checkpoints, so that three of 1.8 GB exist during a save
-    assert only(checks.disk(changed(free=5 * GB), plain, 100_000_000)).state == "wrong"
-    assert only(checks.disk(TWO, plain, 100_000_000)).said.endswith("; the run writes 2, 3.6 GB in all")
-    assert only(checks.disk(changed(free=6 * GB), plain, 100_000_000)).state == "warning"
+    assert only(checks.disk(changed(free=5 * GB), plain, all_trained(100_000_000))).state == "wrong"
+    assert only(checks.disk(TWO, plain, all_trained(100_000_000))).said.endswith("; the run writes 2, 3.6 GB in all")
+    assert only(checks.disk(changed(free=6 * GB), plain, all_trained(100_000_000))).state == "warning"
     kept = recipe(tmp_path, steps=8, checkpoint={"every": 4, "keep_every": 4})  # also two permanent ones: 9 GB in all
-    finding = only(checks.disk(changed(free=8 * GB), kept, 100_000_000))
+    finding = only(checks.disk(changed(free=8 * GB), kept, all_trained(100_000_000)))
     assert finding.state == "wrong"
     assert "3.6 GB for 2 that are kept for good" in finding.said
     changes = {"trunk": toy.TRUNK, "probe": {"split": "dev", "every": 1}, "checkpoint": {"keep_best": "ndcg@10"}}
     best = load(FinetuneRecipe, toy.finetune_recipe(tmp_path / "best.yaml", tmp_path, **changes))
-    assert "and 800.0 MB for the best weights; " in only(checks.disk(TWO, best, 100_000_000)).said
+    assert "and 800.0 MB for the best weights; " in only(checks.disk(TWO, best, all_trained(100_000_000))).said
 
 
 def test_a_damaged_shard(tmp_path: Path) -> None:
@@ -139,8 +147,45 @@ def test_memory_advises_the_first_stage_that_fits(memory: int, stage: int, state
     # a billion parameters on 8 ranks, bf16: 5.5, 3.75 and 2 GB
     facts = {"a": replace(FACTS, gpus=[memory * GB] * 8)}
     config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": stage}}
-    finding = only(checks.memory(facts, {"a": 8}, 1_000_000_000, config))
+    finding = only(checks.memory(facts, {"a": 8}, all_trained(1_000_000_000), config))
     assert (finding.state, finding.todo) == (state, todo)
+
+
+LORA = Numbers(all=1_500_000_000, trained=10_000_000, saved=10_000_000)
+
+
+def test_frozen_weights_have_no_gradients_nor_states(tmp_path: Path) -> None:
+    facts = {"a": replace(FACTS, gpus=[4 * GB])}
+    config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 1}}
+    finding = only(checks.memory(facts, {"a": 1}, LORA, config))
+    assert (finding.state, finding.said[:13]) == (
+        "ok",
+        "ZeRO-1 3.1 GB",
+    )  # 2 bytes of each, and 14 more of each that is trained
+    assert only(checks.memory(facts, {"a": 1}, all_trained(LORA.all), config)).state == "wrong"
+    # three checkpoints of 18 bytes of each that is trained
+    assert ", 540.0 MB for 3 checkpoints" in only(checks.disk(TWO, recipe(tmp_path), LORA)).said
+
+
+@pytest.mark.parametrize("key", ["offload_optimizer", "offload_param"])
+def test_what_is_offloaded_is_not_counted_and_refuses_nothing(key: str) -> None:
+    facts = {"a": replace(FACTS, gpus=[4 * GB])}
+    config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 3, key: {"device": "cpu"}}}
+    finding = only(checks.memory(facts, {"a": 1}, all_trained(1_000_000_000), config))
+    assert finding.state == "warning"
+    assert finding.said.endswith(f"the layers' activations are not counted, nor is {key}")
+    config["zero_optimization"][key] = {"device": "none"}
+    assert only(checks.memory(facts, {"a": 1}, all_trained(1_000_000_000), config)).state == "wrong"
+
+
+def test_the_numbers_of_a_model_with_adapters() -> None:
+    model = build_model(MlmConfig(name="mlm", max_tokens=16), build_trunk(tiny.CONFIG))
+    whole = sum(parameter.numel() for parameter in model.parameters())
+    assert Numbers.of(model) == (whole, whole, whole)
+    first, *_ = dict(model.named_parameters())
+    parameter = dict(model.named_parameters())[first].requires_grad_(False)
+    model.from_base = frozenset([first])
+    assert Numbers.of(model) == (whole, whole - parameter.numel(), whole - parameter.numel())
 
 
 def test_the_bytes_of_each_stage_are_those_of_the_paper() -> None:

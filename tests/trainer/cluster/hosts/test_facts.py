@@ -1,6 +1,7 @@
 """What a host reports about itself."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests import toy
+from tests.trainer.cluster.hosts.test_checks import FACTS
 from trainer.cluster.hosts.facts import gather
 
 
@@ -27,6 +29,11 @@ def test_a_recipe_is_known_by_its_values_and_those_that_it_extends(tmp_path: Pat
     below.unlink()
     assert gather(recipe=above).versions["recipe"] == "unreadable"
     assert "recipe" not in gather().versions
+
+
+def test_a_package_that_one_checkout_does_not_compare_differs() -> None:
+    newer = replace(FACTS, versions={**FACTS.versions, "numpy": "2.4"})
+    assert newer.differ_from(FACTS) == "numpy 2.4, not none"
 
 
 def test_a_host_that_trains_on_its_cpu_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

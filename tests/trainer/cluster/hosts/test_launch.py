@@ -94,6 +94,18 @@ def test_the_address_of_a_host_that_is_left_out_is_not_kept(hostfile: Path) -> N
         assert runner.parse_args(launched.on(hosts, 3)[1:]).master_addr == address
 
 
+@pytest.mark.parametrize("name", ["user@b", "fd00::2"])
+def test_a_host_that_include_cannot_name_is_refused_where_others_could_be_left_out(hostfile: Path, name: str) -> None:
+    hostfile.write_text(f"a slots=2\n{name} slots=2\n")
+    launched = launch("-H", str(hostfile))
+    assert launched
+    with pytest.raises(InputError, match=f"^{name}: DeepSpeed's --include cannot name this host"):
+        launched.require_fewer()
+    without_ssh = launch("-H", str(hostfile), "--no_ssh", "--node_rank", "0", "--master_addr", "a")
+    assert without_ssh
+    without_ssh.require_fewer()
+
+
 def test_neither_a_scheduler_nor_this_host_alone_needs_ssh(hostfile: Path) -> None:
     by_ssh = {}
     without_ssh = ("--no_ssh", "--node_rank", "0", "--master_addr", "a")

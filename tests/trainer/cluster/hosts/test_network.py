@@ -68,7 +68,15 @@ def test_an_interface_that_one_host_lacks() -> None:
 def test_a_name_of_the_loopback_address_on_several_hosts(address: str) -> None:
     finding = only(network.interface({"a": FACTS, "b": replace(FACTS, own_address=address)}, {}))
     assert (finding.state, finding.said) == ("warning", "b: gloo would use lo, which no other host reaches")
-    assert finding.todo.startswith("set GLOO_SOCKET_IFNAME=docker0 ")
+    assert finding.todo.startswith("set GLOO_SOCKET_IFNAME=eth0 ")  # each host's docker0 has the same address
+
+
+def test_the_advised_interface_is_one_of_all_hosts() -> None:
+    several = {"lo": ["127.0.0.1"], "eno1": ["10.1.0.1"], "eth0": ["10.0.0.1"], "eth1": [], "veth3": ["10.3.0.1"]}
+    facts = {"a": replace(FACTS, interfaces=several, own_address="127.0.1.1"), "b": FACTS}
+    assert only(network.interface(facts, {})).todo.startswith("set GLOO_SOCKET_IFNAME=eth0 ")
+    alone = replace(FACTS, interfaces={"lo": ["127.0.0.1"], "docker0": ["172.17.0.1"]}, own_address="127.0.1.1")
+    assert only(network.interface({"a": alone, "b": FACTS}, {})).todo.startswith("set GLOO_SOCKET_IFNAME=NAME ")
 
 
 def test_ranks_that_meet_are_ok_and_those_that_do_not_are_wrong() -> None:

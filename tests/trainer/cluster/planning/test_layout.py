@@ -44,6 +44,13 @@ def test_the_changes_for_64_ranks_are_those_of_the_handbook() -> None:
     assert layout.same_experiment
 
 
+def test_a_smaller_micro_batch_is_another_experiment_where_its_examples_are_compared() -> None:
+    layout = fit(recipe("ict_base"), 64)
+    assert layout.changes == ("batch.micro=64", "data.lanes=128")  # half of the negatives
+    assert not layout.same_experiment
+    assert fit(recipe("ict_base"), 32).same_experiment
+
+
 def test_more_ranks_than_examples_make_larger_and_fewer_steps() -> None:
     layout = fit(recipe("seed_base"), 1024)
     assert set(layout.changes) == {"batch.size=1024", "batch.micro=1", "data.lanes=2048", "steps=250000"}

@@ -119,17 +119,28 @@ def test_a_checkpoint_waits_for_the_storage_or_for_rank_0() -> None:
     assert save_seconds(WORK, Zero.of(CONFIG, 3), MACHINES, 8) == pytest.approx(1e8 * (4 + 14 / 8) / 1e9)
 
 
+def of_size(parameters: int, trained: int | None = None) -> Work:
+    return replace(WORK, parameters=parameters, trained=(parameters if trained is None else trained,))
+
+
+def test_frozen_weights_take_their_own_bytes_alone() -> None:
+    small = replace(MACHINES, device=replace(DEVICES["h100"], memory=4e9))
+    assert fitting(of_size(10**9), Zero.of(CONFIG), small, 1, 1) == []
+    assert 1 in fitting(of_size(10**9, trained=10**7), Zero.of(CONFIG), small, 1, 1)
+    saved = save_seconds(of_size(10**8, trained=10**7), Zero.of(CONFIG, 3), MACHINES, 8)
+    assert saved == pytest.approx((1e8 * (4 + 2 / 8) + 1e7 * 12 / 8) / 1e9)
+
+
 @pytest.mark.parametrize(("parameters", "stages"), [(1e8, [1, 2, 3]), (1.6e10, [2, 3]), (5e10, [3]), (1e12, [])])
 def test_stages_fit_by_their_states(parameters: float, stages: list[int]) -> None:
-    work = replace(WORK, parameters=int(parameters))
-    assert fitting(work, Zero.of(CONFIG), MACHINES, 128, 1) == stages
+    assert fitting(of_size(int(parameters)), Zero.of(CONFIG), MACHINES, 128, 1) == stages
 
 
 def test_stage_3_holds_what_it_has_gathered() -> None:
     small = replace(MACHINES, device=replace(DEVICES["h100"], memory=2.9e9))  # 80 % of it can be used
     # 16 bytes per parameter split over 128 ranks, 0.1 GB of activations, and 2 bytes for each gathered parameter
-    assert fitting(replace(WORK, parameters=10**9), Zero.of(CONFIG), small, 128, 1) == [2, 3]
-    assert fitting(replace(WORK, parameters=11 * 10**8), Zero.of(CONFIG), small, 64, 1) == []
+    assert fitting(of_size(10**9), Zero.of(CONFIG), small, 128, 1) == [2, 3]
+    assert fitting(of_size(11 * 10**8), Zero.of(CONFIG), small, 64, 1) == []
 
 
 def test_activations_count() -> None:

@@ -1,14 +1,14 @@
 """Ranks that wait for rank 0, in threads and with real sockets."""
 
 import socket
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from torch.distributed import TCPStore
 
 from tests.ports import free_port
 from trainer.training.engine import rendezvous
-from trainer.training.engine.rendezvous import end_others, meet_at, wait_for_rank_0
+from trainer.training.engine.rendezvous import close, end_others, meet_at, wait_for_rank_0
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +28,22 @@ def test_the_ranks_start_when_rank_0_does() -> None:
         own = wait_for_rank_0(0)
         assert [other.result(60) is not None for other in others] == [True, True]
     assert own is not None
+
+
+def test_a_rank_that_is_started_again_waits_for_the_next_rank_0() -> None:
+    """The ranks of the run that is ending still have its store."""
+    with ThreadPoolExecutor(2) as pool:
+        other = pool.submit(wait_for_rank_0, 1)
+        own = wait_for_rank_0(0)
+        assert own is not None
+        assert other.result(60) is not None
+        close(own, 2)
+        again = pool.submit(wait_for_rank_0, 1)
+        assert wait([again], 0.5).not_done
+        del own  # ends the server
+        following = wait_for_rank_0(0)
+        assert again.result(60) is not None
+    assert following is not None
 
 
 @pytest.mark.parametrize("of_another_run", [False, True])

@@ -34,12 +34,14 @@ def test_a_second_request_ends_the_process_at_once() -> None:
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")
 
 
-def test_the_stop_file_is_removed_once_its_request_is_met(tmp_path: Path) -> None:
+def test_the_stop_file_is_removed_once_its_request_is_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "stop"
     file.touch()
     with pytest.raises(OSError, match="full"), Stop(file):
         raise OSError("the disk is full")
     assert file.exists()
+    capsys.readouterr()
     with Stop(file) as stop:
         assert stop.requested
     assert not file.exists()
+    assert capsys.readouterr().out == f"{file} asks for a stop: the run saves, removes the file and ends\n"
