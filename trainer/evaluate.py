@@ -105,7 +105,7 @@ def _compare_many(arguments: argparse.Namespace, given: list[Given], metrics: Se
             print(f"{name}: done, {files[name]}", flush=True)
     if world.rank == 0:
         in_order, names = {name: results[name] for name in folders}, [system.name for system in given]
-        for metric in (many_collections.METRIC, *metrics):
+        for metric in dict.fromkeys((many_collections.METRIC, *(arguments.metrics or []))):
             print("\n".join(many_collections.table(in_order, names, metric)))
 
 

@@ -80,6 +80,12 @@ def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
     miners = Miners.open(chosen.system, collection, chosen.split, chosen.precision)
     groups, before = collection.groups(chosen.split), collection.manifest.get("mined", [])
     relevant = Relevant.of_split(collection, chosen.split)
+    depths = [miners.depth(i, texts, chosen.depth) for i in range(len(chosen.system))]
+    for name, depth in zip(miners.names, depths, strict=True):
+        if chosen.skip >= depth:
+            raise InputError(
+                f"--skip {chosen.skip} leaves nothing of the {depth:,} documents that {name} ranks: lower it"
+            )
     mined = [
         mine(texts, relevant, miners.rank(i, texts, relevant, chosen.depth), chosen.margin, chosen.skip)
         for i in range(len(chosen.system))
@@ -94,8 +100,8 @@ def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
     candidates = with_negatives(groups, negatives)
     made = derive(collection, chosen.out, chosen.split, candidates, about, [*before, *miners.names])
     documents = len(texts.pool)
-    ranks = f"ranks {chosen.skip + 1} to {min(chosen.depth, documents)} of {documents:,} documents"
-    for name in miners.names:
+    for name, depth in zip(miners.names, depths, strict=True):
+        ranks = f"ranks {chosen.skip + 1} to {depth} of {documents:,} documents"
         print(f"split {chosen.split}: {len(texts.queries):,} queries: {ranks} by {name}")
     added = np.diff(candidates.ends - groups.candidates.ends, prepend=0)  # of each group
     counts = np.array([len(found.documents) for found in negatives.values()])

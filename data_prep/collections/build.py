@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ from data_prep.collections.collection import (
     is_collection,
     name_in,
 )
-from data_prep.collections.format import Format
+from data_prep.collections.format import Format, split_and_file
 from data_prep.collections.ids import Ids
 from data_prep.collections.registry import FORMATS
 from data_prep.collections.relevant import FOLDER as RELEVANT
@@ -70,6 +71,7 @@ def build(
             process builds it, or a file cannot be written.
     """
     reader = FORMATS[name](inputs)
+    _require_different(split_and_file(path)[1] for path in inputs)
     _require_room(out, reader, tokenizer)
     command = {"format": name, "inputs": [name_in(path, out) for path in inputs]}
     key = json.dumps([command, tokenizer.fingerprint, tokenizer.split_special_tokens, _state(reader), strict]).encode()
@@ -204,6 +206,13 @@ def _run(
         relate = partial(write_relevant, stages.folder, tokenizer, split)
         stages.do(f"relevant-{split}", relate, old=stages.folder / SPLITS / split / RELEVANT)
     return counts, remarks
+
+
+def _require_different(files: Iterable[Path]) -> None:
+    """Raise InputError where a file is named twice: its pairs would be of two splits, or count twice."""
+    for path, number in Counter(file.resolve() for file in files).items():
+        if number > 1:
+            raise InputError(f"{path}: is named twice; name every file once")
 
 
 def _require_names(reader: Format, splits: Sequence[str]) -> None:

@@ -47,7 +47,7 @@ def share(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up to 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to below 1")
     return value
 
 

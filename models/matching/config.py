@@ -23,11 +23,17 @@ NEED_OF_NEGATIVES = (
 
 Side = Literal["query", "document"]
 Loss = TypeVar("Loss")
+LOSS_TAGS = ("name", "table")
 Losses = Annotated[
     Annotated[Loss, Tag("name")] | Annotated[dict[Loss, PositiveFloat], Field(min_length=1), Tag("table")],
     Discriminator(lambda given: "table" if isinstance(given, dict) else "name"),
 ]
 """The `loss` of a recipe: the name of one, or a table of several with their weights."""
+
+
+def compares_batch(loss: Any) -> bool:
+    """Whether a `loss` of a recipe compares a query with the batch's documents unless `negatives` says otherwise."""
+    return "softmax" in (loss if isinstance(loss, dict) else [loss])
 
 
 class CandidatesConfig(Section):

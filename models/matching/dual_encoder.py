@@ -21,7 +21,7 @@ from models.encode import as_rows, in_one_run, unpadding_kernel
 from models.interface import MicroBatch, Prompt, Vocabulary
 from models.layers import ranking_losses
 from models.matching.batcher import CandidateBatcher
-from models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig, Side
+from models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig, Side, compares_batch
 from models.trunk import Encoder
 from models.vectors import Vectors
 
@@ -55,8 +55,8 @@ class DualEncoderConfig(MatchingConfig):
     @model_validator(mode="before")
     @classmethod
     def _others_have_their_own(cls, values: Any) -> Any:
-        loss = values.get("loss", "softmax") if isinstance(values, dict) else "softmax"
-        return values if "softmax" in (loss if isinstance(loss, dict) else [loss]) else {"negatives": "own", **values}
+        given = values if isinstance(values, dict) else {}
+        return values if compares_batch(given.get("loss", "softmax")) else {"negatives": "own", **values}
 
     @model_validator(mode="after")
     def _has_negatives(self) -> DualEncoderConfig:

@@ -53,6 +53,11 @@ class Miners:
         """The systems, with the checkpoints of their models."""
         return [self._name(given.expression) for given in self.systems.given]
 
+    def depth(self, number: int, texts: Texts, k: int) -> int:
+        """Return how many documents `rank` ranks for a query, besides the relevant ones."""
+        expression = self.systems.given[number].expression
+        return min(k, len(texts.pool), expression.depth if isinstance(expression, Rerank) else k)
+
     def rank(self, number: int, texts: Texts, relevant: Relevant, k: int) -> list[Ranked]:
         """Return at most k documents for each query, best first, by system `number`; scores are rounded (`search`)."""
         return self._rank(self.systems.given[number].expression, texts, relevant, k)

@@ -69,6 +69,15 @@ def dialogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+def test_a_file_that_is_named_twice_is_refused(small: Tokenizer, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    file.write_text('{"query": "a", "document": "b"}\n')
+    for inputs in ([Path(f"train={file}"), Path(f"dev={file}")], [file, tmp_path / "." / "pairs.jsonl"]):
+        with pytest.raises(InputError, match=r"pairs.jsonl: is named twice; name every file once"):
+            build("pairs", inputs, tmp_path / "out", small)
+    assert not (tmp_path / "out").exists()
+
+
 def test_parts_repeats_and_whole_groups(dialogues: Path, small: Tokenizer, tmp_path: Path) -> None:
     opened = build("dialogues", [dialogues], tmp_path / "out", small)
     assert list(opened.corpus.texts()) == ["quick", "brown", "fox"]

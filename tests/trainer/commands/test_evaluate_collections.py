@@ -56,7 +56,9 @@ def arguments(beir: Path, out: Path, *rest: str) -> list[str]:
 def test_one_table_has_a_row_a_system_and_a_column_a_collection(
     beir: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    evaluate.main(arguments(beir, tmp_path / "out", "--system=bm25", f"--system=mine={run}", "--metrics", "map@10"))
+    evaluate.main(
+        arguments(beir, tmp_path / "out", "--system=bm25", f"--system=mine={run}", "--metrics", "map@10", "recall@100")
+    )
     lines = capsys.readouterr().out.splitlines()
     start = next(i for i, line in enumerate(lines) if line.split() == ["half", "whole", "mean", "p"])
     opened = {
@@ -74,7 +76,8 @@ def test_one_table_has_a_row_a_system_and_a_column_a_collection(
     flat = {name: np.concatenate([rows[0] / 20, rows[1] / 40]) for name, rows in values.items()}
     assert lines[start + 2].split()[4] == f"{paired_permutation_test(flat['mine'], flat['BM25']):.4f}"
     assert "from that of BM25, over all 30 queries" in lines[start + 4]
-    assert any(line.startswith("MAP@10") for line in lines)
+    headings = [line.split(";")[0] for line in lines if line.startswith(("nDCG@10;", "MAP@10;", "Recall@100;"))]
+    assert headings == ["nDCG@10", "MAP@10", "Recall@100"]
 
 
 def test_a_finished_collection_is_not_ranked_again(

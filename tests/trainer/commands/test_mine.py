@@ -147,6 +147,11 @@ def test_several_systems_in_one_command_find_what_they_find_one_after_the_other(
     ranks = "split train: 100 queries: ranks 3 to 20 of 120 documents by "
     assert lines[0] == f"{ranks}bm25"
     assert all(line.startswith(ranks) for line in lines[:3])
+    with pytest.raises(SystemExit) as ended:
+        mine.main(command(toy_collection, tmp_path / "none", given[2], "--depth=60", "--skip=20"))
+    assert ended.value.code == 2
+    assert "--skip 20 leaves nothing of the 20 documents that bm25 > 20 " in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
     assert " by --margin, " in lines[4]
     assert lines[4].endswith(" by --skip")
     one_by_one, at_once = (Collection.open(folder) for folder in (before, tmp_path / "merged"))

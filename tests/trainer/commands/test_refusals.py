@@ -164,7 +164,7 @@ ROWS = [
     # trainer.trace
     ("trainer.trace RECIPE --world-size 3", "data.lanes: 4 lanes cannot be shared by 3 ranks"),
     ("trainer.trace RECIPE data.mix.a.weigth=1", "data.mix.a.weigth: unknown key; did you mean data.mix.a.weight?"),
-    ("trainer.trace RECIPE data.mix.a.weight=0.00033", "is less than a thousandth of the sum of all"),
+    ("trainer.trace RECIPE data.mix.a.weight=0.00033", "is too small a part of the sum of all"),
     ("trainer.trace recipes/bge.yaml 'method.loss={softmax: 1, some: 1}'", "method.loss: input should be 'softmax', "),
     (
         "trainer.trace recipes/seed_msmarco_passage_ance.yaml refresh.margin=120%",

@@ -25,7 +25,10 @@ def sample(collection: Collection, keys: ProbeConfig) -> Task:
     Raises:
         InputError: the collection has no such split, or no document of its pool is relevant to a query.
     """
-    names, qrels, pool = collection.corpus.ids, collection.qrels(keys.split), np.sort(collection.pool(keys.split))
+    try:
+        names, qrels, pool = collection.corpus.ids, collection.qrels(keys.split), np.sort(collection.pool(keys.split))
+    except InputError as error:
+        raise InputError(f"probe.split: {error}") from None
     relevant, others = {}, {}
     for query, grades in qrels.items():
         documents = names.find([*grades])

@@ -95,7 +95,7 @@ def _whole_shares(weights: Sequence[float]) -> list[int]:
     if 0 in shares:
         least = weights[shares.index(0)]
         raise InputError(
-            f"data.mix: the weight {least:g} is less than a thousandth of the sum of all, {sum(weights):g}: raise it, "
+            f"data.mix: the weight {least:g} is too small a part of the sum of all, {sum(weights):g}: raise it, "
             "or the temperature that it comes from, or leave its source out"
         )
     return shares

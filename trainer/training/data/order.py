@@ -108,15 +108,18 @@ def make_order(recipe: Recipe, sources: Mapping[str, WeightedSource]) -> Order:
     lanes = {}
     for number, (name, source) in enumerate(sources.items()):
         own_seed = int(keyed_rng(f"source {name}", recipe.seed).integers(2**62))  # sources must not share their masks
-        lanes[name] = Lanes(
-            source.items,
-            source.batcher,
-            seed=own_seed if name else recipe.seed,
-            lanes=recipe.data.lanes,
-            window=recipe.data.window,
-            micro_batch=recipe.batch.micro,
-            number=number,
-            skip_bad=recipe.faults.on_bad_shard == "skip",
-        )
+        try:
+            lanes[name] = Lanes(
+                source.items,
+                source.batcher,
+                seed=own_seed if name else recipe.seed,
+                lanes=recipe.data.lanes,
+                window=recipe.data.window,
+                micro_batch=recipe.batch.micro,
+                number=number,
+                skip_bad=recipe.faults.on_bad_shard == "skip",
+            )
+        except InputError as error:
+            raise InputError(f"data.mix.{name}: {error}" if name else str(error)) from None
     turn = recipe.batch.micro_batches if recipe.data.one_source_per == "step" else 1
     return Order(lanes, Mix([source.weight for source in sources.values()], recipe.seed, turn))

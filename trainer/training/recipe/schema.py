@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from pydantic import (
 from data_prep.common.errors import did_you_mean
 from models.adapters import Adapters
 from models.config import MethodConfig, Section
-from models.matching.config import MatchingConfig
+from models.matching.config import LOSS_TAGS, MatchingConfig, compares_batch
 from models.registry import MATCHING, MatchingMethod, PretrainingMethod
 from trainer.training.recipe.data_keys import (
     OF_A_SOURCE,
@@ -114,7 +115,9 @@ class CheckpointConfig(Section):
 class PairCheckpointConfig(CheckpointConfig):
     """Also which one to keep apart, and when to stop: by the probe."""
 
-    keep_best: str | None = None  # a metric, such as ndcg@10: RUN/best has the weights with the highest
+    keep_best: str | None = Field(
+        None, min_length=1
+    )  # a metric, such as ndcg@10: RUN/best has the weights with the highest
     stop_after: PositiveInt | None = None  # consecutive probes without a higher one
 
 
@@ -353,12 +356,17 @@ class FinetuneRecipe(Recipe):
                 listed = f"; a source may have {', '.join(known)}"
                 hint = did_you_mean(key, known, prefix=f"data.mix.{name}.") or listed
                 raise ValueError(f"data.mix.{name}.{key}: unknown key{hint}")
+        own = self.method.model_dump(exclude_unset=True)
+        if "loss" in keys and not compares_batch(keys["loss"]):
+            own.pop("negatives", None)  # those of the method suit its loss, not this one
         try:
-            return type(self.method).model_validate({**self.method.model_dump(exclude_unset=True), **keys})
+            return type(self.method).model_validate({**own, **keys})
         except ValidationError as error:
             problem = error.errors()[0]
-            where = "".join(f".{part}" for part in problem["loc"])
-            message = f"method{where}: " * bool(where) + problem["msg"].removeprefix("Value error, ")
+            # the location also contains the union member that pydantic tried, which is not a key
+            where = "".join(f".{part}" for part in problem["loc"] if part not in LOSS_TAGS)
+            given = "" if problem["type"] == "value_error" else f", not {reprlib.repr(problem['input'])}"
+            message = f"method{where}: " * bool(where) + problem["msg"].removeprefix("Value error, ") + given
             raise ValueError(of_source(name, message)) from None
 
 

@@ -107,7 +107,7 @@ def make_job(
             held_out.first()
         validation = Validation(data.held_out, recipe.validation.every)
     sidecar_files = {
-        checkpoint.RECIPE: yaml.safe_dump(_complete(recipe), sort_keys=False).encode(),
+        checkpoint.RECIPE: yaml.safe_dump(complete(recipe), sort_keys=False).encode(),
         checkpoint.TOKENIZER: read_bytes(data.tokenizer.path),
         checkpoint.TRUNK: json.dumps(settings_of(model.trunk.config), indent=1).encode(),
     }
@@ -121,7 +121,7 @@ def make_job(
     return Job(recipe, model, data.order, validation, probe, refresh, sidecar_files, invariants)
 
 
-def _complete(recipe: Recipe) -> dict[str, Any]:
+def complete(recipe: Recipe) -> dict[str, Any]:
     """Return all keys of a recipe, also those of the method that it sets to what a dump leaves out.
 
     Without them, a run of these keys would take the values of the model that it starts from.

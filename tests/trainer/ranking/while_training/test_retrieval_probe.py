@@ -161,7 +161,7 @@ def test_the_sample_does_not_depend_on_anything_else(toy_collection: Path, tmp_p
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"probe": {**PROBE, "split": "dev"}}, "no split 'dev'; choose one of: test, train"),
+        ({"probe": {**PROBE, "split": "dev"}}, "probe.split: .*no split 'dev'; choose one of: test, train"),
         ({"probe": PROBE, "name": "cross_encoder"}, "probe: a cross_encoder re-ranks, and cannot search a pool"),
         ({"probe": {**PROBE, "collection": "none"}}, "none: not tokenised, or not a collection"),
         ({"probe": PROBE, "best": "ndgc@10"}, "checkpoint.keep_best: 'ndgc@10' is not a metric: write mrr@K, ndcg@K"),

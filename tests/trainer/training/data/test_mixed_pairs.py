@@ -177,3 +177,13 @@ def test_zero_3_needs_steps_of_one_source(toy_collection: Path, toy_scored: Path
     with pytest.raises(InputError, match=r"^data.mix: .* ZeRO stage 3 .*: set data.one_source_per=step, or deepspeed"):
         finetune.build(load(FinetuneRecipe, path, [stage]))
     finetune.build(load(FinetuneRecipe, path, [stage, "data.one_source_per=step"]))
+
+
+def test_a_source_with_too_few_items_for_the_lanes_is_named(toy_collection: Path, tmp_path: Path) -> None:
+    mix = {
+        name: {"collection": str(toy_collection), "weight": 1, "pairs": pairs}
+        for name, pairs in {"many": 40, "few": 10}.items()
+    }
+    path = toy.finetune_recipe(tmp_path / "r.yaml", toy_collection, data={"mix": mix, "lanes": 16}, trunk=toy.TRUNK)
+    with pytest.raises(InputError, match=r"^data.mix.few: data.lanes: 16 lanes need .*, the data has 10: set"):
+        finetune.build(load(FinetuneRecipe, path))

@@ -92,9 +92,7 @@ def test_weights_such_as_counts_are_rounded_to_thousandths(weights: list[float])
 
 
 def test_a_source_that_would_never_be_drawn_is_refused() -> None:
-    with pytest.raises(
-        InputError, match=r"^data.mix: the weight 1 is less than a thousandth of the sum of all, 10001: "
-    ):
+    with pytest.raises(InputError, match=r"^data.mix: the weight 1 is too small a part of the sum of all, 10001: "):
         Mix([1, 10_000], 1)
 
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.toy import ROOT, SEED_RECIPE, write_recipe
 from trainer.training.data.rng import dropout_seed
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
 from trainer.training.recipe.yaml_file import load, read
+from trainer.training.run.job import complete
 from trainer.training.run.watchdog import Watchdog
 
 
@@ -130,6 +132,51 @@ def test_a_batch_without_another_document_is_refused_where_it_has_the_negatives(
             load(FinetuneRecipe, path, wrong)
     load(FinetuneRecipe, path, [step, "batch.size=8", "batch.micro=1"])
     load(FinetuneRecipe, path, [*one, "method.negatives_per_query=1"])
+
+
+@pytest.mark.parametrize("name", ["siamese", "colbert"])
+@pytest.mark.parametrize("negatives", [{}, {"negatives": "micro_batch"}, {"negatives": "step"}])
+@pytest.mark.parametrize("loss", ["kl", "margin_mse", "binary", "hinge", {"kl": 1.0, "softmax": 0.5}])
+def test_a_saved_recipe_has_the_methods_of_its_sources(
+    tmp_path: Path, name: str, negatives: dict[str, Any], loss: object
+) -> None:
+    values = {k: v for k, v in SEED_RECIPE.items() if k not in ("trunk", "data", "method", "batch")}
+    sources: dict[str, dict[str, Any]] = {"a": {"collection": "a", "weight": 1}}
+    sources["s"] = {"collection": "b", "weight": 1, "loss": loss}
+    if loss in ("binary", "hinge"):
+        sources["s"]["negatives_per_query"] = 1
+    per = "step" if "step" in negatives.values() else "micro_batch"
+    values |= {
+        "init_from": "runs/x",
+        "data": {"mix": sources, "one_source_per": per},
+        "method": {"name": name, **negatives},
+    }
+    recipe = load(FinetuneRecipe, write_recipe(tmp_path / "r.yaml", **values, batch={"size": 8, "micro": 4}))
+    saved = write_recipe(tmp_path / "saved.yaml", **complete(recipe))
+    assert load(FinetuneRecipe, saved).methods == recipe.methods
+    ours = "own" if "softmax" not in loss else negatives.get("negatives", "micro_batch")  # type: ignore[operator]
+    in_batch = [method.model_dump()["negatives"] != "own" for method in recipe.methods]
+    assert in_batch == [True, ours != "own"]
+
+
+def test_what_is_wrong_in_a_source_is_named_by_its_keys(tmp_path: Path) -> None:
+    values = {k: v for k, v in SEED_RECIPE.items() if k not in ("trunk", "data")}
+    path = write_recipe(tmp_path / "r.yaml", **values, init_from="runs/x")
+    for loss, words in {
+        "softmx": r"data\.mix\.b\.loss: Input should be .*, not 'softmx'$",
+        "{softmax: 0, kl: 1}": r"data\.mix\.b\.loss\.softmax: .*greater than 0, not 0$",
+    }.items():
+        mix = f"data.mix={{a: {{collection: a, weight: 1}}, b: {{collection: b, weight: 1, loss: {loss}}}}}"
+        with pytest.raises(InputError, match=words):
+            load(FinetuneRecipe, path, ["method={name: siamese}", mix])
+
+
+def test_an_empty_metric_is_no_metric(tmp_path: Path) -> None:
+    values = {k: v for k, v in SEED_RECIPE.items() if k not in ("trunk", "data")}
+    path = write_recipe(tmp_path / "r.yaml", **values, init_from="runs/x")
+    more = ["method={name: siamese}", "data.collection=c", "checkpoint.keep_best=''"]
+    with pytest.raises(InputError, match=r"checkpoint\.keep_best: "):
+        load(FinetuneRecipe, path, more)
 
 
 def test_names_and_temperatures_of_a_mix(tmp_path: Path) -> None:
