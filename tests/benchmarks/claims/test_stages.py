@@ -1,8 +1,11 @@
 """The benchmark of stages: each is left out once, on the same data, from the stage before; measurements are kept."""
 
+import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from benchmarks.claims import stages
@@ -11,6 +14,7 @@ from benchmarks.claims.material import MIXED, Material
 from benchmarks.claims.stages import ALL, CHAINS, COLLECTIONS, DOCSTRINGS, RANKS, StagesBench, table
 from benchmarks.claims.tunings import RATES, Values
 from benchmarks.common import training
+from tests.toy import ROOT
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.training.recipe.yaml_file import load
 
@@ -106,3 +110,15 @@ def test_the_table_has_means_over_seeds_and_p_values_against_all_stages() -> Non
     assert lines[1] == "| without text" + " | 0.2000 (p = 1.0000)" * 4 + " |"
     assert lines[4].startswith("| the mix alone | 0.1000 (p = 0.0001) |")
     assert lines[5] == "| BM25" + " | 0.5000" * 4 + " |"
+
+
+def test_the_page_shows_what_was_measured(bench: StagesBench, trained: Trained, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "benchmarks" / "results" / "stages_results.json", tmp_path / "stages.json")
+    kept = StagesBench(bench.material, bench.pairs, bench.classic, tmp_path, 4_000_000)
+    rows = {row: [kept.ranked(row, seed) for seed in (1, 2, 3)] for row in CHAINS}
+    assert not trained.recipes  # nothing is measured again
+    page = (ROOT / "docs" / "results.md").read_text()
+    for name, seeds in rows.items():
+        (cells,) = re.findall(rf"^\| {name} \| (.*) \|$", page, re.MULTILINE)
+        shown = [cell.split()[0] for cell in cells.split(" | ")]
+        assert shown == [f"{np.mean([seed[of] for seed in seeds]):.4f}" for of in COLLECTIONS]
