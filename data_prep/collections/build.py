@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -45,6 +44,7 @@ from data_prep.common.files import (
     make_directory,
     os_errors_as_input_errors,
     read_bytes,
+    require_once,
     sha256_of,
     sync,
     whole_file,
@@ -71,7 +71,7 @@ def build(
             process builds it, or a file cannot be written.
     """
     reader = FORMATS[name](inputs)
-    _require_different(split_and_file(path)[1] for path in inputs)
+    require_once(split_and_file(path)[1].resolve() for path in inputs)
     _require_room(out, reader, tokenizer)
     command = {"format": name, "inputs": [name_in(path, out) for path in inputs]}
     key = json.dumps([command, tokenizer.fingerprint, tokenizer.split_special_tokens, _state(reader), strict]).encode()
@@ -206,13 +206,6 @@ def _run(
         relate = partial(write_relevant, stages.folder, tokenizer, split)
         stages.do(f"relevant-{split}", relate, old=stages.folder / SPLITS / split / RELEVANT)
     return counts, remarks
-
-
-def _require_different(files: Iterable[Path]) -> None:
-    """Raise InputError where a file is named twice: its pairs would be of two splits, or count twice."""
-    for path, number in Counter(file.resolve() for file in files).items():
-        if number > 1:
-            raise InputError(f"{path}: is named twice; name every file once")
 
 
 def _require_names(reader: Format, splits: Sequence[str]) -> None:

@@ -6,7 +6,8 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -157,6 +158,13 @@ def require_plain_file(path: Path) -> None:
         mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         raise InputError(f"{path}: not a plain file; name one, or put one there")
+
+
+def require_once(paths: Iterable[Path]) -> None:
+    """Raise InputError where a path is there twice: its texts would count twice, or be of two splits."""
+    for path, number in Counter(paths).items():
+        if number > 1:
+            raise InputError(f"{path}: is named twice; name every file once")
 
 
 def sha256_of(path: Path) -> str:

@@ -14,7 +14,7 @@ from data_prep.collections.collection import texts_of
 from data_prep.common import urls
 from data_prep.common.errors import InputError
 from data_prep.common.extras import require
-from data_prep.common.files import sha256_of
+from data_prep.common.files import require_once, sha256_of
 from data_prep.prepare import inputs, minhash, output, stages
 from data_prep.prepare.batches import Part
 from data_prep.prepare.stages import StageOptions
@@ -93,6 +93,4 @@ def check_inputs(locations: Sequence[str], options: Options) -> None:
     if here:
         files = list(registry.SOURCES[options.source].find(here))
         inputs.listed(files)
-        numbers = Counter(file.path.absolute() for file in files)
-        for path in (path for path, number in numbers.items() if number > 1):
-            raise InputError(f"{path}: is named twice; name every file once")
+        require_once(file.path.absolute() for file in files)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.cluster.hosts.checks import MOST_OF_MEMORY, STATE_BYTES, WEIGHT_BYTES, bytes_of
+from trainer.cluster.hosts.checks import MOST_OF_MEMORY, STATE_BYTES, Numbers, bytes_of
 from trainer.cluster.hosts.choose import most_ranks
 from trainer.cluster.planning.communication import Zero, collectives, exposed, sent_by_host, step_seconds
 from trainer.cluster.planning.compute import Work
@@ -176,7 +176,7 @@ def save_seconds(work: Work, zero: Zero, machines: Machines, ranks: int) -> floa
     part of Adam's states.
     """
     trained, weights = sum(work.trained), 4 + zero.bytes_per_number / (ranks if zero.stage == 3 else 1)
-    by_all = WEIGHT_BYTES * work.parameters + STATE_BYTES * trained
+    by_all = Numbers(work.parameters, trained, saved=work.parameters).checkpoint_bytes
     by_rank_0 = weights * work.parameters + STATE_BYTES * trained / ranks
     return max(by_all / machines.storage, by_rank_0 / machines.writer)
 

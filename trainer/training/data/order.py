@@ -15,6 +15,7 @@ from data_prep.common.rng import keyed_rng
 from models.interface import Batcher, MicroBatch
 from trainer.training.data.lanes import START, ItemSource, Lanes, LaneStep, Position, Skip
 from trainer.training.data.mixing import Mix
+from trainer.training.recipe.data_keys import of_source
 from trainer.training.recipe.schema import Recipe
 
 Positions = list[list[Position]]  # the position of every lane of every source: [source][lane]
@@ -120,6 +121,6 @@ def make_order(recipe: Recipe, sources: Mapping[str, WeightedSource]) -> Order:
                 skip_bad=recipe.faults.on_bad_shard == "skip",
             )
         except InputError as error:
-            raise InputError(f"data.mix.{name}: {error}" if name else str(error)) from None
+            raise InputError(of_source(name, str(error))) from None
     turn = recipe.batch.micro_batches if recipe.data.one_source_per == "step" else 1
     return Order(lanes, Mix([source.weight for source in sources.values()], recipe.seed, turn))

@@ -158,10 +158,8 @@ def test_frozen_weights_have_no_gradients_nor_states(tmp_path: Path) -> None:
     facts = {"a": replace(FACTS, gpus=[4 * GB])}
     config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 1}}
     finding = only(checks.memory(facts, {"a": 1}, LORA, config))
-    assert (finding.state, finding.said[:13]) == (
-        "ok",
-        "ZeRO-1 3.1 GB",
-    )  # 2 bytes of each, and 14 more of each that is trained
+    # 2 bytes of each, and 14 more of each that is trained
+    assert (finding.state, finding.said[:13]) == ("ok", "ZeRO-1 3.1 GB")
     assert only(checks.memory(facts, {"a": 1}, all_trained(LORA.all), config)).state == "wrong"
     # three checkpoints of 18 bytes of each that is trained
     assert ", 540.0 MB for 3 checkpoints" in only(checks.disk(TWO, recipe(tmp_path), LORA)).said
