@@ -16,6 +16,11 @@ Kept = Literal["start", "end"]
 PairFrame = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
+def shorten(tokens: np.ndarray, most: int, kept: Kept) -> np.ndarray:
+    """Return the first or the last tokens of a text, `most` at most."""
+    return tokens[max(0, len(tokens) - most) :] if kept == "end" else tokens[:most]
+
+
 @dataclass(frozen=True)
 class Framing:
     """Texts become what the tokenizer makes, such as `[CLS] text [SEP]`: at most `max_tokens`, padded to the longest.
@@ -45,7 +50,7 @@ class Framing:
         """Return the token ids that remain after truncation: texts equal in these have equal vectors."""
         room = self.room
         if self.kept == "end" and len(tokens) > room:
-            return tokens[-room:]
+            return shorten(tokens, room, self.kept)
         return self.prompt.fitting(tokens, room + self.prompt_tokens) if self.prompt else tokens[:room]
 
     def row(self, text: np.ndarray) -> np.ndarray:
@@ -106,7 +111,7 @@ class ChunkFraming(Framing):
 class PairFraming:
     """A query and a document become a pair of their tokenizer's, such as `[CLS] query [SEP] document [SEP]`.
 
-    Each is truncated as if it were a single text.
+    Each is truncated as if it were a single text, and the longer one further where a pair is too long.
     """
 
     query: Framing
@@ -142,7 +147,7 @@ class PairFraming:
             return query, document
         shorter = min(len(query), len(document), room // 2)  # a text of half the room or less stays whole
         of_query = shorter if len(query) <= len(document) else room - shorter
-        return query[:of_query], document[: room - of_query]
+        return shorten(query, of_query, self.query.kept), shorten(document, room - of_query, self.document.kept)
 
     def arrays(self, queries: Sequence[np.ndarray], documents: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Make the arguments of `score_pairs` from P queries and P documents, one of each per pair.
@@ -175,11 +180,18 @@ class DuelFraming:
         """The maximum number of tokens of a duel."""
         return min(self.query.room + 2 * self.document.room + self.frame, self.max_tokens)
 
+    @property
+    def room(self) -> int:
+        """How many tokens each document has beside the longest query."""
+        return self._half(self.query.room)
+
     def cut(self, query: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the token ids of the query and of one of its documents that remain after truncation."""
         query = self.query.cut(query)
-        half = (self.max_tokens - len(query) - self.frame) // 2
-        return query, self.document.cut(document)[:half]
+        return query, self.document.cut(document)[: self._half(len(query))]
+
+    def _half(self, of_query: int) -> int:
+        return (self.max_tokens - of_query - self.frame) // 2
 
     def arrays(
         self, queries: Sequence[np.ndarray], firsts: Sequence[np.ndarray], seconds: Sequence[np.ndarray]

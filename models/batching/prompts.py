@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from models.batching.framing import Kept, shorten
 from models.batching.packing import joined, pad
 from models.interface import Vocabulary
 
@@ -72,6 +73,7 @@ class PromptFraming:
         max_tokens: int,
         max_query_tokens: int,
         max_document_tokens: int,
+        kept_of_query: Kept = "start",
     ) -> None:
         """Fill `template`, and for each passage `line` where the template has {passages}.
 
@@ -80,6 +82,7 @@ class PromptFraming:
         """
         self.vocabulary, self.labels, self.max_tokens = vocabulary, tuple(labels), max_tokens
         self.max_query_tokens, self.max_document_tokens = max_query_tokens, max_document_tokens
+        self.kept_of_query = kept_of_query
         self.template, self.line = places_of(template, PLACES), places_of(line, LINE_PLACES)
         self.is_list = "passages" in self.template[1::2]
         self.most = len(labels) if self.is_list else 1
@@ -114,10 +117,10 @@ class PromptFraming:
         """Return the unpadded ids of a prompt, int64; there are `most` passages at most."""
         frame = self._frame(len(passages))
         written = [query if text == QUERY else passages[text] for text in frame.texts]
-        ids = [self._ids(blank + text.strip()) for blank, text in zip(frame.blanks, written, strict=True)]
         passage = [text != QUERY for text in frame.texts]
-        ids = [own if of else own[: self.max_query_tokens] for own, of in zip(ids, passage, strict=True)]
-        lengths = [min(len(own), self.max_document_tokens) for own, of in zip(ids, passage, strict=True) if of]
+        texts = [blank + text.strip() for blank, text in zip(frame.blanks, written, strict=True)]
+        ids = [self._ids(text, of) for text, of in zip(texts, passage, strict=True)]
+        lengths = [len(own) for own, of in zip(ids, passage, strict=True) if of]
         queries = [own for own, of in zip(ids, passage, strict=True) if not of]
         longest = length_that_fits(lengths, self.max_tokens - sum(map(len, [*frame.literals, *queries])))
         cut = [own[:longest] if of else own for own, of in zip(ids, passage, strict=True)]
@@ -163,9 +166,11 @@ class PromptFraming:
             for i, part in enumerate(self.line):
                 yield part if i % 2 == 0 else label.strip() if part == "label" else number
 
-    def _read(self, text: str) -> np.ndarray:
+    def _read(self, text: str, is_passage: bool) -> np.ndarray:
         (ids,) = self._continued(self.vocabulary.splitting(True), [text])
-        return ids[: max(self.max_query_tokens, self.max_document_tokens)]
+        if is_passage:
+            return ids[: self.max_document_tokens]
+        return shorten(ids, self.max_query_tokens, self.kept_of_query)
 
     def _continued(self, reader: Reader, texts: Sequence[str]) -> list[np.ndarray]:
         """Return the ids of texts that stand within a prompt."""

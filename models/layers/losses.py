@@ -29,8 +29,8 @@ def linear_cross_entropy(
         weight: [V, H], the dtype of hidden.
         bias: [V] or None, the dtype of hidden.
         targets: int64 [N]; rows whose target is -100 (`IGNORED`) add no loss and get no gradient.
-        chunk: rows of logits in memory at a time; by default about 8 MB of fp32 on a CPU, where small chunks suit
-            caches and allocator, and 512 MB elsewhere.
+        chunk: rows of logits in memory at a time; by default 8 MB of fp32 on a CPU, where small chunks suit caches and
+            allocator, but at least 256 rows; 512 MB elsewhere, but at least 1,024 rows.
 
     Returns:
         a scalar, fp32 (fp64 for fp64 inputs).

@@ -44,8 +44,12 @@ def bottleneck(hidden: Tensor, attention_mask: Tensor, mode: Pooling) -> Tensor:
     """Pool hidden states to the vector that a decoder reads, [B, H] in their dtype; rows may be padding alone."""
     if mode == "cls":
         return hidden[:, 0]
-    real = attention_mask | ~attention_mask.any(dim=1, keepdim=True)  # a mean of nothing would be NaN
-    return pool(hidden, real, mode).to(hidden.dtype)
+    return pool(hidden, unmask_empty_rows(attention_mask), mode).to(hidden.dtype)
+
+
+def unmask_empty_rows(visible: Tensor) -> Tensor:
+    """Make all of a row visible where none of it is, bool [..., S]: a mean of nothing, or attention to it, is NaN."""
+    return visible | ~visible.any(dim=-1, keepdim=True)
 
 
 def select(hidden: Tensor, positions: Tensor) -> Tensor:

@@ -42,6 +42,12 @@ def setting(config: PreTrainedConfig, name: str, default: Any = None) -> Any:
     return next((getattr(config, each) for each in names if hasattr(config, each)), default)
 
 
+def layer_norm_eps(trunk: PreTrainedModel) -> float | None:
+    """Return what a trunk's norms add to the variance; DistilBERT's is only in its code."""
+    eps: float | None = setting(trunk.config, "layer_norm_eps")
+    return next((part.eps for part in trunk.modules() if isinstance(part, nn.LayerNorm)), None) if eps is None else eps
+
+
 def shape_of(trunk: PreTrainedModel) -> Shape:
     """Read the shape of a trunk that shares its token embedding with heads, whatever names its configuration uses.
 
@@ -52,8 +58,7 @@ def shape_of(trunk: PreTrainedModel) -> Shape:
     values: dict[str, Any] = {}
     for field in fields(Shape):
         values[field.name] = setting(config, field.name, 0.0 if field.name in DROPOUTS else None)
-    if values["layer_norm_eps"] is None:  # DistilBERT's is only in its code
-        values["layer_norm_eps"] = next((m.eps for m in trunk.modules() if isinstance(m, nn.LayerNorm)), None)
+    values["layer_norm_eps"] = layer_norm_eps(trunk)
     if missing := [name for name, value in values.items() if value is None]:
         raise ValueError(f"model_type {config.model_type!r} lacks what a head is built from: {', '.join(missing)}")
     width = trunk.get_input_embeddings().embedding_dim

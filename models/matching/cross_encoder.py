@@ -12,7 +12,7 @@ from models.batching.candidates import Candidates
 from models.batching.framing import PairFraming
 from models.batching.roles import require_roles
 from models.interface import Vocabulary
-from models.matching.joint_encoder import Activation, JointEncoder, Pooling
+from models.matching.joint_encoder import Activation, JointEncoder, JointPooling
 from models.matching.pair_model import PairBatcher, PairModel, PairModelConfig
 
 
@@ -29,7 +29,7 @@ class CrossEncoderConfig(PairModelConfig):
     )
 
     name: Literal["cross_encoder"]
-    pooling: Pooling = "cls"
+    pooling: JointPooling = "cls"
     hidden_layer: bool = True  # a linear layer and tanh before the last one (BERT's pooler); false: as the paper
     hidden_activation: Activation = "tanh"  # of the hidden layer: ELECTRA, DeBERTa and ModernBERT: gelu
     hidden_norm: bool = False  # a LayerNorm after it, as in ModernBERT

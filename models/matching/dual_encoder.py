@@ -31,7 +31,7 @@ Kind = Literal["dense", "multi_vector", "sparse", "poly", "lists"]
 Array = TypeVar("Array", Tensor, np.ndarray)
 # the losses that support in-batch negatives
 OF_BATCH = {"softmax": ranking_losses.in_batch_softmax, "hinge": ranking_losses.in_batch_hinge}
-IGNORED = "ignored"  # a term of weight 0: the share of a query's negatives that `ignore_above` leaves out
+SHARE_IGNORED = "ignored"  # a term of weight 0: the share of a query's negatives that `ignore_above` leaves out
 NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
 
 
@@ -83,7 +83,7 @@ class DualEncoderConfig(MatchingConfig):
     @property
     def weights(self) -> dict[str, float]:
         """The weight of each loss term, and 0 for what is only reported."""
-        ignored = self.terms(IGNORED) if self.ignore_above is not None else []
+        ignored = self.terms(SHARE_IGNORED) if self.ignore_above is not None else []
         return {**super().weights, **dict.fromkeys(ignored, 0.0)}
 
     @property
@@ -146,7 +146,7 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
         batch = super().micro_batch(examples, rngs)
         if self.keys.ignore_above is None:
             return batch
-        return batch._replace(counts={**batch.counts, **dict.fromkeys(self.keys.terms(IGNORED), len(examples))})
+        return batch._replace(counts={**batch.counts, **dict.fromkeys(self.keys.terms(SHARE_IGNORED), len(examples))})
 
     def arrays(
         self, examples: Sequence[Example], documents: Sequence[int], queries: Sequence[int]
@@ -269,7 +269,7 @@ class DualEncoder(Encoder):
         allowed = allowed_documents(arrays) if in_batch else None
         if allowed is not None and self.keys.ignore_above is not None:
             margin = self.keys.ignore_above
-            allowed, losses[IGNORED] = ranking_losses.without_higher(scores, candidates[:, 0], allowed, margin)
+            allowed, losses[SHARE_IGNORED] = ranking_losses.without_higher(scores, candidates[:, 0], allowed, margin)
         if not self.keys.learn_temperature:
             scores = scores / self.keys.temperature
         if allowed is not None:

@@ -17,7 +17,7 @@ from models.batching.packing import text_tokens
 from models.interface import MicroBatch, Vocabulary
 from models.matching.batcher import ExampleBatcher
 from models.matching.config import NEED_OF_NEGATIVES, MatchingConfig
-from models.matching.joint_encoder import JointEncoder, Pooling
+from models.matching.joint_encoder import JointEncoder, JointPooling
 from models.trunk import widen_token_types
 
 TYPES = 3  # the query's, the first document's, the second's
@@ -28,18 +28,13 @@ class DuobertConfig(MatchingConfig):
 
     name: Literal["duobert"]
     loss: Literal["binary"] = "binary"
-    pooling: Pooling = "cls"
+    pooling: JointPooling = "cls"
     max_duel_tokens: int = Field(512, ge=8)  # each document gets half of what the query leaves
 
     @model_validator(mode="after")
-    def _has_two_documents(self) -> DuobertConfig:
+    def _has_negatives(self) -> DuobertConfig:
         if not self.own_negatives:
             raise ValueError(f"method.name=duobert {NEED_OF_NEGATIVES}")
-        if (self.max_duel_tokens - self.max_query_tokens) // 2 < 2:
-            raise ValueError(
-                f"method.max_duel_tokens={self.max_duel_tokens} leaves no room for two documents beside a query of "
-                f"method.max_query_tokens={self.max_query_tokens}"
-            )
         return self
 
     @property
@@ -58,6 +53,16 @@ class DuobertConfig(MatchingConfig):
         """How a query and two documents become the arguments of `score_duels`."""
         (longest,) = self.input_lengths.values()
         return DuelFraming(self.query_framing(vocabulary), self.document_framing(vocabulary), longest)
+
+    def check_frame(self, vocabulary: Vocabulary) -> None:
+        """Raise ValueError also where a duel has no room for a token of each document."""
+        super().check_frame(vocabulary)
+        framing, (key,) = self.duel_framing(vocabulary), self.input_lengths
+        if framing.room < 1:
+            raise ValueError(
+                f"{key}={framing.max_tokens} leaves no room for two documents beside a query of "
+                f"method.max_query_tokens={self.max_query_tokens} and {framing.frame} special tokens: set more"
+            )
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DuelBatcher:
         """Build the batcher of duels."""

@@ -11,10 +11,10 @@ from transformers.activations import ACT2FN
 
 from models.encode import encode_texts
 from models.layers.pooling import pool
-from models.layers.shape import initialise, setting
+from models.layers.shape import initialise, layer_norm_eps, setting
 from models.trunk import TrunkModel, require_bidirectional, token_types
 
-Pooling = Literal["cls", "last", "mean", "max"]  # ParlAI's first, mean and max, and decoders' last
+JointPooling = Literal["cls", "last", "mean", "max"]  # ParlAI's first, mean and max, and decoders' last
 Activation = Literal["tanh", "relu", "gelu"]
 
 
@@ -24,7 +24,7 @@ class JointEncoder(TrunkModel):
     def __init__(
         self,
         trunk: PreTrainedModel,
-        pooling: Pooling,
+        pooling: JointPooling,
         types: int | None,
         *,
         outputs: int = 1,
@@ -51,7 +51,7 @@ class JointEncoder(TrunkModel):
         width, dropout = trunk.config.hidden_size, setting(trunk.config, "hidden_dropout_prob", 0.0)
         first = [] if activation is None else [nn.Linear(width, width), ACT2FN[activation]]
         if norm:
-            first.append(nn.LayerNorm(width, eps=setting(trunk.config, "layer_norm_eps")))
+            first.append(nn.LayerNorm(width, eps=layer_norm_eps(trunk) or 1e-5))
         self.head = nn.Sequential(*first, nn.Dropout(dropout), nn.Linear(width, outputs))
         initialise(self.head, setting(trunk.config, "initializer_range", 0.02))
         self.has_types = types is not None and token_types(trunk) >= types

@@ -121,6 +121,7 @@ class LabelRankerConfig(MatchingConfig):
             max_tokens=self.max_prompt_tokens,
             max_query_tokens=self.max_query_tokens,
             max_document_tokens=self.max_document_tokens,
+            kept_of_query=self.kept_of_query,
         )
 
     def choose(self, candidates: Candidates, example: Example, rng: np.random.Generator) -> list[int]:

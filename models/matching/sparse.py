@@ -124,6 +124,14 @@ class SparseConfig(StartTerms, DualEncoderConfig):
         return super().spans_step or any(term.endswith("flops") for term in self.regularise.terms())
 
     @property
+    def input_lengths(self) -> dict[str, int]:
+        """Those of the sides that are encoded."""
+        lengths = super().input_lengths
+        if self.query == "tokens":
+            del lengths["method.max_query_tokens"]
+        return lengths
+
+    @property
     def heads_of_start(self) -> str | None:
         """The masked LM's head comes with the encoder."""
         return "lm_head." if self.head == "mlm" else None
@@ -154,7 +162,7 @@ class SparseFraming(Framing):
     """Texts with `special`, the ids of special tokens, int64 [B, S], which never have a weight.
 
     `before`, int64 [B, 1], is the number of tokens before a text: the tokenizer's and the prompt's.
-    `terms`, int64 [B, T], are the tokens of a text that has weights for no others.
+    `terms`, int64 [B, T], are the tokens of a text that has weights for no others; [PAD] in the slots of a prompt.
     """
 
     own_tokens: bool = False
@@ -164,7 +172,11 @@ class SparseFraming(Framing):
         arrays = super().arrays(texts)
         special = np.tile(np.array(self.vocabulary.special, np.int64), (len(texts), 1))
         before = np.full((len(texts), 1), len(self.vocabulary.text_frame[0]) + self.prompt_tokens)
-        return {**arrays, "special": special, "before": before, **({"terms": arrays["ids"]} if self.own_tokens else {})}
+        arrays |= {"special": special, "before": before}
+        if self.own_tokens:
+            of_text = np.arange(arrays["ids"].shape[1]) >= before
+            arrays["terms"] = np.where(of_text, arrays["ids"], self.vocabulary.pad)
+        return arrays
 
 
 @dataclass(frozen=True)

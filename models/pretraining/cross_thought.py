@@ -24,10 +24,10 @@ from models.arrays import keep_lengths
 from models.batching.masking import Masking
 from models.batching.packing import pad_flat, text_tokens
 from models.batching.roles import require_roles
-from models.encode import encode, insert_special_tokens
+from models.encode import encode, first_position, insert_special_tokens
 from models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
 from models.layers.lm_head import LmHead
-from models.layers.pooling import select
+from models.layers.pooling import select, unmask_empty_rows
 from models.layers.shape import initialise, shape_of
 from models.layers.transformer import TransformerLayer
 from models.pretraining.config import PretrainingConfig
@@ -249,7 +249,7 @@ class CrossThought(Encoder):
             return None
         slots = torch.arange(width, device=offsets.device)
         moved = (slots >= self.special_tokens) * (offsets[:, None] % (most - width + 1))
-        return slots + moved + (self.trunk.config.max_position_embeddings - most)
+        return slots + moved + first_position(self.trunk)
 
     def across(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """Run the cross-sequence Transformer over each special-token slot separately (eq. 3, 4), with the same weights.
@@ -306,11 +306,6 @@ class CrossThought(Encoder):
     def _by_slot(self, hidden: Tensor) -> Tensor:
         """Select the states of the special tokens: [B, M, T, H] -> [B, N, M, H]."""
         return hidden[:, :, : self.special_tokens].transpose(1, 2)
-
-
-def unmask_empty_rows(visible: Tensor) -> Tensor:
-    """Make all of a row visible where none of it is, bool [..., S]: attention over nothing would be NaN."""
-    return visible | ~visible.any(dim=-1, keepdim=True)
 
 
 def positions_can_be_chosen(trunk: PreTrainedModel) -> bool:

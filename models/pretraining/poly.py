@@ -186,11 +186,12 @@ class PolyBatcher:
             fitting = lengths[first : first + self.keys.tokens // width]
             # lengths decrease, so the share of padding increases
             dense = np.cumsum(fitting) >= (1 - PADDING) * width * np.arange(1, len(fitting) + 1)
-            yield slice(first, first + dense.sum()), width
-            first += int(dense.sum())
+            rows = max(1, int(dense.sum()))  # a single pair may have more padding, by its width alone
+            yield slice(first, first + rows), width
+            first += rows
 
     def _width(self, longest: int) -> int:
-        """Round up by less than 1/32, within PADDING: few widths mean few kernel shapes."""
+        """Round up by less than 1/32: few widths mean few kernel shapes."""
         step = 1 << max(0, longest.bit_length() - 6)
         return min(-(-longest // step) * step, self.keys.max_tokens)
 

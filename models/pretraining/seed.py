@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -54,6 +54,13 @@ class SeedConfig(BlockConfig):
     cls: bool = True  # false: the decoder reads nothing from the encoder
     freeze_encoder: bool = False  # true: train the decoder only
     loss_weights: LossWeights = LossWeights()
+
+    @model_validator(mode="after")
+    def _has_a_loss(self) -> SeedConfig:
+        if not any(self.weights.values()):
+            of = "decoder above 0: a frozen encoder has no loss of its own" if self.freeze_encoder else "one above 0"
+            raise ValueError(f"method.loss_weights: no loss has a weight: set {of}")
+        return self
 
     @property
     def mlm(self) -> bool:

@@ -91,9 +91,10 @@ class SkipThoughtBatcher(SentenceBatcher[Neighbours]):
 
     def numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Neighbours]]:
         """Take the sentences of all documents that have more than one, with the numbers of their documents."""
+        longest = self.keys.max_tokens - sum(map(len, self.vocabulary.text_frame))
         examples: list[tuple[int, Neighbours]] = []
         for number, document in enumerate(documents):
-            texts, context = sentences(document, self.keys.max_tokens - 2)
+            texts, context = sentences(document, longest)
             examples += [(number, example) for example in _neighbours(texts, context)]
         return spread(examples)
 

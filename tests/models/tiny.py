@@ -43,6 +43,12 @@ class Spelled(Vocabulary):
         return Prompt(text, ids, ids, encode=list, decode=str)
 
 
+class LongFrame(Vocabulary):
+    """A tokenizer's, which puts two tokens before and two after a text."""
+
+    text_frame = ((2, 2), (3, 3))
+
+
 VOCABULARY = Spelled(vocab_size=40, pad=0, unk=1, cls=2, sep=3, mask=4)
 MAX_TOKENS = 24
 

@@ -95,6 +95,13 @@ def test_pairs_are_cut_each_by_itself_and_the_document_has_type_1() -> None:
     assert (query.tolist(), document.tolist()) == ([11, 12], [7, 8, 9, 10])
 
 
+@pytest.mark.parametrize(("kept", "long"), [("start", [7, 8, 9]), ("end", [10, 11, 12])])
+def test_a_pair_that_is_too_long_keeps_the_same_end_of_the_query(kept: str, long: list[int]) -> None:
+    framing = PairFraming(Framing(VOCABULARY, 7, kept), Framing(VOCABULARY, 8), max_tokens=9)  # type: ignore[arg-type]
+    query, document = framing.cut(TEXTS[2], TEXTS[2])
+    assert (query.tolist(), document.tolist()) == (long, [7, 8, 9])
+
+
 def pair(query: int, document: int) -> tuple[np.ndarray, np.ndarray]:
     """A query of tokens 10, 11, ... and a document of tokens 25, 26, ..."""
     return np.arange(10, 10 + query), np.arange(25, 25 + document)

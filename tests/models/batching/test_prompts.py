@@ -71,6 +71,15 @@ def test_texts_are_cut_to_their_own_limits() -> None:
     assert row.tolist() == [VOCABULARY.cls, *[7] * 3, colon, *[8] * 4, equals]
 
 
+@pytest.mark.parametrize(("kept", "ids"), [("start", [5, 6, 7]), ("end", [10, 11, 12])])
+def test_the_chosen_end_of_a_query_is_kept_and_of_a_passage_the_start(kept: Any, ids: list[int]) -> None:
+    limits: dict[str, Any] = {"max_query_tokens": 3, "max_document_tokens": 5, "kept_of_query": kept}
+    text = "".join(f"w{i}" for i in range(5, 13))
+    row = framing(template="{query}:{document}=", labels=["y", "n"], **limits).row(text, [text])
+    colon, equals = (ids[0] for ids in VOCABULARY.encode([":", "="]))
+    assert row.tolist() == [VOCABULARY.cls, *ids, colon, *range(5, 10), equals]
+
+
 @given(lengths=st.lists(st.integers(0, 40), min_size=1, max_size=5), most=st.integers(16, 60))
 def test_the_longest_passages_are_shortened_until_the_prompt_fits(lengths: list[int], most: int) -> None:
     one = framing(template="{query}{passages}", line="{label}{passage}", max_tokens=most, max_query_tokens=5)

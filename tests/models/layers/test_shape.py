@@ -1,7 +1,7 @@
 import pytest
 
 from models.build_trunk import build_trunk
-from models.layers.shape import shape_of
+from models.layers.shape import layer_norm_eps, shape_of
 from tests.models.tiny import CONFIG, trunk
 
 SIZES = (
@@ -35,6 +35,12 @@ def test_the_shape_is_read_whatever_its_names_in_the_configuration(model_type, n
     assert shape.hidden_act == "gelu"
     assert shape.layer_norm_eps == 1e-12
     assert shape.vocab_size == CONFIG["vocab_size"]
+
+
+def test_what_a_norm_adds_is_in_the_configuration_or_the_code():
+    sizes = {key: CONFIG[key] for key in SIZES} | {"model_type": "distilbert", "hidden_dim": 32}
+    assert layer_norm_eps(build_trunk(sizes)) == 1e-12
+    assert layer_norm_eps(trunk(layer_norm_eps=1e-7)) == 1e-7
 
 
 def test_a_shape_that_heads_cannot_share_is_refused():

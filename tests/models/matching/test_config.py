@@ -2,7 +2,6 @@
 
 import pytest
 
-from data_prep.tokenizers.vocabulary import Vocabulary
 from models.registry import MATCHING
 from tests.models import tiny
 
@@ -31,10 +30,4 @@ def test_a_length_has_room_for_text_beside_a_long_frame() -> None:
     config = MATCHING["siamese"].model_validate({"name": "siamese", "max_query_tokens": 4, "max_document_tokens": 5})
     config.check_frame(tiny.VOCABULARY)
     with pytest.raises(ValueError, match="max_query_tokens: 4 tokens have no room for text beside the 4 that"):
-        config.check_frame(LongFrame(**vars(tiny.VOCABULARY)))
-
-
-class LongFrame(Vocabulary):
-    """A tokenizer's, which puts two tokens before and two after a text."""
-
-    text_frame = ((2, 2), (3, 3))
+        config.check_frame(tiny.LongFrame(**vars(tiny.VOCABULARY)))

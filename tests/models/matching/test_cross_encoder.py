@@ -62,6 +62,13 @@ def one_by_one(model: CrossEncoder, arrays: dict[str, Tensor]) -> Tensor:
     return torch.stack(scores)  # [P, 1 or C]
 
 
+def test_a_norm_of_the_head_suits_a_trunk_that_names_no_epsilon() -> None:
+    keys = config(hidden_norm=True, negatives_per_query=1)
+    sizes = {"vocab_size": 40, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}
+    model = keys.model(build_trunk({"model_type": "distilbert", "pad_token_id": 0, **sizes}))
+    assert model.head[2].eps == 1e-12
+
+
 LAYERS: list[dict[str, Any]] = [
     {},
     {"hidden_layer": False},

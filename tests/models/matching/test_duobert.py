@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from data_prep.tokenizers.vocabulary import Vocabulary
 from models.batching.framing import DuelFraming, Framing
 from models.matching.duobert import Duobert, DuobertConfig
 from models.trunk import token_types
@@ -17,6 +18,12 @@ from tests.models.tiny import VOCABULARY, perturbed, tensors, trunk
 CLS, SEP = VOCABULARY.cls, VOCABULARY.sep
 EXAMPLES = [positive(1, given=[3, 4]), positive(2, query=(30, 31, 32), given=[6, 7, 8])]
 LONG = np.arange(5, 40)
+
+
+class TwoSeparators(Vocabulary):
+    """RoBERTa's."""
+
+    pair_frame = ((CLS,), (SEP, SEP), (SEP,))
 
 
 def config(**keys: Any) -> DuobertConfig:
@@ -114,7 +121,6 @@ def test_the_third_type_starts_as_the_second_and_is_learned() -> None:
     ("keys", "words"),
     [
         ({"hard_negatives": 0}, "method.hard_negatives, .* or method.negatives_per_query"),
-        ({"max_duel_tokens": 9, "max_query_tokens": 6}, "method.max_duel_tokens=9 leaves no room for two documents"),
         ({"loss": "kl"}, "'binary'"),
         ({"pooling": "first_m"}, "'cls', 'last', 'mean' or 'max'"),
     ],
@@ -122,6 +128,13 @@ def test_the_third_type_starts_as_the_second_and_is_learned() -> None:
 def test_keys_that_do_not_go_together_are_refused(keys: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         config(**keys)
+
+
+def test_each_document_has_room_beside_all_special_tokens() -> None:
+    for most, vocabulary in ((9, VOCABULARY), (11, TwoSeparators(**vars(VOCABULARY)))):
+        with pytest.raises(ValueError, match=f"method.max_duel_tokens={most} leaves no room for two documents"):
+            config(max_duel_tokens=most).check_frame(vocabulary)
+        config(max_duel_tokens=most + 1).check_frame(vocabulary)
 
 
 @pytest.mark.parametrize(

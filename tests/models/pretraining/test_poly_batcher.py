@@ -138,6 +138,12 @@ def test_every_pair_is_in_one_group_and_groups_are_dense(lengths, kind, max_toke
         assert group.loss != following.loss or len({int(g.pairs.document[r]) for g in groups for r in g.rows}) == 1
 
 
+@pytest.mark.parametrize("length", [2046, 2047, 2048, 8192])
+def test_a_pair_whose_width_alone_is_more_padding_is_a_group(length):
+    pairs, maker = documents([length] * 2, [length] * 2), large_batcher(max_tokens=16_384, tokens=16_384)
+    assert sorted(int(row) for group in maker.examples(pairs) for row in group.rows) == [0, 1]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("max_tokens", [128, 512])
 def test_padding_is_under_3_percent_in_windows_of_realistic_lengths(kind, max_tokens):

@@ -151,6 +151,18 @@ def test_one_batch_of_eight_equals_eight_micro_batches(variant):
         torch.testing.assert_close(gradient, parts[2][name], rtol=0, atol=1e-12, msg=name)
 
 
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"loss_weights": {"mlm": 0, "decoder": 0}}, "no loss has a weight: set one above 0"),
+        ({"loss_weights": {"decoder": 0}, "freeze_encoder": True}, "set decoder above 0: a frozen encoder has no loss"),
+    ],
+)
+def test_weights_that_train_nothing_are_refused(keys, words):
+    with pytest.raises(ValueError, match=f"method.loss_weights: .*{words}"):
+        SeedConfig(name="seed", **keys)
+
+
 def decoder_loss(model, arrays, cls):
     """The decoder's loss on a micro-batch with h_0 `cls`, by full logits."""
     embedding = model.trunk.get_input_embeddings().weight

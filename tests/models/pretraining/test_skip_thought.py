@@ -11,7 +11,7 @@ from tests.models import plain
 from tests.models.checks import (
     gradient_at_states,
 )
-from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, documents, perturbed, rngs, tensors, trunk
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, LongFrame, Text, documents, perturbed, rngs, tensors, trunk
 
 LENGTHS = st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1, max_size=4)
 DOCUMENTS = documents([5, 1, 20], [3, 3], [9], [7, 0, 2, 4], rng=3)
@@ -117,6 +117,15 @@ def test_two_context_sentences_are_neighbours_in_another_document_only():
 def test_a_document_of_one_sentence_gives_nothing():
     assert batcher().examples(documents([9], [0, 9, 0], [], [0])) == []
     assert batcher().origins(documents([9], [0, 9, 0], [], [0])) == []
+
+
+def test_a_long_sentence_leaves_room_for_all_that_the_tokenizer_puts_around_it():
+    config = SkipThoughtConfig(name="skip_thought", max_tokens=8)
+    maker = SkipThoughtBatcher(config, LongFrame(**vars(VOCABULARY)))
+    examples = maker.examples(documents([10]))
+    assert sorted(len(example.sentence) for example in examples) == [2, 4, 4]
+    arrays = maker.micro_batch(examples, rngs(3)).arrays
+    assert sorted(arrays["attention_mask"].sum(axis=1).tolist()) == [6, 8, 8]
 
 
 def test_data_without_sentence_boundaries_is_refused():
