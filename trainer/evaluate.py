@@ -27,7 +27,7 @@ from trainer.ranking.evaluation import many_collections, run_file
 from trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
 from trainer.ranking.evaluation.classes import compare_classes, read_classes
 from trainer.ranking.evaluation.compare import compare
-from trainer.ranking.evaluation.expression import Given, Leaf
+from trainer.ranking.evaluation.expression import Given, Leaf, walk
 from trainer.ranking.evaluation.metrics import IR_MEASURES, more_metrics
 from trainer.ranking.evaluation.results_file import write_results
 from trainer.ranking.evaluation.systems import Systems, is_run_file, read_systems
@@ -57,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             return
         with rank_0_first(world.rank, world.size):
             collection = Collection.open(arguments.collection)
+            if arguments.write_runs:
+                _require_other_files(arguments.write_runs, given)
             _read(collection, arguments)  # raise for a wrong split before loading a model
             refuse_folder(arguments.out)
             for folder in filter(None, (arguments.out.parent, arguments.write_runs)):
@@ -120,6 +122,17 @@ def _read(collection: Collection, arguments: argparse.Namespace) -> None:
         if arguments.write_runs:
             names = chain(task.qrels, map(task.name, range(len(task.pool))))
             run_file.check_ids(f"--write-runs {arguments.write_runs}", names)
+
+
+def _require_other_files(folder: Path, given: Sequence[Given]) -> None:
+    """Raise InputError where a system's run file would be written over one that a system reads."""
+    written = {(folder / f"{system.name}.trec").resolve() for system in given}
+    for system in given:
+        for part in walk(system.expression):
+            if isinstance(part, Leaf) and is_run_file(part) and Path(part.path).resolve() in written:
+                raise InputError(
+                    f"--system '{system.text}': --write-runs {folder} would write over {part.path}: name another folder"
+                )
 
 
 def _require_models(arguments: argparse.Namespace, given: Sequence[Given]) -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from data_prep.collections.collection import Collection
 from data_prep.common.argument_types import positive
-from data_prep.common.errors import exit_on_input_error
+from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.parser import Parser
 from trainer.ranking.indexes import approximate
 from trainer.ranking.indexes.folder import MANIFEST
 from trainer.ranking.indexes.index import require_choice
 from trainer.ranking.indexes.registry import APPROXIMATIONS, DTYPES, kind_of
-from trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS, PROMPTS
+from trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS, PROMPTS, ModelRanker
 from trainer.ranking.rankers.registry import open_ranker
 from trainer.ranking.retrieval.shared import rank_0_first
 from trainer.training.engine.world import failed_rank_exits_first, joined, rank_0_speaks, say
@@ -34,12 +34,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         with rank_0_first(world.rank, world.size):
             collection = Collection.open(chosen.collection)
             ranker = open_ranker(chosen.system, collection, chosen.precision)
+            kind = kind_of(ranker)
             prompts = {name: text for name in PROMPTS if (text := getattr(chosen, name)) is not None}
+            if not isinstance(ranker, ModelRanker):
+                for name in (*prompts, *(["precision"] if chosen.precision else [])):
+                    raise InputError(f"--{name.replace('_', '-')} is of models: leave it out, for {ranker.title}")
             with as_input_error(chosen.system):
                 ranker = ranker.with_options(prompts)
             if chosen.dimensions:
                 ranker = ranker.cut(chosen.dimensions)
-            kind = kind_of(ranker)
             what = f"the index of {chosen.system}"
             require_choice("--dtype", chosen.dtype, kind.DTYPES, what)
             require_choice("--approximate", chosen.approximate, kind.APPROXIMATIONS, what)

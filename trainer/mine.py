@@ -24,7 +24,7 @@ from data_prep.collections.derive import CORPUS, derive, expand, require_room
 from data_prep.collections.relevant import Relevant
 from data_prep.common.argument_types import positive, seed
 from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.files import make_directory, whole_file
+from data_prep.common.files import make_directory, require_name, whole_file
 from data_prep.common.parser import Parser
 from trainer.analysis.negatives_page import negatives_page
 from trainer.ranking.consistency import Filter
@@ -43,11 +43,11 @@ DEPTH, TERMS = 100, 200
 OF_MINING = ("depth", "margin", "skip", "per_document")
 OF_A_SPLIT = ("system", "score", "explain")
 JOBS = {  # and the options of each
-    "system": {"split", *OF_MINING},
-    "score": {"split"},
+    "system": {"split", "precision", *OF_MINING},
+    "score": {"split", "precision"},
     "explain": {"split"},
-    "expand": {"terms"},
-    "pairs": {"consistent", "pool", "seed"},
+    "expand": {"terms", "precision"},
+    "pairs": {"consistent", "pool", "seed", "precision"},
 }
 
 
@@ -55,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     chosen = _arguments(argv)
     with exit_on_input_error("trainer.mine"), failed_rank_exits_first():
+        require_name(chosen.out)
         if chosen.pairs:
             _filter(chosen)
             return
@@ -186,7 +187,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     data = parser.add_mutually_exclusive_group(required=True)
     data.add_argument("--collection", type=Path, help="the collection, as `data_prep collection` made")
     data.add_argument("--pairs", type=Path, metavar="SHARDS", help="instead, shards of `data_prep pairs`, to filter")
-    parser.add_argument("--split", help="whose groups get other candidates; all but --expand need it")
+    parser.add_argument("--split", help="whose groups get other candidates, or are shown")
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument(
         "--system",

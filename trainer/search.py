@@ -14,7 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import count, islice
+from itertools import chain, count, islice
 from pathlib import Path
 
 from data_prep.collections.relevant import IDENTICAL_IDS
@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 print(f"{chosen.index}: its files are those of its manifest", flush=True)
             if chosen.queries:
                 queries, absent = read_queries(chosen.queries, index.collection, chosen.ignore_identical_ids)
+                run_file.check_ids(f"--write-run {chosen.write_run}", chain(queries, index.collection.corpus.ids))
         if chosen.serve is not None:
             _serve(index, chosen)
         elif chosen.queries:
@@ -179,7 +180,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--approximate", choices=APPROXIMATIONS, help="use this approximate search; trainer.index must have prepared it"
     )
     parser.add_argument("--collection", type=Path, help="where the index's collection is now, if it was moved")
-    parser.add_argument("--model", type=Path, metavar="RUN", help="where its model is now, likewise")
+    parser.add_argument(
+        "--model", type=Path, metavar="RUN", help="where its model is now, likewise; not that of --beside"
+    )
     parser.add_argument(
         "--verify", action="store_true", help="check all files of the index first; without queries, only that"
     )

@@ -72,6 +72,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     Raises:
         InputError: the folder cannot be written; no temporary folder is left.
     """
+    require_name(path)
     partial = path.with_name(path.name + PARTIAL)
     with os_errors_as_input_errors(path, "write"):
         shutil.rmtree(partial, ignore_errors=True)
@@ -85,6 +86,12 @@ def whole_folder(path: Path) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+
+
+def require_name(path: Path) -> None:
+    """Raise InputError for `.`, `..` and `/`, in whose place no new folder can be put."""
+    if path.name in ("", ".."):
+        raise InputError(f"{path}: is the name of no new folder: name one, such as {path / 'made'}")
 
 
 def replace_folder(new: Path, path: Path) -> None:

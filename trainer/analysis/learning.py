@@ -16,12 +16,14 @@ from data_prep.common.json_file import Count, Record, read_json
 from models.matching.config import MatchingConfig
 from trainer.ranking.evaluation.metrics import DEPTH, Metric
 from trainer.ranking.evaluation.task import Task
+from trainer.ranking.ranker import usual_precision
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import load_trained, recipe_of
 from trainer.training.data.group_source import GroupSource
 from trainer.training.data.open_data import EXAMPLES_OF_A_UNIT
+from trainer.training.engine.device import this_device
 from trainer.training.recipe.data_keys import PairsConfig
 from trainer.training.recipe.schema import FinetuneRecipe
 
@@ -42,6 +44,7 @@ class _Measured(Record):
     steps: Count
     labels: Count | None = None  # of its own data; known only of those that were drawn over labels
     value: float
+    precision: str | None = None  # older code did not say
 
 
 class _Results(Record):
@@ -80,19 +83,22 @@ def measure(
         InputError: a run has no checkpoint or cannot search the collection, or `results` holds something else.
     """
     about = {"collection": task.collection.sha256, "split": split, "metric": metric}
-    known = _read(results, about)
+    known, precision = _read(results, about), usual_precision(this_device())
     curves: dict[str, list[Point]] = {}
     for name, run in runs:
         for folder in checkpoints_of(run, over):
             key = sha256_of(folder / checkpoint.MANIFEST)
-            trained = None if key in known else load_trained(folder)
+            before = known.get(key, {})
+            if before.get("precision", precision) != precision:  # measured on another kind of device
+                before = {}
+            trained = None if before else load_trained(folder)
             # the labels are counted each time: earlier versions wrote wrong numbers into the file
-            point = known.get(key, {}) | ({"labels": _labels(folder)} if over == "labels" else {})
+            point = before | ({"labels": _labels(folder)} if over == "labels" else {})
             if trained:
                 system = ranker_of(trained, task.collection).system(task)
                 ranked = task.rank(system, max(DEPTH, Metric.of(metric).depth))
                 value = task.measure(ranked, [metric]).means[metric]
-                point |= {"checkpoint": str(folder), "steps": trained.step, "value": value}
+                point |= {"checkpoint": str(folder), "steps": trained.step, "value": value, "precision": precision}
                 print(f"{name}: {folder}: {Metric.of(metric).title} {value:.4f}", flush=True)
             if known.get(key) != point:
                 known[key] = point

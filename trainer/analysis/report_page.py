@@ -83,35 +83,33 @@ def report_page(
 
 def _of_results(results: Results, rankings: Path) -> Iterator[str]:
     yield section("Results", *_results(results))
-    directory = Path(results.about.collection)
-    files = {name: rankings / f"{name}.trec" for name in results.systems if (rankings / f"{name}.trec").is_file()}
-    if not files or not directory.is_dir():
-        missing = f"there are no run files in {rankings}" if not files else f"the collection {directory} is not there"
-        why = f"No scores and no queries are shown: {missing} (trainer.evaluate --write-runs {rankings})."
-        yield section("Queries", note(why))
+    found = _rankings(results, rankings)
+    if isinstance(found, str):
+        yield section("Queries", note(f"No scores and no queries are shown: {found}."))
         return
-    collection = Collection.open(directory)
-    task = Task.of(collection, results.about.split)
-    ranked = {name: run_file.read(path, task).ranked for name, path in files.items()}
-    if why := _other_rankings(task, ranked, results, collection):
-        yield section("Queries", note(f"No scores and no queries are shown: {why}."))
-        return
+    task, ranked = found
     yield section("Scores", *_scores(task, ranked))
     if len(ranked) > 1:
         yield section("Queries that differ most", *_differences(task, ranked, results))
 
 
-def _other_rankings(
-    task: Task, ranked: Mapping[str, Sequence[Ranked]], results: Results, collection: Collection
-) -> str:
-    """Return how the run files, or the collection, are not those that the results are of; empty where they are."""
+def _rankings(results: Results, rankings: Path) -> tuple[Task, dict[str, list[Ranked]]] | str:
+    """Read the systems' run files, with their task; return why not where something is missing or another one."""
+    directory = Path(results.about.collection)
+    files = {name: rankings / f"{name}.trec" for name in results.systems if (rankings / f"{name}.trec").is_file()}
+    if not files or not directory.is_dir():
+        missing = f"there are no run files in {rankings}" if not files else f"the collection {directory} is not there"
+        return f"{missing} (trainer.evaluate --write-runs {rankings})"
+    collection = Collection.open(directory)
     if results.about.collection_sha256 not in (None, collection.sha256):
-        return f"the collection {collection.directory} is another one than the results are of"
+        return f"the collection {directory} is another one than the results are of"
+    task = Task.of(collection, results.about.split)
+    ranked = {name: run_file.read(path, task).ranked for name, path in files.items()}
     for name, of_system in ranked.items():
-        found = task.measure(of_system).means[TESTED]
-        if not math.isclose(found, results.systems[name].metrics[TESTED], abs_tol=1e-6):
+        measured = task.measure(of_system).means[TESTED]
+        if not math.isclose(measured, results.systems[name].metrics[TESTED], abs_tol=1e-6):
             return f"the run file of {name} is of another evaluation (trainer.evaluate --write-runs makes a new one)"
-    return ""
+    return task, ranked
 
 
 def _results(results: Results) -> Iterator[str]:

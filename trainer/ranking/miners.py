@@ -55,8 +55,8 @@ class Miners:
 
     def depth(self, number: int, texts: Texts, k: int) -> int:
         """Return how many documents `rank` ranks for a query, besides the relevant ones."""
-        expression = self.systems.given[number].expression
-        return min(k, len(texts.pool), expression.depth if isinstance(expression, Rerank) else k)
+        depths = [part.depth for part in walk(self.systems.given[number].expression) if isinstance(part, Rerank)]
+        return min(k, len(texts.pool), *depths)
 
     def rank(self, number: int, texts: Texts, relevant: Relevant, k: int) -> list[Ranked]:
         """Return at most k documents for each query, best first, by system `number`; scores are rounded (`search`)."""

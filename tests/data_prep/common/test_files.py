@@ -75,6 +75,16 @@ def test_a_folder_is_refused_as_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert [path.name for path in tmp_path.rglob("*")] == ["here"]
 
 
+@pytest.mark.parametrize("folder", [".", "..", "a/..", "/"])
+def test_a_folder_that_is_always_there_is_refused_as_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="is the name of no new folder: name one, such as"), whole_folder(Path(folder)):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_is_replaced_completely_or_not_at_all(tmp_path: Path) -> None:
     for content in ("one", "two"):
         with whole_folder(tmp_path / "out") as folder:

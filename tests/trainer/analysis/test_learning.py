@@ -94,6 +94,24 @@ def test_over_steps_each_checkpoint_is_a_point_and_is_ranked_once(
     assert [point["checkpoint"] for point in points] == [str(checkpoint.folder(run, STEP)), str(later)]
 
 
+def test_what_was_measured_in_another_precision_is_measured_again(
+    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "steps.png"
+    given = arguments(toy_collection, out, "steps", f"a={runs['a']}")
+    analyse.main(given)
+    content = json.loads(out.with_suffix(".json").read_text())
+    (point,) = content["checkpoints"].values()
+    assert point["precision"] == "fp32"
+    for there, times in (("bf16", 1), (None, 0)):  # older code did not say
+        point["precision"] = there
+        out.with_suffix(".json").write_text(json.dumps(content))
+        ranked: list[Path] = []
+        monkeypatch.setattr(learning, "load_trained", lambda folder: ranked.append(folder) or load_trained(folder))  # noqa: B023
+        analyse.main(given)
+        assert len(ranked) == times
+
+
 def test_labels_are_those_of_the_runs_own_data_whatever_is_ranked(
     runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,7 +81,7 @@ def test_without_run_files_it_says_how_to_get_them(folder: Path, tmp_path: Path)
     assert any(f"trainer.evaluate --write-runs {tmp_path / 'runs' / 'rankings'}" in line for line in texts)
 
 
-@pytest.mark.parametrize("changed", ["ranking", "collection"])
+@pytest.mark.parametrize("changed", ["ranking", "collection", "split"])
 def test_rankings_of_another_evaluation_are_not_shown(changed: str, folder: Path, tmp_path: Path) -> None:
     runs = shutil.copytree(folder, tmp_path / "runs")
     if changed == "ranking":
@@ -91,6 +91,7 @@ def test_rankings_of_another_evaluation_are_not_shown(changed: str, folder: Path
     else:
         results = json.loads((runs / "results.json").read_text())
         results["about"]["collection_sha256"] = "0" * 64
+        results["about"]["split"] = "test" if changed == "collection" else "gone"
         (runs / "results.json").write_text(json.dumps(results))
     report.main([str(runs)])
     (note,) = [line for line in Reader((runs / "report.html").read_text()).texts if line.startswith("No scores and no")]

@@ -1,6 +1,7 @@
 """trainer.evaluate with TREC run files: written, read, compared and ranked again."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,11 @@ def test_a_run_file_is_re_ranked_and_fused_like_what_it_was_written_of(toy_colle
         (["--system=a=none.trec"], "'none.trec' is no system named before, and is no file or folder"),
         (["--system=a=RUN", "--candidates"], "--candidates is for single models"),
         (["--system=bm25", "--candidates", "--write-runs=x"], "--write-runs is for rankings of the whole pool"),
+        (["--system=a=FOLDER/a.trec", "--write-runs=FOLDER"], "a.trec: name another folder"),
+        (
+            ["--system=b=fuse(bm25, FOLDER/a.trec, weight=0.3)", "--system=a=bm25", "--write-runs=FOLDER"],
+            "would write over",
+        ),
         ([], "nothing to evaluate: give --system bm25, --system NAME=RUN, or several of them"),
     ],
 )
@@ -75,7 +81,10 @@ def test_what_is_wrong_with_run_files_is_one_line(
 ) -> None:
     evaluate.main(arguments(toy_collection, tmp_path / "a.json", "--system=bm25", f"--write-runs={tmp_path}"))
     capsys.readouterr()
-    given = [argument.replace("RUN", str(tmp_path / "bm25.trec")) for argument in given]
+    shutil.copy(tmp_path / "bm25.trec", tmp_path / "a.trec")
+    places = {"RUN": str(tmp_path / "bm25.trec"), "FOLDER": str(tmp_path)}
+    for name, path in places.items():
+        given = [argument.replace(name, path) for argument in given]
     with pytest.raises(SystemExit) as stopped:
         evaluate.main(arguments(toy_collection, tmp_path / "out" / "b.json", *given))
     assert stopped.value.code == 2

@@ -199,6 +199,13 @@ ROWS = [
         "method.query_prompt: with method.query=tokens no encoder reads it: leave it out",
     ),
     ("trainer.trace recipes/monobert_small.yaml method.query_prompt=abc", "method.query_prompt: unknown key"),
+    ("trainer.mine --collection COLLECTION --split train --system bm25 --out .", ".: is the name of no new folder"),
+    (
+        "trainer.mine --collection COLLECTION --split train --explain 3 --precision fp32 --out NEW",
+        "--precision is not of --explain: leave it out",
+    ),
+    ("trainer.index bm25 --collection COLLECTION --query-prompt x --out NEW", "--query-prompt is of models: leave it"),
+    ("trainer.index bm25 --collection COLLECTION --precision fp32 --out NEW", "--precision is of models: leave it out"),
     ("trainer.trace RECIPE --world-size 0", "is not a whole number above 0"),
     ("trainer.trace RECIPE --workers -1", "is not a whole number above 0"),
     ("trainer.trace RECIPE --show 0", "is not a whole number above 0"),

@@ -44,6 +44,9 @@ def test_a_re_ranker_orders_what_was_found_and_the_relevant_documents(toy_collec
     for short, whole in zip(miners.rank(1, texts, relevant, 3), ranked, strict=True):
         np.testing.assert_array_equal(short.documents, whole.documents[:3])
 
+    nested = Miners.open([f"bm25 > 3 {run} > 100 {run}"], collection, "train", None)
+    assert nested.depth(0, texts, 100) == 3
+
     mined = mine(texts, relevant, ranked, 0.0)  # leaves out what the re-ranker scores above the relevant document
     for query, last in zip(texts.queries, ranked, strict=True):
         documents = np.array([texts.pool[i] for i in last.documents.tolist()])

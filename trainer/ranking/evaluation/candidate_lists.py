@@ -28,7 +28,7 @@ class CandidateTask(Texts):
 
     lists: list[tuple[int, np.ndarray]]  # the number of a query among `queries`; positions in `pool`, int64 [n]
     grades: list[np.ndarray]  # fp32 [n], of each list
-    elsewhere: list[np.ndarray]  # fp32 [m], the grades of the relevant documents that are not in the list
+    elsewhere: list[np.ndarray]  # fp32 [m], the grades of the relevant documents that are not ranked
     left_out: int  # lists without a relevant document: all their rankings are equally good, as in trec_eval
     identical: int  # lists without the document with the query's id
 
@@ -46,7 +46,8 @@ class CandidateTask(Texts):
         for i in range(len(groups)):
             query, candidates, labels = groups[i]
             ranked = candidates != absent.get(query, -1)
-            unlisted = np.array([label for _, label in groups.elsewhere(i)], np.float32)
+            relevant_but_absent = labels[~ranked & (labels > 0)].tolist()  # counts as not found, as in BEIR
+            unlisted = np.array([*(label for _, label in groups.elsewhere(i)), *relevant_but_absent], np.float32)
             if ranked.any() and (len(unlisted) or (labels[ranked] > 0).any()):
                 kept.append(Group(query, candidates[ranked], labels[ranked]))
                 elsewhere.append(unlisted)

@@ -126,7 +126,10 @@ def rank(
 
 
 def fuse_lists(first: Ranked, second: Ranked, weight: float | None) -> Ranked:
-    """Fuse two rankings of some documents; a document that one of them lacks has the lowest of its scores."""
+    """Fuse two rankings of some documents; a document that one of them lacks has the lowest of its scores.
+
+    Where one has only a single score, as a ranking of one document has, what it lacks is below that.
+    """
     documents = np.union1d(first.documents, second.documents)
     if not len(documents):
         return first
@@ -151,7 +154,10 @@ def reordered(ranked: Ranked, scores: np.ndarray, weight: float | None) -> Ranke
 
 def _filled(ranked: Ranked, documents: np.ndarray) -> np.ndarray:
     """Return the scores of documents, int64 [n] in order, fp32 [n]; of an empty ranking, zeros."""
-    scores = np.full(len(documents), ranked.scores.min() if len(ranked.scores) else 0, np.float32)
+    lowest = ranked.scores.min(initial=np.inf) if len(ranked.scores) else np.float32(0)
+    if len(ranked.scores) and lowest == ranked.scores.max():
+        lowest -= max(1, abs(lowest))
+    scores = np.full(len(documents), lowest, np.float32)
     scores[documents.searchsorted(ranked.documents)] = ranked.scores
     return scores
 

@@ -59,8 +59,7 @@ class Parts:
 
     def rank(self, part: Expression, k: int) -> Rankings:
         """Return at most k documents for each query, best first."""
-        of_lists = isinstance(part, Fuse) and not ranks_all(part)  # depends on how long the lists are
-        depth = k if of_lists else self._depths[part]
+        depth = k if _fuses_lists(part) else self._depths[part]
         if (part, depth) not in self._ranked:
             with self._timed(part):
                 self._ranked[part, depth] = self._rank(part, depth)
@@ -68,7 +67,7 @@ class Parts:
 
     def best_weight(self, part: Expression) -> float:
         """Choose the weight of a part that fuses."""
-        k = self.depth if isinstance(part, Fuse) and not ranks_all(part) else CHOSEN
+        k = self.depth if any(map(_fuses_lists, walk(part))) else CHOSEN
         with self._timed(part):
             rankings = self._fused(part, k, fusion.WEIGHTS)
         return fusion.best_weight(list(map(self.task.measure, rankings)))
@@ -186,6 +185,11 @@ class Parts:
         self._seconds[part] += time.monotonic() - began - within
 
 
+def _fuses_lists(part: Expression) -> bool:
+    """Whether what a part ranks depends on how long the rankings are that it fuses."""
+    return isinstance(part, Fuse) and not ranks_all(part)
+
+
 def _depths(wanted: Sequence[Expression], depth: int) -> dict[Expression, int]:
     """Return how many documents of each part's ranking are needed, where it is ranked."""
     depths: dict[Expression, int] = {}
@@ -194,7 +198,7 @@ def _depths(wanted: Sequence[Expression], depth: int) -> dict[Expression, int]:
         depths[part] = max(k, depths.get(part, 0))
         if isinstance(part, Rerank):
             need(part.first, max(k, part.depth))
-        elif isinstance(part, Fuse) and not ranks_all(part):
+        elif isinstance(part, Fuse) and _fuses_lists(part):
             need(part.first, k)
             need(part.second, k)
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +52,7 @@ class _MadeOf(Record):
     collection: _Collection
     documents: Count
     dtype: str | None = None
-    precision: str | None = None  # None: fp32
+    precision: Literal["fp32", "bf16"] | None = None  # None: fp32
     dimensions: Count | None = None  # None: all
 
 

@@ -144,6 +144,8 @@ class Scored:
 
     def of(self, query: int, documents: np.ndarray) -> np.ndarray:
         """The scores of some documents, fp32 [n], for a query."""
+        if not len(documents):
+            return np.empty(0, np.float32)
         different, places = np.unique(self.documents.rows[documents], return_inverse=True)
         scores: np.ndarray = self.table(self.queries.rows[query : query + 1], different)[0, places]
         return scores

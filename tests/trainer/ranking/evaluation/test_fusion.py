@@ -182,12 +182,25 @@ def test_a_document_that_a_list_lacks_has_its_lowest_score(
     assert sorted(ranked.documents.tolist()) == every
     if not every:
         return
-    rows = [[scores.get(i, min(scores.values(), default=0.0)) for i in every] for scores in (first, second)]
+    rows = []
+    for scores in (first, second):
+        lowest, highest = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
+        rows.append([scores.get(i, lowest - (bool(scores) and lowest == highest)) for i in every])
     left, right = (plain_reciprocal(row) if weight is None else plain_z(row) for row in rows)
     share = (1.0, 1.0) if weight is None else (1 - weight, weight)
     fused = {i: share[0] * a + share[1] * b for i, a, b in zip(every, left, right, strict=True)}
     found = [fused[i] for i in ranked.documents.tolist()]
     np.testing.assert_allclose(found, sorted(fused.values(), reverse=True), atol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [None, 0.5, 1.0])
+@pytest.mark.parametrize("score", [0.0, 3.0, -2e9])
+def test_the_only_document_of_a_list_counts(weight: float | None, score: float) -> None:
+    ranked = fuse_lists(as_ranked({7: score}), as_ranked({3: 1.0, 5: 0.9, 7: 0.8, 9: -5.0}), weight)
+    if weight == 1:
+        assert ranked.documents.tolist() == [3, 5, 7, 9]
+    else:
+        assert ranked.documents[0] == 7
 
 
 def as_ranked(scores: dict[int, float]) -> Ranked:

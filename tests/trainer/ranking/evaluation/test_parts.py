@@ -96,6 +96,14 @@ def test_the_weight_is_the_smallest_with_the_best_ndcg(task: Task) -> None:
     assert parts_of(task, system).best_weight(system) == max(means, key=lambda w: (round(means[w], 12), -w))
 
 
+def test_a_weight_is_chosen_on_the_lists_that_are_fused_when_it_is_used(task: Task) -> None:
+    system = Rerank(Fuse(BM25, Rerank(BM25, 5, TOKENS)), 5, OVERLAP, Mix())
+    parts = parts_of(task, system, weight=0.3)
+    parts.best_weight(system)
+    parts.rank(system, 30)
+    assert {depth for part, depth in parts._ranked if part == system.first} == {30}
+
+
 def test_what_a_part_ranks_does_not_depend_on_what_else_is_wanted(task: Task) -> None:
     lists = Fuse(BM25, Rerank(BM25, 5, OVERLAP))
     deeper = Rerank(lists, 40, TOKENS)
@@ -173,6 +181,13 @@ def test_the_first_are_ranked_by_score_and_the_others_follow(task: Task) -> None
 def test_nothing_found_is_nothing_ranked(task: Task) -> None:
     ranked = rerank(task, [ranked_as([])] * 20, 10)
     assert positions(ranked) == [[]] * 20
+
+
+def test_a_scorer_that_has_encoded_the_pool_scores_no_document(task: Task) -> None:
+    system = Rerank(BM25, 10, TOKENS)
+    parts = parts_of(task, TOKENS, system, depth=40)
+    parts._ranked[BM25, 40] = [ranked_as([])] * 20
+    assert positions(parts.rank(system, 40)) == [[]] * 20
 
 
 def test_documents_of_equal_scores_are_in_the_pools_order_whatever_was_found_first(task: Task) -> None:

@@ -16,7 +16,7 @@ from tests.trainer.runs import write_run
 from trainer.ranking.indexes import centroids
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.index import Index
-from trainer.ranking.indexes.registry import KINDS
+from trainer.ranking.indexes.registry import KINDS, open_index
 from trainer.ranking.ranker import Ranker
 from trainer.ranking.rankers.bm25 import Bm25Ranker
 from trainer.ranking.rankers.registry import open_ranker
@@ -167,6 +167,11 @@ def test_a_damaged_or_missing_file_is_refused(
             read(kind, rankers[kind], index)
         (index / name).write_bytes(sound)
     read(kind, rankers[kind], index)
+    manifest = json.loads((index / "manifest.json").read_text())
+    for changed in ({"kind": next(other for other in KINDS if other != kind)}, {"precision": "fp16"}):
+        (index / "manifest.json").write_text(json.dumps({**manifest, **changed}))
+        with pytest.raises(InputError, match="damaged|is not the model"):
+            open_index(index)
     (index / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="damaged, or not an index's"):
         read(kind, rankers[kind], index)
