@@ -48,6 +48,7 @@ def _merge(chosen: argparse.Namespace) -> int:
 
 
 def _stats(chosen: argparse.Namespace) -> int:
+    _require_shards(chosen.directory)
     print(stats.run(chosen.directory, chosen.json, chosen.plots, chosen.html))
     return 0
 
@@ -96,6 +97,8 @@ def _print_problems(problems: Iterable[str], otherwise: str) -> bool:
 
 def _export(chosen: argparse.Namespace) -> int:
     folder = cleaned.folder_of(chosen.directory)
+    if not folder:
+        _require_shards(chosen.directory)
     lines = texts.lines(folder) if folder else export.json_lines(shards_folder(chosen.directory))
     if not chosen.webdataset:
         export.export(lines, chosen.out)
@@ -107,6 +110,7 @@ def _export(chosen: argparse.Namespace) -> int:
 
 
 def _inspect(chosen: argparse.Namespace) -> int:
+    _require_shards(chosen.directory)
     folder = shards_folder(chosen.directory)
     if chosen.id is not None or chosen.grep is not None:
         matches = find.by_id(chosen.id) if chosen.id is not None else find.by_pattern(chosen.grep)
@@ -115,6 +119,14 @@ def _inspect(chosen: argparse.Namespace) -> int:
         return 0
     print(describe.describe(folder, chosen.shard, chosen.chunk, chosen.documents))
     return 0
+
+
+def _require_shards(directory: Path) -> None:
+    """Raise InputError for what this package makes, but is no shards."""
+    if collection.is_collection(directory):
+        raise InputError(f"{directory}: is a collection: name shards, or a data set")
+    if cleaned.folder_of(directory) and not output.is_finished(directory):
+        raise InputError(f"{directory}: is cleaned text: make shards of it, with the command cleaned, and name them")
 
 
 def _collection(chosen: argparse.Namespace) -> int:
@@ -166,7 +178,7 @@ def _parser() -> argparse.ArgumentParser:
             _add_docstrings,
             _docstrings,
         ),
-        ("verify", "read and check every byte of a folder of shards, or of a collection", _add_folder, _verify),
+        ("verify", "read and check every byte of a folder of shards, or of a collection", _add_verify, _verify),
         (
             "export",
             "write the documents of a data set as text: cleaned, or decoded from its tokens",
@@ -218,7 +230,7 @@ def _add_docstrings(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
-    _add_folder(parser)
+    _add_folder(parser, "shards, a data set, or cleaned text")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--jsonl", action="store_true", help="as JSON lines")
     which.add_argument("--webdataset", action="store_true", help="as tars of webdataset samples, .txt and .json")
@@ -260,8 +272,12 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
     workers_argument(parser)
 
 
-def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIR", help="shards, a data set, a collection, or cleaned text")
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    _add_folder(parser, "shards, a data set, a collection, or cleaned text")
+
+
+def _add_folder(parser: argparse.ArgumentParser, what: str = "shards, or a data set") -> None:
+    parser.add_argument("directory", type=Path, metavar="DIR", help=what)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,13 @@ import re
 from pathlib import Path
 
 MOST_PORT = 65535
+DIGITS = 15  # of any number of something; JSON holds them exactly
 
 
 def positive(text: str) -> int:
     """Parse a whole number above 0."""
+    if text.isdecimal() and len(text) > DIGITS:
+        raise argparse.ArgumentTypeError(f"{text[:DIGITS]}… is too large: it has more than {DIGITS} digits")
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)

@@ -2,11 +2,13 @@
 
 import difflib
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 OF_PATHS = (errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS)
 
 
@@ -47,16 +49,23 @@ def exit_on_input_error(prefix: str) -> Iterator[None]:
 
     When the reader of stdout is gone (`| head`), exit silently with 141, the code of a command that SIGPIPE ends.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # the name of a file may be any bytes
     try:
         yield
-        sys.stdout.flush()
+        if sys.stdout:  # None where it is closed
+            sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python prints an error at exit
+        _leave_stdout()
         raise SystemExit(141) from None
     except InputError as error:
         print(f"{prefix}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except OSError as error:
+        if error.filename is None and error.errno in OF_DISKS:
+            _leave_stdout()
+            print(f"{prefix}: cannot write the output: {error.strerror}", file=sys.stderr)
+            raise SystemExit(2) from None
         if error.filename is None or error.errno not in OF_PATHS:
             raise
         print(f"{prefix}: {printable(str(error.filename))}: {error.strerror}", file=sys.stderr)
@@ -64,3 +73,9 @@ def exit_on_input_error(prefix: str) -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"{prefix}: interrupted; run the same command to continue", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _leave_stdout() -> None:
+    """Send what is left of the output nowhere: Python would print an error at exit."""
+    if sys.stdout:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

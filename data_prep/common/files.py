@@ -40,21 +40,25 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Yield a new binary file that takes the name `path` only when the block has ended well and the file is on disk.
 
     Raises:
-        InputError: the file cannot be written, or `path` is a folder; neither the file nor a temporary one is left.
+        InputError: the file cannot be written, or `path` is a folder or a device; neither the file nor a temporary one
+            is left.
     """
     refuse_folder(path)
-    partial = path.with_name(path.name + PARTIAL)
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is no plain file, which could be replaced: name another one")
+    target = Path(os.path.realpath(path))  # of a link, what it points to
+    partial = target.with_name(target.name + PARTIAL)
     with os_errors_as_input_errors(path, "write"):
         try:
             with open(partial, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(partial, path)
+            os.replace(partial, target)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-        sync(path.parent)
+        sync(target.parent)
 
 
 def save_array(path: Path, array: np.ndarray) -> None:

@@ -51,8 +51,12 @@ def is_remote(location: str) -> bool:
             f"{without_password(location)}: not an address of shards; use a path or {allowed}; a path with a colon has "
             "to begin with ./"
         )
+    if scheme[1] == "file" and not re.match("file:///[^/]", location):
+        raise InputError(f"{location}: an address of a local file has its whole path: write file:///PATH, or the path")
     if re.search(r"[?#]", location):
-        raise InputError(f"{without_password(location)}: has a ? or #; give only the folder of the shards")
+        raise InputError(
+            f"{without_password(location)}: has a ? or #: name a folder of shards, or a file, by an address without"
+        )
     return True
 
 

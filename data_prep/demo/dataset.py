@@ -28,6 +28,7 @@ from data_prep.sources.docstrings.modules import Docstring
 from data_prep.tokenizers import tokenizer
 from data_prep.tokenizers.tokenizer import Tokenizer
 
+BEGUN = "docstrings"  # in OUT/.partial: it is this command's
 SAMPLE = 10_000_000  # characters of training text that the tokenizer is trained on
 
 
@@ -54,9 +55,10 @@ def build(
     if (out / "shards" / NAME).exists():
         return _check(out, options, given)
     partial = out / PARTIAL
-    for name in ("shards", "collection"):
-        if (out / name).exists() and not partial.exists():
-            raise InputError(f"{out / name}: exists, and is not from an unfinished run; remove it")
+    ours = (partial / BEGUN).exists()
+    for folder in (partial, out / "shards", out / "collection"):
+        if not ours and folder.exists() and any(folder.iterdir()):
+            raise InputError(f"{folder}: exists, and is not from an unfinished run; remove it, or choose another --out")
     unfinished = [partial, out / "collection", out / "shards"]
     existed = out.exists()
     make_directory(out)
@@ -64,10 +66,11 @@ def build(
         try:
             _remove(unfinished)  # left by a killed run
             make_directory(partial)
+            (partial / BEGUN).touch()
             _build(partial, options, files, workers, given)
             for name in ("collection", "shards"):  # the shards last: with their manifest, OUT is complete
                 replace_folder(partial / name, out / name)
-            partial.rmdir()
+            _remove([partial])
         except BaseException:
             _remove(unfinished if existed else [out])
             raise

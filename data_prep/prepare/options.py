@@ -70,6 +70,8 @@ def check_options(options: Options) -> None:
     """Raise InputError if options contradict each other, or name something that does not exist or is not installed."""
     if options.text and (options.tokenizer or options.held_out):
         raise InputError("--text-only: --tokenizer and --held-out belong to the second step, the command cleaned")
+    if options.text and options.part.of > 1 and options.near_duplicates is not None:
+        raise InputError("--near-duplicates: give it to the second step, the command cleaned, which joins the parts")
     if options.part.of > 1 and not options.tokenizer and not options.text:
         raise InputError("--part: all parts need the same tokenizer; name it with --tokenizer")
     if options.tokenizer:
@@ -93,4 +95,4 @@ def check_inputs(locations: Sequence[str], options: Options) -> None:
     if here:
         files = list(registry.SOURCES[options.source].find(here))
         inputs.listed(files)
-        require_once(file.path.absolute() for file in files)
+        require_once(file.path.resolve() for file in files)

@@ -39,6 +39,7 @@ REMOVALS = ("against", "duplicates", "near_duplicates")  # the last stages, whic
 OTHERWISE = "{}: was made from other input or with other options; choose another --out or remove it"
 NAMED = 10  # unknown templates that are printed
 NAMES = 5  # of the documents in a guessed encoding, that are printed for each
+LOCK, OF_TEXT = "lock", "text-only"  # in OUT/.partial: its lock, and the mark of a run that makes text, not shards
 BANDS = "near_duplicates.npy"  # the bands and keys of all documents that were compared
 
 
@@ -65,11 +66,11 @@ def alone(work: Path) -> Iterator[None]:
     """
     new = not work.parent.exists()
     make_directory(work)
-    with lock(work / "lock", f"{work.parent}: is being prepared by another process; wait for it, or stop it"):
+    with lock(work / LOCK, f"{work.parent}: is being prepared by another process; wait for it, or stop it"):
         try:
             yield
         except InputError:
-            if not any(path.is_file() for path in work.rglob("*") if path.name != "lock"):
+            if not any(path.is_file() for path in work.rglob("*") if path.name not in (LOCK, OF_TEXT)):
                 shutil.rmtree(work)
                 if new:
                     work.parent.rmdir()
@@ -194,7 +195,14 @@ def check(out: Path) -> None:
     for split in splits_of(out):
         for _, problem in verify(out / split):
             raise InputError(f"{problem} (remove {out} to prepare it again)")
-    shutil.rmtree(out / PARTIAL, ignore_errors=True)
+    clear(out)
+
+
+def clear(out: Path) -> None:
+    """Remove the work folder that a killed run left; raise InputError where another process works in it."""
+    if (out / PARTIAL).exists():
+        with alone(out / PARTIAL):
+            shutil.rmtree(out / PARTIAL)
 
 
 def source_of(out: Path) -> dict[str, Any]:

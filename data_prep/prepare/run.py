@@ -85,6 +85,7 @@ def prepare(
     check_inputs(locations, options)
     new = not work.exists()
     with output.alone(work):
+        texts.begin(work, options.text)
         run = _Run(locations, out, work, options, processes, max_bad, rejects)
         try:
             run.all()
@@ -114,8 +115,9 @@ def _check(locations: Sequence[str], out: Path, options: Options) -> str:
 
 
 def _written(out: Path, options: Options) -> list[Path]:
-    """Return the folders that a preparation leaves in OUT."""
-    return [out / name for name in ([cleaned.FOLDER] if options.text else output.SPLITS)]
+    """Return the folders that preparations leave in OUT, none of which this one reads."""
+    texts_too = registry.SOURCES[options.source] is not cleaned.CLEANED
+    return [out / name for name in ((cleaned.FOLDER, *output.SPLITS) if texts_too else output.SPLITS)]
 
 
 class _Run:

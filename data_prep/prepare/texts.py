@@ -31,7 +31,7 @@ from data_prep.common.files import (
 from data_prep.prepare import output, tally, writing
 from data_prep.prepare.rejected import Rejected
 from data_prep.prepare.writing import Selection, ShardPlan
-from data_prep.sources.cleaned import FOLDER, FORMAT, NAME, load, problems
+from data_prep.sources.cleaned import FOLDER, FORMAT, NAME, load, problems, require_whole
 from data_prep.sources.document import Document
 
 
@@ -113,6 +113,14 @@ def finish(out: Path, folder: Path, shards: Sequence[ShardPlan], source: Mapping
         shutil.rmtree(out / PARTIAL)
 
 
+def begin(work: Path, is_text: bool) -> None:
+    """Mark the work folder of a run that makes text, not shards."""
+    if is_text:
+        (work / output.OF_TEXT).touch()
+    else:
+        (work / output.OF_TEXT).unlink(missing_ok=True)
+
+
 def source_of(out: Path) -> dict[str, Any]:
     """Return how finished text was made, as texts.json records it."""
     return load(out / FOLDER).source.model_dump(by_alias=True)
@@ -122,13 +130,15 @@ def check(out: Path) -> None:
     """Raise InputError where a file differs from texts.json; remove what a killed run left."""
     for problem in problems(out / FOLDER):
         raise InputError(problem)
-    shutil.rmtree(out / PARTIAL, ignore_errors=True)
+    if (out / PARTIAL / output.OF_TEXT).exists():  # else the second step's, or there is none
+        output.clear(out)
 
 
 def lines(folder: Path) -> Iterator[str]:
     """Yield the lines of all files, in order; raise InputError where one is damaged."""
     for file in load(folder).files:
         path = folder / file.name
+        require_whole(path, file)
         with os_errors_as_input_errors(path, "read"), gzip.open(path, "rt", encoding="utf-8", newline="\n") as text:
             try:
                 yield from text

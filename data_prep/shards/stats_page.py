@@ -40,7 +40,7 @@ def write(directory: Path, stats: Mapping[str, Any], dropped: Sequence[tuple[str
         html_page.section("Some documents", *_documents(texts)),
     ]
     with whole_file(file) as target:
-        target.write(html_page.page(f"Data set {shards_folder(directory)}", sections).encode())
+        target.write(html_page.page(printable(f"Data set {shards_folder(directory)}"), sections).encode())
 
 
 def _texts(directory: Path) -> Iterator[tuple[str, str]]:

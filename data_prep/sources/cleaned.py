@@ -97,10 +97,14 @@ def _require_whole(made: dict[Path, Made]) -> None:
             require_every_part([made[folder].part.number for folder in folders], of, folders[0])
 
 
+def require_whole(path: Path, listed: CleanedFile) -> None:
+    """Raise InputError where a file is not the one that texts.json lists."""
+    if sha256_of(path) != listed.sha256:
+        raise InputError(f"{path}: its SHA-256 is not the one in {NAME} (damaged); prepare or copy it again")
+
+
 def _pieces(file: File, _: Choices) -> Iterator[Piece]:
-    expected = next(listed for listed in load(file.path.parent).files if listed.name == file.path.name)
-    if sha256_of(file.path) != expected.sha256:
-        raise InputError(f"{file.path}: its SHA-256 is not the one in {NAME} (damaged); prepare or copy it again")
+    require_whole(file.path, next(each for each in load(file.path.parent).files if each.name == file.path.name))
     with open_input(file.path) as stream:
         yield from line_pieces(stream, LONGEST_LINE)
 

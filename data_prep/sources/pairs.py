@@ -89,7 +89,7 @@ def _parquet(path: Path, fields: Mapping[str, str]) -> Iterator[Piece]:
 def _table(path: Path, suffix: str, fields: Mapping[str, str]) -> Iterator[Piece]:
     lines_of = _text_lines(path)
     rows = csv_rows(lines_of, LONGEST) if suffix == ".csv" else ((at, line.split("\t")) for at, line in lines_of)
-    _, header = next(rows)
+    _, header = next(rows, (None, []))
     names = [name.strip() for name in header]
     if not _is_utf_8(header):
         raise InputError(f"{path}: line 1: {NOT_UTF_8}")

@@ -26,6 +26,8 @@ def parquet_columns(path: Path, what: str = "a Parquet file") -> list[str]:
 def parquet_rows(path: Path, columns: Sequence[str], what: str = "a Parquet file") -> Iterator[tuple[int, list[Any]]]:
     """Yield the number of each row from 1, and its values of the named columns.
 
+    In place of a value that Python cannot hold is the exception that says why.
+
     Args:
         path: the file, not compressed as a whole.
         columns: their names.
@@ -46,7 +48,15 @@ def parquet_rows(path: Path, columns: Sequence[str], what: str = "a Parquet file
             for row, scalars in enumerate(rows, 1):
                 done[0] += 1
                 tally.bytes += compressed * row // number - compressed * (row - 1) // number
-                yield done[0], [scalar.as_py() for scalar in scalars]
+                yield done[0], [_value(scalar) for scalar in scalars]
+
+
+def _value(scalar: Any) -> Any:
+    """Return a value in Python; the exception where Python has none for it, such as text that is not UTF-8."""
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError) as error:
+        return error
 
 
 def _compressed(group: Any) -> int:

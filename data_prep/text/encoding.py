@@ -100,7 +100,7 @@ def known(name: str) -> str:
     try:
         found = codecs.lookup(name)
         "".encode(found.name)  # refuses rot13 and the like, which do not encode to bytes
-    except LookupError:
+    except (LookupError, UnicodeError):
         raise InputError(f"--encoding {name}: not a known encoding; name one as utf-8, cp1252 or latin-1") from None
     return found.name
 

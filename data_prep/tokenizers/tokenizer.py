@@ -263,7 +263,7 @@ def _train_bpe(texts: Iterable[str], vocab_size: int, path: Path) -> tokenizers.
     """Train with the library, which is deterministic on bytes: it breaks ties by their ids, which are sorted."""
     special = [AddedToken(token, special=True, lstrip=name == "mask") for name, token in ROBERTA_TOKENS.items()]
     all_bytes = sorted(pre_tokenizers.ByteLevel.alphabet())
-    _check_size(path, vocab_size, len(special) + len(all_bytes))
+    _check_size(vocab_size, len(special) + len(all_bytes))
     texts = filter(str.strip, map(without_long_words, texts))
     first = next(texts, None)
     if first is None:
@@ -296,7 +296,7 @@ def _train_wordpiece(texts: Iterable[str], vocab_size: int, path: Path) -> token
     if not characters:
         raise InputError(f"{path}: no text to train a tokenizer on")
     # any character may begin or continue a word
-    _check_size(path, vocab_size, len(special) + 2 * min(len(characters), FEWEST))
+    _check_size(vocab_size, len(special) + 2 * min(len(characters), FEWEST))
     pieces = special + wordpiece.learn(words, characters, vocab_size - len(special))
     backend = _pipeline({piece: index for index, piece in enumerate(pieces)})
     backend.add_special_tokens(special)
@@ -306,9 +306,9 @@ def _train_wordpiece(texts: Iterable[str], vocab_size: int, path: Path) -> token
 KINDS = {"wordpiece": _train_wordpiece, "bpe": _train_bpe}
 
 
-def _check_size(path: Path, vocab_size: int, smallest: int) -> None:
+def _check_size(vocab_size: int, smallest: int) -> None:
     if vocab_size < smallest:
-        raise InputError(f"{path}: a vocabulary of {vocab_size} is too small, this text needs {smallest}")
+        raise InputError(f"--vocab-size {vocab_size}: is too small, this text needs {smallest}: raise it")
 
 
 def _count_words(texts: Iterable[str]) -> Counter[str]:

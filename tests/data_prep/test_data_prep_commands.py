@@ -59,6 +59,12 @@ def test_the_wrong_folder_is_one_clear_line(written: Path, capsys: pytest.Captur
     assert line.startswith(f"data_prep: {written}/nowhere/manifest.json: no such file")
 
 
+@pytest.mark.parametrize("command", ["inspect", "stats", "export --jsonl"])
+def test_a_collection_has_no_shards(toy_collection: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    (line,) = failure([*command.split(), str(toy_collection)], capsys)
+    assert line == f"data_prep: {toy_collection}: is a collection: name shards, or a data set"
+
+
 def test_collection_tokenises_a_beir_folder(
     small: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +121,14 @@ def test_docstrings_builds_once(
 @pytest.mark.parametrize("value", ["0", "-3", "x", "1.5"])
 def test_numbers_must_be_positive(capsys: pytest.CaptureFixture[str], value: str) -> None:
     assert "is not a whole number above 0" in failure(["docstrings", "--out", "x", f"--workers={value}"], capsys)[-1]
+
+
+def test_numbers_have_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+    for large in ("9" * 16, "9" * 5000):
+        assert (
+            "is too large: it has more than 15 digits"
+            in failure(["docstrings", "--out", "x", f"--vocab-size={large}"], capsys)[-1]
+        )
 
 
 @pytest.mark.parametrize("command", [["text", "a.txt"], ["merge", "part"], ["docstrings"]])

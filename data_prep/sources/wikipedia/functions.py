@@ -29,7 +29,8 @@ class Facts(NamedTuple):
     def day(self) -> dates.Day | None:
         """The day of the last change; None if it is not known."""
         found = _TIMESTAMP.match(self.changed)
-        return (int(found[1]), int(found[2]), int(found[3])) if found else None
+        year, month, day = (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
+        return (year, month, day) if 1 <= month <= 12 and 1 <= day <= 31 else None
 
 
 def function_text(content: str, facts: Facts) -> tuple[str | None] | None:

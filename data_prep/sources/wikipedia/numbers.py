@@ -1,7 +1,7 @@
 """Numbers as Wikipedia writes them: grouped by commas, with powers of ten, rounded as {{convert}} rounds."""
 
 import re
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 LONGEST = 40  # characters of a number that is read
 LARGEST = 1e100
@@ -11,6 +11,7 @@ _PLAIN = re.compile(r"([-+−–]?)(\d+)?(\.\d+)?")
 _FRACTION = re.compile(r"(?:(\d+)(?:\+|\s))?(\d+)//?(\d+)")
 _POWER = re.compile(r"([-+−–]?[\d.,]+)[eE]([-+−]?\d{1,3})")
 _WRITTEN_OUT = 1e15  # from here on a rounded number has a power of ten
+_EXACT = Context(prec=2 * LONGEST)
 _MINUS = str.maketrans("−–", "--")
 
 
@@ -85,5 +86,5 @@ def rounded(value: float, places: int) -> str:
         mantissa, _, exponent = f"{value:.2g}".partition("e+")
         return f"{with_minus(mantissa)}{ten_to(exponent)}"
     places = max(min(places, LONGEST // 2), -LONGEST // 2)
-    text = f"{Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP):f}"
+    text = f"{Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _EXACT):f}"
     return with_minus(grouped(text)) if text.strip("-0.") else text.lstrip("-")

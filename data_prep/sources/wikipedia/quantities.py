@@ -98,7 +98,7 @@ def percentage(arguments: Arguments) -> str | None:
     """Return `1|3` as 33%, with as many decimals as the third argument says."""
     over, under = value_of(arguments.at(0)), value_of(arguments.at(1))
     places = arguments.at(2, "0")
-    if over is None or not under or not (places.isdecimal() and int(places) < 20):
+    if over is None or not under or not (places.isdecimal() and len(places) < 3 and int(places) < 20):
         return None
     return f"{with_minus(f'{100 * over / under:.{places}f}')}%"
 

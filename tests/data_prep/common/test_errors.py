@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +37,35 @@ def test_a_path_that_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().err == f"tool: {long}: File name too long\n"
     with pytest.raises(FileNotFoundError), exit_on_input_error("tool"):  # a missing file is a bug: commands look first
         (tmp_path / "missing").stat()
+
+
+PROGRAM = """
+from data_prep.common.errors import exit_on_input_error
+with exit_on_input_error("tool"):
+    print("x" * {size})
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        (">/dev/full", 2, "tool: cannot write the output: No space left on device\n"),
+        (">&-", 0, ""),
+    ],
+)
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_an_output_that_cannot_be_written_is_one_line(end: str, code: int, said: str, size: int) -> None:
+    command = f'exec "{sys.executable}" -c "$PROGRAM" {end}'
+    environment = {**os.environ, "PROGRAM": PROGRAM.format(size=size)}
+    ended = subprocess.run(["sh", "-c", command], env=environment, stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (code, said)
+
+
+def test_the_name_of_a_file_may_be_any_bytes() -> None:
+    code = "from data_prep.common.errors import exit_on_input_error\nwith exit_on_input_error('t'): print('a\\udce9')"
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, check=True)
+    assert ended.stdout == b"a\xe9\n"
 
 
 def test_the_nearest_known_name_is_suggested() -> None:

@@ -66,6 +66,20 @@ def test_missing_and_misplaced_paths_are_named(tmp_path: Path) -> None:
         pass
 
 
+def test_a_link_stays_and_a_device_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    with files.whole_file(tmp_path / "link") as file:
+        file.write(b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    for device in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(InputError, match="is no plain file"), files.whole_file(device):
+            pass
+    assert not list(tmp_path.glob("*.partial"))
+
+
 @pytest.mark.parametrize("folder", [".", ".."])
 def test_a_folder_is_refused_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
     (tmp_path / "here").mkdir()

@@ -56,6 +56,12 @@ def test_other_schemes_and_chains_are_refused(location: str) -> None:
         urls.is_remote(location)
 
 
+@pytest.mark.parametrize("location", ["file://", "file:///", "file://here/data", "file://localhost/data"])
+def test_a_local_file_has_its_whole_path(location: str) -> None:
+    with pytest.raises(InputError, match="write file:///PATH, or the path"):
+        urls.is_remote(location)
+
+
 def test_a_query_is_refused_and_no_password_is_printed() -> None:
     with pytest.raises(InputError, match=r"^https://host/x\?key=1: has a \? or #"):
         urls.is_remote("https://user:secret@host/x?key=1")

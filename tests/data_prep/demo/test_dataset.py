@@ -99,17 +99,20 @@ def test_an_unfinished_output_starts_over(built: Path, files: list[SourceFile], 
     out = tmp_path / "out"
     (out / ".partial" / "shards").mkdir(parents=True)
     (out / ".partial" / "shards" / "shard-000000.tar").write_text("half")
+    (out / ".partial" / dataset.BEGUN).touch()
     (out / "collection").mkdir()  # killed between the last two renames
     build(out, OPTIONS, files, 1)
     assert contents(out) == contents(built)
 
 
-def test_folders_of_others_are_not_removed(files: list[SourceFile], tmp_path: Path) -> None:
-    (tmp_path / "collection").mkdir()
-    (tmp_path / "collection" / "mine").write_text("mine")
-    with pytest.raises(InputError, match="collection: exists"):
+@pytest.mark.parametrize("others", [["collection"], [".partial", "collection"], [".partial"]])
+def test_folders_of_others_are_not_removed(files: list[SourceFile], tmp_path: Path, others: list[str]) -> None:
+    for name in others:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine").write_text("mine")
+    with pytest.raises(InputError, match=f"{others[0]}: exists, and is not from an unfinished run"):
         build(tmp_path, OPTIONS, files, 1)
-    assert contents(tmp_path) == {"collection/mine": b"mine"}
+    assert contents(tmp_path) == {f"{name}/mine": b"mine" for name in others}
 
 
 @pytest.mark.parametrize(("good_syncs", "existing"), [(0, True), (3, False), (9, True), (30, False)])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from data_prep.__main__ import main
 from data_prep.common.errors import InputError
-from data_prep.prepare import texts
+from data_prep.prepare import output, texts
 from data_prep.sources import cleaned
 from data_prep.sources.cleaned import CLEANED, document
 from data_prep.sources.document import Document
@@ -57,6 +57,48 @@ def test_a_line_is_read_back_as_the_same_document(some: Document) -> None:
 def test_any_other_line_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="^(not |lacks |metadata)"):
         document(Line(1, content))
+
+
+def test_the_first_step_typed_again_keeps_what_the_second_has_done(tok: Path, tmp_path: Path, capfd: Capture) -> None:
+    file, out = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(9)), tmp_path / "out"
+    first = ["jsonl", file, "--out", out, "--text-only"]
+    raw.run(*first)
+    (out / ".partial" / "written").mkdir(parents=True)
+    (out / ".partial" / "written" / "done").write_text("hours of work")
+    raw.run(*first)
+    assert (out / ".partial" / "written" / "done").read_text() == "hours of work"
+    (out / ".partial" / output.OF_TEXT).touch()  # as the first step leaves it, if it is killed at its end
+    raw.run(*first)
+    assert not (out / ".partial").exists()
+
+
+def test_near_duplicates_are_removed_where_parts_are_joined(tok: Path, tmp_path: Path, capfd: Capture) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(9))
+    part = ["jsonl", file, "--out", tmp_path / "out", "--text-only", "--part", "1/2", "--near-duplicates", 0.8]
+    assert refusal(capfd, *part).startswith("--near-duplicates: give it to the second step, the command cleaned")
+
+
+def test_text_in_the_folder_that_is_read_is_not_read_again(tok: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    records = [{"query": text, "document": text[::-1]} for text in raw.texts(9)]
+    (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    raw.run("pairs", folder, "--out", folder / "out", "--text-only")
+    raw.run("pairs", folder, "--out", folder / "out", "--tokenizer", tok)
+    assert raw.source_of(folder / "out")["spooled"]["documents"] == 9
+
+
+def test_damaged_text_is_not_exported(tmp_path: Path, capfd: Capture) -> None:
+    raw.run("jsonl", raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(9)), "--out", tmp_path / "out", "--text-only")
+    (file,) = (tmp_path / "out" / "text").glob("*.gz")
+    with gzip.open(file, "at") as text:
+        text.write('{"id": "x"\n')
+    for how in (["--jsonl"], ["--webdataset", "--out", tmp_path / "tars"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(list(map(str, ["export", tmp_path / "out", *how])))
+        assert stopped.value.code == 2
+        assert "its SHA-256 is not the one in texts.json (damaged)" in capfd.readouterr().err
+    assert not (tmp_path / "tars").exists()
 
 
 @pytest.mark.parametrize("source", ["wikipedia", "reddit"])

@@ -186,6 +186,7 @@ def test_a_row_that_is_not_utf_8_is_bad(name: str, comma: str, tmp_path: Path) -
     [
         ("a.csv", b'q,d\nfox,dog\n"fox,dog\n', "line 3: not CSV (unexpected end of data), read to "),
         ("a.csv", b"q,d\xe9\nfox,dog\n", "line 1: not UTF-8; convert the file, as iconv does"),
+        ("a.csv", b"\n\n", "no column 'q', but none; name one of these with --query"),
         ("a.tsv", "q\td\nfox\tdog\n".encode("utf-16"), "line 1: not UTF-8; convert the file, as iconv does"),
         ("a.csv", b"q,d\rfox,dog\rcat,hen\r", "its lines end with a carriage return alone; convert it, as tr"),
         ("a.tsv", b"q\td\rfox\tdog\r", "its lines end with a carriage return alone; convert it, as tr"),

@@ -42,6 +42,19 @@ def test_texts_that_the_file_has_once_do_not_fill_the_memory(file: Path, monkeyp
     assert most < 1 << 24
 
 
+def test_a_value_that_python_cannot_hold_is_the_reason_why(file: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet as pyarrow_parquet
+
+    texts = pyarrow.Array.from_buffers(pyarrow.string(), 3, pyarrow.array([b"x", b"\xff", b"z"]).buffers())
+    far = pyarrow.array([1, 1 << 60, 3], pyarrow.timestamp("ms"))
+    pyarrow_parquet.write_table(pyarrow.table({"text": texts, "when": far}), file)
+    read = [values for _, values in parquet_rows(file, ["text", "when"])]
+    assert [values[0] for values in (read[0], read[2])] == ["x", "z"]
+    assert isinstance(read[1][0], UnicodeDecodeError)
+    assert isinstance(read[1][1], OverflowError | ValueError)
+
+
 def test_what_cannot_be_read_is_named(file: Path) -> None:
     with pytest.raises(InputError, match="t.parquet: not a table of foxes after row 0: .*fox"):
         list(parquet_rows(file, ["fox"], "a table of foxes"))

@@ -56,7 +56,7 @@ def test_what_is_in_no_encoding_is_refused() -> None:
         decode(b"\xff\x81\x00\x98", GUESS)
     with pytest.raises(ValueError, match="^not ascii at byte 3$"):
         decode(b"caf\xe9", "ascii")
-    for name in ("klingon", "rot13"):
+    for name in ("klingon", "rot13", "undefined", "x\xe9"):
         with pytest.raises(InputError, match=f"^--encoding {name}: not a known encoding"):
             known(name)
 

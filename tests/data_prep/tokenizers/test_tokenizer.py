@@ -251,9 +251,9 @@ def test_words_outside_the_alphabet_are_ignored() -> None:
 
 
 def test_a_small_vocabulary_an_empty_text_and_an_unknown_kind_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="vocabulary of 10 is too small, this text needs 11"):
+    with pytest.raises(InputError, match="--vocab-size 10: is too small, this text needs 11: raise it"):
         tokenizer.train(["abc"], 10, tmp_path / "t.json")
-    with pytest.raises(InputError, match="vocabulary of 260 is too small, this text needs 261"):
+    with pytest.raises(InputError, match="--vocab-size 260: is too small, this text needs 261"):
         tokenizer.train(["abc"], 260, tmp_path / "t.json", "bpe")
     for kind in tokenizer.KINDS:
         with pytest.raises(InputError, match="no text"):

@@ -135,6 +135,7 @@ def test_precision_is_that_of_the_digits(text: str, places: int) -> None:
         (1250.0, -2, "1,300"),
         (-2.345, 1, "−2.3"),
         (2e30, 0, "2×10<sup>30</sup>"),
+        (6.2e13, 20, f"62,000,000,000,000.{'0' * 20}"),
     ],
 )
 def test_values_are_rounded_half_up(value: float, places: int, text: str) -> None:

@@ -171,6 +171,7 @@ def test_a_template_shows_what_its_documentation_says(content: str) -> None:
         "ordinal|first",
         "percentage|1|0",
         "percentage|1|3|²",
+        f"percentage|1|3|{'9' * 5000}",
         "unichar|zz",
         "lang-de",
         "age|1969",
@@ -184,7 +185,9 @@ def test_what_a_template_shows_may_be_unknown(content: str) -> None:
 
 def test_what_depends_on_the_day_is_unknown_without_one() -> None:
     assert template_text("age|1969|7|20", Facts("Fox")) is None
-    assert template_text("CURRENTYEAR", Facts("Fox", "yesterday")) is None
+    for changed in ("yesterday", "2004-13-29T01:02:03Z", "2004-00-29T01:02:03Z", "2004-02-32T01:02:03Z"):
+        assert template_text("CURRENTYEAR", Facts("Fox", changed)) is None
+        assert template_text("CURRENTMONTHNAME", Facts("Fox", changed)) is None
 
 
 def test_arguments_are_never_read_as_formats() -> None:
