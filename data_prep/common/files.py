@@ -112,6 +112,14 @@ def replace_folder(new: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def undo_replace(folder: Path) -> None:
+    """Give what a kill between the renames of `replace_folder` left without its name in a folder that name again."""
+    for old in folder.glob(f"*.old{PARTIAL}"):
+        path = old.with_name(old.name.removesuffix(f".old{PARTIAL}"))
+        if not path.exists():
+            os.replace(old, path)
+
+
 def lock(path: Path, held: str) -> BinaryIO:
     """Return the file at `path`, locked by this process until it is closed or the process ends.
 

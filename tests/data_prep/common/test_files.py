@@ -89,6 +89,28 @@ def test_a_folder_is_refused_as_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert [path.name for path in tmp_path.rglob("*")] == ["here"]
 
 
+def test_a_kill_between_the_renames_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").write_text("old")
+    (tmp_path / "new").mkdir()
+    rename = os.replace
+    monkeypatch.setattr(files.os, "replace", lambda a, b: rename(a, b) if Path(a).name == "out" else _killed())
+    with pytest.raises(KeyboardInterrupt):
+        files.replace_folder(tmp_path / "new", tmp_path / "out")
+    monkeypatch.undo()
+    assert not (tmp_path / "out").exists()
+    for _ in range(2):
+        files.undo_replace(tmp_path)
+        assert (tmp_path / "out" / "file").read_text() == "old"
+    (tmp_path / "out.old.partial").mkdir()  # killed before it was removed
+    files.undo_replace(tmp_path)
+    assert (tmp_path / "out" / "file").read_text() == "old"
+
+
+def _killed() -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("folder", [".", "..", "a/..", "/"])
 def test_a_folder_that_is_always_there_is_refused_as_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str

@@ -134,6 +134,17 @@ def test_a_run_keeps_its_best_and_stops_without_a_gain(recipe: Path, whole: str)
 
 
 @pytest.mark.slow
+def test_a_model_that_has_diverged_ends_the_run_with_one_line_of_the_probe(recipe: Path) -> None:
+    run = recipe.with_name("diverged")
+    given = [f"run={run}", "optimizer.lr=1e38", "optimizer.warmup_steps=0", "probe.every=1"]
+    done = toy.launch(2, "trainer.finetune", recipe, *given)
+    assert done.returncode == 2, done.stderr
+    first = next(line for line in done.stderr.splitlines() if line.startswith("trainer."))
+    assert first.startswith("trainer.finetune: step 1: the probe cannot measure the model, which may have diverged: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
 def test_evaluate_export_and_index_take_it(recipe: Path, whole: str, toy_collection: Path, tmp_path: Path) -> None:
     best = recipe.with_suffix("") / "best"
     evaluate.main(

@@ -106,6 +106,19 @@ def test_a_recipe_typo_is_reported_once_for_all_ranks(shards: Path, tmp_path: Pa
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ("optimizer.lr=0.03", "rank 1 would train with optimizer.lr=0.03, and rank 0 with 0.0"),
+        ("deepspeed=zero1_bf16", "rank 1 would train with "),
+    ],
+)
+def test_ranks_that_read_other_recipes_do_not_train(shards: Path, tmp_path: Path, edit: str, said: str) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
+    one_line(toy.launch(2, "tests.trainer.launches.edited_recipe", edit, recipe), said, "the same recipe, data and dev")
+    assert checkpoint.newest(tmp_path / "run") is None
+
+
 def test_more_ranks_than_lanes_allow(shards: Path, tmp_path: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
     one_line(toy.launch(2, "trainer.pretrain", recipe, "data.lanes=3"), "data.lanes", "3 lanes", "2 ranks")

@@ -1,5 +1,6 @@
 """fp16 with dynamic loss scaling, on two ranks under every ZeRO stage."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -52,6 +53,17 @@ def test_a_resumed_run_is_the_same_to_the_bit(runs: Path, stage: int) -> None:
     first, second = (load_file(checkpoint.folder(run, STEPS) / "weights.safetensors") for run in (undisturbed, resumed))
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_an_overflow_in_every_step_ends_the_run(shards: Path, tmp_path: Path) -> None:
+    file = ds_config(tmp_path, "zero1_fp16", 60)
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps({**values, "fp16": {**values["fp16"], "min_loss_scale": 2**60}}))
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=60, deepspeed=str(file))
+    (tmp_path / "runs.json").write_text(json.dumps([[str(recipe)]]))
+    done = toy.launch(2, "tests.trainer.many_runs", tmp_path / "runs.json")
+    assert "SharedError: fp16 overflow skipped 41 steps in a row: lower optimizer.lr" in done.stderr
+    assert "loss scale already at minimum" not in done.stderr
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -31,7 +31,7 @@ from trainer.ranking.indexes.encode_blocks import encode_blocks
 from trainer.ranking.indexes.folder import Folder
 from trainer.ranking.indexes.sparse import SparseIndex
 from trainer.ranking.mining import mine, mining_texts
-from trainer.ranking.ranker import PROMPTS, VectorRanker
+from trainer.ranking.ranker import PROMPTS, VectorRanker, usual_precision
 from trainer.ranking.rankers.registry import ranker_of
 from trainer.ranking.retrieval.search import salts_of
 from trainer.ranking.retrieval.system import Texts
@@ -41,6 +41,7 @@ from trainer.training.data import generation
 from trainer.training.data.generation import Generation
 from trainer.training.data.group_source import GroupSource
 from trainer.training.data.open_data import Data
+from trainer.training.engine.device import this_device
 from trainer.training.engine.world import World
 from trainer.training.errors import SharedError
 from trainer.training.recipe.schema import FinetuneRecipe, RefreshConfig
@@ -118,7 +119,7 @@ class Generations:
         about = {"step": step, "weights": weights["sha256"], "depth": self.config.depth, "margin": self.config.margin}
         final, work = self._folder(step), self._folder(step).with_name(self._folder(step).name + WORK)
         if self.world.rank == 0:
-            _begin(work, about)
+            _begin(work, about | {"precision": usual_precision(this_device())})
         dist.barrier()
         if not (final.is_dir() and about.items() <= Generation.map(final).about.items()):
             self._mine(saved, work, beat)

@@ -279,7 +279,7 @@ def check_continues(checkpoint: Path, invariants: Mapping[str, Any]) -> None:
     given = {key: value for key, value in invariants.items() if key in saved}
     if "data sha256" in saved and saved["data sha256"] == given.get("data sha256"):
         saved, given = _without_locations(saved), _without_locations(given)
-    for key, was, now in _differences(saved, given):
+    for key, was, now in differences(saved, given):
         remedy = REMEDIES.get(key, "").format(was=was)
         raise InputError(f"{checkpoint}: saved with {key}={was}, the recipe now says {now}{remedy}")
     was, now = ([*kept.get("data sha256", {})] for kept in (saved, given))  # positions go by the number of a source
@@ -315,11 +315,11 @@ def _without_locations(invariants: Mapping[str, Any]) -> dict[str, Any]:
     return {key: strip(value) if key == "data" else value for key, value in invariants.items()}
 
 
-def _differences(was: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield every dotted key in which two plain values differ, with both values."""
+def differences(was: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield every dotted key in which two plain values differ, with both values; None for a key that one lacks."""
     if isinstance(was, dict) and isinstance(now, dict):
         for name in {**was, **now}:
-            yield from _differences(was.get(name), now.get(name), f"{key}.{name}" if key and name else key or name)
+            yield from differences(was.get(name), now.get(name), f"{key}.{name}" if key and name else key or name)
     elif was != now:
         yield key, was, now
 

@@ -93,7 +93,9 @@ def _of_a_run(start: Path, method: MethodConfig) -> dict[str, Any]:
     if not asked or recipe is None:
         return {}
     values = read_one(recipe)
-    of_run = values["method"]
+    of_run = values.get("method")
+    if not isinstance(of_run, dict):  # another tool's file
+        return {}
     if kind_of(values) is FinetuneRecipe and of_run.get("name") != "siamese":
         asked &= set(DualEncoderConfig.of_start)
     if "similarity" in method.model_fields_set and getattr(method, "similarity", None) != of_run.get("similarity"):

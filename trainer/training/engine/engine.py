@@ -69,6 +69,8 @@ class Engine:
             except (ValueError, AssertionError, NotImplementedError) as error:
                 raise SharedError(f"{path}: DeepSpeed refuses it: {' '.join(str(error).split())}") from error
         check_in_few_kernels(self.deepspeed.optimizer)
+        if scaler := getattr(self.deepspeed.optimizer, "loss_scaler", None):
+            scaler.raise_error_at_min_scale = False  # a bare Exception on every rank; the run counts the overflows
         self.deepspeed.checkpoint_engine = self.files = CheckpointFiles()
         self.deepspeed._copy_recovery_script = _do_nothing  # one write less that can fail
         self.accumulation: int = self.deepspeed.gradient_accumulation_steps()

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
-from data_prep.common.files import lock, make_directory, whole_file
+from data_prep.common.files import lock, make_directory, undo_replace, whole_file
 from data_prep.common.parser import Parser
 from trainer.training.checkpoints import checkpoint
 from trainer.training.data.cache_room import check_cache_room
@@ -41,7 +41,7 @@ from trainer.training.run.commit import git_commit
 from trainer.training.run.find_lr import find_lr
 from trainer.training.run.job import Job
 from trainer.training.run.loop import Run
-from trainer.training.run.shared_folder import check_shared
+from trainer.training.run.shared_folder import check_same, check_shared
 from trainer.training.run.stop import RESUME, exit_with_workers
 
 INTERRUPTED = 130  # exit code
@@ -91,6 +91,9 @@ def run(
             return
         # before choosing the newest checkpoint: a process that holds the lock may save a newer one
         held = _lock(recipe.run) if world.rank == 0 and (recipe.run / LOCK).is_file() else None
+        if held:
+            for folder in (recipe.run, recipe.run / "checkpoints"):
+                undo_replace(folder)
         if world.rank == 0:
             resume_from = _resume_from(recipe, arguments.resume)
         job = build(recipe, resume_from)
@@ -104,6 +107,7 @@ def run(
             join(world)
             from_rank_0(resume_from)
             record(job, world)
+        check_same(job)
         check_shared(recipe.run)
         finished = True
         if resume_from is None or checkpoint.read_state(resume_from).step < recipe.steps:
@@ -123,6 +127,7 @@ def _find_lr(job: Job, world: World) -> None:
     if world.rank == 0:
         join(world)
         from_rank_0(None)
+    check_same(job)
     find_lr(job, world)
     dist.destroy_process_group()
 

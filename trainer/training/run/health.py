@@ -84,24 +84,29 @@ class Health:
     def compare_vectors(self, step: int, batches: Sequence[LaneBatch]) -> None:
         """Warn where different documents of a fine-tuning's step have equal vectors; all ranks call, at log time.
 
-        A few of this rank's documents are embedded without dropout, which would make equal vectors differ.
+        A few of each rank's documents are embedded without dropout, which would make equal vectors differ.
         """
+        if any("document_ids" not in batch.micro_batch.arrays for batch in batches):
+            return
+        equal = int(self.engine.sum_over_ranks(torch.tensor([self._equal_vectors(batches)])))
+        if equal and not self.equal:
+            warn(
+                f"step {step}: {equal} different documents have the same vector: nothing tells texts apart, so nothing "
+                "can be learned: check method.pooling and the encoder, or lower optimizer.lr"
+            )
+        self.equal = equal > 0
+
+    def _equal_vectors(self, batches: Sequence[LaneBatch]) -> int:
+        """Return how many different documents of this rank's first ones have equal vectors: all of them, or 0."""
         texts: set[bytes] = set()
         vectors = []
         for arrays in (batch.micro_batch.arrays for batch in batches[:COMPARED]):
-            if "document_ids" not in arrays:
-                return
             documents = {name: array[:COMPARED] for name, array in arguments_of("document_", arrays).items()}
             texts |= {own[real].tobytes() for own, real in zip(documents["ids"], documents["mask"], strict=True)}
             vectors.append(self.engine.embed(**documents))
         every = np.concatenate(vectors)
-        equal = len(texts) > 1 and bool(np.ptp(every, axis=0).max() <= EQUAL * np.abs(every).max())
-        if equal and not self.equal:
-            warn(
-                f"step {step}: {len(texts)} different documents have the same vector: nothing tells texts apart, so "
-                "nothing can be learned: check method.pooling and the encoder, or lower optimizer.lr"
-            )
-        self.equal = equal
+        equal = len(texts) > 1 and np.ptp(every, axis=0).max() <= EQUAL * np.abs(every).max()
+        return len(texts) if equal else 0
 
     def check_bad_shards(self, cursor: Cursor, new: Sequence[Skip]) -> None:
         """Report the shards skipped since the last step; raise SharedError if the cursor has too many in total."""

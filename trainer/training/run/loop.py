@@ -58,7 +58,7 @@ class Run:
                     stream = self._roll_back()
                     continue
                 if agreed.stop:
-                    self._save(must_succeed=True)
+                    self._save_here()
                     self.monitor.info(f"stopped on request after step {self.step}: add --resume to continue")
                     break
                 if self._probe(batches):
@@ -96,7 +96,7 @@ class Run:
         micro_batches = [batch.micro_batch for batch in batches]
         seeds = [dropout_seed(self.recipe.seed, batch.index) for batch in batches]
         own = agreed.objectives(self.engine.methods, self.step, batches)
-        with self.monitor.counting_flops(micro_batches):
+        with self.monitor.counting_flops(batches):
             return self.engine.step(micro_batches, own, seeds, self.rate.of(self.step))
 
     def _pauses(self) -> bool:

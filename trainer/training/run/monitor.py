@@ -10,7 +10,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.tensorboard import SummaryWriter
 
-from models.interface import MicroBatch
 from trainer.training.data.order import LaneBatch
 from trainer.training.engine.engine import Engine, StepResult
 from trainer.training.engine.hardware import peak_of
@@ -147,15 +146,27 @@ class Monitor:
         self.since += time.monotonic() - began
 
     @contextmanager
-    def counting_flops(self, micro_batches: Sequence[MicroBatch]) -> Iterator[None]:
-        """Count the operations of the first step, if the device's peak is known."""
+    def counting_flops(self, batches: Sequence[LaneBatch]) -> Iterator[None]:
+        """Count the operations of the first step, if the device's peak is known.
+
+        A compiled step cannot be counted, and run without the compiler it would draw other dropout. So a forward pass
+        of its first micro-batch is counted, without dropout, and the backward pass taken for twice that.
+        """
         if not self.peak or self.flops_per_token is not None:
             yield
             return
+        first = batches[0]
         # a layer that is first called while something counts would never be compiled
         with torch.compiler.set_stance("force_eager"), FlopCounterMode(display=False) as counter:
+            if self.recipe.compile:
+                self.engine.evaluate(first.micro_batch, first.source)
+            else:
+                yield
+        flops, counted = counter.get_total_flops(), batches
+        if self.recipe.compile:
+            flops, counted = 3 * flops, [first]
             yield
-        self.flops_per_token = counter.get_total_flops() / sum(batch.tokens for batch in micro_batches)
+        self.flops_per_token = flops / sum(batch.micro_batch.tokens for batch in counted)
 
     def __enter__(self) -> None:
         """Say what will be trained, and how: the first progress line can be minutes away."""

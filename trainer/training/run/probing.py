@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from data_prep.common.errors import InputError
 from trainer.training.checkpoints.best import save_best
 from trainer.training.checkpoints.checkpoint import SaveError, State
 from trainer.training.data.order import LaneBatch
 from trainer.training.engine.engine import Engine
-from trainer.training.engine.world import warn
+from trainer.training.engine.world import rank_0_speaks, warn
 from trainer.training.recipe.best import Best
 from trainer.training.recipe.schema import PairCheckpointConfig
 from trainer.training.run.job import Job
@@ -40,11 +41,20 @@ class Probing:
         if probe is None or not probe.is_due(step, self.job.recipe.steps):
             return False
         with monitor.untimed():
-            figures = probe.measure(self.engine, [batch.micro_batch for batch in batches], beat)
+            with rank_0_speaks(self.engine.world.rank):
+                try:
+                    figures = probe.measure(self.engine, [batch.micro_batch for batch in batches], beat)
+                except InputError as error:
+                    raise InputError(
+                        f"step {step}: the probe cannot measure the model, which may have diverged: {error}; resume "
+                        "with a lower optimizer.lr"
+                    ) from None
             monitor.probed(step, figures)
             if not isinstance(keys, PairCheckpointConfig) or not keys.keep_best:
                 return False
-            best = self.best.after(step, figures[keys.keep_best], f"{keys.keep_best} of {probe.about}")
+            of = f"{keys.keep_best} of {probe.about}"
+            is_extra = not probe.is_due(step, self.job.recipe.steps + 1)  # a longer run has none here
+            best = self.best.after(step, figures[keys.keep_best], of, is_extra=is_extra)
             if best.step == step and best != self.best and not self._saves(monitor, step, state):
                 return False
         self.best = best

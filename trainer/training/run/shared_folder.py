@@ -1,4 +1,4 @@
-"""Check that all ranks see the same run folder: several ranks write checkpoints, and all read them."""
+"""Check that all ranks see the same run folder, and have read the same recipe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from trainer.training.checkpoints.checkpoint import differences
+from trainer.training.engine import ds_config
 from trainer.training.errors import SharedError
+from trainer.training.run.job import Job, complete
 
 WAIT_SECONDS = 5.0  # until a file written by rank 0 is visible through a network file system
 
@@ -37,6 +40,26 @@ def check_shared(run: Path) -> None:
             f"{run}: rank {ranks[0]}, on {blind[ranks[0]]}, sees another folder there than rank 0 "
             f"({len(ranks)} of {len(blind)} ranks do): put the run on a file system that all hosts share, at one path"
         )
+
+
+def check_same(job: Job) -> None:
+    """Raise SharedError if a rank trains with another recipe, other data or another precision than rank 0.
+
+    A recipe may be edited while rank 0 opens the data, or lie on each host; `deepspeed: auto` depends on the device.
+    """
+    config = {"deepspeed's file": ds_config.load(job.recipe.deepspeed)[1]}
+    own = {**job.resume_invariants, **complete(job.recipe), **config}
+    of_rank_0 = [own]
+    dist.broadcast_object_list(of_rank_0)
+    different: list[str | None] = [None] * dist.get_world_size()
+    found = next((f"{key}={now}, and rank 0 with {was}" for key, was, now in differences(of_rank_0[0], own)), None)
+    dist.all_gather_object(different, found)
+    for rank, difference in enumerate(different):
+        if difference:
+            raise SharedError(
+                f"rank {rank} would train with {difference}: give all ranks the same recipe, data and devices, and "
+                "start again"
+            )
 
 
 def _seen(path: Path) -> bool:

@@ -37,6 +37,14 @@ def test_a_run_of_pairs_gives_its_keys(start: Path, toy_collection: Path) -> Non
     assert overridden(started) == []
 
 
+@pytest.mark.parametrize("content", ["trainer: other\n", "method: null\n", "method: siamese\n"])
+def test_the_recipe_of_another_tool_gives_none(toy_collection: Path, tmp_path: Path, content: str) -> None:
+    (tmp_path / "published").mkdir()
+    (tmp_path / "published" / "recipe.yaml").write_text(content)
+    given = recipe(tmp_path / "published", toy_collection)
+    assert take_over(given).method == given.method
+
+
 def test_a_temperature_is_taken_with_its_similarity_alone(start: Path, toy_collection: Path) -> None:
     given = recipe(start, toy_collection, similarity="dot")
     started: Any = take_over(given).method

@@ -49,7 +49,7 @@ class TwinEngine:
 def monitor(run: Path, rank: int = 0, start: int = 0, sources: tuple[str, ...] = ("",)) -> Monitor:
     engine = TwinEngine(World(rank, 2, rank, 2), ["mlm"])
     method = SimpleNamespace(remarks=lambda losses: {} if losses.get("mlm") else {"mlm": "mlm is 0: look"})
-    return Monitor(SimpleNamespace(run=run, steps=10, method=method, wandb=None), engine, sources, start)  # type: ignore[arg-type]
+    return Monitor(SimpleNamespace(run=run, steps=10, method=method, wandb=None, compile=False), engine, sources, start)  # type: ignore[arg-type]
 
 
 def batch(source: int = 0, targets: int = 4, tokens: int = 100) -> LaneBatch:
@@ -79,14 +79,31 @@ def test_a_layer_whose_first_step_is_counted_is_compiled_all_the_same(
 
     with closing(monitor(tmp_path)) as reports:
         reports.peak = 1e12
-        with reports.counting_flops([batch().micro_batch]):
+        with reports.counting_flops([batch()]):
             step()
         assert reports.flops_per_token is not None
         assert reports.flops_per_token > 0
         assert not counters["stats"]["unique_graphs"]
-        with reports.counting_flops([batch().micro_batch]):
+        with reports.counting_flops([batch()]):
             step()
     assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_a_compiled_step_is_not_run_without_the_compiler_to_count_it(tmp_path: Path) -> None:
+    weight, steps = torch.ones(10, 10), list[int]()
+
+    def evaluate(micro_batch: MicroBatch, source: int) -> None:
+        assert source == 1
+        _ = torch.ones(len(micro_batch.arrays["attention_mask"]), 10) @ weight
+
+    with closing(monitor(tmp_path)) as reports:
+        reports.peak, reports.recipe.compile = 1e12, True
+        reports.engine.evaluate = evaluate  # type: ignore[method-assign,assignment]
+        with reports.counting_flops([batch(source=1), batch()]):
+            steps.append(1)
+            _ = weight @ weight @ weight  # is not counted
+    assert steps == [1]
+    assert reports.flops_per_token == 3 * 2 * 10 * 10 * 10 / 100
 
 
 def test_a_term_that_vanishes_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
