@@ -116,7 +116,8 @@ def _check(locations: Sequence[str], out: Path, options: Options) -> str:
 
 def _written(out: Path, options: Options) -> list[Path]:
     """Return the folders that preparations leave in OUT, none of which this one reads."""
-    texts_too = registry.SOURCES[options.source] is not cleaned.CLEANED
+    reads_text = registry.SOURCES[options.source] is cleaned.CLEANED
+    texts_too = options.text or (texts.is_finished(out) and not reads_text)
     return [out / name for name in ((cleaned.FOLDER, *output.SPLITS) if texts_too else output.SPLITS)]
 
 
