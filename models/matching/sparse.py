@@ -162,7 +162,8 @@ class SparseFraming(Framing):
     """Texts with `special`, the ids of special tokens, int64 [B, S], which never have a weight.
 
     `before`, int64 [B, 1], is the number of tokens before a text: the tokenizer's and the prompt's.
-    `terms`, int64 [B, T], are the tokens of a text that has weights for no others; [PAD] in the slots of a prompt.
+    `terms`, int64 [B, T], are the tokens of a text that has weights for no others; as in sentence-transformers, a
+    prompt's are among them.
     """
 
     own_tokens: bool = False
@@ -172,11 +173,7 @@ class SparseFraming(Framing):
         arrays = super().arrays(texts)
         special = np.tile(np.array(self.vocabulary.special, np.int64), (len(texts), 1))
         before = np.full((len(texts), 1), len(self.vocabulary.text_frame[0]) + self.prompt_tokens)
-        arrays |= {"special": special, "before": before}
-        if self.own_tokens:
-            of_text = np.arange(arrays["ids"].shape[1]) >= before
-            arrays["terms"] = np.where(of_text, arrays["ids"], self.vocabulary.pad)
-        return arrays
+        return {**arrays, "special": special, "before": before, **({"terms": arrays["ids"]} if self.own_tokens else {})}
 
 
 @dataclass(frozen=True)

@@ -125,18 +125,6 @@ class Worded(Vocabulary):
     stop_words = (5, 6)  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize("head", ["mlm", "linear"])
-def test_the_words_of_a_prompt_are_no_terms_of_a_text(head: str) -> None:
-    sides = {"query": "own_tokens", "document": "own_tokens", "query_prompt": "ab", "document_prompt": "ab"}
-    keys = keys_of(head=head, **sides)  # type: ignore[arg-type]
-    model = build(keys)
-    examples = [positive(0, query=(30, 31), given=[5]), positive(3, query=(7, 31), given=[2])]  # 7 is "a"
-    vectors = model(**tensors(micro_batch(keys, examples)), represent=True)["query_vectors"][:, 0]
-    assert not set(vectors[0].nonzero()[:, 0].tolist()) - {30, 31}
-    assert not set(vectors[1].nonzero()[:, 0].tolist()) - {7, 31}
-    assert vectors[1, 7] > 0
-
-
 def test_the_length_of_a_query_that_is_not_encoded_needs_no_positions() -> None:
     assert keys_of(query="tokens").input_lengths == {"method.max_document_tokens": 12}
     assert keys_of().input_lengths == {"method.max_query_tokens": 8, "method.max_document_tokens": 12}

@@ -63,7 +63,6 @@ def write(trained: TrainedModel, method: SparseConfig, folder: Path, facts: Mapp
         f"have a masked LM of {trunk.config.model_type}": trunk.config.model_type != "bert",
         "weigh tokens by a linear layer (method.head=linear)": method.head == "linear",
         "keep the end of a query alone (method.kept_of_query)": method.kept_of_query != "start",
-        "leave out the words of a prompt (a prompt on a side with own_tokens)": _prompts_own_tokens(method),
         "look up more tokens than the tokenizer has": has_tokens and trunk.config.vocab_size != vocabulary,
     }
     refuse(trained, "a SparseEncoder", beyond)
@@ -87,11 +86,6 @@ def write(trained: TrainedModel, method: SparseConfig, folder: Path, facts: Mapp
         _write_module(trained, method, name, folder / where)
     card = CARD.format(**facts, terms=trunk.config.vocab_size, query_tokens=method.max_query_tokens)
     return card + (TOKENS if method.query == "tokens" else "")
-
-
-def _prompts_own_tokens(method: SparseConfig) -> bool:
-    of_own = {side for side in ("query", "document") if getattr(method, side) == "own_tokens"}
-    return not of_own.isdisjoint(method.prompts())
 
 
 def _chain(side: str, mlm: str) -> tuple[str, ...]:

@@ -61,8 +61,6 @@ def open_index(directory: Path, collection: Path | None = None, model: Path | No
         raise InputError(f"--model {model}: {directory} was made without a model: leave it out")
     precision = folder.manifest.get("precision", "fp32") if "checkpoint" in about else None
     ranker = open_ranker(model or about.get("checkpoint", NAME), opened, precision)
-    if ranker.kind != folder.manifest["kind"]:
-        raise folder.damaged(f"its kind is {folder.manifest['kind']}, that of its model {ranker.kind}")
     if isinstance(ranker, VectorRanker):
         ranker = ranker.with_prompts({name: about.get(name, "") for name in PROMPTS})
     if "checkpoint" in about and ranker.identity["fingerprint"] != about["fingerprint"]:
@@ -70,6 +68,8 @@ def open_index(directory: Path, collection: Path | None = None, model: Path | No
             f"{ranker.name}: is not the model that {directory} was made with: name that one with "
             "--model, or make the index again"
         )
+    if ranker.kind != folder.manifest["kind"]:
+        raise folder.damaged(f"its kind is {folder.manifest['kind']}, that of its model {ranker.kind}")
     if dimensions := folder.manifest.get("dimensions"):
         ranker = ranker.cut(dimensions)
     return KINDS[folder.manifest["kind"]].open(folder, ranker)

@@ -65,12 +65,6 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
         r"a SparseEncoder cannot weigh tokens by a linear layer \(method.head=linear\); use the run",
     ),
     ("sparse", {"kept_of_query": "end"}, {}, "a SparseEncoder cannot keep the end of a query.*; use the run"),
-    (
-        "sparse",
-        {"document": "own_tokens", "document_prompt": "abc "},
-        {},
-        "a SparseEncoder cannot leave out the words of a prompt",
-    ),
     ("sparse", {}, {"form": "onnx"}, "--format onnx is for siamese and cross_encoder, not sparse"),
     ("colbert", {}, {"form": "onnx"}, "--format onnx is for siamese and cross_encoder, not colbert"),
     ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {}, "no library loads a duobert; use the run"),
