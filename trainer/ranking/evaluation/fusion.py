@@ -154,8 +154,10 @@ def reordered(ranked: Ranked, scores: np.ndarray, weight: float | None) -> Ranke
 
 def _filled(ranked: Ranked, documents: np.ndarray) -> np.ndarray:
     """Return the scores of documents, int64 [n] in order, fp32 [n]; of an empty ranking, zeros."""
-    lowest = ranked.scores.min(initial=np.inf) if len(ranked.scores) else np.float32(0)
-    if len(ranked.scores) and lowest == ranked.scores.max():
+    if not len(ranked.scores):
+        return np.zeros(len(documents), np.float32)
+    lowest = ranked.scores.min()
+    if lowest == ranked.scores.max():
         lowest -= max(1, abs(lowest))
     scores = np.full(len(documents), lowest, np.float32)
     scores[documents.searchsorted(ranked.documents)] = ranked.scores

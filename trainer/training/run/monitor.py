@@ -155,18 +155,18 @@ class Monitor:
         if not self.peak or self.flops_per_token is not None:
             yield
             return
-        first = batches[0]
         # a layer that is first called while something counts would never be compiled
-        with torch.compiler.set_stance("force_eager"), FlopCounterMode(display=False) as counter:
-            if self.recipe.compile:
-                self.engine.evaluate(first.micro_batch, first.source)
-            else:
-                yield
-        flops, counted = counter.get_total_flops(), batches
+        eager, counter = torch.compiler.set_stance("force_eager"), FlopCounterMode(display=False)
         if self.recipe.compile:
-            flops, counted = 3 * flops, [first]
+            first = batches[0]
+            with eager, counter:
+                self.engine.evaluate(first.micro_batch, first.source)
+            self.flops_per_token = 3 * counter.get_total_flops() / first.micro_batch.tokens
             yield
-        self.flops_per_token = flops / sum(batch.micro_batch.tokens for batch in counted)
+            return
+        with eager, counter:
+            yield
+        self.flops_per_token = counter.get_total_flops() / sum(batch.micro_batch.tokens for batch in batches)
 
     def __enter__(self) -> None:
         """Say what will be trained, and how: the first progress line can be minutes away."""
