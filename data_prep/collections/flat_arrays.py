@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from data_prep.common.errors import InputError
-from data_prep.common.files import require_plain_file
+from data_prep.common.files import open_new, require_plain_file
 
 
 class Appender:
@@ -20,7 +20,7 @@ class Appender:
     def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
         self.length = 0
-        self._file = open(path, "wb")  # noqa: SIM115 (closed by __exit__)
+        self._file = open_new(path)
         self._write_header()
 
     def extend(self, values: npt.ArrayLike) -> None:

@@ -50,7 +50,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     partial = target.with_name(target.name + PARTIAL)
     with os_errors_as_input_errors(path, "write"):
         try:
-            with open(partial, "wb") as file:
+            with open_new(partial) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -59,6 +59,16 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             partial.unlink(missing_ok=True)
             raise
         sync(target.parent)
+
+
+def open_new(path: Path, buffering: int = -1) -> BinaryIO:
+    """Return a new binary file in place of what is at `path`: opening that would follow a link that others put there.
+
+    Raises:
+        OSError: the file cannot be written; the error names it.
+    """
+    path.unlink(missing_ok=True)
+    return open(path, "xb", buffering)  # x: it fails where a link has come back since
 
 
 def save_array(path: Path, array: np.ndarray) -> None:
@@ -79,7 +89,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     require_name(path)
     partial = path.with_name(path.name + PARTIAL)
     with os_errors_as_input_errors(path, "write"):
-        shutil.rmtree(partial, ignore_errors=True)
+        remove(partial)
         try:
             partial.mkdir(parents=True)
             yield partial
@@ -104,12 +114,20 @@ def replace_folder(new: Path, path: Path) -> None:
     Between two renames `path` does not exist; the old folder is at `path`.old.partial until the new one is in place.
     """
     old = path.with_name(f"{path.name}.old{PARTIAL}")
-    shutil.rmtree(old, ignore_errors=True)
+    remove(old)
     if path.exists():
         os.replace(path, old)
     os.replace(new, path)
     sync(path.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder with what is in it, or the file or link that has its name; raise OSError if that fails."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def undo_replace(folder: Path) -> None:
@@ -127,7 +145,7 @@ def lock(path: Path, held: str) -> BinaryIO:
         InputError: another process holds the lock (the message is `held`), or the file cannot be written or locked.
     """
     with os_errors_as_input_errors(path, "write"):
-        file = open(path, "ab")  # noqa: SIM115 (the caller closes it)
+        file = open(path, "ab", opener=_without_link)  # noqa: SIM115 (the caller closes it)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: child processes would inherit it
     except OSError as error:
@@ -138,6 +156,11 @@ def lock(path: Path, held: str) -> BinaryIO:
             f"{path}: cannot be locked ({error.strerror}): use a file system with locks, or mount it with them"
         ) from None
     return file
+
+
+def _without_link(path: str, flags: int) -> int:
+    """Open a file as `open` does, but no link, and no pipe, for whose reader it would wait."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def sync(path: Path) -> None:
@@ -156,7 +179,15 @@ def in_a_folder(path: Path) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Create `directory` and its parents; raise InputError if that fails, for example because one is a file."""
+    """Create `directory` and its parents.
+
+    Raises:
+        InputError: that fails, for example because one is a file; or one with a temporary name is a link, which whoever
+            may write beside it has put there.
+    """
+    for folder in (directory, *directory.parents):
+        if folder.name.endswith(PARTIAL) and folder.is_symlink():
+            raise InputError(f"{folder}: is a link under a temporary name: remove it")
     with os_errors_as_input_errors(directory, "create this folder"):
         directory.mkdir(parents=True, exist_ok=True)
 

@@ -6,9 +6,9 @@
 Everything is written to OUT/.partial and moved into place at the end, the shards last.
 """
 
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from data_prep.collections.build import build as build_collection
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
-from data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, replace_folder
+from data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, remove, replace_folder
 from data_prep.common.progress import track
 from data_prep.demo.pairs import SPLITS, Split, in_hash_order, split, write_collection
 from data_prep.shards.manifest import NAME, Manifest
@@ -79,7 +79,8 @@ def build(
 
 def _remove(folders: Iterable[Path]) -> None:
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            remove(folder)
 
 
 def _build(

@@ -69,7 +69,7 @@ class Store:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes and threads from adding and removing files; hold it only briefly."""
-        with open(self.directory / ".lock", "ab") as file:
+        with _open(self.directory / ".lock", os.O_CREAT) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
                 yield
@@ -78,6 +78,7 @@ class Store:
 
     def _find(self, path: Path) -> BinaryIO | None:
         with self.locked():
+            _unlink_links(path)
             if not path.exists():
                 return None
             file = _open(path)
@@ -127,6 +128,7 @@ class Store:
             with self.locked():
                 if path.exists():
                     return None
+                _unlink_links(partial)
                 file = _open(partial, os.O_CREAT)
                 mine = _lock_unless_held(file)
                 if mine:
@@ -161,7 +163,7 @@ class Store:
         used, downloading, finished = 0, False, []
         for item in list(os.scandir(self.directory)):
             path = Path(item.path)
-            if not OURS.fullmatch(item.name) or path == mine:
+            if not OURS.fullmatch(item.name) or item.is_symlink() or path == mine:
                 continue
             if item.name.endswith(PARTIAL):
                 with _open(path) as file:
@@ -196,8 +198,14 @@ def unlock(file: BinaryIO) -> None:
     file.close()
 
 
+def _unlink_links(path: Path) -> None:
+    """Remove a link, symbolic or hard, that another user put under the name of a shard to have its target written."""
+    if path.is_symlink() or (path.exists() and path.stat().st_nlink > 1):
+        path.unlink()
+
+
 def _open(path: Path, flags: int = 0) -> BinaryIO:
-    return os.fdopen(os.open(path, os.O_RDWR | flags, 0o644), "r+b")
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o644), "r+b")
 
 
 def _lock_unless_held(file: BinaryIO) -> bool:

@@ -2,6 +2,7 @@ import errno
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -78,6 +79,47 @@ def test_a_link_stays_and_a_device_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="is no plain file"), files.whole_file(device):
             pass
     assert not list(tmp_path.glob("*.partial"))
+
+
+def _planted(name: Path, kind: str) -> Path:
+    """What another user puts under a temporary name: a link to a file that is not theirs, which this returns."""
+    target = name.parent / "precious"
+    target.write_text("precious")
+    if kind == "pipe":
+        os.mkfifo(name)
+    else:
+        (name.hardlink_to if kind == "hard" else name.symlink_to)(target)
+    return target
+
+
+@pytest.mark.parametrize("kind", ["symbolic", "hard", "pipe"])
+@pytest.mark.parametrize("write", [files.whole_file, files.whole_folder, files.open_new])
+def test_a_link_under_a_temporary_name_is_replaced(tmp_path: Path, write: Any, kind: str) -> None:
+    temporary = tmp_path / ("a" if write is files.open_new else "a.partial")
+    target = _planted(temporary, kind)
+    with write(tmp_path / "a") as written:
+        (written / "file").write_text("new") if isinstance(written, Path) else written.write(b"new")
+    assert target.read_text() == "precious"
+    assert sorted(os.listdir(tmp_path)) == ["a", "precious"]
+    assert not (tmp_path / "a").is_symlink()
+
+
+def test_a_folder_under_a_linked_temporary_name_is_refused_and_a_replaced_one_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("precious")
+    for name in (".partial", "step-1.partial", "out.old.partial", "lock"):
+        (tmp_path / name).symlink_to("precious" if name != "lock" else "precious/file")
+    for name in (".partial", "step-1.partial/engine"):
+        with pytest.raises(InputError, match="partial: is a link under a temporary name: remove it"):
+            files.make_directory(tmp_path / name)
+    with pytest.raises(InputError, match="lock: cannot write: Too many levels of symbolic links"):
+        files.lock(tmp_path / "lock", "held by another")
+    for _ in range(2):
+        with whole_folder(tmp_path / "out") as folder:
+            (folder / "new").touch()
+    files.remove(tmp_path / "step-1.partial")
+    assert not (tmp_path / "out.old.partial").exists()
+    assert os.listdir(tmp_path / "precious") == ["file"]
 
 
 @pytest.mark.parametrize("folder", [".", ".."])

@@ -262,6 +262,23 @@ def test_the_partial_download_of_a_dead_process_is_removed(tmp_path: Path, downl
     assert sorted(path.name[:12] for path in tmp_path.glob("shard*")) == ["shard-000001", "shard-000009"]
 
 
+@pytest.mark.parametrize("temporary", ["", PARTIAL])
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_a_link_under_the_name_of_a_shard_is_not_followed(
+    tmp_path: Path, downloads: Downloads, temporary: str, link: Callable[[Path, Path], None]
+) -> None:
+    precious, path = tmp_path / "precious", Store(tmp_path, 100).path(entry(1))
+    precious.write_bytes(b"precious")
+    (tmp_path / "cache").mkdir()
+    store = Store(tmp_path / "cache", 100)
+    link(store.directory / (path.name + temporary), precious)
+    link(store.directory / (store.path(entry(2)).name + temporary), precious)
+    use(store, downloads, 1)
+    assert precious.read_bytes() == b"precious"
+    assert not store.path(entry(1)).is_symlink()
+    assert store.path(entry(1)).read_bytes() == content(1, 100)
+
+
 def hold_and_sleep(store: Store, number: int, begun: Event, finish: bool) -> None:
     def fill(file: BinaryIO) -> None:
         if not finish:

@@ -9,7 +9,6 @@ The kinds differ in what they find; scores and order always come from the inner 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from data_prep.common.errors import InputError
 from data_prep.common.extras import require
+from data_prep.common.files import whole_file
 from data_prep.common.progress import meter
 from trainer.ranking.indexes.blocks import Blocks
 from trainer.ranking.retrieval.search import Ranked, rescored
@@ -95,13 +95,8 @@ def make(kind: str, vectors: Vectors, path: Path) -> None:
         for start in range(0, texts, BATCH):
             made.add(np.ascontiguousarray(vectors[start : start + BATCH], np.float32))
             report(min(start + BATCH, texts), "")
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        faiss.write_index(made, str(partial))
-        os.replace(partial, path)
-    except (RuntimeError, OSError) as error:
-        partial.unlink(missing_ok=True)
-        raise InputError(f"{path}: cannot write: {str(error).splitlines()[-1]}") from error
+    with whole_file(path) as file:
+        faiss.write_index(made, faiss.PyCallbackIOWriter(file.write))
 
 
 def load(path: Path, vectors: Vectors) -> Any:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import Field
 
 from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, replace_folder, sha256_of, sync, whole_file
+from data_prep.common.files import make_directory, remove, replace_folder, sha256_of, sync, whole_file
 from data_prep.common.json_file import Count, InsideName, Record, Sha256, read_json
 from trainer.training.checkpoints.weights_file import write_weights
 from trainer.training.data.cursor import Cursor
@@ -342,7 +342,7 @@ def _together(engine: Engine, verb: str, path: Path, part: Callable[[], Result])
 
 def _prepare(partial: Path) -> None:
     for stale in partial.parent.glob("step-*.partial"):
-        shutil.rmtree(stale)
+        remove(stale)
     make_directory(partial / ENGINE)
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypedDict
 
+from data_prep.common.files import open_new
+
 PIECE = 1 << 20  # bytes given to the operating system and the hashing thread at a time
 AHEAD = 16  # how many pieces writing may be ahead of hashing; they are kept in memory
 
@@ -31,7 +33,7 @@ def hashed_file(path: Path) -> Iterator[HashedFile]:
     Raises:
         OSError: the file cannot be written; the error names it.
     """
-    with open(path, "wb", buffering=0) as opened, ThreadPoolExecutor(1) as thread:
+    with open_new(path, buffering=0) as opened, ThreadPoolExecutor(1) as thread:
         file = HashedFile(path, opened.fileno(), thread)
         yield file
         file.sync()
