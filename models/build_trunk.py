@@ -126,7 +126,8 @@ def configuration_keys(config_class: type[PreTrainedConfig]) -> set[str]:
     DeBERTa's code, for example, reads position_buckets, which its configuration class does not declare, and all
     decoders' code reads is_causal.
     """
-    declared = {field.name for field in dataclasses.fields(config_class)} | set(config_class.attribute_map)
+    declared = {field.name for field in dataclasses.fields(config_class)}
+    declared.update(*config_class.attribute_map.items())  # a key and the name that it is stored under
     model_class: Any = MODEL_MAPPING.get(config_class, None)
     code = inspect.getsource(sys.modules[model_class.__module__]) if isinstance(model_class, type) else ""
     if "create_causal_mask" in code:

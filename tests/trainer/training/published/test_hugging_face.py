@@ -48,6 +48,7 @@ TYPES: dict[str, dict[str, Any]] = {
     "gpt2": SPECIAL,
     "qwen2": {**GROUPED, "head_dim": 24},  # undeclared
     "qwen3": GROUPED,
+    "qwen3_moe": {**GROUPED, "num_experts": 4, "num_experts_per_tok": 2},  # stored as num_local_experts alone
     "llama": {**GROUPED, "is_causal": False},  # undeclared: an encoder made of a decoder
     "gemma3_text": {**GROUPED, "use_bidirectional_attention": True, "head_dim": 16},
 }
