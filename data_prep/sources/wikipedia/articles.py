@@ -15,7 +15,7 @@ from data_prep.sources.parquet import parquet_columns, parquet_rows
 from data_prep.sources.plain_text import EMPTY, Line, line_pieces
 from data_prep.sources.source import PAIRS, Choices, File, Option, Piece, Source, named, walk
 from data_prep.sources.wikipedia.functions import Facts
-from data_prep.sources.wikipedia.wikitext import HIDING, plain
+from data_prep.sources.wikipedia.wikitext import HIDING, MEDIA, Wiki, plain
 from data_prep.sources.wikipedia.xml_export import LARGEST_PAGE, Export, Page
 from data_prep.text.normalize import legible, legible_line, unescape
 
@@ -41,7 +41,7 @@ class Article(NamedTuple):
     """A page of an XML export, not parsed."""
 
     page: Page
-    hiding: frozenset[str]  # the wiki's namespaces whose links are not shown unless they begin with a colon
+    wiki: Wiki
 
 
 class _Row(NamedTuple):
@@ -74,13 +74,13 @@ def _pieces(file: File, _: Choices) -> Iterator[Piece]:
 def _pages(path: Path) -> Iterator[Piece]:
     with open_input(path) as stream:
         export = Export(stream, str(path))
-        hiding: frozenset[str] = frozenset()
+        wiki: Wiki | None = None  # the same object for all pages, so that a batch pickles it once
         for page in export.pages():
-            hiding = hiding or HIDING | export.hiding  # the same object for all pages, so that a batch pickles it once
+            wiki = wiki or Wiki(HIDING | export.hiding, MEDIA | export.media, export.language)
             if isinstance(page, Bad):
                 yield Piece(page.where, 0, page)
             else:
-                yield Piece(f"page {page.id}", len(page.text), Article(page, hiding))
+                yield Piece(f"page {page.id}", len(page.text), Article(page, wiki))
 
 
 def _lines(path: Path) -> Iterator[Piece]:
@@ -108,11 +108,11 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad
 
 def article(markup: Article, choices: Choices) -> Document | Dropped:
     """Return the document of an article; Dropped if the page is none, or has no text."""
-    page, hiding = markup
+    page, wiki = markup
     if reason := left_out(page, choices["keep_disambiguation"]):
         return Dropped(reason)
     facts = Facts(page.title, page.changed)
-    segments, headings, unknown = plain(page.text, hiding, choices["keep_references"], choices["infoboxes"], facts)
+    segments, headings, unknown = plain(page.text, wiki, choices["keep_references"], choices["infoboxes"], facts)
     if not segments:
         return Dropped(EMPTY.reason, tuple(unknown))
     name, title = f"wikipedia/{page.id}", legible_line(page.title)

@@ -11,7 +11,7 @@ from data_prep.sources.document import Bad, Document, Dropped
 from data_prep.sources.pairing import is_short, lead
 from data_prep.sources.source import Choices, File, Join, Piece, Source
 from data_prep.sources.wikipedia.articles import WIKIPEDIA, Article, article, left_out
-from data_prep.sources.wikipedia.wikitext import plain
+from data_prep.sources.wikipedia.wikitext import Wiki, plain
 from data_prep.sources.wikipedia.xml_export import Page
 from data_prep.text.normalize import fold, unescape
 
@@ -47,30 +47,31 @@ def _pieces(file: File, choices: Choices) -> Iterator[Piece]:
 
 def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Mention | Dropped]:
     """Yield a page with its lead and the names that it calls others, each once; of a redirect, its own name."""
-    page, hiding = piece.content
+    page, wiki = piece.content
     reason = left_out(page, keep_disambiguation=False)
     if reason == "redirect":
-        target, _ = next(_links(page.text, hiding), ("", ""))
+        target, _ = next(_links(page.text, wiki), ("", ""))
         yield Mention(target, page.title) if target else Dropped("redirect to no page")
     elif reason:
         yield Dropped(reason)
     else:
-        yield _page(page, hiding)
-        for target, name in dict.fromkeys(_links(page.text, hiding)):
+        yield _page(page, wiki)
+        for target, name in dict.fromkeys(_links(page.text, wiki)):
             yield Mention(target, name)
 
 
-def _page(page: Page, hiding: frozenset[str]) -> Mention:
+def _page(page: Page, wiki: Wiki) -> Mention:
     first = _SECTION.split(page.text, maxsplit=1)[0]
-    document = article(Article(replace(page, text=first), hiding), WIKIPEDIA.choices())
+    document = article(Article(replace(page, text=first), wiki), WIKIPEDIA.choices())
     return Mention(canonical(page.title), page.title, page.id, lead(document) if isinstance(document, Document) else "")
 
 
-def _links(text: str, hiding: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Yield the title and the words of each link to a page of no namespace in `hiding`."""
+def _links(text: str, wiki: Wiki) -> Iterator[tuple[str, str]]:
+    """Yield the title and the words of each link to a page; of no file or category."""
+    unwanted = wiki.hiding | wiki.media
     for target, words, ending in _LINK.findall(text):
         title = canonical(target)
-        if title and title.partition(":")[0].strip().lower() not in hiding and not title.startswith(":"):
+        if title and title.partition(":")[0].strip().lower() not in unwanted and not title.startswith(":"):
             yield title, _shown((words or target.replace("_", " ")) + ending)
 
 

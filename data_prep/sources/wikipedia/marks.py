@@ -1,4 +1,4 @@
-"""Marks in the text of a page: holes, where the text of a template is unknown, and pronunciations.
+"""Marks in the text of a page: holes, where the text of a template is unknown, pronunciations, and quotes.
 
 A sentence with a hole is dropped. A mark is made of control characters, which XML forbids; `without_marks` removes them
 from any other text. A hole has a number, so that its template can be named when its sentence is dropped.
@@ -12,7 +12,9 @@ from data_prep.text.sentences import sentences
 HOLE = "\x02"
 _END = "\x03"
 _ASIDE, _ASIDE_END = "\x04", "\x05"  # around a pronunciation
-_CHARACTERS = HOLE + _END + _ASIDE + _ASIDE_END
+ITALIC, BOLD, BOTH = "\x06", "\x07", "\x08"  # runs of quotes, see quotes.py
+WALL = "\x0e"  # what parts them
+_CHARACTERS = HOLE + _END + _ASIDE + _ASIDE_END + ITALIC + BOLD + BOTH + WALL
 _MARK = rf"{HOLE}\d{{1,9}}{_END}"
 _HOLE = re.compile(_MARK)
 _NAME = "Name"  # stands for a hole while sentences are split: most holes are nouns or numbers

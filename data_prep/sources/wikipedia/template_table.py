@@ -69,16 +69,13 @@ SHOWN = r"""
 {close}{close} <- ))
 [ <- !(
 ] <- )!
-' <- ', apostrophe, apos, '-, -'
-'s <- 's
-'" <- ' ", '"
-"' <- " ', "'
-" <- -"
+' <- apostrophe, apos
+ʻ <- okina, ʻ
 “{first}” <- "
 † <- dagger
 ‡ <- double dagger
-′ <- prime
-″ <- double prime
+{first}′ <- prime, ′
+{first}″ <- double prime, pprime, ″
 ✓ <- check, checkmark
 CO<sub>2</sub> <- co2
 H<sub>2</sub>O <- h2o

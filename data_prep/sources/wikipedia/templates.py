@@ -14,6 +14,7 @@ from data_prep.sources.wikipedia.numbers import grouped
 from data_prep.sources.wikipedia.template_table import ASIDES, INVISIBLE, INVISIBLE_NAMES, SHOWN
 
 _WORD = re.compile(r"\w")
+_APOSTROPHES = re.compile(r"-?(?:['`\"‘’“”] ?)+-?s?")  # {{'}}, {{'s}}, {{" '}}; a hyphen says where it stands off
 _ITEM = re.compile(r"\s*\n[*#:;]*\s*")
 _NOT_SHOWN = re.compile(
     r"image|img|logo|map|caption|signature|alt|size|width|upright|foot|url|website|color|colour|style"
@@ -119,6 +120,8 @@ def template_text(content: str, facts: Facts) -> str | None:
         return _FORMATS[name].format_map(_Fields(arguments))
     if name in _FUNCTIONS:
         return _FUNCTIONS[name](arguments)
+    if _APOSTROPHES.fullmatch(name):
+        return re.sub("[ -]", "", name).replace("`", "'")
     if name in ("age", "age in years"):
         return dates.age(arguments, facts.day)
     if name.startswith("lang-"):

@@ -8,18 +8,21 @@ kept.
 """
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import NamedTuple
 
 from data_prep.sources.wikipedia.formulas import formula_text
 from data_prep.sources.wikipedia.functions import Facts
-from data_prep.sources.wikipedia.marks import hole, placed, whole_sentences, without_marks
+from data_prep.sources.wikipedia.languages import VARIANTS, variant_text
+from data_prep.sources.wikipedia.marks import BOLD, BOTH, ITALIC, WALL, hole, placed, whole_sentences, without_marks
 from data_prep.sources.wikipedia.numbers import AFTER_DIGIT
+from data_prep.sources.wikipedia.quotes import marked, paired, unquoted
 from data_prep.sources.wikipedia.templates import infobox_lines, is_infobox, template_text, unknown_name
 from data_prep.text.language import word_set
 from data_prep.text.normalize import legible_line, unescape
 
-HIDING = word_set("category file image media")  # namespaces whose links show nothing, on every wiki
+HIDING = word_set("category file image")  # namespaces whose links show nothing, on every wiki
+MEDIA = word_set("media")  # those whose links show their label
 APPARATUS = frozenset(  # the headings of sections without prose
     (
         "bibliography",
@@ -59,28 +62,42 @@ _BRACKET = re.compile(
     r"\{\{|\}\}|\[\[|\]\](?!\](?!\]))|\n[ \t:*#]*\{\||\n[ \t]*\|\}(?!\}(?!\}))|<table\b[^<>]*>|</table\s*>",
     re.IGNORECASE,
 )
-_OPENING = {"{{": "template", "[[": "link", "{|": "table", "<t": "table"}
-_CLOSING = {"}}": "template", "]]": "link", "|}": "table", "</": "table"}
+_VARIANT_BRACKET = re.compile(rf"{_BRACKET.pattern}|-\{{(?!\{{)|\}}-", re.IGNORECASE)
+_OPENING = {"{{": "template", "[[": "link", "{|": "table", "<t": "table", "-{": "variant"}
+_CLOSING = {"}}": "template", "]]": "link", "|}": "table", "</": "table", "}-": "variant"}
+_KEPT_IF_OPEN = {"{|": "|", "-{": "-{"}  # of a bracket that is never closed; a bar marks the line as a table's
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z-]+)?|simple")
 _FILE = re.compile(r"\.(?:gif|jpe?g|mid|mp[34]|og[agv]|pdf|png|svg|tiff?|web[mp])", re.IGNORECASE)
 
-_EXTERNAL = re.compile(r"\[(?:https?:|ftps?:|mailto:|news:|irc:|//)[^\s\]\[<>\"]*(?:[^\S\n]([^\]\[\n]*))?\]", re.I)
+_QUOTE = ITALIC + BOLD + BOTH
+_EXTERNAL = re.compile(
+    r"\[(?:https?:|ftps?:|mailto:|news:|irc:|//)"
+    rf"[^\s\]\[<>\"{_QUOTE}]*(?:(?:[^\S\n]|(?=[{_QUOTE}]))([^\]\[\n]*))?\]",
+    re.IGNORECASE,
+)
 _SWITCH = re.compile(r"__[^\W\d_]{3,}__")  # __NOTOC__
 # 10<sup>6</sup> is not 106, nor 2<sup>''n''</sup> 2n; but 2<sup>e</sup> is an ordinal
 _POWER = re.compile(
-    r"(?:(?<=[\w)'])|(?<=</sub>))<sup\b[^<>]*>(?=[-+−–]?(?:\d|'{0,5}[i-npqw-z]'{0,5}</sup>))", re.IGNORECASE
+    rf"(?:(?<=[\w)'{_QUOTE}])|(?<=</sub>))<sup\b[^<>]*>(?=[-+−–]?(?:\d|['{_QUOTE}]?[i-npqw-z]['{_QUOTE}]?</sup>))",
+    re.IGNORECASE,
 )
 _FRACTION = re.compile(rf"(?<=\d){AFTER_DIGIT}")
 _BLOCK = re.compile(r"</?(?:blockquote|center|dd|div|dl|dt|h[1-6]|hr|li|ol|p|poem|t[dhr]|ul)\b[^<>]*>", re.IGNORECASE)
 _BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-z][a-z0-9]*(?:[\s/][^<>]*)?>", re.IGNORECASE)
 
-_QUOTES = re.compile(r"'{2,}")
-_ELISION = re.compile(r"(?<=\b\w)'''(?!')")  # l'''Osservatore''
 _GAP = re.compile(r" [,;:)]|\([ ,;)]|[,;] [,;]")
 _AROUND_GAPS = re.compile(r"[ ,;:()]{2,}")
 _BEFORE_STOP = re.compile(r" (?=\.(?: |$))")
 _ANY_WORD = re.compile(r"\w")
+
+
+class Wiki(NamedTuple):
+    """What markup means on a wiki; names of namespaces are in lower case."""
+
+    hiding: frozenset[str] = HIDING  # the namespaces whose links are not shown unless they begin with a colon
+    media: frozenset[str] = MEDIA
+    language: str = ""
 
 
 class Plain(NamedTuple):
@@ -99,7 +116,7 @@ class Plain(NamedTuple):
 
 def plain(
     markup: str,
-    hiding: Collection[str] = HIDING,
+    wiki: Wiki = Wiki(),  # noqa: B008 (it cannot be changed)
     apparatus: bool = False,
     infoboxes: bool = False,
     facts: Facts = Facts(),  # noqa: B008 (it cannot be changed)
@@ -108,14 +125,14 @@ def plain(
 
     Args:
         markup: the page's.
-        hiding: the namespaces, in lower case, whose links show nothing.
+        wiki: the page's.
         apparatus: keep the sections of references and links too, see APPARATUS.
         infoboxes: keep the rows of infoboxes, as list items.
         facts: what templates may show of the page.
     """
     holes = _Holes()
-    text = _without_held(without_marks(markup), holes)
-    text = placed(_without_brackets("\n" + text, hiding, infoboxes, facts, holes))
+    text = marked(_without_held(without_marks(markup), holes))
+    text = placed(paired(_without_brackets("\n" + text, wiki, infoboxes, facts, holes)))
     text = _EXTERNAL.sub(lambda match: match[1] or "", text)
     text = _SWITCH.sub("", text)
     if "<" in text:
@@ -153,7 +170,9 @@ def _without_held(text: str, holes: _Holes) -> str:
             at = end + 3 if end >= 0 else len(text)
             if text[at : at + 1] == "\n" and (not match.start() or text[match.start() - 1] == "\n"):
                 at += 1  # a comment on its own line is removed with that line
-        elif not match[2].endswith("/") and name not in unclosed:
+            continue
+        parts.append(WALL)
+        if not match[2].endswith("/") and name not in unclosed:
             close = re.compile(rf"</{name}\s*>", re.IGNORECASE).search(text, at)
             if close is None:
                 unclosed.add(name)
@@ -165,13 +184,13 @@ def _without_held(text: str, holes: _Holes) -> str:
     return "".join(parts) + text[at:]
 
 
-def _without_brackets(text: str, hiding: Collection[str], infoboxes: bool, facts: Facts, holes: _Holes) -> str:
-    """Remove templates and tables, and replace links by what they show."""
+def _without_brackets(text: str, wiki: Wiki, infoboxes: bool, facts: Facts, holes: _Holes) -> str:
+    """Remove tables, and replace templates, links and variants of the language by what they show."""
     parts: list[str] = []
     opened: list[tuple[str, int]] = []  # open brackets: kind, and the part at which their content begins
     templates = 0  # open ones
     at = 0
-    for match in _BRACKET.finditer(text):
+    for match in (_VARIANT_BRACKET if wiki.language in VARIANTS else _BRACKET).finditer(text):
         parts.append(text[at : match.start()])
         at = match.end()
         bracket = match[0].strip("\n\t :*#")[:2].lower()
@@ -180,8 +199,8 @@ def _without_brackets(text: str, hiding: Collection[str], infoboxes: bool, facts
             if bracket == "{|":
                 parts.append("\n")
             opened.append((kind, len(parts)))
-            if bracket == "{|":
-                parts.append("|")  # if the table is never closed, this marks the line as a table's
+            if bracket in _KEPT_IF_OPEN:
+                parts.append(_KEPT_IF_OPEN[bracket])
             templates += kind == "template"
             continue
         kind = _CLOSING[bracket]
@@ -196,10 +215,13 @@ def _without_brackets(text: str, hiding: Collection[str], infoboxes: bool, facts
             content = "".join(parts[start:]) if len(opened) < DEEPEST else ""
             if kind == "template":
                 shown = _template(content, infoboxes, facts, holes)
-                shown = shown.translate(_WITHIN) if templates else shown
+            elif kind == "variant":
+                shown = _variant(content.removeprefix("-{"), wiki.language, holes)
             else:
-                shown = _label(content, hiding) if kind == "link" else ""
-            parts[start:] = [shown]
+                shown = _label(content, wiki) if kind == "link" else ""
+            parts[start:] = [shown.translate(_WITHIN) if templates and kind != "link" else shown]
+        elif kind == "variant":
+            parts.append(bracket)
     parts.append(text[at:])
     return "".join(parts)
 
@@ -214,19 +236,25 @@ def _template(content: str, infoboxes: bool, facts: Facts, holes: _Holes) -> str
     return holes.mark(unknown_name(content)) if shown is None else shown
 
 
-def _label(link: str, hiding: Collection[str]) -> str:
+def _variant(content: str, language: str, holes: _Holes) -> str:
+    shown = variant_text(content, language)
+    return holes.mark("-{}-") if shown is None else shown
+
+
+def _label(link: str, wiki: Wiki) -> str:
     """Return the text that a link shows: its label or target; "" for a file, a category or another language."""
     target, pipe, label = link.partition("|")
     target = target.strip()
     namespace, colon, _ = target.partition(":")
     if "\n" in target:
         return link
-    if colon and namespace:
-        if namespace.strip().lower() in hiding or (not pipe and _LANGUAGE.fullmatch(namespace)):
+    name = namespace.strip().lower()
+    if colon and namespace and name not in wiki.media:
+        if name in wiki.hiding or (not pipe and _LANGUAGE.fullmatch(namespace)):
             return ""
         if _FILE.fullmatch(target, target.rfind(".")):
             return ""
-    return label.strip() or target.removeprefix(":")
+    return unquoted(paired(label.strip() or target.removeprefix(":")))
 
 
 class _Page:
@@ -252,10 +280,10 @@ class _Page:
             self._head(line)
         elif first in "*#:;":
             self.end_paragraph()
-            self._lines.append(_unquoted(line.lstrip("*#:; ")))
+            self._lines.append(unquoted(line.lstrip("*#:; ")))
             self.end_paragraph()
         else:
-            self._lines.append(_unquoted(line))
+            self._lines.append(unquoted(line))
 
     def _head(self, line: str) -> None:
         level = len(line) - len(line.lstrip("="))
@@ -263,7 +291,7 @@ class _Page:
             self._waiting.pop()
         if self._within and level > self._within:
             return
-        heading = self._finished(_unquoted(line.strip("=")))
+        heading = self._finished(unquoted(line.strip("=")))
         self._within = level if heading.lower() in self._unwanted else 0
         if heading and not self._within:
             self._waiting.append((level, heading))
@@ -293,18 +321,6 @@ class _Page:
             text = _AROUND_GAPS.sub(lambda match: _closed_up(match[0]), text)
         text = _BEFORE_STOP.sub("", text).strip(" ,;")
         return text if _ANY_WORD.search(text) else ""
-
-
-def _unquoted(line: str) -> str:
-    """Remove the quotes of bold and italic, paired as in MediaWiki, and keep apostrophes."""
-    if "''" not in line:
-        return line
-    sizes = [len(quotes) for quotes in _QUOTES.findall(line)]
-    bold = sum(size > 2 for size in sizes)
-    italic = sum(size == 2 or size > 4 for size in sizes)
-    if bold % 2 and italic % 2:
-        line = _ELISION.sub("'", line, count=1)
-    return _QUOTES.sub(lambda match: "'" if len(match[0]) == 4 else match[0][5:], line)
 
 
 def _closed_up(run: str) -> str:

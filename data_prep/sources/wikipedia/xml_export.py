@@ -15,7 +15,9 @@ CHUNK = 1 << 18  # bytes read at a time
 LARGEST_TAG = 1 << 24  # bytes; expat keeps a whole tag in memory
 MOST_NAMES = 1000  # of elements and attributes, which expat keeps in memory; an export has about 60
 DEEPEST = 64  # levels of nested elements; an export has 5
-HIDING = frozenset({"-2", "6", "14"})  # media, file, category: their links are not shown unless they begin with a colon
+HIDING = frozenset({"6", "14"})  # file, category: their links are not shown unless they begin with a colon
+MEDIA = "-2"  # links to the files themselves
+_LANGUAGE = "http://www.w3.org/XML/1998/namespace lang"
 
 _PAGE = ("mediawiki", "page")
 _REVISION = (*_PAGE, "revision")
@@ -53,10 +55,12 @@ class Page:
 
 
 class Export:
-    """An export, read once; from the first page on, `hiding` has the wiki's own names for HIDING, in lower case."""
+    """An export, read once; from the first page on it knows the wiki's language, and its names for HIDING and MEDIA."""
 
     def __init__(self, stream: "io.BufferedReader[Any]", name: str) -> None:
-        self.hiding: set[str] = set()
+        self.hiding: set[str] = set()  # in lower case
+        self.media: set[str] = set()
+        self.language = ""
         self._namespaces: dict[str, str] = {}  # the key of each of the wiki's own names, in lower case
         self._key = ""
         self._stream = stream
@@ -130,7 +134,9 @@ class Export:
         self._path = path = (*self._path, name.rpartition(" ")[2])  # the namespace URI differs between versions
         if path[0] != "mediawiki" or len(path) > DEEPEST:
             raise self._failure(f"not a MediaWiki export (<{'><'.join(path[:5])[:100]}>)")
-        if path == _PAGE:
+        if len(path) == 1:
+            self.language = attributes.get(_LANGUAGE, "")
+        elif path == _PAGE:
             self._begun += 1
             self._start_page(self._parser.CurrentByteIndex)
         elif path == _REVISION:  # an export of the whole history has several: the last is used
@@ -163,6 +169,8 @@ class Export:
                 self._namespaces[name] = self._key
             if self._key in HIDING:
                 self.hiding.add(name)
+            elif self._key == MEDIA:
+                self.media.add(name)
         self._path = self._path[:-1]
         self._field = None
 

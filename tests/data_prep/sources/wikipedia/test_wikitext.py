@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.sources.wikipedia.wikitext import HIDING, plain
+from data_prep.sources.wikipedia.wikitext import HIDING, Wiki, plain
 
 
-def segments(markup: str, *options: frozenset[str], **others: bool) -> tuple[list[str], list[int]]:
+def segments(markup: str, *wiki: Wiki, **others: bool) -> tuple[list[str], list[int]]:
     """The segments of a page, and which are headings."""
-    text = plain(markup, *options, **others)
+    text = plain(markup, *wiki, **others)
     return text.segments, text.headings
 
 
@@ -59,10 +59,50 @@ def test_markup_becomes_what_a_reader_sees(markup: str, text: str) -> None:
     assert one(markup) == text
 
 
-def test_quotes_are_paired_as_in_mediawiki() -> None:
-    assert one("'''Fox''' ''quick'' '''''very''''' slow") == "Fox quick very slow"
-    assert one("The fox's, the foxes', ''''tis''' 5''x''") == "The fox's, the foxes', 'tis 5x"
-    assert one("Of l'''Osservatore'' and '''others'''") == "Of l'Osservatore and others"
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("'''Fox''' ''quick'' '''''very''''' slow", "Fox quick very slow"),
+        ("The fox's, the foxes', ''''tis''' 5''x'', six ''''''x'''''", "The fox's, the foxes', 'tis 5x, six 'x"),
+        # an odd number of bold and of italic in a line: after a letter alone, after a word, after a blank
+        ("Of l'''Osservatore'' and '''others'''", "Of l'Osservatore and others"),
+        ("The dogs''' and a'''b ''c '''d", "The dogs and a'b c d"),
+        ("The dogs''' and '''b ''c '''d", "The dogs' and b c d"),
+        ("The '''''dogs", "The dogs"),
+        ("The '''dogs and ''b", "The 'dogs and b"),
+        ("Of l'''x''.\nA '''fox and ''y", "Of l'x. A 'fox and y"),  # each line by itself
+        ("The ''fox'''s, '''[[a|''b]]''', [[c|l'''d'']]s", "The fox's, b, l'ds"),  # and each label
+        # what parts quotes, and what does not
+        ("''fox''{{'s}} ''fox''{{'}}s ''fox''<nowiki/>'s ''fox''<ref>x</ref>'s", "fox's fox's fox's fox's"),
+        ("''fox''&#39;s ''fox''&apos;s ''fox''<span>'s</span> ''{{nowrap|fox}}'s", "fox's fox's fox's fox's"),
+        ("[[a|''fox'']]'s {{nowrap|''fox''}}'s '[[a|''fox'']] l'{{nowrap|''fox''}}", "fox's fox's 'fox l'fox"),
+        ("The ''fox''<!-- x -->'s, <span title='''x'>''y''", "The fox's, y"),
+        (
+            "<nowiki>'</nowiki>''fox'' [https://a.org''the site''] [https://a.org/' the '''site]",
+            "'fox the site the site",
+        ),
+        ("{{`}}fox{{'}}, {{' \"}}fox{{\" '}} {{-'}}fox{{'-}}", "'fox', '\"fox\"' 'fox'"),
+    ],
+)
+def test_quotes_are_paired_as_in_mediawiki(markup: str, text: str) -> None:
+    assert one(markup) == text
+
+
+@pytest.mark.parametrize(
+    ("language", "markup", "text"),
+    [
+        ("en", "A -{zh:fox; en:dog}- ran -{.", "A -{zh:fox; en:dog}- ran -{."),
+        ("zh", "A -{zh-hant:[[dog|dogs]]; zh-hans:&lt;fox&gt;; of {{nowrap|it}};}- ran.", "A <fox>; of it ran."),
+        ("zh", "A -{zh-tw:dog;zh-cn:{{nowrap|-{R|fox=1}-}}}-.", "A fox=1."),
+        ("zh", "A -{fox}-{{nowrap|-{A|zh:-{a}-b;zh-tw:c}-}} -{zh-hans;zh-hant|d|e}-.", "A foxab d|e."),
+        ("zh", "A -{H|zh-cn:b;zh-tw:c}- -{T|zh:d}--{-|zh:e}-fox}- -{ran -{{nowrap|b}}.", "A fox}- -{ran -b."),
+        ("zh", "It is -{D|zh-cn:b;zh-tw:c}-. A -{x=>zh-cn:fox}-.", "A fox."),
+        ("sr", "A -{sr-el:dog; sr-ec:fox}- -{[http://a.org b: c; d]}-.", "A fox b: c; d."),
+        ("uz", "A -{l'''x}-''.", "A l'x."),
+    ],
+)
+def test_one_variant_of_the_language_is_shown(language: str, markup: str, text: str) -> None:
+    assert plain(markup, Wiki(language=language)).segments == [text]
 
 
 def test_tables_are_removed_even_if_never_closed() -> None:
@@ -119,7 +159,9 @@ def test_a_bracket_that_is_not_closed_keeps_what_follows() -> None:
 
 def test_links_to_hiding_namespaces_show_nothing() -> None:
     assert segments("A [[Attēls:x|y]]fox.")[0] == ["A yfox."]
-    assert segments("A [[Attēls:x|y]]fox.", HIDING | {"attēls"})[0] == ["A fox."]
+    assert segments("A [[Attēls:x|y]]fox.", Wiki(HIDING | {"attēls"}))[0] == ["A fox."]
+    assert one("A [[Media:a.ogg|fox]], [[media:b.ogg]].") == "A fox, media:b.ogg."
+    assert segments("A [[Medeja:a.ogg|fox]].", Wiki(media=frozenset({"medeja"})))[0] == ["A fox."]
 
 
 def test_inline_templates_may_contain_links_and_each_other() -> None:

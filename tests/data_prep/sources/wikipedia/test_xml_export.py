@@ -268,8 +268,11 @@ def test_pieces_have_their_place_and_size() -> None:
     bad = f"page 2 at byte {content.index(b'<page><title>T</title><ns>0</ns><id></id>'):,}"
     assert [(piece.where, piece.size) for piece in pieces] == [("page 7", 17), (bad, 0), ("page 8", 15)]
     first, _, last = pickle.loads(pickle.dumps(pieces))
-    assert first.content.hiding >= {"medium", "datei"} | articles.HIDING
-    assert first.content.hiding is last.content.hiding  # so a batch pickles an export's names once
+    wiki = first.content.wiki
+    assert wiki.hiding >= {"datei"} | articles.HIDING
+    assert wiki.media == {"medium", "media"}
+    assert wiki.language == "de"
+    assert wiki is last.content.wiki  # so a batch pickles an export's names once
 
 
 @real
