@@ -1,13 +1,13 @@
 """The command-line arguments that prepare a data set."""
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from data_prep.common import urls
 from data_prep.common.argument_types import margin, named, positive, share
+from data_prep.common.cores import usable_cores
 from data_prep.common.errors import InputError
 from data_prep.common.provenance import MOST_SHARDS
 from data_prep.prepare import stages, uploading
@@ -202,7 +202,7 @@ def local_folder(chosen: argparse.Namespace) -> Path:
 
 def workers_argument(parser: Any) -> None:
     """Declare --workers."""
-    default = os.cpu_count() or 1
+    default = usable_cores()
     text = f"processes; they do not change the output ({default})"
     parser.add_argument("--workers", type=positive, default=default, metavar="N", help=text)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from data_prep.common.cores import usable_cores
 from trainer.training.run.commit import git_commit
 
 FLAGS = {"amx_tile": "AMX", "amx_bf16": "AMX-BF16", "avx512_bf16": "AVX512-BF16", "avx512f": "AVX512", "avx2": "AVX2"}
@@ -45,7 +46,7 @@ def describe() -> dict[str, Any]:
     return {
         "cpu": cpu.get("model name", "unknown"),
         "instructions": [name for flag, name in FLAGS.items() if flag in present],
-        "cores": os.cpu_count(),
+        "cores": usable_cores(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "versions": {package: importlib.metadata.version(package) for package in PACKAGES},

@@ -15,7 +15,6 @@ start.
 
 import argparse
 import io
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +30,7 @@ from torch.utils.data import DataLoader
 from benchmarks.common.made_up_shards import MICRO_BATCH, Reading, lengthen, resume, write_shards
 from benchmarks.common.side_by_side import alternate, in_words, ratios, spread, write
 from data_prep.common.argument_types import positive
+from data_prep.common.cores import usable_cores
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers import tokenizer
@@ -163,7 +163,7 @@ def throughput(rivals: Readers, rounds: int) -> dict[str, Any]:
         for name, numbers in compared.items():
             print(in_words(f"{where}: {name}", numbers))
         results[where] = {"tokens/s": rates, **compared}
-    one, cores = spread(results["1 worker"]["tokens/s"]["deepsiam"])["median"], os.cpu_count() or 1
+    one, cores = spread(results["1 worker"]["tokens/s"]["deepsiam"])["median"], usable_cores()
     print(f"GPUs fed at {GPU:,} tokens/s each: {one / GPU:.1f} by one worker, {cores * one / GPU:.1f} by {cores} cores")
     return results | {"GPUs a worker feeds": one / GPU, "cores": cores}
 

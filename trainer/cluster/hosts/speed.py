@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from trainer.cluster.hosts.network import in_seconds
 from trainer.training.data.lanes import START, Lanes
 from trainer.training.data.order import Order
 from trainer.training.engine.device import this_device
+from trainer.training.engine.device import use_threads_of_a_rank as use_threads_of_a_rank
 from trainer.training.recipe.schema import Recipe
 
 SECONDS = 6.0  # about, for the whole measurement
@@ -69,12 +69,6 @@ def time_micro_batch(model: TrunkModel, order: Order, methods: Sequence[MethodCo
     cpu = f"{threads} thread{'s' * (threads > 1)} of this CPU"
     name = torch.cuda.get_device_name() if device.type == "cuda" else cpu
     return Pace(seconds * scale, batch.tokens * scale, examples, name)
-
-
-def use_threads_of_a_rank(ranks: int) -> None:
-    """Compute with as many threads as each of a host's `ranks` ranks has (see trainer.training.engine.world.join)."""
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
 
 
 def predicted(recipe: Recipe, pace: Pace, ranks: int, exchange: float) -> Iterator[Finding]:

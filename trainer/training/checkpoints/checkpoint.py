@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field
 
+from data_prep.common.cores import usable_cores
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, remove, replace_folder, sha256_of, sync, whole_file
 from data_prep.common.json_file import Count, InsideName, Record, Sha256, read_json
@@ -202,7 +203,7 @@ def verify(checkpoint: Path) -> str | None:
         return f"{checkpoint}: its {MANIFEST} is missing or damaged ({error})"
     if manifest.format != FORMAT:
         return f"{checkpoint}: its format is version {manifest.format}, but this code reads version {FORMAT}"
-    with ThreadPoolExecutor() as threads:  # hashing releases Python's lock
+    with ThreadPoolExecutor(usable_cores()) as threads:  # hashing releases Python's lock
         problems = threads.map(lambda name: _damage(checkpoint / name, manifest.files[name]), manifest.files)
         for name, problem in zip(manifest.files, problems, strict=True):
             if problem:

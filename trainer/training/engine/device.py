@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.distributed import Store
 
+from data_prep.common.cores import usable_cores
 from data_prep.common.errors import InputError
 
 ROOT = Path("/")
@@ -49,6 +50,12 @@ def take(local_rank: int) -> int:
     number = local_rank % max(1, accelerator().device_count())
     accelerator().set_device(number)
     return number
+
+
+def use_threads_of_a_rank(ranks: int) -> None:
+    """Compute with this rank's share of the host's usable cores, of `ranks` ranks, unless OMP_NUM_THREADS is set."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, usable_cores() // ranks))
 
 
 def claim(rank: int, local_rank: int, store: Store | None) -> None:

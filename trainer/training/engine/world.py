@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import deepspeed
-import torch
 import torch.distributed as dist
 
 from data_prep.common.errors import InputError, printable
-from trainer.training.engine.device import accelerator, claim, take
+from trainer.training.engine.device import accelerator, claim, take, use_threads_of_a_rank
 from trainer.training.engine.rendezvous import close, meet_at, port, wait_for_rank_0
 from trainer.training.errors import SharedError
 
@@ -198,8 +197,7 @@ def join(world: World) -> None:
     # CPU ranks use gloo only; DeepSpeed's shared-memory kernel would need a C++ compiler at start. DeepSpeed would also
     # start compilers to find out which kernels it can build here, so the answer "no" is preset for all of them
     deepspeed.ops.__compatible_ops__ = defaultdict(bool)
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // world.local_size))
+    use_threads_of_a_rank(world.local_size)
     own_device = take(world.local_rank)  # else models without an engine would all be on the first device
     # DeepSpeed takes the local rank for the number of the device, and checks that Open MPI's is the same
     os.environ |= {name: str(own_device) for name in ("LOCAL_RANK", LAUNCHERS[2][2]) if name in os.environ}

@@ -75,15 +75,3 @@ def test_a_step_that_is_mostly_exchange_is_a_warning(job: Job) -> None:
 def test_durations_have_the_unit_that_suits() -> None:
     days = [in_days(seconds) for seconds in (12, 90, 5400, 200_000)]
     assert days == ["12 seconds", "1.5 minutes", "1.5 hours", "2.3 days"]
-
-
-def test_each_rank_of_a_host_gets_its_share_of_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
-    monkeypatch.setattr(speed.os, "cpu_count", lambda: 8)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    speed.use_threads_of_a_rank(2)
-    speed.use_threads_of_a_rank(16)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    speed.use_threads_of_a_rank(2)
-    assert chosen == [4, 1]

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from data_prep.common.errors import InputError
-from trainer.training.engine import world
+from trainer.training.engine import device, world
 from trainer.training.engine.device import accelerator
 from trainer.training.engine.rendezvous import end_others
 from trainer.training.engine.world import LAUNCHERS, World, check_address, device_memory, failed_rank_exits_first, join
@@ -141,7 +141,7 @@ def test_the_ranks_of_a_host_share_its_cores_unless_told_otherwise(monkeypatch: 
         monkeypatch.setenv(name, "1")  # restored after the test
     monkeypatch.setattr(world, "wait_for_rank_0", lambda rank: None)
     monkeypatch.setattr(world.deepspeed, "init_distributed", lambda **options: None)
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(device, "usable_cores", lambda: 8)
     chosen: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", chosen.append)
     monkeypatch.setattr(world, "_joined", False)
@@ -149,7 +149,8 @@ def test_the_ranks_of_a_host_share_its_cores_unless_told_otherwise(monkeypatch: 
     assert chosen == []
     monkeypatch.delenv("OMP_NUM_THREADS")
     join(World(rank=7, size=8, local_rank=3, local_size=4))
-    assert chosen == [2]
+    join(World(rank=7, size=32, local_rank=3, local_size=16))
+    assert chosen == [2, 1]
 
 
 @pytest.mark.parametrize(
