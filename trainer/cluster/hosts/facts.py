@@ -15,23 +15,22 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 
+import trainer
 from data_prep.common.errors import InputError
-from trainer.training.run.commit import UNKNOWN, git_commit
+from trainer.training.run.commit import UNKNOWN, code_hash, git_commit, versions
 
 LOOPBACK = "127.0.0.1"
-PACKAGES = ("torch", "deepspeed", "transformers", "webdataset", "tokenizers")
 
 
 @dataclass(frozen=True)
 class HostFacts:
     """What a host has; sizes are bytes."""
 
-    versions: dict[str, str]  # of Python, of this project's checkout, the packages that must agree, and RECIPE
+    versions: dict[str, str]  # of Python, of this project's code, the packages that must agree, and RECIPE
     gpus: list[int]  # the memory of each that torch sees
     memory: int
     clock: float  # seconds since 1970; for a host that was asked, relative to the clock here
@@ -48,7 +47,8 @@ class HostFacts:
 
         A commit that a host without git does not know differs from none.
         """
-        pairs = {name: (mine, other.versions.get(name, "none")) for name, mine in self.versions.items()}
+        names = self.versions | other.versions
+        pairs = {name: (self.versions.get(name, "none"), other.versions.get(name, "none")) for name in names}
         return ", ".join(
             f"{name} {mine}, not {theirs}"
             for name, (mine, theirs) in pairs.items()
@@ -65,12 +65,12 @@ def gather(
     from trainer.training.engine.device import CHOICE, unseen_gpus
 
     place = existing(folder or Path())
-    versions = {"Python": platform.python_version(), "commit": git_commit(Path(__file__).parent)}
-    versions |= {name: version(name) for name in PACKAGES}
+    root = Path(trainer.__file__).parent.parent
+    compared = {"Python": platform.python_version(), "commit": git_commit(root), "code": code_hash(root), **versions()}
     unseen = unseen_gpus()  # before the clock is read: what comes after counts as a difference of clocks
     gpus = 0 if os.environ.get(CHOICE) == "cpu" else torch.cuda.device_count()
     return HostFacts(
-        versions=versions | ({"recipe": _hash_of(recipe)} if recipe else {}),
+        versions=compared | ({"recipe": _hash_of(recipe)} if recipe else {}),
         gpus=[torch.cuda.get_device_properties(number).total_memory for number in range(gpus)],
         memory=psutil.virtual_memory().total,
         clock=time.time(),

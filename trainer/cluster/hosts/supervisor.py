@@ -32,6 +32,7 @@ MEANINGS = {
     HUNG: "no step for too long",
     INTERRUPTED: "interrupted",
 }
+LOST = 255  # exit code of ssh; the launcher's own for SIGHUP, and any program's for -1, is the same
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 FIRST_PAUSE, LONGEST_PAUSE = 5, 300  # seconds before a restart; doubled after every start without progress
 POLL_SECONDS = 0.5  # between two checks of the launcher and the signals
@@ -128,7 +129,7 @@ def supervise(
         code = _run(training, command, signals, sleep) if command else 1
         before, step = step, training.step()
         failed = 0 if step > before else failed + 1
-        ended = f"step {step} of {training.steps}: ended with code {_explain(code)}"
+        ended = f"step {step} of {training.steps}: ended with code {_explain(code, by_ssh=bool(training.choose))}"
         if code == BAD_INPUT or (code == INTERRUPTED and not signals):
             _report(f"{ended}: not starting again")
             return code
@@ -200,11 +201,17 @@ def _wait(seconds: float, signals: Sequence[int], sleep: Callable[[float], None]
         seconds -= POLL_SECONDS
 
 
-def _explain(code: int) -> str:
-    """Return an exit code with its meaning; if signal n killed a rank, the launcher's exit code is 256 - n."""
+def _explain(code: int, by_ssh: bool) -> str:
+    """Return an exit code with its meaning.
+
+    If signal n killed a process, shells make it 128 + n, and DeepSpeed's launcher, of a rank, 256 - n.
+    """
     number = 256 - code if code > 192 else code - 128
-    killer = signal.Signals(number).name if number in set(signal.Signals) else None
-    meaning = MEANINGS.get(code) or (f"killed by {killer}" if killer else None)
+    if code == LOST:
+        meaning = "ssh failed or lost a host" if by_ssh else ""
+    else:
+        killed = f"killed by {signal.Signals(number).name}" if number in set(signal.Signals) else ""
+        meaning = MEANINGS.get(code, killed)
     return f"{code} ({meaning})" if meaning else str(code)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import platform
 import sys
@@ -37,7 +36,7 @@ from trainer.training.engine.world import (
 from trainer.training.errors import SharedError
 from trainer.training.recipe.schema import AnyRecipe, PretrainRecipe, Recipe
 from trainer.training.recipe.yaml_file import load as load_recipe
-from trainer.training.run.commit import git_commit
+from trainer.training.run.commit import git_commit, versions
 from trainer.training.run.find_lr import find_lr
 from trainer.training.run.job import Job
 from trainer.training.run.loop import Run
@@ -45,7 +44,6 @@ from trainer.training.run.shared_folder import check_same, check_shared
 from trainer.training.run.stop import RESUME, exit_with_workers
 
 INTERRUPTED = 130  # exit code
-PACKAGES = ("torch", "deepspeed", "transformers", "tokenizers", "webdataset", "numpy")
 LOCK = "lock"  # file in a run's folder, locked by the process that trains the run
 
 
@@ -135,7 +133,7 @@ def _find_lr(job: Job, world: World) -> None:
 def record(job: Job, world: World) -> None:
     """Record in the run's folder what it was started with: recipe, tokenizer, trunk, versions, data, commit."""
     environment = {
-        "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
+        "versions": versions(),
         "python": platform.python_version(),
         "git_commit": git_commit(Path(__file__).parent),
         "world_size": world.size,

@@ -1,9 +1,31 @@
-"""The commit of a checkout, as results record it."""
+"""What decides a run's numbers besides its recipe and data: the packages and this code, as results record them."""
 
+import hashlib
 import subprocess
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+PACKAGES = ("torch", "deepspeed", "transformers", "tokenizers", "webdataset", "numpy", "peft")
 UNKNOWN = "unknown"  # without git, or outside a checkout
+CODE = ("data_prep/**/*.py", "models/**/*.py", "trainer/**/*.py", "ds_configs/*.json")
+
+
+def versions() -> dict[str, str]:
+    """Return the version of each of PACKAGES that is installed."""
+    found = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def code_hash(folder: Path) -> str:
+    """Return the first digits of the SHA-256 of this project's code in a folder: no git is needed to compare hosts."""
+    digest = hashlib.sha256()
+    for path in sorted(path for pattern in CODE for path in folder.glob(pattern)):
+        digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def git_commit(folder: Path) -> str:

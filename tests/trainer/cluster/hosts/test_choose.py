@@ -31,7 +31,6 @@ def recipe(tmp_path: Path, **changes: object) -> PretrainRecipe:
 
 def test_facts_travel_as_json() -> None:
     facts = gather()
-    assert facts.versions.keys() >= {"Python", "commit", "torch", "deepspeed"}
     assert HostFacts(**json.loads(json.dumps(asdict(facts)))) == facts
 
 

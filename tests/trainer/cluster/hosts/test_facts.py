@@ -34,6 +34,12 @@ def test_a_recipe_is_known_by_its_values_and_those_that_it_extends(tmp_path: Pat
 def test_a_package_that_one_checkout_does_not_compare_differs() -> None:
     newer = replace(FACTS, versions={**FACTS.versions, "numpy": "2.4"})
     assert newer.differ_from(FACTS) == "numpy 2.4, not none"
+    assert FACTS.differ_from(newer) == "numpy none, not 2.4"
+
+
+def test_all_that_decides_the_numbers_is_compared() -> None:
+    decides = {"Python", "commit", "code", "torch", "numpy", "tokenizers", "deepspeed", "transformers", "webdataset"}
+    assert gather().versions.keys() >= decides
 
 
 def test_a_host_that_trains_on_its_cpu_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

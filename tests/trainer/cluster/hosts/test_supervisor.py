@@ -18,7 +18,7 @@ from tests import toy
 from tests.killed import read_to
 from tests.trainer.runs import STEP, vouch, write_run
 from tests.warm import PATIENCE, Started
-from trainer.cluster.hosts.supervisor import BAD_INPUT, INTERRUPTED, Training, pause, supervise
+from trainer.cluster.hosts.supervisor import BAD_INPUT, INTERRUPTED, Training, _explain, pause, supervise
 from trainer.training.checkpoints import checkpoint
 from trainer.training.run.stop import RESUME, STOP_FILE
 from trainer.training.run.watchdog import HUNG
@@ -178,10 +178,31 @@ def test_a_training_that_the_cluster_stopped_is_started_again_at_once(supervised
     assert lines[1].endswith("code 75 (stopped on request, saved): starting again in 0 s")
 
 
-def test_a_killed_rank_is_reported_with_its_signal(supervised: Supervised) -> None:
-    _, lines, _ = supervised({"code": 256 - signal.SIGKILL}, {"signal": signal.SIGKILL}, tries=2)
-    assert "code 247 (killed by SIGKILL)" in lines[1]
-    assert "code 137 (killed by SIGKILL)" in lines[3]
+def test_a_killed_launcher_is_reported_with_its_signal(supervised: Supervised) -> None:
+    assert "code 137 (killed by SIGKILL)" in supervised({"signal": signal.SIGKILL}, tries=1)[1][1]
+
+
+@pytest.mark.parametrize(
+    ("code", "by_ssh", "explained"),
+    [
+        (247, True, "247 (killed by SIGKILL)"),  # of a rank, from DeepSpeed's launcher
+        (250, False, "250 (killed by SIGABRT)"),
+        (139, True, "139 (killed by SIGSEGV)"),  # from a shell
+        (129, True, "129 (killed by SIGHUP)"),
+        (255, True, "255 (ssh failed or lost a host)"),
+        (255, False, "255"),
+        (HUNG, True, f"{HUNG} (no step for too long)"),
+        (INTERRUPTED, False, "130 (interrupted)"),
+        (1, True, "1"),
+        (127, True, "127"),
+        (128, True, "128"),
+        (0, True, "0"),
+    ],
+)
+def test_a_code_is_explained_as_the_program_means_it_that_it_comes_from(
+    code: int, by_ssh: bool, explained: str
+) -> None:
+    assert _explain(code, by_ssh) == explained
 
 
 def test_damaged_checkpoints_are_reported_and_nothing_is_started(

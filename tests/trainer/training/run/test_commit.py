@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.training.run.commit import git_commit
+from trainer.training.run.commit import code_hash, git_commit
 
 
 @pytest.fixture(autouse=True)
@@ -38,3 +38,13 @@ def test_without_one_it_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     if kind == "no git":
         monkeypatch.setenv("PATH", str(tmp_path))
     assert git_commit(tmp_path / "missing" if kind == "no folder" else tmp_path) == "unknown"
+
+
+def test_code_is_known_by_its_bytes_and_names(tmp_path: Path) -> None:
+    hashes = set()
+    for name, content in {"trainer/a.py": "1", "models/a.py": "1", "ds_configs/b.json": "{}", "docs/c.md": "c"}.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(content)
+        hashes.add(code_hash(tmp_path))
+    (tmp_path / "trainer/a.py").write_text("2")
+    assert len(hashes | {code_hash(tmp_path)}) == 4  # pages are no code
