@@ -12,6 +12,14 @@ from pydantic import AfterValidator, ConfigDict, Field, PositiveFloat, PositiveI
 
 from models.config import Section
 
+# two keys of which a recipe has only one, each with the keys that belong to it
+EXCLUSIVE = (
+    (("trunk",), ("init_from", "bidirectional", "random_weights")),
+    (("data.shards",), ("data.mix",)),
+    (("data.collection", "data.split", "data.pairs"), ("data.mix", "data.mix_temperature")),
+    (("data.mix_temperature",), ("data.mix.*.weight",)),
+)
+
 
 def _source_name(name: str) -> str:
     if not re.fullmatch(r"\w[\w .-]*", name):

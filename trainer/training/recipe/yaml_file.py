@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from data_prep.common.errors import InputError, did_you_mean
 from data_prep.common.files import read_bytes
 from models.registry import MATCHING, PRETRAINING
+from trainer.training.recipe.data_keys import EXCLUSIVE
 from trainer.training.recipe.schema import AnyRecipe
 
 LARGEST, MOST_VALUES, DEEPEST = 1 << 18, 10_000, 50  # bytes; values, aliases written out; levels, also of `extends`
@@ -74,7 +75,10 @@ def load(kind: type[AnyRecipe], path: Path, overrides: Sequence[str] = ()) -> An
 
 def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Read the plain values of a recipe file, the files it extends, and overrides; raise InputError if unreadable."""
-    values = _read(path, (), {})
+    given: dict[str, Any] = {}
+    for override in overrides:
+        _override(given, override)
+    values = _without_excluded(_read(path, (), {}), given)
     for override in overrides:
         _override(values, override)
     return values
@@ -117,8 +121,9 @@ def _read(path: Path, seen: tuple[Path, ...], known: dict[Path, dict[str, Any]])
     extends = values.pop("extends", None)
     merged: dict[str, Any] = {}
     for base in extends if isinstance(extends, list) else [] if extends is None else [extends]:
-        merged = _merge(merged, _read(path.parent / str(base), (*seen, resolved), known))
-    known[resolved] = _merge(merged, values)
+        later = _read(path.parent / str(base), (*seen, resolved), known)
+        merged = _merge(_without_excluded(merged, later), later)
+    known[resolved] = _merge(_without_excluded(merged, values), values)
     return known[resolved]
 
 
@@ -147,6 +152,33 @@ def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         else:
             merged[key] = value
     return merged
+
+
+def _without_excluded(values: dict[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values without the keys that `later` replaces by setting another one of a pair; see EXCLUSIVE."""
+    for pair in EXCLUSIVE:
+        for (key, *_), others in (pair, pair[::-1]):
+            if _is_set(later, key.split(".")):
+                for other in others:
+                    values = _without(values, other.split("."))
+    return values
+
+
+def _is_set(values: Any, path: Sequence[str]) -> bool:
+    """Return whether values have a key, other than null; `*` stands for any name."""
+    if not path or not isinstance(values, Mapping):
+        return not path and values not in (None, {})
+    below = values.values() if path[0] == "*" else [values.get(path[0])]
+    return any(_is_set(value, path[1:]) for value in below)
+
+
+def _without(values: Any, path: Sequence[str]) -> Any:
+    """Return a copy of values without a key; `*` stands for any name."""
+    if not isinstance(values, Mapping):
+        return values
+    name, *below = path
+    kept = {key: _without(value, below) if below and name in (key, "*") else value for key, value in values.items()}
+    return kept if below else {key: value for key, value in kept.items() if key != name}
 
 
 def _override(values: dict[str, Any], override: str) -> None:

@@ -1,6 +1,8 @@
 """Recipes from YAML: extending, overriding, and errors that name the key."""
 
+import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,45 @@ def test_another_method_replaces_the_extended_one_without_inheriting_its_keys(tm
     top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", method={"name": "mlm"})
     defaults = {"name": "mlm", "max_tokens": 512, "blocks": "complete", "mask": 0.15}
     assert load(PretrainRecipe, top).method.model_dump() == defaults
+
+
+COLLECTION = {"collection": "c", "split": "dev", "lanes": 4}
+WEIGHED = {"mix": {"a": {"collection": "a", "weight": 1}, "b": {"collection": "b", "weight": 2}}}
+BY_SIZE = {"mix": {"a": {"collection": "a"}, "b": {"collection": "b"}}, "mix_temperature": 2}
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "merged"),
+    [
+        ({"trunk": {"a": 1}}, {"init_from": "x"}, {"init_from": "x"}),
+        ({"init_from": "x", "bidirectional": True}, {"trunk": {"a": 1}}, {"trunk": {"a": 1}}),
+        ({"init_from": "x", "random_weights": True}, {"trunk": {"a": 1}}, {"trunk": {"a": 1}}),
+        ({"trunk": {"a": 1, "b": 2}}, {"trunk": {"b": 3}}, {"trunk": {"a": 1, "b": 3}}),
+        ({"trunk": {"a": 1}}, {"init_from": None}, {"trunk": {"a": 1}, "init_from": None}),  # null excludes nothing
+        ({"trunk": {"a": 1}}, {"init_from": "x", "trunk": {"b": 2}}, {"init_from": "x", "trunk": {"b": 2}}),  # refused
+        ({"data": {"shards": "s", "lanes": 4}}, {"data": {"mix": {"a": 1}}}, {"data": {"mix": {"a": 1}, "lanes": 4}}),
+        ({"data": {"mix": {"a": 1}}}, {"data": {"shards": "s"}}, {"data": {"shards": "s"}}),
+        ({"data": COLLECTION}, {"data": BY_SIZE}, {"data": {**BY_SIZE, "lanes": 4}}),
+        ({"data": BY_SIZE}, {"data": {"collection": "c"}}, {"data": {"collection": "c"}}),
+        ({"data": WEIGHED}, {"data": {"mix_temperature": 2}}, {"data": BY_SIZE}),
+        ({"data": BY_SIZE}, {"data": {"mix": {"a": {"weight": 1}, "b": {"weight": 2}}}}, {"data": WEIGHED}),
+    ],
+)
+def test_a_key_replaces_the_one_that_excludes_it_in_an_earlier_layer(
+    tmp_path: Path, earlier: dict[str, Any], later: dict[str, Any], merged: dict[str, Any]
+) -> None:
+    write_recipe(tmp_path / "earlier.yaml", **earlier)
+    write_recipe(tmp_path / "later.yaml", extends="earlier.yaml", **later)
+    both = write_recipe(tmp_path / "list.yaml", extends=["earlier.yaml", "later.yaml"])
+    words = [f"{key}={json.dumps(value)}" for key, value in dotted(later)]
+    assert read(tmp_path / "later.yaml") == merged
+    assert read(both) == merged
+    assert read(tmp_path / "earlier.yaml", words) == merged
+
+
+def dotted(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        yield from dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
 
 
 def test_another_optimizer_inherits_the_keys(tmp_path: Path) -> None:
