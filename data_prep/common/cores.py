@@ -23,12 +23,12 @@ def _quotas() -> Iterator[float]:
     Version 2 has one tree of groups, version 1 one for each controller; /proc/self/mountinfo says where the trees are.
     A container may see only the part of a tree that begins at its own group, the mount's `root`.
     """
-    groups = {}  # by controller; version 2 names none
+    groups: dict[str, str] = {}  # by controller; version 2 names none
     for controllers, path in _matches(_GROUP, "proc/self/cgroup"):
         groups |= dict.fromkeys(controllers.split(","), path)
     for root, point, kind, options in _matches(_MOUNT, "proc/self/mountinfo"):
-        path = groups.get("cpu" if kind == "cgroup" else "")
-        if path is None or (kind == "cgroup" and "cpu" not in options.split(",")):
+        path = groups.get("cpu" if kind == "cgroup" else "", "")
+        if not path or (kind == "cgroup" and "cpu" not in options.split(",")):
             continue
         top = ROOT / point.lstrip("/")
         inside = PurePosixPath(path).is_relative_to(root)
