@@ -13,6 +13,7 @@ from typing import NamedTuple
 from data_prep.common.errors import InputError
 from data_prep.sources.compressed import lines, open_input
 from data_prep.sources.document import Bad, Document, Dropped
+from data_prep.sources.gutenberg import without_frame
 from data_prep.sources.pairing import neighbours
 from data_prep.sources.plain_text import EMPTY, ENCODING, LONGEST, Text, decoded, text_files, whole_file, whole_text
 from data_prep.sources.recognise import not_text
@@ -29,21 +30,21 @@ LONGEST_HEADING = 100  # characters
 
 _TAR = re.compile(r"\.(tar(\.\w+)?|tgz|tbz2|txz|tzst)$", re.I)
 
-# Project Gutenberg's frame around a book, in its newest wording and its oldest
-_FRAME_BEGINS = re.compile(r"\s*(?:\*{3} ?START OF (?:THE|THIS) PROJECT GUTENBERG|\*END\W+THE SMALL PRINT)", re.I)
-_FRAME_ENDS = re.compile(r"\s*(?:\*{3} ?END OF (?:THE|THIS)|End of (?:The |this )?) ?Project Gutenberg", re.I)
 EDGE = 40  # paragraphs at the beginning and the end of a book that may be notices
 _NOTICE = re.compile(
-    r"(?:produced by|e-?text prepared by|\[?transcriber'?s? notes?\b|\[?transcribed from"  # Gutenberg's
+    r"(?:(?:this )?(?:project gutenberg )?(?:e-?(?:text|book) )?(?:was )?(?:prepared|produced|scanned|transcribed) by"
+    r"|(?:original |e-?text )?\W{0,3}transcriber['’]?s? notes?\b|\[?transcribed from|note: project gutenberg"
+    r"|\W{0,20}this file should be named|\W{0,20}(?:the )?project gutenberg(?:['’]s)? (?:e-?text|e-?book)"
     r"|copyright\W{0,3}(?:©|\(c\)|\d{4}|by\b|notice)|©|\(c\) ?\d{4}|all rights reserved|(?:e-?)?isbn\b"
     r"|smashwords edition|published (?:by .{0,80})?(?:at|by|on) smashwords|license notes?\W*$"
-    r"|this e-?book is licensed|thank you for (?:downloading|respecting))",
+    r"|this e-?book is licensed|this site is full of free e-?books|thank you for (?:downloading|respecting))",
     re.I,
 )
 
 _MARKUP = [  # remains of an e-book's markup, and Gutenberg's emphasis
     (re.compile(r"^<\|/?file name=.*\|>$", re.M), ""),
     (re.compile(r"^[ \t]*(?:[*_-][ \t]*){3,}$", re.M), ""),  # rules between scenes
+    (re.compile(r"<<THIS ELECTRONIC VERSION[^<>]{1,2000}>>"), ""),  # a notice between the acts of plays
     (re.compile(r"!\[[^\[\]\n]{0,500}\]\([^()\n]{0,1000}\)"), ""),
     (re.compile(r"\[([^\[\]\n]{1,500})\]\([^()\n]{0,1000}\)"), r"\1"),
     (re.compile(r"\*\*(?=\S)([^*]{1,1000}?)(?<=\S)\*\*"), r"\1"),
@@ -120,8 +121,15 @@ def _read_book(file: File, piece: Piece, choices: Choices) -> Iterator[Document 
     elif isinstance(text, _Member):
         name, text = text.id, decoded(text.content, str(file.path), piece.where, choices)
     if isinstance(text, Text):
-        segments, headings = _book(text.text)
-        yield Document(name, segments, headings, guessed=text.guessed) if segments else EMPTY
+        lines, mistaken = without_frame(text.text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+        segments, headings = _book(lines)
+        if mistaken:
+            reason = (
+                f"nearly all of its text is left out as a notice of Project Gutenberg from its line {mistaken:,} on"
+            )
+            yield Bad(str(file.path), piece.where, f"{reason}; remove that line if it is wrong")
+        else:
+            yield Document(name, segments, headings, guessed=text.guessed) if segments else EMPTY
     else:
         yield text
 
@@ -160,10 +168,9 @@ def _read_run(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad]:
         yield Document(f"{file.name}/{(first - 1) // LINES}", tuple(segments))
 
 
-def _book(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _book(lines: list[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the segments of a book, and the numbers of those that are headings."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    kept = "\n".join(_set_apart(_without_frame(lines)))
+    kept = "\n".join(_set_apart(lines))
     for markup, replacement in _MARKUP:
         kept = markup.sub(replacement, kept)
     parts = paragraphs(kept)
@@ -180,24 +187,6 @@ def _book(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
             paragraph = _MARKED.sub("", paragraph, count=1)
         segments.append(paragraph)
     return tuple(segments), tuple(headings)
-
-
-def _without_frame(lines: list[str]) -> list[str]:
-    """Return the lines between the beginning and the end of each frame; all lines if a file has no frame."""
-    kept: list[str] = []
-    inside, ended, title = True, False, False
-    for line in lines:
-        if title:  # of a beginning that continues on the next line
-            title = bool(line.strip()) and not line.rstrip().endswith("***")
-        elif _FRAME_BEGINS.match(line):
-            inside, title = True, not line.rstrip().endswith("*")
-            if not ended:
-                kept.clear()
-        elif _FRAME_ENDS.match(line):
-            inside, ended = False, True
-        elif inside:
-            kept.append(line)
-    return kept
 
 
 def _set_apart(lines: list[str]) -> Iterator[str]:

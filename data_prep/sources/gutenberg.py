@@ -1,0 +1,136 @@
+"""Project Gutenberg's frame around a book: header, small print and licence, in their wordings since 1991.
+
+Certain lines divide a file into parts. The small print stands before the book in the oldest files and after it in those
+of 2001 to 2004; in many of these no line ends the header, which is then known by what its paragraphs say.
+"""
+
+import re
+from itertools import groupby, islice
+from typing import NamedTuple
+
+BEFORE, BOOK, AFTER, PRINT, PRINTED = "before", "book", "after", "small print", "after the small print"
+BEGINNING = 10  # lines that are not blank: a header names Project Gutenberg there
+GAP = 6  # paragraphs in a row of a header that may say nothing that is typical of one
+NOTICE = 1_000  # characters: a notice says something typical at least that often
+SHARE = 0.1  # of the text that may be a book's: with less, the rest is taken for its frame by mistake
+
+_GUTENBERG = re.compile(r"gutenberg", re.I)
+_NAME = r"pros?[gjy]e\w{1,4}[ \n-]+gutenberg|digital book"
+_WORDS = r"(?:[^\w\n]{1,6}\w{1,30}){0,5}?[^\w\n]{1,6}"
+_BEGINS = re.compile(
+    rf"[^\w\n]{{0,20}}(?:(?<=\*)[^\w\n]{{0,3}}(?:start|begin\w*)|(?-i:START|Beginning)) of{_WORDS}(?:{_NAME})", re.I
+)
+# how the line after a book begins, in the languages of the books
+_END = (
+    r"(?:end(?:e|en|et|s)?|fi[mn]?|fin[eo]|finis|slut+(?:et|en)?|einde?|loppu|l[oõ]pp|endir|koniec|konec|kraj|v[eé]ge"
+    r"|sf[aâ]r[sșş]it(?:ul)?|wakas|diwedd|deireadh|amaiera|sonu|τ[εέ]λος|конец|кінець|край|крај|終|完|結束|结束)"
+)
+_ENDS = re.compile(
+    rf"[^\w\n]{{0,20}}(?-i:(?![a-z]))(?:(?:this|here|hier) (?:is )?)?(?:the )?{_END}"
+    rf"(?:{_WORDS}(?:{_NAME})|(?: \w{{2,6}}){{1,2}} e-?text)",
+    re.I,
+)
+_SMALL_PRINT = re.compile(r"[ \t]*[*\[].{0,40}\bsmall print", re.I)
+_SMALL_PRINT_ENDS = re.compile(r"(?!.*START).*(?:END\b|\bV(?:er)?\.)", re.I)
+
+_TYPICAL = re.compile(
+    r"gutenberg|\be-?(?:text|book)s?\b|small print|copyright laws|\bdonations\b|written permission|\bftp\b"
+    r"|first posted|ahead of schedule|plain vanilla"
+    r"|^[^\w\n]{0,20}(?:title|author|translator|editor|illustrator|contributor|edition|language|credits|original publication"
+    r"|(?:release|posting) date|character set encoding|most recently updated|date (?:first|last|most)[\w ]*)\s*:",
+    re.I | re.M,
+)
+
+
+class Framed(NamedTuple):
+    """The lines of a book, and the number of the line that takes nearly all of its text away; 0: none does."""
+
+    lines: list[str]
+    mistaken: int
+
+
+class _Part(NamedTuple):
+    """The lines after one that divides a file, whose number is `at`."""
+
+    kind: str
+    at: int
+    lines: list[str]
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.lines))
+
+    def is_notice(self) -> bool:
+        return len(_TYPICAL.findall("\n".join(self.lines))) * NOTICE > self.size
+
+
+def without_frame(lines: list[str]) -> Framed:
+    """Return the lines of a book, or of several books of one file, without their frames."""
+    book: list[_Part] = []  # what is surely text
+    open_: list[_Part] = []  # text, unless it turns out to be a header
+    cut: list[_Part] = []
+    for part in _parts(lines):
+        if part.kind == BOOK or (part.kind == PRINTED and part.size >= sum(before.size for before in open_)):
+            cut += [before._replace(at=part.at) for before in open_]  # this line takes them away
+            open_ = [part]
+        elif part.kind == BEFORE:
+            end = _header_end(part.lines)
+            cut, open_ = [part._replace(lines=part.lines[:end])] * bool(end), [part._replace(lines=part.lines[end:])]
+        elif part.kind == PRINT:
+            cut.append(part)
+        else:  # the book has ended; after the small print, too, since more was before it
+            book, open_ = book + open_, []
+            cut.append(part)
+    book += open_
+    size = sum(part.size for part in book)
+    lost = sum(part.size for part in cut if not part.is_notice())
+    largest = max(cut, key=lambda part: (not part.is_notice(), part.size), default=None)
+    mistaken = largest.at if largest and size <= SHARE * (size + lost) else 0
+    return Framed([line for part in book for line in part.lines], mistaken)
+
+
+def _parts(lines: list[str]) -> list[_Part]:
+    """Divide a file at the lines of frames; a line that begins a book may continue on the next ones."""
+    parts = [_Part(BEFORE, 1, [])]
+    continues = False
+    for number, (line, following) in enumerate(zip(lines, [*lines[1:], ""], strict=True), 1):
+        if continues and line.strip():
+            continues = not line.rstrip().endswith("***")
+        elif kind := _kind(f"{line}\n{following}"):
+            parts.append(_Part(kind, number, []))
+            continues = kind in (BOOK, PRINTED) and not line.rstrip().endswith(("*", "]"))
+        else:
+            continues = False
+            parts[-1].lines.append(line)
+    return parts
+
+
+def _kind(line: str) -> str:
+    """Return which part begins after a line, which has the next one behind it; "" if none."""
+    lower = line.lower()
+    if not ("gutenberg" in lower or "small print" in lower or "text" in lower or "digital book" in lower):
+        return ""  # as nearly always, at a fifth of the cost
+    if _BEGINS.match(line):
+        return BOOK
+    if _ENDS.match(line):
+        return AFTER
+    if _SMALL_PRINT.match(line):
+        return PRINTED if _SMALL_PRINT_ENDS.match(line) else PRINT
+    return ""
+
+
+def _header_end(lines: list[str]) -> int:
+    """Return how many lines at the beginning of a file are a header: up to the last paragraph that speaks like one."""
+    if not _GUTENBERG.search("\n".join(islice(filter(str.strip, lines), BEGINNING))):
+        return 0
+    end = at = silent = 0
+    for blank, run in groupby(lines, key=lambda line: not line.strip()):
+        paragraph = list(run)
+        at += len(paragraph)
+        if not blank:
+            silent += 1
+            if _TYPICAL.search("\n".join(paragraph)):
+                end, silent = at, 0
+            elif silent > GAP:
+                break
+    return end
