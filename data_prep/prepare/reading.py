@@ -24,7 +24,7 @@ from data_prep.sources.source import EXPECTED, Choices, File, Piece, Source
 from data_prep.text.normalize import fold
 
 NAMED = 5  # bad records that are listed for each batch
-RECORDS = 6  # the version of spool files: a resumed run uses none of another version
+RECORDS = 7  # the version of spool files: a resumed run uses none of another version
 FEWEST_WORDS = 20  # a shorter document is never a near-duplicate
 LONGEST = 1 << 20  # bytes of a document; a longer one is split, since no chunk could hold it
 LARGEST_JOIN = 1 << 26  # bytes of the fragments with one hash; more are dropped

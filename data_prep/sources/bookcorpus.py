@@ -5,8 +5,8 @@ A book takes as much memory as in plain_text.py; the names of a tar's members ar
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import count, islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,8 +24,9 @@ from data_prep.text.normalize import legible_line, one_line
 from data_prep.text.paragraphs import paragraphs
 
 KIND = "bookcorpus"
-LINES = 500  # in a document of the sentence files
+LINES = 500  # in a document of a sentence file without blank lines
 LONGEST_SENTENCE = 1 << 16  # bytes
+LONGEST_DOCUMENT = 1 << 22  # bytes between two blank lines of a sentence file: more than a novel has
 LONGEST_HEADING = 100  # characters
 
 _TAR = re.compile(r"\.(tar(\.\w+)?|tgz|tbz2|txz|tzst)$", re.I)
@@ -77,6 +78,13 @@ class _Member(NamedTuple):
 
     id: str
     content: bytes
+
+
+class _Run(NamedTuple):
+    """Lines of a sentence file, with their numbers; None is one that is too long."""
+
+    name: int  # ends the id of the document
+    lines: list[tuple[int, bytes | None]]
 
 
 def _find_books(paths: Sequence[Path]) -> Iterator[File]:
@@ -140,22 +148,57 @@ def _find_sentences(paths: Sequence[Path]) -> Iterator[File]:
 
 def _runs(file: File, _: Choices) -> Iterator[Piece]:
     with open_input(file.path) as stream:
-        every = lines(stream, LONGEST_SENTENCE)
-        for first in count(1, LINES):
-            run = [line for _, line in islice(every, LINES)]
-            if not run:
-                return
-            if first == 1 and (kind := not_text(run[0] or b"")):
+        for number, run in enumerate(_documents(lines(stream, LONGEST_SENTENCE))):
+            content = [line or b"" for _, line in run.lines]
+            if not number and (kind := not_text(content[0])):
                 raise InputError(f"{file.path}: {kind}")
-            if first == 1 and (kind := wide(b"\n".join(line or b"" for line in run))):
+            if not number and (kind := wide(b"\n".join(content))):
                 raise InputError(f"{file.path}: is not UTF-8 but {kind}; convert it, as iconv does")
-            yield Piece(f"line {first:,}", sum(len(line or b"") for line in run), (first, run))
+            yield Piece(f"line {run.lines[0][0]:,}", sum(map(len, content)), run)
+
+
+def _documents(numbered: Iterable[tuple[int, bytes | None]]) -> Iterator[_Run]:
+    """Yield the documents of a sentence file: its lines between blank ones, or runs of LINES lines if there are none.
+
+    A document of more than LONGEST_DOCUMENT bytes is cut into runs, too.
+    """
+    block: list[tuple[int, bytes | None]] = []
+    size, blank, marked = 0, False, False
+
+    def runs() -> Iterator[_Run]:
+        if marked and size <= LONGEST_DOCUMENT:
+            yield _Run(block[0][0], block)
+            return
+        for number, run in groupby(block, key=lambda line: (line[0] - 1) // LINES):
+            part = list(run)
+            yield _Run(part[0][0] if marked else number, part)
+
+    for number, line in numbered:
+        if line is not None and _is_blank(line):
+            blank = True
+            continue
+        if blank and block:
+            marked = True
+            yield from runs()
+            block, size = [], 0
+        if size > LONGEST_DOCUMENT and (number - 1) % LINES == 0:  # of so much, no more is kept than a run
+            yield from runs()
+            block = []
+        blank = False
+        block.append((number, line))
+        size += len(line or b"")
+    yield from runs() if block else ()
+
+
+def _is_blank(line: bytes) -> bool:
+    return not b"!" <= line[:1] <= b"~" and not legible_line(
+        line.decode("utf-8", "backslashreplace").removeprefix("\ufeff")
+    )
 
 
 def _read_run(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad]:
-    first, run = piece.content
     segments: list[str] = []
-    for number, line in enumerate(run, first):
+    for number, line in piece.content.lines:
         where = f"line {number:,}"
         if line is None:
             yield Bad(str(file.path), where, f"more than {LONGEST_SENTENCE:,} bytes")
@@ -165,7 +208,7 @@ def _read_run(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad]:
         except UnicodeDecodeError as error:
             yield Bad(str(file.path), where, f"not UTF-8 at byte {error.start:,}")
     if segments:
-        yield Document(f"{file.name}/{(first - 1) // LINES}", tuple(segments))
+        yield Document(f"{file.name}/{piece.content.name}", tuple(segments))
 
 
 def _book(lines: list[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -232,13 +275,14 @@ BOOKCORPUS = Source(
     example="books1.tar.gz --out data/bookcorpus",
 )
 
-# The files of the first BookCorpus, books_large_p1.txt and p2: `bookcorpus/FILE/NUMBER`, `LINES` lines each.
-# They do not mark where one of the 11,038 books ends, so a document is a fixed run of lines. One in 13 contains the end
-# of a book, as a book has 6,700 lines on average. Longer runs would mix books more often, and shorter ones would split
-# more texts: 500 lines make 13 stretches of 512 tokens. A line is a sentence and a segment; a line that is not UTF-8 or
-# too long is Bad. Documents are numbered by line numbers, so bad lines shift none.
+# A sentence a line. Where blank lines divide a file, each part is a document, `bookcorpus/FILE/LINE`, its first line.
+# The files of the first BookCorpus, books_large_p1.txt and p2, do not mark where one of the 11,038 books ends: there, a
+# document is a fixed run of lines, `bookcorpus/FILE/NUMBER`. One in 13 contains the end of a book, as a book has 6,700
+# lines on average. Longer runs would mix books more often, and shorter ones would split more texts: 500 lines make 13
+# stretches of 512 tokens. A line that is not UTF-8 or too long is Bad. Documents are named by line numbers, so bad
+# lines shift none.
 BOOKCORPUS_SENTENCES = Source(
-    what="the sentence files of the first BookCorpus",
+    what="a sentence a line: the first BookCorpus, or documents with blank lines between",
     find=_find_sentences,
     pieces=_runs,
     read=_read_run,

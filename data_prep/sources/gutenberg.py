@@ -36,8 +36,9 @@ _SMALL_PRINT_ENDS = re.compile(r"(?!.*START).*(?:END\b|\bV(?:er)?\.)", re.I)
 _TYPICAL = re.compile(
     r"gutenberg|\be-?(?:text|book)s?\b|small print|copyright laws|\bdonations\b|written permission|\bftp\b"
     r"|first posted|ahead of schedule|plain vanilla"
-    r"|^[^\w\n]{0,20}(?:title|author|translator|editor|illustrator|contributor|edition|language|credits|original publication"
-    r"|(?:release|posting) date|character set encoding|most recently updated|date (?:first|last|most)[\w ]*)\s*:",
+    r"|^[^\w\n]{0,20}(?:title|author|translator|editor|illustrator|contributor|edition|language|credits"
+    r"|original publication|(?:release|posting) date|character set encoding|most recently updated"
+    r"|date (?:first|last|most)[\w ]*)\s*:",
     re.I | re.M,
 )
 
