@@ -10,15 +10,28 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import read_bytes
 from data_prep.sources.reddit.markdown import is_links_only
 from data_prep.text.language import word_set
+from data_prep.text.normalize import unescape
 
 LONGEST_MARKDOWN = 100_000  # characters; Reddit allows 40,000, before escaping
+LONGEST_NOTICE = 500  # characters
 FEWEST, MOST = 5, 2048  # characters of an utterance
 BOTS = word_set("automoderator autotldr imgur_rehost totesmessenger ubottu ubotu")  # the last two are on IRC
 
 _BOT = re.compile(r".*bot[\d_-]*|bot[_-].*", re.I)
 _SAYS_BOT = re.compile(r"\bI(?: a|['’])m (?:just )?a (?:\w+ )?bot\b", re.I)
 _WHOLE = re.compile(r"[+-]?\d{1,9}", re.ASCII)
-_DELETED = re.compile(r"\[ ?(?:deleted|removed)[^\[\]]*\]", re.I)
+# what Reddit puts in place of a text; since 2021 with the reason: [ Removed by Reddit on account of violating the
+# [content policy](/help/contentpolicy). ]
+_TEXT = r"(?:(?:sorry|this|the|user|post|comment|submission|content|message|text|title|account),? ){0,4}"
+_GONE = r"(?:(?:was|has been|is) )?(?:deleted|removed|unavailable|blocked|redacted|censored)\b"
+_DELETED = re.compile(
+    rf"\W*\[\s*{_TEXT}{_GONE}(?:[^\[\]]|\[[^\[\]]*\](?:\([^()]*\))?)*\]\W*"
+    rf"|{_TEXT}{_GONE} by (?:(?:the|a|its) )?(?:reddit|users?|authors?|mod(?:erator)?s?|automoderator)\W*"
+    r"|(?:sorry, )?this (?:post|comment) (?:was|has been) (?:deleted|removed)"
+    r" by (?:reddit|the (?:person|moderators))\b.*",
+    re.I,
+)
+_ESCAPES = re.compile(r"[\\*_~`]")  # of Markdown, with which some dumps have the notice
 
 
 def record(utterance: Mapping[str, Any], texts: list[str], score: int | None, choices: Mapping[str, Any]) -> str:
@@ -33,7 +46,7 @@ def record(utterance: Mapping[str, Any], texts: list[str], score: int | None, ch
     author = str(utterance.get("author")).lower()
     subreddit = str(utterance.get("subreddit")).lower()
     only = choices["subreddits"]
-    if utterance.get("removed_by_category") or any(_DELETED.fullmatch(text.strip()) for text in texts):
+    if utterance.get("removed_by_category") or any(map(_is_removed, texts)):
         return "deleted"
     if author in BOTS or _among(author, choices["bots"]) or _BOT.fullmatch(author):
         return "bot"
@@ -43,6 +56,11 @@ def record(utterance: Mapping[str, Any], texts: list[str], score: int | None, ch
         return "unwanted subreddit"
     least = choices["min_score"]
     return "low score" if least is not None and score is not None and score < least else ""
+
+
+def _is_removed(text: str) -> bool:
+    """Return whether a text is Reddit's notice that it was deleted or removed."""
+    return len(text) <= LONGEST_NOTICE and bool(_DELETED.fullmatch(_ESCAPES.sub("", unescape(text)).strip()))
 
 
 def text(texts: list[str], plain: str) -> str:

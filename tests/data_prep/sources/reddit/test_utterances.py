@@ -25,6 +25,24 @@ real = samples.needs("reddit")
 FILTERS = {"bots": ["abc", "speller"], "min_score": -5}
 GERMAN = "Niemand darf willkürlich festgenommen, in Haft gehalten oder des Landes verwiesen werden."
 
+NOTICES = (
+    ["[removed]", "[deleted]", "[ Removed by Reddit ]", "[removed by reddit]", "[deleted by user]", "[unavailable]"]
+    + ["[ Removed by Reddit on account of violating the [content policy](/help/contentpolicy). ]"]
+    + [
+        "[ Removed by reddit in response to a copyright notice. ]",
+        "[ Removed by moderator ]",
+        "\\[removed\\]",
+        "*[deleted]*",
+    ]
+    + [
+        "&#91; Removed by Reddit &#93;",
+        "[Comment removed by moderator]",
+        "[This post has been removed]",
+        "[removed]\u200b",
+    ]
+    + ["Sorry, this post was removed by Reddit's filters.", "Removed by moderator", "[ Removed by Reddit, see [1] ]."]
+)
+
 
 def post(**other: Any) -> dict[str, Any]:
     return {"id": "p", "created_utc": 100, "title": "What do you think of it?", "selftext": "", **other}
@@ -78,7 +96,7 @@ def test_comments_join_their_submission_in_any_order_of_files(tmp_path: Path) ->
     [
         ({"body": "[deleted]"}, "deleted"),
         ({"body": " [removed]\n"}, "deleted"),
-        ({"body": "[ Removed by Reddit ]"}, "deleted"),
+        *(({"body": notice}, "deleted") for notice in NOTICES),
         ({"author": "AutoModerator"}, "bot"),
         ({"author": "Sneak_Peek_BOT2"}, "bot"),
         ({"author": "autotldr"}, "bot"),
@@ -121,6 +139,9 @@ def test_a_dropped_utterance_makes_no_pair_with_replies(tmp_path: Path, changed:
         {"score": None},
         {"author": None},
         {"body": "[deleted] it, did you?"},
+        {"body": "[Removed] the link to [the rules](/r/x), and it was [banned]"},
+        {"body": "This post was removed by a mod who had not read it, I think."},
+        {"body": "[Here](https://x.org/a) it was removed by Reddit [again]"},
         {"body": "See the answer in [this](http://x.org)."},
         {"body": "Thanks mate"},
         {"body": "word " * 20 + "for it is the one that we have."},
@@ -154,8 +175,10 @@ def test_of_a_long_selftext_the_first_paragraphs_are_kept(tmp_path: Path) -> Non
         (document,) = run(tmp_path, post(selftext=selftext), comment("a", "This is a comment."))
         assert isinstance(document, Document)
         assert document.segments[0].endswith(expected)
-    removed = run(tmp_path, post(selftext="[removed]"), comment("a", "This is a comment."))
-    assert removed == [Dropped("deleted"), Dropped("alone")]
+    for notice in NOTICES:
+        for field in ("selftext", "title"):
+            removed = run(tmp_path, post(**{field: notice}), comment("a", "This is a comment."))
+            assert removed == [Dropped("deleted"), Dropped("alone")]
 
 
 def test_field_types_of_all_dumps_are_read(tmp_path: Path) -> None:
