@@ -149,12 +149,12 @@ def _find_sentences(paths: Sequence[Path]) -> Iterator[File]:
 def _runs(file: File, _: Choices) -> Iterator[Piece]:
     with open_input(file.path) as stream:
         for number, run in enumerate(_documents(lines(stream, LONGEST_SENTENCE))):
-            content = [line or b"" for _, line in run.lines]
-            if not number and (kind := not_text(content[0])):
+            content = b"\n".join(line or b"" for _, line in run.lines)
+            if not number and (kind := not_text(content)):
                 raise InputError(f"{file.path}: {kind}")
-            if not number and (kind := wide(b"\n".join(content))):
+            if not number and (kind := wide(content)):
                 raise InputError(f"{file.path}: is not UTF-8 but {kind}; convert it, as iconv does")
-            yield Piece(f"line {run.lines[0][0]:,}", sum(map(len, content)), run)
+            yield Piece(f"line {run.lines[0][0]:,}", len(content), run)
 
 
 def _documents(numbered: Iterable[tuple[int, bytes | None]]) -> Iterator[_Run]:

@@ -75,12 +75,7 @@ def whole_text(path: Path, choices: Choices = MappingProxyType({})) -> Text | Ba
         InputError: the file cannot be read or inflated.
     """
     content = whole_bytes(path, LONGEST)
-    if not isinstance(content, bytes):
-        return content
-    if len(content) > LONGEST and content.count(b"\n") > MANY_LINES:
-        reason = f"more than {LONGEST:,} bytes; if each line is a sentence, use bookcorpus-sentences"
-        return Bad(str(path), WHOLE, reason)
-    return decoded(content, str(path), WHOLE, choices)
+    return decoded(content, str(path), WHOLE, choices) if isinstance(content, bytes) else content
 
 
 def whole_bytes(path: Path, longest: int) -> bytes | Bad | Dropped:
@@ -103,10 +98,12 @@ def decoded(content: bytes, file: str, where: str, choices: Choices) -> Text | B
 
     Bad if it is longer, clearly not text, not in the chosen encoding or, for GUESS, in none that can be guessed.
     """
-    if len(content) > LONGEST:
-        return Bad(file, where, f"more than {LONGEST:,} bytes")
     if kind := not_text(content):
         return Bad(file, where, kind)
+    if len(content) > LONGEST:
+        sentences = where == WHOLE and content.count(b"\n") > MANY_LINES
+        hint = "; if each line is a sentence, use bookcorpus-sentences" if sentences else ""
+        return Bad(file, where, f"more than {LONGEST:,} bytes{hint}")
     try:
         return Text(*decode(content, choices.get("encoding", GUESS), choices.get(EXPECTED, ANY)))
     except ValueError as error:

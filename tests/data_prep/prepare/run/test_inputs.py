@@ -108,6 +108,7 @@ NOT_TEXT: list[tuple[str, str, str]] = [
     ("text", json.dumps(EXTRACTED), "JSON lines of WikiExtractor, not text; use the command wikipedia"),
     ("text", '{"text": "A fox."}', "JSON lines, not text; use the command jsonl"),
     ("text", "PAR1\x15", "a Parquet file, not text"),
+    *((source, "{\\rtf1 A fox.}", "RTF, not text; save it as plain text") for source in TEXTS),
 ]
 
 
