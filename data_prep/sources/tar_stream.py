@@ -4,12 +4,13 @@ This module reads the headers itself: TarFile reads extended headers of any size
 """
 
 import re
+import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from data_prep.common.errors import CutOffError, InputError
+from data_prep.common.errors import CutOffError, InputError, printable
 
 LONGEST_HEADER = 1 << 16  # bytes of an extended header: a long name, or a list of attributes
 BLOCK = tarfile.BLOCKSIZE
@@ -38,14 +39,27 @@ class Member:
 def members(stream: BinaryIO, path: object, most: int) -> Iterator[Member]:
     """Yield the members of the tar `path`, which `stream` reads, except folders; at most `most` bytes of each.
 
+    Tars may follow one another, as `cat` joins them; of other bytes after the end, a line on stderr says so.
+
     Raises:
         InputError: it is not a tar, is cut off, or has a header that is damaged or longer than LONGEST_HEADER; the
             message gives the byte of the inflated tar.
     """
     reader = _Reader(stream, path)
     attributes: dict[str, str] = {}  # of the next member, from extended headers
-    while (header := reader.take(BLOCK)).strip(b"\0"):
-        info = reader.parse(header)
+    ended = False
+    while header := reader.block(ended):
+        if not header.strip(b"\0"):
+            ended, attributes = True, {}
+            continue
+        try:
+            info = reader.parse(header)
+        except InputError:
+            if not ended:
+                raise
+            reader.pass_over_the_rest()
+            return
+        ended = False
         if info.type in _EXTENDED:
             if info.size > LONGEST_HEADER:
                 raise reader.damage(f"an extended header of {info.size:,} bytes")
@@ -63,8 +77,6 @@ def members(stream: BinaryIO, path: object, most: int) -> Iterator[Member]:
         if not info.isdir():
             yield Member(attributes.get("path", info.name), regular, content)
         attributes = {}
-    while stream.read(1 << 20):  # to the end, to detect damage there
-        pass
 
 
 def _attributes(kind: bytes, content: bytes) -> dict[str, str]:
@@ -99,14 +111,29 @@ class _Reader:
         return InputError(f"{self.path}: not a tar from byte {self.header:,} of its content on ({what}); get it again")
 
     def take(self, size: int) -> bytes:
-        taken = self.stream.read(size)
-        self.at += len(taken)
+        taken = self._read(size)
         if len(taken) < size:
             raise CutOffError(f"{self.path}: the tar is cut off at byte {self.at:,} of its content; get it again")
         return taken
 
+    def block(self, ended: bool) -> bytes:
+        """Return the next block; after the end of a tar what is left, which may be nothing."""
+        return self.take(BLOCK) if not ended else self._read(BLOCK)
+
+    def pass_over_the_rest(self) -> None:
+        """Read to the end, to detect damage there, and say how much there is."""
+        while self._read(1 << 20):
+            pass
+        rest = f"{self.at - self.header:,} bytes after the end of the tar, from byte {self.header:,} of its content on"
+        print(printable(f"warning: {self.path}: {rest}, are no tar and are left out"), file=sys.stderr)
+
+    def _read(self, size: int) -> bytes:
+        taken = self.stream.read(size)
+        self.at += len(taken)
+        return taken
+
     def parse(self, header: bytes) -> tarfile.TarInfo:
-        self.header = self.at - BLOCK
+        self.header = self.at - len(header)
         try:
             info = tarfile.TarInfo.frombuf(header, "utf-8", "replace")
         except (tarfile.HeaderError, ValueError) as error:

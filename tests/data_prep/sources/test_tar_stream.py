@@ -82,6 +82,21 @@ def test_the_byte_of_damage_is_reported() -> None:
         unpacked(b"Once upon a time " * 100)
 
 
+def test_tars_that_follow_one_another_are_read_and_other_bytes_are_told_of(capfd: pytest.CaptureFixture[str]) -> None:
+    one, two = packed({"one": b"1"}), packed({LONG: b"2"})
+    assert unpacked(one + two + one) == [Member("one", True, b"1"), Member(LONG, True, b"2"), Member("one", True, b"1")]
+    assert unpacked(one + bytes(700)) == unpacked(one[:1024] + bytes(512) + one)[:1] == [Member("one", True, b"1")]
+    assert capfd.readouterr().err == ""
+    for rest in (b"x", b"Once upon a time " * 100, b"\x1f\x8b" + bytes(9000)):
+        assert unpacked(one + rest + one[:1]) == [Member("one", True, b"1")]
+        assert capfd.readouterr().err == (
+            f"warning: a.tar: {len(rest) + 1:,} bytes after the end of the tar, from byte {len(one):,} of its content "
+            "on, are no tar and are left out\n"
+        )
+    with pytest.raises(InputError, match=f"a.tar: the tar is cut off at byte {len(one) + 1024:,} "):
+        unpacked(one + two[:1024])
+
+
 def test_impossible_sizes_are_refused_before_content_is_read() -> None:
     with pytest.raises(InputError, match=f"an extended header of {LONGEST_HEADER + 100 + 5:,} bytes"):
         unpacked(packed({"n" * (LONGEST_HEADER + 104): b""}, tarfile.GNU_FORMAT))
