@@ -26,6 +26,7 @@ class TrunkModel(nn.Module):
     trunk: PreTrainedModel
     keys: Any  # of the method; a run on several sources sets those of the source that the next micro-batch comes from
     from_base: frozenset[str] = frozenset()  # the parameters that adapters leave as the base has them
+    newer: frozenset[str] = frozenset()  # the parameters that checkpoints of older code lack
     trains_every_position = False  # true where pre-training moves short inputs over all of the trunk's positions
 
     @property

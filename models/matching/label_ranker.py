@@ -14,10 +14,9 @@ from string import ascii_uppercase
 from typing import Literal, Protocol, cast
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.batching.candidates import Candidates, Example, Unit, columns, labels_of, scores_of
@@ -27,8 +26,8 @@ from models.causality import is_causal
 from models.encode import encode_texts
 from models.interface import MicroBatch, Vocabulary
 from models.layers import ranking_losses
+from models.layers.label_head import LabelHead
 from models.layers.pooling import pool
-from models.layers.shape import setting
 from models.matching.batcher import ExampleBatcher
 from models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
 from models.trunk import TrunkModel
@@ -196,16 +195,10 @@ class LabelBatcher(ExampleBatcher[LabelRankerConfig]):
         return MicroBatch(arrays, counts, text_tokens(rows, self.vocabulary))
 
 
-class LabelHead(nn.Linear):
-    """Rows of a language model's head; its products are at least fp32, for in bf16 many logits would tie."""
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Return the logits of states [N, H], in their precision."""
-        return F.linear(states, self.weight.to(states.dtype))
-
-
 class LabelRanker(TrunkModel):
     """A causal trunk and the rows `labels.` of a language model's head, one for each label; it can only re-rank."""
+
+    newer = frozenset({"labels.bias"})
 
     def __init__(self, trunk: PreTrainedModel, keys: LabelRankerConfig) -> None:
         """Draw the rows at random; a start that is a language model has its own.
@@ -221,14 +214,11 @@ class LabelRanker(TrunkModel):
             )
         self.trunk, self.keys = trunk, keys
         self.kind = "listwise" if keys.is_list else "pointwise"
-        self.labels = LabelHead(trunk.config.hidden_size, len(keys.labels), bias=False)
-        nn.init.normal_(self.labels.weight, std=setting(trunk.config, "initializer_range", 0.02))
+        self.labels = LabelHead(trunk.config, len(keys.labels))
 
     def label_logits(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the logits of the labels after each prompt, at least fp32 [N, L]; ids int64 and mask bool [N, T]."""
-        logits: Tensor = self.labels(pool(encode_texts(self.trunk, ids, mask), mask, "last"))
-        cap = getattr(self.trunk.config, "final_logit_softcapping", None)  # Gemma 2's
-        return cap * torch.tanh(logits / cap) if cap else logits
+        return self.labels.logits(pool(encode_texts(self.trunk, ids, mask), mask, "last"))
 
     def relevance(self, logits: Tensor) -> Tensor:
         """Return log p(yes) - log(p(yes) + p(no)) of the logits of a pointwise ranker: [N, 2] to [N]."""

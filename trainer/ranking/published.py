@@ -19,7 +19,7 @@ from models.trunk import max_positions
 from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.load import LoadedModel, load_trained
 from trainer.training.published import cross_encoder_folder
-from trainer.training.published.causal_lm import is_causal_lm, read_head_rows
+from trainer.training.published.causal_lm import is_causal_lm, read_label_head, require_known_head
 from trainer.training.published.cross_encoder_folder import is_cross_encoder
 from trainer.training.published.hugging_face import CONFIG, TOKENIZER
 from trainer.training.published.prompts import prompts_of
@@ -97,10 +97,11 @@ def load_causal_lm(path: Path) -> LoadedModel:
     """Load a folder's causal language model as a ranker by labels, of lists with the default template.
 
     Raises:
-        InputError: a file is damaged, the model has no head, or its tokenizer lacks the labels.
+        InputError: a file is damaged, the model has no head that is supported, or its tokenizer lacks the labels.
     """
     tokenizer = tokenizers.load(path / TOKENIZER)
     trunk = load_encoder(path, tokenizer).trunk
+    require_known_head(path, trunk)
     most = min(MOST_PROMPT_TOKENS, max_positions(trunk))
     keys = LabelRankerConfig(name="label_ranker", loss="rank_net", max_prompt_tokens=most)
     return by_labels(path, trunk, tokenizer, keys)
@@ -116,10 +117,10 @@ def by_labels(path: Path, trunk: PreTrainedModel, tokenizer: Tokenizer, method: 
         tokens = method.head_tokens(tokenizer)
         model = method.model(trunk)
     check_length(f"{path}: method.max_prompt_tokens", method.max_prompt_tokens, trunk)
-    rows = read_head_rows(path, trunk, tokens)
-    if rows is None:
+    head = read_label_head(path, trunk, tokens)
+    if not head:
         raise InputError(f"{path}: has no head of a causal language model, from which the logits of labels are")
-    model.labels.weight.data.copy_(rows)
+    model.labels.load_state_dict(head)
     return LoadedModel(model.eval(), method, tokenizer, path)
 
 

@@ -144,16 +144,6 @@ def test_logits_in_half_precision_are_those_of_the_states_in_fp32() -> None:
     assert not torch.equal(logits, logits.bfloat16().float())  # of which many would tie
 
 
-def test_a_cap_of_logits_is_applied() -> None:
-    model = build(hard_negatives=2)
-    arrays = tensors(micro_batch(model.keys, GIVEN))
-    plain = model.label_logits(arrays["prompt_ids"], arrays["prompt_mask"])
-    model.trunk.config.final_logit_softcapping = 0.5
-    torch.testing.assert_close(
-        model.label_logits(arrays["prompt_ids"], arrays["prompt_mask"]), 0.5 * torch.tanh(plain / 0.5)
-    )
-
-
 @pytest.mark.parametrize(
     ("keys", "words"),
     [

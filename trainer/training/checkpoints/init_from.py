@@ -20,7 +20,7 @@ from models.trunk import TrunkModel, make_bidirectional
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import TrainedModel, load_trained
 from trainer.training.published import colbert_folder, cross_encoder_folder
-from trainer.training.published.causal_lm import read_head_rows
+from trainer.training.published.causal_lm import read_label_head, require_known_head
 from trainer.training.published.cross_encoder_folder import class_names
 from trainer.training.published.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
 from trainer.training.published.masked_lm_head import read_masked_lm_head
@@ -70,10 +70,15 @@ class PretrainedEncoder:
         return rows if len(rows) == method.added_tokens + method.markers else []
 
     def add_head_rows(self, tokens: Sequence[int]) -> None:
-        """Add to the heads the rows `labels.` of a causal language model's, where it is one."""
-        rows = read_head_rows(encoder_of(self.path), self.trunk, tokens)
-        if rows is not None:
-            self.heads["labels.weight"] = rows
+        """Add to the heads the rows `labels.` of a causal language model's, where it is one.
+
+        Raises:
+            InputError: its head is not supported.
+        """
+        folder = encoder_of(self.path)
+        require_known_head(folder, self.trunk)
+        head = read_label_head(folder, self.trunk, tokens)
+        self.heads.update({f"labels.{name}": tensor for name, tensor in head.items()})
 
     def order_classes(self, classes: Sequence[str]) -> list[str]:
         """Bring the last layer of a classifier into the order of these classes, or remove it where it has others.

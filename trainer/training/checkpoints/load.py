@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from transformers import PreTrainedModel
 
 from data_prep.common.errors import InputError
@@ -71,6 +72,7 @@ def load_trained(path: Path) -> TrainedModel:
     folder = checkpoint.find(path)
     recipe = recipe_of(folder)
     model = build_model(recipe.method, saved_trunk(folder))
+    drop_absent(model, folder)
     trained = recipe.optimizer.train
     adapted = adapt_model(model, trained, recipe.method) if isinstance(trained, Adapters) else []
     _copy_weights(folder, model)
@@ -107,6 +109,15 @@ def saved_trunk(folder: Path) -> PreTrainedModel:
     if settings.get("is_causal") is False and is_causal(trunk):
         make_bidirectional(trunk)
     return trunk
+
+
+def drop_absent(model: TrunkModel, folder: Path) -> None:
+    """Remove from a model those of its `newer` parameters that its checkpoint was trained without."""
+    for name in model.newer & dict(model.named_parameters()).keys():
+        with safe_open(folder / checkpoint.WEIGHTS, "pt") as file:
+            if name not in {*file.keys()}:
+                owner, _, last = name.rpartition(".")
+                model.get_submodule(owner).register_parameter(last, None)
 
 
 def restore_frozen(model: TrunkModel, folder: Path) -> None:

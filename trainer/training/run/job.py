@@ -18,7 +18,7 @@ from models.recomputing import recompute_layers
 from models.trunk import TrunkModel
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.base import Base
-from trainer.training.checkpoints.load import restore_frozen
+from trainer.training.checkpoints.load import drop_absent, restore_frozen
 from trainer.training.data.open_data import Data, resume_invariants
 from trainer.training.data.order import Order
 from trainer.training.engine import ds_config
@@ -82,6 +82,8 @@ def make_ready(model: TrunkModel, recipe: AnyRecipe, resume_from: Path | None = 
 
     Return the recipe with all that `freeze_model` fills in.
     """
+    if resume_from:
+        drop_absent(model, resume_from)
     recipe = freeze_model(model, recipe)
     if resume_from:
         restore_frozen(model, resume_from)

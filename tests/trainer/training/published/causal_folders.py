@@ -20,6 +20,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {  # the family of its tokenizer
     "mistral": ("mistral", DECODER),
     "gemma2": ("gemma", {**DECODER, "query_pre_attn_scalar": 16, "final_logit_softcapping": 3.0}),
     "gemma3_text": ("gemma", DECODER),
+    "granite": ("llama3", {**DECODER, "logits_scaling": 8.0}),
+    "phi": ("qwen2", DECODER),  # its head has biases
 }
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from transformers import AutoModel, AutoModelForCausalLM
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoModelForCausalLM, LlamaForCausalLM
 
 from data_prep.collections.build import build as build_collection
 from data_prep.common.errors import InputError
@@ -13,7 +13,7 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from models.arrays import on_device
 from tests import toy
 from tests.data_prep.tokenizers.families import FAMILIES
-from tests.trainer.runs import write_adapters
+from tests.trainer.runs import save_run, vouch, write_adapters
 from tests.trainer.training.published.causal_folders import MODELS, write_causal_lm
 from tests.trainer.training.published.published_folders import change
 from trainer import finetune
@@ -23,6 +23,7 @@ from trainer.training.checkpoints.load import LoadedModel, load_trained
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import build
 
+ONES = torch.ones(1, 2, dtype=torch.long)
 LORA = {"lora": {"rank": 2}}
 PASSAGES = ["the ship of bread was old", "its crew", "", "naïve café had sailed a long way, 12 loaves <s> not"]
 PROMPT = """Search query: what they baked
@@ -88,31 +89,27 @@ def collection(tmp_path: Path) -> Path:
     return tmp_path / "collection"
 
 
-@pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
-def test_a_fine_tuning_starts_from_the_rows_of_the_labels(kind: str, collection: Path, tmp_path: Path) -> None:
-    folder = write_causal_lm(tmp_path / kind, kind)
-    job = finetune.build(recipe_of(collection, tmp_path / "run", init_from=str(folder)))
-    labels = [tokenizers.load(folder).vocabulary()[label] for label in "ABC"]
-    library = AutoModelForCausalLM.from_pretrained(folder)
-    torch.testing.assert_close(job.model.labels.weight, library.lm_head.weight[labels], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
+@pytest.mark.parametrize("kind", ["qwen3", "phi"])
 def test_adapters_are_trained_with_the_rows_of_the_labels(kind: str, collection: Path, tmp_path: Path) -> None:
     pytest.importorskip("peft")  # an extra
     folder = write_causal_lm(tmp_path / kind, kind)
+    library = AutoModelForCausalLM.from_pretrained(folder)
     method = recipe_of(collection, tmp_path / "run", init_from=str(folder)).method.model_dump()
     run = write_adapters(tmp_path / "run", collection, folder, {"rank": 2}, method=method)
     job = finetune.build(
         recipe_of(collection, tmp_path / "run", init_from=str(folder), optimizer={"lr": 1e-3, "train": LORA})
     )
-    trained = {name for name, parameter in job.model.named_parameters() if parameter.requires_grad}
-    assert {name for name in trained if "lora_" not in name} == {"labels.weight"}
+    labels = [tokenizers.load(folder).vocabulary()[label] for label in "ABC"]
+    rows = {f"labels.{name}": parameter[labels] for name, parameter in library.lm_head.named_parameters()}
+    assert set(rows) == ({"labels.weight", "labels.bias"} if kind == "phi" else {"labels.weight"})
+    trained = {name: parameter for name, parameter in job.model.named_parameters() if parameter.requires_grad}
+    heads = {name: parameter for name, parameter in trained.items() if "lora_" not in name}
+    torch.testing.assert_close(heads, rows, rtol=0, atol=0)
     merged = load_trained(run)
     arrays = next(iter(job.order.stream(job.order.start(), 0, 1))).micro_batch.arrays
     own = dict(job.model.named_parameters())
     weights = load_file(checkpoint.find(run) / checkpoint.WEIGHTS)
-    assert weights.keys() == trained
+    assert weights.keys() == trained.keys()
     with torch.no_grad():
         for name, tensor in weights.items():
             own[name].copy_(tensor)
@@ -120,6 +117,30 @@ def test_adapters_are_trained_with_the_rows_of_the_labels(kind: str, collection:
         (adapted,), (loaded,) = (model(**given).values() for model in (job.model.eval(), merged.model))
     torch.testing.assert_close(loaded, adapted)
     assert merged.model.label_logits(given["prompt_ids"], given["prompt_mask"]).isfinite().all()
+
+
+def test_a_run_that_was_trained_without_biases_stays_without(collection: Path, tmp_path: Path) -> None:
+    folder = write_causal_lm(tmp_path / "phi", "phi")
+    recipe = recipe_of(collection, tmp_path / "run", init_from=str(folder))
+    found = checkpoint.find(save_run(tmp_path / "run", finetune.build(recipe)))
+    weights = load_file(found / checkpoint.WEIGHTS)
+    assert weights.pop("labels.bias").abs().max() > 0
+    save_file(weights, found / checkpoint.WEIGHTS)
+    vouch(found)
+    for model in (load_trained(tmp_path / "run").model, finetune.build(recipe, found).model):
+        assert {*model.heads} == {"labels.weight"}
+
+
+def test_heads_that_are_not_understood_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_causal_lm(tmp_path / "llama", "llama")
+    change(folder / "config.json", {"architectures": ["LlamaMedusaForCausalLM"]})
+    with pytest.raises(InputError, match="config.json: architectures: the head of LlamaMedusaForCausalLM is not supp"):
+        load_any(folder)
+    change(folder / "config.json", {"architectures": ["LlamaForCausalLM"]})
+    theirs = LlamaForCausalLM.forward
+    monkeypatch.setattr(LlamaForCausalLM, "forward", lambda self, **inputs: theirs(self, **inputs, position_ids=ONES))
+    with pytest.raises(InputError, match="LlamaForCausalLM computes its logits in a way that is not supported"):
+        load_any(folder)
 
 
 def test_starts_without_a_head_or_causality_or_tokens_are_refused(collection: Path, tmp_path: Path) -> None:
