@@ -22,12 +22,10 @@ with without_collecting():
     from trainer.training.checkpoints.base import base_of
     from trainer.training.checkpoints.init_from import PretrainedEncoder, load_start
     from trainer.training.checkpoints.load import saved_trunk
-    from trainer.training.checkpoints.start_keys import overridden, take_over, take_over_again
+    from trainer.training.checkpoints.start_keys import start_notes, take_over, take_over_again
     from trainer.training.data.group_source import GroupSource
     from trainer.training.data.open_data import Data, pair_data
     from trainer.training.engine.world import say
-    from trainer.training.published.prompts import remarks
-    from trainer.training.published.sentence_transformer import not_taken
     from trainer.training.recipe.build import (
         as_input_error,
         build_model,
@@ -48,8 +46,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     """
     recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
     data = pair_data(recipe)
-    of_start = [] if resume_from else [*overridden(recipe), *not_taken(recipe), *remarks(recipe)]
-    say(*of_start, *data.remarks)
+    say(*([] if resume_from else start_notes(recipe)), *data.remarks)
     torch.manual_seed(recipe.seed)
     trunk, encoder = open_trunk(recipe, data.tokenizer, resume_from)
     recipe = recipe.model_copy(update={"method": recipe.method.for_trunk(trunk)})

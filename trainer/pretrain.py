@@ -15,11 +15,10 @@ with without_collecting():
     from trainer.training.checkpoints.base import base_of
     from trainer.training.checkpoints.init_from import load_start
     from trainer.training.checkpoints.load import saved_trunk
-    from trainer.training.checkpoints.start_keys import overridden, take_over, take_over_again
+    from trainer.training.checkpoints.start_keys import start_notes, take_over, take_over_again
     from trainer.training.data.open_data import shard_data
     from trainer.training.engine.memory import check_memory
     from trainer.training.engine.world import say
-    from trainer.training.published.prompts import remarks
     from trainer.training.recipe.build import build_model, check_length, new_trunk, resize_embeddings
     from trainer.training.recipe.schema import PretrainRecipe
     from trainer.training.run.command import run
@@ -33,7 +32,7 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     """
     recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
     if not resume_from:
-        say(*overridden(recipe), *remarks(recipe))
+        say(*start_notes(recipe))
     data = shard_data(recipe)
     torch.manual_seed(recipe.seed)
     encoder = None

@@ -33,6 +33,7 @@ from models.vectors import Vectors, score_in_blocks
 class ColbertConfig(DualEncoderConfig):
     """Fine-tuning of ColBERT. The paper's loss is softmax with `negatives: own`, one for each query."""
 
+    folder_kind = "ColBERT"
     of_start = ("dimension", *DualEncoderConfig.of_start)
 
     name: Literal["colbert"]

@@ -19,6 +19,7 @@ from models.matching.pair_model import PairBatcher, PairModel, PairModelConfig
 class CrossEncoderConfig(PairModelConfig):
     """The keys of a model that reads both texts together; the last five describe published cross-encoders."""
 
+    folder_kind = "CrossEncoder"
     of_start = (
         "pooling",
         "hidden_activation",

@@ -43,6 +43,8 @@ YES, NO = 0, 1  # the places of the labels of a pointwise ranker
 class LabelRankerConfig(MatchingConfig):
     """The keys of a ranker by labels; the negatives of a query are its own."""
 
+    folder_kind = "causal LM"
+
     name: Literal["label_ranker"]
     loss: Losses[Loss] = "softmax"
     template: str = TEMPLATE

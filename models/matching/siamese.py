@@ -28,6 +28,7 @@ Dimensions = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
 class SiameseConfig(DualEncoderConfig):
     """Fine-tuning of an encoder that gives each text one vector."""
 
+    folder_kind = "SentenceTransformer"
     of_start = ("pooling", "similarity", "temperature", *DualEncoderConfig.of_start, "prompt_in_pooling")
 
     name: Literal["siamese"]

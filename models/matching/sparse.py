@@ -64,6 +64,8 @@ class Regularise(Section):
 class SparseConfig(StartTerms, DualEncoderConfig):
     """Fine-tuning of a sparse encoder."""
 
+    folder_kind = "SparseEncoder"
+
     name: Literal["sparse"]
     query: Literal["encoder", "own_tokens", "tokens"] = "encoder"
     document: Literal["vocabulary", "own_tokens"] = "vocabulary"

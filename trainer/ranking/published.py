@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,16 @@ from models.trunk import max_positions
 from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.load import LoadedModel, load_trained
 from trainer.training.published import cross_encoder_folder
-from trainer.training.published.causal_lm import is_causal_lm, read_label_head, require_known_head
-from trainer.training.published.cross_encoder_folder import is_cross_encoder
-from trainer.training.published.hugging_face import CONFIG, TOKENIZER
+from trainer.training.published.causal_lm import read_label_head, require_known_head
+from trainer.training.published.folder import check_settings, kind_of
+from trainer.training.published.hugging_face import TOKENIZER
 from trainer.training.published.prompts import prompts_of
 from trainer.training.published.sentence_transformer import (
     dimensions_of,
-    is_sentence_transformer,
     longest_texts,
     read_modules,
-    refuse_to_rank,
 )
-from trainer.training.published.settings import SETTINGS
+from trainer.training.published.settings import CAUSAL, COLBERT, DENSE, PAIRS, SETTINGS, SPARSE, Kind
 from trainer.training.recipe.build import as_input_error, build_model, check_length
 
 MOST_PROMPT_TOKENS = 4096  # of a published model's prompts, unless a recipe says otherwise
@@ -44,14 +42,14 @@ def load_any(path: Path) -> LoadedModel:
     Raises:
         InputError: the path is none of these, or it is damaged.
     """
-    if is_cross_encoder(path):
-        return load_cross_encoder(path)
-    if is_sentence_transformer(path):
-        return load_published(path)
-    if is_causal_lm(path):
-        return load_causal_lm(path)
-    if (path / CONFIG).is_file():
-        raise InputError(f"{path}: an encoder without a pooling and a similarity: fine-tune it first, with init_from")
+    if kind := kind_of(path):
+        if kind not in LOADERS:
+            raise InputError(
+                f"{path}: {NOT_RANKED.get(kind, 'an encoder without a pooling and a similarity')}: fine-tune it first, "
+                "with init_from"
+            )
+        check_settings(path, kind, to_rank=True)
+        return LOADERS[kind](path)
     trained = load_trained(path)
     if isinstance(trained.method, PretrainingConfig) and trained.method.ranks_untuned:
         keys = {"special_tokens": 1 + trained.method.added_tokens}
@@ -64,10 +62,9 @@ def load_published(path: Path) -> LoadedModel:
 
     Raises:
         InputError: a file is damaged, or the model does more than pool and normalise, or has another setting that is
-            not supported (`published.settings.TABLE`).
+            not supported (`published.table.TABLE`).
     """
     folder, keys = read_modules(path)
-    refuse_to_rank(path)
     tokenizer = tokenizers.load(folder / "tokenizer.json")
     trunk = load_encoder(path, tokenizer).trunk
     keys |= dimensions_of(path, trunk.config.hidden_size) | prompts_of(path, keys["pooling"], to_rank=True)
@@ -122,6 +119,14 @@ def by_labels(path: Path, trunk: PreTrainedModel, tokenizer: Tokenizer, method: 
         raise InputError(f"{path}: has no head of a causal language model, from which the logits of labels are")
     model.labels.load_state_dict(head)
     return LoadedModel(model.eval(), method, tokenizer, path)
+
+
+LOADERS: dict[Kind, Callable[[Path], LoadedModel]] = {
+    DENSE: load_published,
+    PAIRS: load_cross_encoder,
+    CAUSAL: load_causal_lm,
+}
+NOT_RANKED: dict[Kind, str] = {SPARSE: "a SparseEncoder, which is not ranked as it is", COLBERT: "a ColBERT"}
 
 
 def _siamese(

@@ -22,11 +22,12 @@ from trainer.training.checkpoints.load import TrainedModel, load_trained
 from trainer.training.published import colbert_folder, cross_encoder_folder
 from trainer.training.published.causal_lm import read_label_head, require_known_head
 from trainer.training.published.cross_encoder_folder import class_names
+from trainer.training.published.folder import check_settings, kind_of
 from trainer.training.published.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
 from trainer.training.published.masked_lm_head import read_masked_lm_head
 from trainer.training.published.same_reading import require_same_reading
-from trainer.training.published.sentence_transformer import encoder_of, lower_cases, refuse_encoder
-from trainer.training.published.settings import DECODER, MARK
+from trainer.training.published.sentence_transformer import encoder_of, lower_cases
+from trainer.training.published.settings import COLBERT, DECODER, MARK
 from trainer.training.recipe.build import as_input_error
 from trainer.training.recipe.schema import Recipe
 
@@ -134,13 +135,13 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
 
     Raises:
         InputError: the folder is none of these, is damaged, has a setting that is not supported
-            (`published.settings.TABLE`), or its token ids differ from those of `tokenizer`.
+            (`published.table.TABLE`), or its token ids differ from those of `tokenizer`.
     """
-    folder = encoder_of(path)
-    if not (folder / CONFIG).is_file():
+    kind, folder = kind_of(path), encoder_of(path)
+    if kind is None:
         return _of_run(load_trained(path), path, tokenizer)
     fingerprint, added_tokens = _recorded(folder)
-    refuse_encoder(folder, to_rank=False)
+    check_settings(path, kind, to_rank=False)
     _check_ids(path, fingerprint, folder / TOKENIZER, tokenizer)
     trunk = load_hugging_face(folder)
     heads = cross_encoder_folder.read_heads(folder) | read_masked_lm_head(folder, trunk)
@@ -150,7 +151,7 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
         heads = read_tensors(folder / DECODER)
     if added_tokens:
         special = _rows_after(tokenizers.load(folder / TOKENIZER), added_tokens)
-    if colbert_folder.is_colbert(path):
+    if kind == COLBERT:
         heads = colbert_folder.read_projection(path)
         markers = colbert_folder.read_markers(path, tokenizers.load(folder / TOKENIZER).vocabulary())
     needed = 1 + max([tokenizer.vocab_size - 1, *special[-1:], *markers])

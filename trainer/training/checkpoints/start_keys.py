@@ -14,6 +14,7 @@ from models.matching.siamese import SiameseConfig
 from models.pretraining.config import PretrainingConfig
 from trainer.training.checkpoints import checkpoint
 from trainer.training.published import colbert_folder, cross_encoder_folder, prompts, sentence_transformer
+from trainer.training.published.folder import left_out
 from trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, kind_of
 from trainer.training.recipe.yaml_file import build, read_one
 
@@ -37,6 +38,12 @@ def take_over_again(recipe: AnyRecipe, resume_from: Path) -> AnyRecipe:
     file = resume_from / checkpoint.RECIPE
     saved = read_one(file).get("method")
     return _with(recipe, {key: saved[key] for key in names if isinstance(saved, dict) and key in saved}, file)
+
+
+def start_notes(recipe: AnyRecipe) -> list[str]:
+    """Return the lines on what training takes from the folder that it starts from otherwise than its model does."""
+    kind = recipe.method.of_model.folder_kind
+    return [*overridden(recipe), *left_out(recipe.init_from, kind), *prompts.remarks(recipe)]
 
 
 def overridden(recipe: AnyRecipe) -> list[str]:

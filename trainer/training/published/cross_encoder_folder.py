@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS
-from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
@@ -31,8 +30,8 @@ from trainer.training.published.hugging_face import (
     read_weights,
 )
 from trainer.training.published.prompts import refuse_prompts
-from trainer.training.published.sentence_transformer import is_sentence_transformer, modules_of
-from trainer.training.published.settings import MODULES, SETTINGS
+from trainer.training.published.sentence_transformer import is_sentence_transformer, longest_input, modules_of
+from trainer.training.published.settings import MODEL_TYPES, MODULES, PAIRS, SETTINGS
 
 CLASSIFIER = "ForSequenceClassification"  # the end of the names of Hugging Face's classes
 SHORTEST = 8  # tokens of a pair of short texts
@@ -105,6 +104,12 @@ def is_cross_encoder(folder: Path) -> bool:
     return architecture_of(encoder).endswith(CLASSIFIER)
 
 
+def is_of_library(folder: Path) -> bool:
+    """Return whether CrossEncoder saved a folder's modules: of any other, it reads what transformers reads alone."""
+    model_type = read_keys(folder / SETTINGS, missing=True).get("model_type")
+    return is_sentence_transformer(folder) and model_type in MODEL_TYPES[PAIRS]
+
+
 def read(folder: Path) -> CrossEncoderFolder:
     """Read how a folder's model scores a pair.
 
@@ -112,6 +117,7 @@ def read(folder: Path) -> CrossEncoderFolder:
         InputError: a file is damaged, or the model is of another kind than those of `HEADS`.
     """
     settings = read_keys(folder / SETTINGS, missing=True) if is_sentence_transformer(folder) else {}
+    by_library = is_of_library(folder)
     if is_sentence_transformer(folder):
         modules = modules_of(folder)
         if others := modules.keys() - {"Transformer"}:
@@ -137,7 +143,7 @@ def read(folder: Path) -> CrossEncoderFolder:
         "pooling": pooling,
         "hidden_activation": hidden,
         "hidden_norm": bool(HEADS[kind].norm),
-        **_keys_of_pairs(folder),
+        **_keys_of_pairs(folder, by_library),
     }
     labels = int(config.num_labels or 0)
     return CrossEncoderFolder(folder, labels, keys, _activation(folder, settings, labels), class_names(config))
@@ -196,7 +202,7 @@ def _activation(folder: Path, settings: Mapping[str, Any], labels: int) -> nn.Mo
     return nn.Sigmoid() if labels == 1 else nn.Identity()  # the library's defaults
 
 
-def _keys_of_pairs(folder: Path) -> dict[str, Any]:
+def _keys_of_pairs(folder: Path, by_library: bool) -> dict[str, Any]:
     """Return how a folder's tokenizer joins two texts, as the library would: by running it.
 
     Raises:
@@ -220,10 +226,5 @@ def _keys_of_pairs(folder: Path) -> dict[str, Any]:
         )
     if library.truncation_side != "right":
         raise InputError(f"{where}: truncation_side: {library.truncation_side!r} is not supported, right is")
-    tokens = library.model_max_length
-    if tokens < SHORTEST:
-        raise InputError(f"{where}: model_max_length is {tokens}, not a number of tokens from {SHORTEST}")
-    return {
-        "token_types": types is not None and any(types),
-        "max_pair_tokens": int(tokens) if tokens < VERY_LARGE_INTEGER else None,
-    }
+    longest = longest_input(folder, SHORTEST, by_library=by_library)
+    return {"token_types": types is not None and any(types), "max_pair_tokens": longest}

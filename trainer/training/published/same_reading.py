@@ -99,6 +99,18 @@ def _compare_frames(folder: Path, tokenizer: Tokenizer, theirs: PreTrainedTokeni
             "{}: post_processor makes {!r:.80} of 'a', and transformers {!r:.80} of the folder, or a token type other "
             "than 0: make them agree, or use another encoder".format(folder / TOKENIZER, *texts)
         )
+    said = read_keys(folder / TOKENIZER_CONFIG, missing=True)
+    for key, token, part, side in (
+        ("add_bos_token", theirs.bos_token, before, "before"),
+        ("add_eos_token", theirs.eos_token, after, "after"),
+    ):
+        has = token is not None and theirs.convert_tokens_to_ids(token) in part
+        if token is not None and said.get(key) not in (None, has):
+            raise InputError(
+                f"{folder / TOKENIZER_CONFIG}: {key} is {said[key]!r:.80}, and tokenizer.json puts "
+                f"{'' if has else 'no '}{token} {side} a text; transformers 4 went by the key, and 5 goes by "
+                f"tokenizer.json: make its post_processor agree, or set {key} to {str(has).lower()}"
+            )
 
 
 def _ids(theirs: PreTrainedTokenizerBase, text: str) -> list[int]:

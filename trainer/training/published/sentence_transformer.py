@@ -11,20 +11,18 @@ from data_prep.common.errors import InputError
 from data_prep.common.json_file import Record, read_json
 from data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
 from models.config import MethodConfig
-from models.matching.siamese import SiameseConfig
 from trainer.training.published.hugging_face import AGAIN, read_keys
 from trainer.training.published.settings import (
-    ADAPTER,
+    DENSE,
+    ENCODER_CONFIG,
     MARK,
     MODULES,
     NORMALIZE,
     POOLING,
     SETTINGS,
-    TOKENIZER,
     TRANSFORMER,
-    refuse_unsupported,
 )
-from trainer.training.recipe.schema import FinetuneRecipe
+from trainer.training.published.table import unused
 
 PACKAGES = ("sentence_transformers.", "pylate.")  # whose modules are known; others are code of the folder
 KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -32,7 +30,9 @@ TRANSFORMERS = [f"sentence_{kind}_config.json" for kind in KINDS]  # names of TR
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}  # the library's name: ours
 SWITCH = "pooling_mode_"  # before the name of a pooling, in older releases
 MASKED_LM = "MLMTransformer"  # a sparse model's encoder, with its head
+TWO_SIDED = ("Router", "Asym")
 NO_EFFECT = "Dropout"  # a module that does nothing outside of training
+SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "SparseAutoEncoder", "CSRSparsity"}  # weights of terms
 SHORTEST = 3  # tokens of a text that has one word
 UNLIMITED = 1e20  # a longer text is transformers' way to say that there is no longest one
 TEMPERATURE = 0.05  # 1 / 20, the scale of the library's losses for cosine similarities
@@ -68,10 +68,21 @@ def modules_of(folder: Path) -> dict[str, Path]:
     Raises:
         InputError: modules.json is damaged, or has no encoder.
     """
-    modules = dict(_modules(folder))
+    modules = dict(modules_in_order(folder))
     if "Transformer" not in modules:
-        raise InputError(f"{folder / MODULES}: has no Transformer module: name the folder of an encoder instead")
+        first = next(iter(modules), "")
+        inside = sorted(str(path.parent) for path in folder.glob(f"*/{ENCODER_CONFIG}") if is_encoder(path))
+        raise InputError(
+            f"{folder / MODULES}: has no Transformer module"
+            + (f", but a {first}, whose sides have modules of their own" if first in TWO_SIDED else "")
+            + f": name the folder of an encoder instead{', such as ' + inside[0] if inside else ''}"
+        )
     return modules
+
+
+def is_encoder(config: Path) -> bool:
+    """Return whether a config.json is that of an encoder of Hugging Face, and not of a module."""
+    return "model_type" in read_keys(config)
 
 
 def encoder_of(folder: Path) -> Path:
@@ -111,32 +122,9 @@ def dimensions_of(folder: Path, width: int) -> dict[str, Any]:
     return {"dimensions": sorted({number, *(smaller for smaller in trained if smaller < number)}, reverse=True)}
 
 
-def refuse_to_rank(folder: Path) -> None:
-    """Raise InputError where a folder has a setting that would change its vectors and is not supported."""
-    path = folder / SETTINGS
-    refuse_unsupported(path, SETTINGS, read_keys(path, missing=True), to_rank=True)
-    refuse_encoder(modules_of(folder)["Transformer"], to_rank=True)
-
-
-def refuse_encoder(folder: Path, *, to_rank: bool) -> None:
-    """Raise InputError where an encoder's folder has a setting that would change its states and is not supported.
-
-    Args:
-        folder: has the encoder and its tokenizer.
-        to_rank: also refuse what a fine-tuning, which has its own lengths and inputs, starts without.
-    """
-    if (folder / ADAPTER).exists():
-        raise InputError(f"{folder / ADAPTER}: adapters are not supported: merge it into the encoder, and save that")
-    for path, file in ((_transformer(folder), TRANSFORMER), (folder / TOKENIZER_CONFIG, TOKENIZER_CONFIG)):
-        refuse_unsupported(path, file, read_keys(path, missing=True), to_rank=to_rank)
-    longest_texts(folder, SHORTEST)  # refuses an invalid length
-    if to_rank and "truncation_side" not in read_keys(folder / TOKENIZER_CONFIG, missing=True):
-        refuse_unsupported(folder / TOKENIZER, TOKENIZER, read_keys(folder / TOKENIZER), to_rank=True)
-
-
 def lower_cases(encoder: Path) -> bool:
     """Return whether an encoder's texts are lower-cased before they reach its tokenizer."""
-    return bool(read_keys(_transformer(encoder), missing=True).get("do_lower_case"))
+    return bool(read_keys(transformer_file(encoder), missing=True).get("do_lower_case"))
 
 
 def longest_texts(encoder: Path, positions: int) -> tuple[int, int]:
@@ -145,16 +133,33 @@ def longest_texts(encoder: Path, positions: int) -> tuple[int, int]:
     Raises:
         InputError: a length in the folder is not a number of tokens.
     """
-    path = _transformer(encoder)
-    keys, config = read_keys(path, missing=True), read_keys(encoder / TOKENIZER_CONFIG, missing=True)
-    tokens = _length(path, keys, "max_seq_length")
-    if tokens is None:
-        tokens = _length(
-            encoder / TOKENIZER_CONFIG, config, "model_max_length" if "model_max_length" in config else "max_len"
-        )
-    query, document = (_length(path, keys, f"{side}_length") or tokens or positions for side in ("query", "document"))
+    path, longest = transformer_file(encoder), longest_input(encoder)
+    keys = read_keys(path, missing=True)
+    of_call = _length_of_call(path, keys, SHORTEST)
+    query, document = (of_call or _length(path, keys, f"{side}_length") or longest for side in ("query", "document"))
     query = _Mark.of(encoder).max_query_tokens or query
-    return min(query, positions), min(document, positions)
+    return min(query or positions, positions), min(document or positions, positions)
+
+
+def longest_input(encoder: Path, shortest: int = SHORTEST, *, by_library: bool = True) -> int | None:
+    """Return the longest text or pair in tokens, whatever is around it included; None if the folder sets no limit.
+
+    Args:
+        encoder: the encoder's folder.
+        shortest: the fewest tokens that an input has.
+        by_library: whether sentence-transformers' own file counts.
+
+    Raises:
+        InputError: it is not a number of tokens, or below `shortest`.
+    """
+    path, tokenizer = transformer_file(encoder), encoder / TOKENIZER_CONFIG
+    keys, config = read_keys(path, missing=True) if by_library else {}, read_keys(tokenizer, missing=True)
+    of_tokenizer = "model_max_length" if "model_max_length" in config else "max_len"
+    return (
+        _length_of_call(path, keys, shortest)
+        or _length(path, keys, "max_seq_length", shortest)
+        or _length(tokenizer, config, of_tokenizer, shortest)
+    )
 
 
 def keys_of(start: Path, method: MethodConfig) -> dict[str, Any]:
@@ -181,18 +186,7 @@ def keys_of(start: Path, method: MethodConfig) -> dict[str, Any]:
     return taken
 
 
-def not_taken(recipe: FinetuneRecipe) -> list[str]:
-    """Return a line on what a Siamese network leaves of a sentence-transformers folder that it starts from."""
-    start = recipe.init_from
-    if start is None or not isinstance(recipe.method, SiameseConfig) or not is_sentence_transformer(start):
-        return []
-    left = [f"its {kind}" for kind, _ in _modules(start) if kind not in ("Transformer", "Pooling", "Normalize")]
-    if read_keys(start / SETTINGS, missing=True).get("truncate_dim"):
-        left.append("its truncate_dim")
-    return [f"{start}: training starts without {', '.join(left)}"] if left else []
-
-
-def _modules(folder: Path) -> list[Module]:
+def modules_in_order(folder: Path) -> list[Module]:
     """Return the modules in their order."""
     path, modules = folder / MODULES, []
     try:
@@ -211,8 +205,8 @@ def _modules(folder: Path) -> list[Module]:
 def _pooling(folder: Path) -> dict[str, Any]:
     """Return the key of a folder's pooling; raise InputError where its modules do more than pool and normalise."""
     path = folder / MODULES
-    modules = {kind: inside for kind, inside in _modules(folder) if kind != NO_EFFECT}
-    kinds = [kind for kind, _ in _modules(folder) if kind != NO_EFFECT]
+    modules = {kind: inside for kind, inside in modules_in_order(folder) if kind != NO_EFFECT}
+    kinds = [kind for kind, _ in modules_in_order(folder) if kind != NO_EFFECT]
     if "Pooling" not in modules:
         raise InputError(f"{path}: has no Pooling module, which gives a text one vector: use another")
     if others := modules.keys() - {"Transformer", "Pooling", "Normalize"}:
@@ -221,21 +215,22 @@ def _pooling(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: its modules are {', '.join(kinds)}, not Transformer, Pooling, Normalize")
     if "Normalize" in modules:
         config = modules["Normalize"] / "config.json"
-        refuse_unsupported(config, NORMALIZE, read_keys(config, missing=True), to_rank=True)
+        unused(config, NORMALIZE, read_keys(config, missing=True), DENSE, to_rank=True)
     return {"pooling": _pooling_of(modules["Pooling"] / "config.json")}
 
 
 def _pooling_of(path: Path) -> str:
     """Return our name of a pooling; its configuration names it, or in older releases has one switch per pooling."""
     config = read_keys(path)
-    refuse_unsupported(path, POOLING, config, to_rank=True)
+    unused(path, POOLING, config, DENSE, to_rank=True)
     named = config.get("pooling_mode")
     modes = [named] if isinstance(named, str) else named or []
     if not isinstance(modes, list) or not all(isinstance(mode, str) for mode in modes):
         raise InputError(f"{path}: pooling_mode is {named!r:.80}, not a name or a list of names")
     named_so = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
     on = [key.removeprefix(SWITCH) for key, value in config.items() if key.startswith(SWITCH) and value]
-    modes = modes or [named_so.get(name, name) for name in on]
+    if "pooling_mode" not in config:
+        modes = [named_so.get(name, name) for name in on] or ["mean"]  # the library's default
     if len(modes) != 1 or modes[0] not in POOLINGS:
         raise InputError(f"{path}: its pooling is {' and '.join(modes) or 'none'}, not one of {', '.join(POOLINGS)}")
     return POOLINGS[modes[0]]
@@ -252,16 +247,25 @@ def _similarity(folder: Path) -> dict[str, Any]:
     return {"similarity": "dot"}
 
 
-def _transformer(encoder: Path) -> Path:
+def transformer_file(encoder: Path) -> Path:
     """Return the file of an encoder's own module, which may be absent."""
     return next((encoder / name for name in TRANSFORMERS if (encoder / name).exists()), encoder / TRANSFORMER)
 
 
-def _length(path: Path, keys: dict[str, Any], key: str) -> int | None:
+def _length_of_call(path: Path, keys: dict[str, Any], shortest: int) -> int | None:
+    """Return the length with which the library calls the tokenizer, whatever other lengths there are."""
+    calls = keys.get("processing_kwargs")
+    given = [
+        calls[name] for name in ("common", "text") if isinstance(calls, dict) and isinstance(calls.get(name), dict)
+    ]
+    return next(filter(None, (_length(path, call, "max_length", shortest) for call in given)), None)
+
+
+def _length(path: Path, keys: dict[str, Any], key: str, shortest: int = SHORTEST) -> int | None:
     """Return a number of tokens; None if there is none, or no limit."""
     tokens = keys.get(key)
     if tokens is None or (isinstance(tokens, int | float) and tokens > UNLIMITED):
         return None
-    if not isinstance(tokens, int) or tokens < SHORTEST:
-        raise InputError(f"{path}: {key} is {tokens!r:.80}, not a number of tokens from {SHORTEST}")
+    if not isinstance(tokens, int) or tokens < shortest:
+        raise InputError(f"{path}: {key} is {tokens!r:.80}, not a number of tokens from {shortest}")
     return tokens

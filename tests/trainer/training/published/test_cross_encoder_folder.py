@@ -94,6 +94,7 @@ def edit(file: Path, **keys: Any) -> None:
     file.write_text(json.dumps({**(json.loads(file.read_text()) if file.exists() else {}), **keys}))
 
 
+SETTINGS = "config_sentence_transformers.json"
 IDENTITY, SIGMOID = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"
 
 
@@ -126,6 +127,40 @@ def test_a_folder_of_the_newest_release(tmp_path: Path, toy_collection: Path, ac
     np.testing.assert_allclose(own_scores(load_any(tmp_path / "saved")), saved.predict(PAIRS), atol=1e-5)
 
 
+def as_library(folder: Path, **keys: Any) -> None:
+    """Add what CrossEncoder saves beside the model, with these keys of the encoder's module."""
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+    (folder / "modules.json").write_text(json.dumps([module]))
+    edit(folder / SETTINGS, model_type="CrossEncoder", activation_fn=SIGMOID)
+    task = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
+    text = {"modality_config": {"text": {"method": "forward", "method_output_name": "logits"}}}
+    edit(folder / "sentence_bert_config.json", **{**task, **text, **keys})
+
+
+@pytest.mark.parametrize(
+    ("keys", "tokens"),
+    [
+        ({}, 30),
+        ({"max_seq_length": 12}, 12),
+        ({"max_seq_length": None}, 30),
+        ({"processing_kwargs": {"text": {"max_length": 14, "truncation": "longest_first"}}, "max_seq_length": 12}, 14),
+        ({"processing_kwargs": {"text": {"max_length": 14}, "common": {"max_length": 11}}}, 11),
+        ({"query_length": 9, "document_length": 9}, 30),  # a pair has no side
+        ({"other": None, "max_seq_length": 12}, 30),  # not saved by CrossEncoder, which then reads the model alone
+    ],
+)
+def test_the_longest_pair_is_the_library_s(
+    tmp_path: Path, toy_collection: Path, keys: dict[str, Any], tokens: int
+) -> None:
+    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
+    as_library(folder, **keys)
+    if "other" in keys:
+        edit(folder / SETTINGS, model_type=None)
+    loaded = load_any(folder)
+    assert loaded.method.max_pair_tokens == tokens  # type: ignore[attr-defined]
+    np.testing.assert_allclose(own_scores(loaded), predicted(folder), atol=1e-5)
+
+
 def without(folder: Path, name: str, shape: list[int] | None = None) -> None:
     """Leave a tensor out of a folder, or give it another shape."""
     weights = load_file(folder / "model.safetensors")
@@ -153,9 +188,6 @@ def test_pairs_are_joined_as_the_folder_joins_them(tmp_path: Path, toy_collectio
     assert np.abs(own - usual).max() > 1e-4
 
 
-SETTINGS = "config_sentence_transformers.json"
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -179,7 +211,7 @@ SETTINGS = "config_sentence_transformers.json"
         ),
         (
             lambda f: edit(f / "tokenizer_config.json", truncation_side="left"),
-            "tokenizer_config.json: truncation_side: 'left' is not supported",
+            "tokenizer_config.json: truncation_side is 'left', which is not supported",
         ),
         (
             lambda f: edit(f / "tokenizer_config.json", model_max_length=4),
@@ -187,6 +219,13 @@ SETTINGS = "config_sentence_transformers.json"
         ),
         (lambda f: retemplate(f, "[CLS] $A [SEP]:1 $B:1 [SEP]:1"), r"with token types \[.*is supported"),
         (lambda f: (f / "tokenizer_config.json").write_text("[]"), "tokenizer_config.json"),
+        (
+            lambda f: as_library(f, processing_kwargs={"text": {"truncation": "only_second"}}),
+            "sentence_bert_config.json: processing_kwargs is .*only_second'}}, which is not supported",
+        ),
+        (lambda f: as_library(f, max_seq_length=4), "sentence_bert_config.json: max_seq_length is 4, not a"),
+        (lambda f: as_library(f, chunks=4), "sentence_bert_config.json: chunks is not a known key"),
+        (lambda f: as_library(f, transformer_task="fill-mask"), "transformer_task is 'fill-mask'"),
     ],
 )
 def test_what_is_not_computed_exactly_is_one_clear_line(

@@ -1,6 +1,7 @@
 """Tokenizers as the families of published encoders have them, in the layouts that transformers 4 and 5 wrote."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +69,28 @@ def test_without_tokenizer_config_the_frame_still_counts(tmp_path: Path) -> None
     (tmp_path / "tokenizer.json").write_text(json.dumps({**record, "post_processor": None}))
     with pytest.raises(InputError, match="tokenizer.json: post_processor makes"):
         require_same_reading(tmp_path, tokenizers.load(tmp_path), lower_case=False)
+
+
+@pytest.mark.parametrize(
+    ("config", "single", "message"),
+    [
+        ({"add_bos_token": True}, "<s> $A", ""),
+        ({"add_eos_token": False, "add_bos_token": None}, "<s> $A", ""),
+        ({"add_bos_token": True, "bos_token": None}, "$A </s>", ""),  # there is none to add
+        ({"add_eos_token": True}, "<s> $A </s>", ""),
+        ({"add_eos_token": True}, "<s> $A", "add_eos_token is True, .* puts no </s> after a text; .* set .* to false"),
+        ({"add_eos_token": False}, "$A </s>", "add_eos_token is False, .* puts </s> after a text; .* set .* to true"),
+        ({"add_bos_token": True}, "$A </s>", "add_bos_token is True, .* puts no <s> before a text"),
+    ],
+)
+def test_tokens_that_only_older_releases_put_around_a_text_are_refused(
+    tmp_path: Path, config: dict[str, Any], single: str, message: str
+) -> None:
+    write(tmp_path, "xlm-roberta", {"tokenizer_class": "PreTrainedTokenizerFast", **NAMES, **config})
+    backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    backend.post_processor = processors.TemplateProcessing(single=single, special_tokens=[("<s>", 0), ("</s>", 2)])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenizers.load(tmp_path)
+    refused = pytest.raises(InputError, match=f"tokenizer_config.json: {message}") if message else nullcontext()
+    with refused:
+        require_same_reading(tmp_path, tokenizer, lower_case=False)

@@ -22,7 +22,7 @@ from tests.data_prep.collections.beir_folder import write_beir
 from trainer import finetune
 from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.start_keys import take_over
-from trainer.training.published.sentence_transformer import TEMPERATURE, not_taken, read_modules
+from trainer.training.published.sentence_transformer import TEMPERATURE, read_modules
 from trainer.training.recipe.build import build_model
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import build
@@ -51,6 +51,14 @@ def write_folder(
     return tower
 
 
+def two_sided(folder: Path) -> None:
+    """Give each side an encoder of its own."""
+    (folder / "modules.json").write_text(json.dumps([{"path": "", "type": "sentence_transformers.models.Router"}]))
+    for name, keys in (("query_0_Transformer", {"model_type": "bert"}), ("document_1_Pooling", {})):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps(keys))
+
+
 @pytest.mark.parametrize(
     ("pooling", "name"),
     [
@@ -59,6 +67,8 @@ def write_folder(
         ({"pooling_mode_lasttoken": True}, "last"),
         ({"pooling_mode": "mean"}, "mean"),
         ({"pooling_mode": ["lasttoken"]}, "last"),
+        ({"word_embedding_dimension": 32}, "mean"),  # the library's default
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": False}, "mean"),
     ],
 )
 def test_poolings_of_all_releases(tmp_path: Path, pooling: dict[str, Any], name: str) -> None:
@@ -86,7 +96,7 @@ def test_similarities(tmp_path: Path, modules: list[str], similarity: str | None
     [
         (lambda f: write_folder(f, {"pooling_mode": "max"}), "its pooling is max, not one of cls, mean, lasttoken"),
         (lambda f: write_folder(f, {"pooling_mode": ["cls", "mean"]}), "its pooling is cls and mean"),
-        (lambda f: write_folder(f, {}), "its pooling is none"),
+        (lambda f: write_folder(f, {"pooling_mode": []}), "its pooling is none"),
         (lambda f: write_folder(f, TWO_POOLINGS), "its pooling is mean and weightedmean_tokens"),
         (lambda f: write_folder(f, {"pooling_mode": "cls"}, "Dense"), "has a Dense module"),
         (
@@ -96,6 +106,7 @@ def test_similarities(tmp_path: Path, modules: list[str], similarity: str | None
         (lambda f: (f / "modules.json").write_text("{"), "modules.json: not its kind of JSON"),
         (lambda f: (f / "modules.json").write_text("[1]"), "not a list of modules"),
         (lambda f: (f / "modules.json").write_text("[]"), "has no Transformer module"),
+        (two_sided, "has no Transformer module, but a Router, .* name the folder of an encoder .* as .*query_0_Transf"),
         (lambda f: (f / "1_Pooling" / "config.json").unlink(), "1_Pooling/config.json: cannot read"),
     ],
 )
@@ -157,17 +168,6 @@ def test_a_start_may_do_more_where_the_recipe_says_what_to_do(
     given = recipe(tmp_path, toy_collection, **{needed: {"pooling": "mean", "similarity": "dot"}[needed]})
     taken = take_over(given).method
     assert (taken.pooling, taken.similarity) == (("mean", "cosine") if needed == "pooling" else ("cls", "dot"))
-
-
-def test_a_start_says_what_it_leaves(tmp_path: Path, toy_collection: Path) -> None:
-    write_folder(tmp_path, {"pooling_mode": "mean"}, "Normalize")
-    assert not_taken(recipe(tmp_path, toy_collection)) == []
-    write_folder(tmp_path, {"pooling_mode": "mean"}, "Dense", "LayerNorm")
-    prompts = {"prompts": {"query": "find: ", "document": ""}, "truncate_dim": 8}
-    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-    line = f"{tmp_path}: training starts without its Dense, its LayerNorm, its truncate_dim"
-    assert not_taken(recipe(tmp_path, toy_collection, pooling="cls")) == [line]
-    assert not_taken(recipe(tmp_path, toy_collection, name="cross_encoder", negatives_per_query=1)) == []
 
 
 @pytest.mark.parametrize(

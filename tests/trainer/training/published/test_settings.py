@@ -28,7 +28,8 @@ from tests.trainer.training.published.published_folders import (
 )
 from trainer.ranking.published import load_any
 from trainer.training.checkpoints.init_from import load_encoder
-from trainer.training.published.settings import TABLE
+from trainer.training.published.settings import KINDS
+from trainer.training.published.table import TABLE
 
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 
@@ -108,6 +109,9 @@ def test_an_encoder_in_a_folder_of_its_own(uncased: Path) -> None:
         ({}, {"model_max_length": 1e30}, POSITIONS),
         ({}, {}, POSITIONS),
         ({}, {"model_max_length": 100}, POSITIONS),
+        ({"processing_kwargs": {"text": {"max_length": 9}}, "max_seq_length": 20}, {}, 9),
+        ({"processing_kwargs": {"text": {"max_length": 9}, "common": {"max_length": 8}}}, {}, 8),
+        ({"processing_kwargs": {"text": {"truncation": True, "padding": "longest"}}, "max_seq_length": 9}, {}, 9),
     ],
 )
 def test_the_longest_text_is_the_library_s(
@@ -216,7 +220,10 @@ REFUSED = [
     (TRANSFORMER, {"tokenizer_args": {"model_max_length": 8}}, "tokenizer_args"),
     (TRANSFORMER, {"model_kwargs": {"dtype": "bfloat16", "trust_remote_code": True}}, "model_kwargs"),
     (TRANSFORMER, {"tokenizer_name_or_path": "elsewhere"}, "tokenizer_name_or_path"),
-    (TRANSFORMER, {"processing_kwargs": {"text": {"max_length": 8}}}, "processing_kwargs"),
+    (TRANSFORMER, {"processing_kwargs": {"text": {"max_length": 8, "truncation": "only_first"}}}, "processing_kwargs"),
+    (TRANSFORMER, {"processing_kwargs": {"text": {"add_special_tokens": False}}}, "processing_kwargs"),
+    (TRANSFORMER, {"processing_kwargs": {"text": {"max_length": 2}}}, "max_length"),
+    (TRANSFORMER, {"processing_kwargs": {"max_length": 8}}, "processing_kwargs"),
     (TRANSFORMER, {"query_expansion": {"strategy": "fixed", "length": 8}}, "query_expansion"),
     (TRANSFORMER, {"modality_config": {"message": {"method": "forward"}}}, "modality_config"),
     (TRANSFORMER, {"module_output_name": "scores"}, "module_output_name"),
@@ -380,7 +387,13 @@ def test_the_page_has_the_table() -> None:
     rows = []
     for row in TABLE:
         keys = ", ".join(key if key.startswith("any ") else f"`{key}`" for key in row.keys)
-        rows.append(f"| `{row.file}` | {keys} | {row.use} | {row.why} |")
+        kinds = "all" if row.kinds == KINDS else ", ".join(row.kinds)
+        rows.append(f"| `{row.file}` | {keys} | {kinds} | {row.use} | {row.why} |")
     page = (ROOT / "docs" / "published.md").read_text()
-    (table,) = re.findall(r"^\| file \| keys \| .*\|\n\|---\|---\|---\|---\|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    (table,) = re.findall(r"^\| file \| keys \| .*\|\n\|---\|---\|---\|---\|---\|\n((?:\|.*\n)+)", page, re.MULTILINE)
     assert table.splitlines() == rows
+
+
+def test_a_key_has_one_row_in_each_kind_of_folder() -> None:
+    keys = [(kind, row.file, key) for row in TABLE for key in row.keys for kind in row.kinds]
+    assert len(keys) == len(set(keys))
