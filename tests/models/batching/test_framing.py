@@ -108,9 +108,9 @@ def pair(query: int, document: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("separators", [1, 2])
-@given(query=st.integers(0, 14), document=st.integers(0, 14), most=st.integers(8, 34))
+@given(query=st.integers(0, 14), document=st.integers(0, 14), most=st.integers(7, 34), alone=st.sampled_from([0, 34]))
 def test_a_pair_is_cut_as_hugging_faces_tokenizers_cut_it(
-    separators: int, query: int, document: int, most: int
+    separators: int, query: int, document: int, most: int, alone: int
 ) -> None:
     library = tokenizers.Tokenizer(models.WordLevel({str(i): i for i in range(VOCABULARY.vocab_size)}))
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -121,7 +121,8 @@ def test_a_pair_is_cut_as_hugging_faces_tokenizers_cut_it(
     library.enable_truncation(most, strategy="longest_first")
     texts = pair(query, document)
     theirs = library.encode(*(" ".join(map(str, text)) for text in texts))
-    framing = PairFraming(Framing(VOCABULARY, 34), Framing(VOCABULARY, 34), separators, most)
+    single = Framing(VOCABULARY, max(most, alone))  # a text may be longer than the whole pair
+    framing = PairFraming(single, single, separators, most)
     arrays = framing.arrays(*([text] for text in texts))
     assert rows(arrays) == [theirs.ids]
     assert arrays["types"][0, : len(theirs.ids)].tolist() == theirs.type_ids
