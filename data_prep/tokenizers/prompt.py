@@ -17,36 +17,38 @@ class Prompt:
 
     Many tokenizers read the first word of a text otherwise behind a prompt: "query:" and "bread" can share a token, and
     the blank of "query: " can belong to the word after it. Texts are given as the ids that they have alone, so their
-    first tokens are decoded and read again behind the prompt, unless they begin with unknown ones.
+    first tokens are decoded and read again behind the prompt, unless these are unknown or begin within a character.
+    White space that the tokenizer leaves out at the beginning of a text is not among its ids, and is not read either.
 
     Attributes:
         text: the prompt.
         ids: those of the prompt alone.
-        stem: those of the prompt alone without blanks at its end, where these do not change the text's; else None.
+        stem: those of the prompt before a text that keeps the ids that it has alone.
+        apart: whether every text keeps them, as white space ends the prompt and its last word.
         encode: a text -> its ids without a frame.
         decode: ids -> their text.
     """
 
     text: str
     ids: Ids
-    stem: Ids | None
+    stem: Ids
+    apart: bool
     encode: Callable[[str], list[int]]
     decode: Callable[[np.ndarray], str]
 
     def before(self, tokens: np.ndarray) -> np.ndarray:
         """Return the ids, int64, of the prompt and a text together, given those of the text alone."""
-        if self.stem is None and len(tokens):
+        if not self.apart and len(tokens):
             for head in (tokens[:HEAD], tokens):
                 text = self.decode(head)
-                for again in (text, text.removeprefix(" ")):  # some put a blank before a text, and keep it in decoding
+                for again in (text.removeprefix(" "), text):  # some put a blank before a text, and keep it in decoding
                     if (joined := self._joined(again, head, tokens)) is not None:
                         return joined
-        first = self.ids if self.stem is None or not len(tokens) else self.stem
-        return np.concatenate([np.array(first, np.int64), tokens])
+        return np.concatenate([np.array(self.stem if len(tokens) else self.ids, np.int64), tokens])
 
     def fitting(self, tokens: np.ndarray, most: int) -> np.ndarray:
         """Return a text's first tokens, as many as have at most `most` ids together with the prompt."""
-        if self.stem is not None:
+        if self.apart:
             return tokens[: most - len(self.stem)]
         if len(tokens) + len(self.ids) + HEAD <= most:  # the first word may be split in more tokens
             return tokens
@@ -58,7 +60,8 @@ class Prompt:
         alone, joined = self.encode(text), self.encode(self.text + text)
         same = _common_end(alone, joined)
         changed = len(alone) - same
-        if alone[:changed] != head[:changed].tolist() or (same < SURE and len(head) < len(tokens)):
+        known = max(changed, 1)  # of a text whose blank was removed for nothing, the first token differs
+        if alone[:known] != head[:known].tolist() or (same < SURE and len(head) < len(tokens)):
             return None
         return np.array([*joined[: len(joined) - same], *tokens[changed:].tolist()], np.int64)
 

@@ -36,6 +36,7 @@ TOKENIZER_CONFIG, SPLIT = (
 )  # of a published tokenizer, and a key of it
 LONGEST_TOKEN = 1000  # characters
 BATCH = 512  # items that `encode_batches` encodes at once
+PROBES = ("a", "A", "1", ".", "漢", "\na")  # texts that a prompt is read before
 
 # what byte-level BPE takes as one word, `?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+`, or several of these
 _TOO_MANY = f"{{{LONGEST_WORD + 1},}}"
@@ -90,8 +91,10 @@ class Tokenizer(Vocabulary):
     @cached_property
     def words(self) -> tuple[int, ...]:
         """The ids of the tokens that are whole words or numbers: letters and digits, and no rest of a longer word."""
-        starts = [not self.keeps_blanks or text[:1].isspace() for text in self._decoded]
-        return tuple(i for i, text in enumerate(self.texts) if text.isalnum() and starts[i])
+        first = self._ids("a")
+        behind = self._backend.decode_batch([[*first, i] for i in range(self.vocab_size)], skip_special_tokens=False)
+        rests = [text[len(self.decode(first)) :] for text in behind]
+        return tuple(i for i, text in enumerate(rests) if text[:1].isspace() and text.strip().isalnum())
 
     @cached_property
     def texts(self) -> list[str]:
@@ -114,15 +117,27 @@ class Tokenizer(Vocabulary):
         return [np.array(encoding.ids, self.dtype) for encoding in encodings]
 
     @cached_property
-    def keeps_blanks(self) -> bool:
-        """Whether a word has other ids after a blank than at the beginning of a text, as byte-level tokenizers have."""
-        return self._ids("a") != self._ids(" a")
+    def joint(self) -> str:
+        """What a text needs in front to have the ids that it has after another text and a blank: a blank, or nothing.
+
+        A byte-level tokenizer reads a blank with the word after it; others begin every text as if after a blank.
+        """
+        return "" if self._ids("a a") == self._ids("a") * 2 else " "
 
     def prompt(self, text: str) -> Prompt:
-        """Return what puts a prompt before texts."""
-        ends_a_word = text[-1:].isspace() and not self.keeps_blanks
-        stem = tuple(self._ids(text.rstrip())) if ends_a_word else None
-        return Prompt(text, tuple(self._ids(text)), stem, self._ids, self.decode)
+        """Return what puts a prompt before texts, as it is read before some short ones."""
+        stems = [self._stem(text, probe) for probe in PROBES]
+        (stem, _), leaves_blanks_out = stems[0], all(self._ids(probe) == self._ids(f" {probe}") for probe in PROBES)
+        apart = text[-1:].isspace() and leaves_blanks_out and {*stems} == {(stem, True)}
+        return Prompt(text, tuple(self._ids(text)), stem, apart, self._ids, self.decode)
+
+    def _stem(self, prompt: str, text: str) -> tuple[frame.Ids, bool]:
+        """Return the ids of a prompt before a text that keeps its own, or else alone; and whether a word ends there."""
+        alone, encoding = self._ids(text), self._backend.encode(prompt + text, add_special_tokens=False)
+        at, words = len(encoding.ids) - len(alone), encoding.word_ids
+        if at < 0 or encoding.ids[at:] != alone:
+            return tuple(self._ids(prompt)), False
+        return tuple(encoding.ids[:at]), not at or words[at - 1] != words[at]
 
     def _ids(self, text: str) -> list[int]:
         """Return the ids of one text, as `encode` does, in this thread: loader workers are forked after the first."""
@@ -139,7 +154,7 @@ class Tokenizer(Vocabulary):
         blanks are between them.
         """
         items = iter(items)
-        blank = " " if sentences and self.keeps_blanks else ""
+        blank = self.joint if sentences else ""
         while batch := list(islice(items, BATCH)):
             encoded = iter(self.encode([blank * (i > 0) + text for _, texts in batch for i, text in enumerate(texts)]))
             for item, texts in batch:

@@ -253,6 +253,14 @@ def mistral() -> Tokenizer:
     return backend
 
 
+def llama() -> Tokenizer:
+    """As transformers 5 writes Llama 2's and Mistral's: the first word alone gets a blank, and nothing is split."""
+    backend = mistral()
+    backend.normalizer, backend.pre_tokenizer = None, pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    backend.decoder = decoders.Sequence([backend.decoder, decoders.Strip(" ", 1, 0)])
+    return backend
+
+
 def gemma() -> Tokenizer:
     """<s> and </s> are words of it, tags of HTML."""
     tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
@@ -311,6 +319,7 @@ FAMILIES: Mapping[str, Family] = {
         (_BEGIN, f"<|end_of_text|> {_BEGIN}", "<|end_of_text|>"),
     ),
     "mistral": Family(mistral, "</s> <unk> <s> </s> -", ("<s>", ""), ("<s>", "<s>", "")),
+    "llama": Family(llama, "</s> <unk> <s> </s> -", ("<s>", ""), ("<s>", "<s>", "")),
     "gemma": Family(gemma, "<pad> <unk> <bos> <eos> <mask>", ("<bos>", ""), ("<bos>", "<bos>", "")),
 }
 

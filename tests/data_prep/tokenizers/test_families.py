@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
 from data_prep.tokenizers import tokenizer
-from tests.data_prep.tokenizers.families import FAMILIES, odd_strings
+from tests.data_prep.tokenizers.families import FAMILIES, WORDS, odd_strings
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -27,6 +28,19 @@ def test_texts_and_pairs_have_the_ids_of_transformers(name: str, tmp_path: Path)
     assert (tok.text_frame, tok.pair_frame) == tuple(
         tuple(tuple(ids[token] for token in part.split()) for part in parts) for parts in (family.text, family.pair)
     )
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_where_words_begin(name: str, tmp_path: Path) -> None:
+    tok = tokenizer.load(FAMILIES[name].write(tmp_path))
+    ids, sentences = tok.vocabulary(), [WORDS, "its crew had sailed.", "12 loaves"]
+    ((_, encoded),) = tok.encode_batches([(0, sentences)], sentences=True)
+    assert np.concatenate(encoded).tolist() == tok.encode([" ".join(sentences)])[0].tolist()
+    mark = next((mark for mark in "▁Ġ" if f"{mark}the" in ids), "")
+    plain = [token for token in ids if token.replace(mark, "").isascii()]
+    words = {ids[token] for token in plain if token.startswith(mark) and token.removeprefix(mark).isalnum()}
+    assert {ids[token] for token in plain} & {*tok.words} == words
+    assert len(words) > 10
 
 
 @pytest.mark.parametrize("name", FAMILIES)

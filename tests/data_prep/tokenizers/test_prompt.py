@@ -10,27 +10,32 @@ from data_prep.tokenizers.vocabulary import Vocabulary
 from tests.data_prep.tokenizers.families import FAMILIES, WORDS, odd_strings
 
 PROMPTS = ["query: ", "Instruct: find the ship\nQuery:", "<s>the", "title: none | text: "]
+# white space is a token of some tokenizers and part of the next word of others, or left out
+PROMPTS += [f"the ship:{end}" for end in ("\n", " \n", "\n\n", "\t", "  ", "\n ", "\u3000", "<think>\n", "</s>")]
+PROMPTS += [" ", "\n", "<s>"]
 TEXTS = [
     *odd_strings(),
     WORDS,
     " ".join([WORDS] * 4),
     "bread" * 60,
     "1 ship",
+    *(start + WORDS for start in (" ", "  ", "\n", "\u3000")),
 ]
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_ids_are_those_of_the_joined_text(family: str, prompt: str, tmp_path: Path) -> None:
+def test_ids_are_those_of_the_joined_text(family: str, tmp_path: Path) -> None:
     tokenizer = load(FAMILIES[family].write(tmp_path / family) / "tokenizer.json")
-    before = tokenizer.prompt(prompt)
-    alone, joined = tokenizer.encode(TEXTS), tokenizer.encode([prompt + text for text in TEXTS])
-    compared = 0
-    for text, ids, expected in zip(TEXTS, alone, joined, strict=True):
-        if _is_known(tokenizer.keeps_blanks, tokenizer.unk, text, ids):
-            assert before.before(ids).tolist() == expected.tolist(), text
-            compared += 1
-    assert compared > 50
+    word, blank = tokenizer.encode(["a", " a"])
+    keeps_blanks = word.tolist() != blank.tolist()
+    for i, prompt in enumerate(PROMPTS):
+        before, texts, compared = tokenizer.prompt(prompt), TEXTS[i % 3 :: 3], 0
+        alone, joined = tokenizer.encode(texts), tokenizer.encode([prompt + text for text in texts])
+        for text, ids, expected in zip(texts, alone, joined, strict=True):
+            if _is_known(keeps_blanks, tokenizer.unk, text, ids):
+                assert before.before(ids).tolist() == expected.tolist(), (prompt, text)
+                compared += 1
+        assert compared > 15
 
 
 def _is_known(keeps_blanks: bool, unk: int | None, text: str, ids: np.ndarray) -> bool:

@@ -68,7 +68,6 @@ def test_the_sentences_of_a_text_have_together_the_ids_of_the_text(kind: str, re
     sentences = ["the quick fox jumps.", "the dog sleeps.", "The fox"]
     ((_, ids),) = tokenizer.encode_batches([(0, sentences)], sentences=True)
     assert np.concatenate(ids).tolist() == tokenizer.encode([" ".join(sentences)])[0].tolist()
-    assert tokenizer.keeps_blanks == (kind == "bpe")
     ((_, alone),) = tokenizer.encode_batches([(0, sentences)])
     assert [a.tolist() for a in alone] == [a.tolist() for a in tokenizer.encode(sentences)]
 

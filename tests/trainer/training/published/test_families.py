@@ -38,7 +38,7 @@ TRUNKS: dict[str, tuple[str, dict[str, Any]]] = {  # model_type: the family of i
     "qwen2": ("qwen2", {**ENCODER, "num_key_value_heads": 1}),
     "qwen3": ("qwen3-embedding", DECODER),
     "llama": ("llama3", DECODER),
-    "mistral": ("mistral", DECODER),
+    "mistral": ("llama", DECODER),
     "gemma2": ("gemma", DECODER),
     "gemma3_text": ("gemma", DECODER),
 }

@@ -24,7 +24,7 @@ from trainer.training.recipe.yaml_file import build
 
 SETTINGS = "config_sentence_transformers.json"
 POOLING = "1_Pooling/config.json"
-PROMPTS = {"query": "Instruct: find the ship\nQuery:", "document": "the ship: "}  # one ends within a word, one with " "
+PROMPTS = {"query": "Instruct: find the ship\nQuery:\n", "document": "the ship: "}
 READ = [*TEXTS, "", "bread", " bread", "1 ship", "\tthe crew"]
 FAMILIES = ["bert", "roberta", "xlm-roberta", "modernbert", "qwen3", "llama", "mistral", "gemma3_text"]
 
@@ -32,8 +32,11 @@ FAMILIES = ["bert", "roberta", "xlm-roberta", "modernbert", "qwen3", "llama", "m
 def readable(loaded: LoadedModel) -> list[str]:
     """The texts that do not begin with what their tokenizer leaves out, or does not know."""
     tokenizer = loaded.tokenizer
-    unknown = [tokenizer.unk is not None and tokenizer.unk in ids[:2] for ids in tokenizer.encode(READ)]
-    blank = [not tokenizer.keeps_blanks and text != text.lstrip() for text in READ]
+    read, stripped = tokenizer.encode(READ), tokenizer.encode([text.lstrip() for text in READ])
+    unknown = [tokenizer.unk is not None and tokenizer.unk in ids[:2] for ids in read]
+    blank = [
+        text != text.lstrip() and a.tolist() == b.tolist() for text, a, b in zip(READ, read, stripped, strict=True)
+    ]
     return [text for text, one, other in zip(READ, unknown, blank, strict=True) if not (one or other)]
 
 
@@ -120,19 +123,19 @@ def recipe(start: Path, collection: Path, **method: Any) -> FinetuneRecipe:
         (
             {},
             (PROMPTS["query"], PROMPTS["document"], False),
-            "query_prompt='Instruct: find the ship\\nQuery:', document_prompt='the ship: ', prompt_in_pooling=False",
+            "query_prompt='Instruct: find the ship\\nQuery:\\n', document_prompt='the ship: ', prompt_in_pooling=False",
         ),
         (
             {"query_prompt": "", "document_prompt": "d: ", "prompt_in_pooling": True},
             ("", "d: ", True),
-            "query_prompt='' by the recipe, in place of 'Instruct: find the ship\\nQuery:', "
+            "query_prompt='' by the recipe, in place of 'Instruct: find the ship\\nQuery:\\n', "
             "document_prompt='d: ' by the recipe, in place of 'the ship: ', "
             "prompt_in_pooling=True by the recipe, in place of False",
         ),
         (
             {"pooling": "cls"},
             (PROMPTS["query"], PROMPTS["document"], True),
-            "query_prompt='Instruct: find the ship\\nQuery:', document_prompt='the ship: '",
+            "query_prompt='Instruct: find the ship\\nQuery:\\n', document_prompt='the ship: '",
         ),
     ],
 )
