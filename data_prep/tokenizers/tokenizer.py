@@ -9,11 +9,12 @@ import json
 import re
 import string
 import unicodedata
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -144,6 +145,43 @@ class Tokenizer(Vocabulary):
         self._backend.encode_special_tokens = self.split_special_tokens
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids
+
+    def filled(self, parts: Sequence[str]) -> np.ndarray:
+        """Return the ids, int64, of a filled template read as a whole: literals at even numbers, texts at odd ones.
+
+        Special tokens of the literals are tokens; those that a text spells out are text.
+        """
+        whole, ends = "".join(parts), [*accumulate(map(len, parts))]
+        self._backend.encode_special_tokens = False
+        encoding = self._backend.encode(whole, add_special_tokens=False)
+        ids = list[int]()
+        for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            if (text := self._special_texts.get(token)) is not None:
+                place = whole.find(text, start, end)  # it may take the blanks around it, and a word may be unknown
+                if (place >= 0 or token != self.unk) and bisect(ends, max(start, place)) % 2:
+                    ids += self.splitting(True)._ids(text)
+                    continue
+            ids.append(token)
+        return np.array(ids, np.int64)
+
+    @cached_property
+    def _special_texts(self) -> dict[int, str]:
+        tokens = self._backend.get_added_tokens_decoder().items()
+        return {token: added.content for token, added in tokens if added.special}
+
+    def clipped(self, text: str, most: int, kept: str) -> tuple[str, int]:
+        """Return the first part of a text, or for `kept` "end" the last, of `most` tokens at most, and its number.
+
+        It ends between two characters; special tokens that it spells out are text.
+        """
+        self._backend.encode_special_tokens = True
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        tokens = len(encoding.ids)
+        if tokens <= most:
+            return text, tokens
+        if kept == "end":
+            return text[encoding.offsets[tokens - most - 1][1] :].strip(), most
+        return text[: encoding.offsets[most][0]].strip(), most
 
     def encode_batches(
         self, items: Iterable[tuple[Item, Sequence[str]]], *, sentences: bool = False

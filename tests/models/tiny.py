@@ -33,9 +33,15 @@ class Spelled(Vocabulary):
         read = [re.findall(r"w\d+|.", text, re.DOTALL) for text in texts]
         return [np.array([int(t[1:]) if t[1:] else 5 + ord(t) % 35 for t in tokens], np.uint16) for tokens in read]
 
-    def splitting(self, split_special_tokens: bool) -> Spelled:
-        """No text spells a special token out."""
-        return self
+    def filled(self, parts: Sequence[str]) -> np.ndarray:
+        """The ids of parts together; none spells a special token out."""
+        return self.encode(["".join(parts)])[0].astype(np.int64)
+
+    def clipped(self, text: str, most: int, kept: str) -> tuple[str, int]:
+        """The first or last tokens of a text, and how many."""
+        tokens = re.findall(r"w\d+|.", text, re.DOTALL)
+        tokens = tokens[max(0, len(tokens) - most) :] if kept == "end" else tokens[:most]
+        return "".join(tokens), len(tokens)
 
     def prompt(self, text: str) -> Prompt:
         """`a` has id 7."""

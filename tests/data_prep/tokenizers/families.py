@@ -61,7 +61,10 @@ def pieces(byte_level: bool) -> tuple[tuple[str, ...], tuple[tuple[str, str], ..
         TEXTS, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
     )
     model = json.loads(backend.to_str())["model"]
-    return tuple(model["vocab"]), tuple(tuple(merge) for merge in model["merges"])
+    merges = [tuple(merge) for merge in model["merges"]]
+    if byte_level:  # as Qwen's and Llama 3's, where marks are read with the letters or line breaks after them
+        merges += [(first, second) for first in '.?("Ċ' for second in "tĊ"]
+    return tuple(dict.fromkeys([*model["vocab"], *("".join(merge) for merge in merges)])), tuple(merges)
 
 
 def bpe(first: Sequence[str], last: Sequence[str] = (), *, byte_level: bool = True, **keys: object) -> Tokenizer:

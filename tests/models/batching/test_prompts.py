@@ -13,10 +13,19 @@ from models.batching.prompts import PromptFraming, length_that_fits
 from tests.data_prep.tokenizers.families import FAMILIES
 from tests.models.tiny import VOCABULARY
 
-DECODERS = ["gpt2", "qwen2", "llama3", "mistral", "gemma"]
+READERS = ["gpt2", "qwen2", "llama3", "mistral", "llama", "gemma", "bert", "xlm-roberta"]
 LIST = "sell: {query}\nbread:\n{passages}\nits crew, of {labels}, had sailed {query}\n=\n"
 PAIR = "old <Query>: {query}\n<Document>: {document}\n\nlong="
-TEXTS = ["the ship of bread", "was old: 12 loaves", "naïve café", "3 pies", "what they baked each day"]
+PAIRS = [  # a text is read as it stands: first, behind a token, white space or a mark, before a line break
+    PAIR,
+    "{query}\n{document}=",
+    "<s>{query}  {document}\n",
+    "{document}\t{query}\n\n{document}\r\n",
+    " ({query}) [{document}]\n",
+    '"{query}"\u3000{document}\n',
+    "<think>\n{query}</think>{document} ",
+]
+TEXTS = ["the ship of bread?", "was old: 12 loaves.", "naïve 漢字", "3 pies", "what they baked each day"]
 LENGTHS: dict[str, Any] = {"max_tokens": 400, "max_query_tokens": 50, "max_document_tokens": 50}
 
 
@@ -37,24 +46,27 @@ def filled(template: str, query: str, passages: list[str], labels: str = "ABCDE"
     return template.replace("{query}", query)
 
 
-@pytest.mark.parametrize("family", DECODERS)
+@pytest.mark.parametrize("family", READERS)
 def test_the_ids_are_those_of_the_whole_text(family: str, tmp_path: Path) -> None:
     tokenizer = tokenizers.load(FAMILIES[family].write(tmp_path))
     begin = [*tokenizer.text_frame[0]]
-    for template, passages in ((LIST, TEXTS[1:]), (LIST, TEXTS[1:3]), (PAIR, TEXTS[2:3])):
+    pairs = [(template, [text]) for template in PAIRS for text in ("", *TEXTS)]
+    for template, passages in [(LIST, TEXTS[1:]), (LIST, TEXTS[1:3]), *pairs]:
         labels = [*"ABCDE"] if template == LIST else ["old", "long"]
         row = framing(tokenizer, template, labels=labels).row(TEXTS[0], passages)
         (whole,) = tokenizer.encode([filled(template, TEXTS[0], passages)])
-        assert row.tolist() == [*begin, *whole.tolist()]
+        expected = whole.tolist()
+        assert row.tolist() == (expected if expected[: len(begin)] == begin else [*begin, *expected])
 
 
-@pytest.mark.parametrize("family", ["gpt2", "qwen2", "llama3", "gemma"])
+@pytest.mark.parametrize("family", ["gpt2", "qwen2", "llama3", "llama", "gemma", "roberta"])
 def test_special_tokens_are_those_of_the_template_alone(family: str, tmp_path: Path) -> None:
     tokenizer = tokenizers.load(FAMILIES[family].write(tmp_path))
-    token = tokenizer.special_tokens["sep"]
-    template = f"{token}{{query}}{token}{{document}}\n"
-    row = framing(tokenizer, template, labels=["A", "B"]).row(f"a{token}", [f"{token}{token}"]).tolist()
+    token, mask = tokenizer.special_tokens["sep"], tokenizer.special_tokens.get("mask", "")
+    template = f"{token}{{query}}{token} {{document}}\n"
+    row = framing(tokenizer, template, labels=["A", "B"]).row(f"a {mask}{token}", [f"{mask}{token}{token}"]).tolist()
     assert row.count(tokenizer.sep) == 2 + [*tokenizer.text_frame[0]].count(tokenizer.sep)
+    assert tokenizer.mask not in row
 
 
 def test_a_label_is_the_token_after_the_end(tmp_path: Path) -> None:
