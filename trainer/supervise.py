@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from data_prep.common import streams
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.imports import without_collecting
 from data_prep.common.parser import Parser
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if tries < 1:
         raise InputError(f"--tries {tries}: give 1 or more")
     training = Training.from_command(words[end + 1 :])
+    streams.set_up(lossy=True)
     signals: list[int] = []
     for number in STOP_SIGNALS:
         signal.signal(number, lambda received, _: signals.append(received))

@@ -2,14 +2,18 @@
 
 import difflib
 import errno
-import io
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from data_prep.common import streams
+
 OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 OF_PATHS = (errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS)
+SHARED_MEMORY = "/dev/shm"  # where Python and torch keep what processes share
 
 
 class InputError(Exception):
@@ -49,12 +53,10 @@ def exit_on_input_error(prefix: str) -> Iterator[None]:
 
     When the reader of stdout is gone (`| head`), exit silently with 141, the code of a command that SIGPIPE ends.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="surrogateescape")  # the name of a file may be any bytes
+    streams.set_up()
     try:
         yield
-        if sys.stdout:  # None where it is closed
-            sys.stdout.flush()
+        sys.stdout.flush()
     except BrokenPipeError:
         _leave_stdout()
         raise SystemExit(141) from None
@@ -63,6 +65,9 @@ def exit_on_input_error(prefix: str) -> Iterator[None]:
         raise SystemExit(2) from None
     except OSError as error:
         if error.filename is None and error.errno in OF_DISKS:
+            print(f"{prefix}: {error.strerror}, in a file without a name{_without_room()}", file=sys.stderr)
+            raise SystemExit(2) from None
+        if error.filename == streams.STDOUT:
             _leave_stdout()
             print(f"{prefix}: cannot write the output: {error.strerror}", file=sys.stderr)
             raise SystemExit(2) from None
@@ -75,7 +80,13 @@ def exit_on_input_error(prefix: str) -> Iterator[None]:
         raise SystemExit(130) from None
 
 
+def _without_room() -> str:
+    """Return where a library, which does not name its temporary file, can have found no room."""
+    folders = {SHARED_MEMORY, tempfile.gettempdir(), os.getcwd()}
+    full = [folder for folder in sorted(folders) if os.path.isdir(folder) and shutil.disk_usage(folder).free < 1 << 20]
+    return f": make room in {' and '.join(full)}" if full else ""
+
+
 def _leave_stdout() -> None:
     """Send what is left of the output nowhere: Python would print an error at exit."""
-    if sys.stdout:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

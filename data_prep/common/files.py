@@ -168,6 +168,10 @@ def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # shared folders of VirtualBox and WSL, and old CIFS, cannot sync the names in a folder, and need not
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS) or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 

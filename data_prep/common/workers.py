@@ -1,5 +1,6 @@
 """Distribute tasks over processes: results as they are ready, few tasks in memory, and one failure stops all."""
 
+import errno
 import multiprocessing
 import os
 import pickle
@@ -13,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from data_prep.common.environment import variable
-from data_prep.common.errors import StoppedError
+from data_prep.common.errors import OF_DISKS, OF_PATHS, SHARED_MEMORY, StoppedError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -41,7 +42,8 @@ def run(
         return
     # not forked: workers must not inherit a reader's threads and open files
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, _begin, (start, arguments))
+    with shared_memory_errors("--workers 1"):
+        pool = ProcessPoolExecutor(workers, context, _begin, (start, arguments))
     waiting: set[Future[Result]] = set()
     try:
         for task in tasks:
@@ -61,6 +63,22 @@ def run(
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def shared_memory_errors(remedy: str) -> Iterator[None]:
+    """Turn the error of a /dev/shm without room, or not writable, into a StoppedError; `remedy` does without processes.
+
+    Python keeps the locks of its worker processes there, and its error names no file.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOENT, *OF_DISKS, *OF_PATHS):
+            raise
+        raise StoppedError(
+            f"{SHARED_MEMORY}: {error.strerror}: worker processes need it: make it writable, with room, or use {remedy}"
+        ) from None
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from data_prep.common.errors import InputError
 from data_prep.common.progress import track
+from data_prep.common.workers import shared_memory_errors
 from data_prep.sources.docstrings.installed import SourceFile
 from data_prep.sources.docstrings.prose import paragraphs
 from data_prep.sources.document import Document
@@ -54,7 +55,9 @@ def read_all(files: Sequence[SourceFile], workers: int) -> Iterator[tuple[list[D
     """
     try:
         # Syntax trees are large and have no cycles: without the garbage collector, parsing is a third faster.
-        with ProcessPoolExecutor(workers, initializer=gc.disable) as pool:
+        with shared_memory_errors("--workers 1"):
+            pool = ProcessPoolExecutor(workers, initializer=gc.disable)
+        with pool:
             yield from track(pool.map(read, files, chunksize=32), "docstrings", "files", total=len(files))
     except BrokenProcessPool as error:
         raise InputError("docstrings: a process was killed (out of memory?); use fewer --workers") from error

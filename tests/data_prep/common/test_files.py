@@ -1,6 +1,7 @@
 import errno
 import hashlib
 import os
+import stat
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -53,6 +54,20 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing(tmp_path: Path, monkey
     ):
         file.write(b"x")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_whose_names_cannot_be_synced_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with files.whole_file(tmp_path / "a") as file:
+        file.write(b"1")
+    assert (tmp_path / "a").read_bytes() == b"1"
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EINVAL, "Invalid argument")))
+    with pytest.raises(InputError, match="a: cannot write: Invalid argument"), files.whole_file(tmp_path / "a"):
+        pass
 
 
 def test_missing_and_misplaced_paths_are_named(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
+import errno
 import os
 import signal
 from collections.abc import Callable, Iterator
+from unittest.mock import Mock
 
 import pytest
 
@@ -97,6 +99,12 @@ def test_an_exception_of_the_task_iterator_comes_after_finished_results(number: 
 def test_a_worker_that_is_killed_is_one_clear_line() -> None:
     with pytest.raises(StoppedError, match="a worker was killed .*; run the same command with fewer --workers"):
         list(workers.run(range(100), _die_at, (3,), 2))
+
+
+def test_shared_memory_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
+    with pytest.raises(StoppedError, match=r"^/dev/shm: Read-only file system: worker .* or use --workers 1$"):
+        list(workers.run([1], _add, (1,), 2))
 
 
 def test_ctrl_c_reaches_this_process_but_no_worker_from_its_first_moment() -> None:

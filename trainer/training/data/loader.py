@@ -9,6 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from data_prep.common.errors import InputError
+from data_prep.common.workers import shared_memory_errors
 from trainer.training.data.cursor import Cursor
 from trainer.training.data.lanes import Position
 from trainer.training.data.order import LaneBatch, Order
@@ -35,7 +36,7 @@ class Loader:
         stream = _RankStream(self.order, positions, cursor.micro_batches + self.rank, self.world_size)
         batches: Iterable[LaneBatch | InputError] = stream
         if self.workers:
-            batches = DataLoader(
+            loader = DataLoader(
                 stream,
                 batch_size=None,
                 num_workers=self.workers,
@@ -43,6 +44,8 @@ class Loader:
                 worker_init_fn=_ignore_signals,
                 prefetch_factor=4,
             )
+            with shared_memory_errors("data.workers=0"):
+                batches = iter(loader)
         for batch in batches:
             if isinstance(batch, InputError):
                 raise batch

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 import torch.distributed as dist
 
+from data_prep.common import streams
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.common.extras import require
 from data_prep.common.files import lock, make_directory, undo_replace, whole_file
@@ -79,6 +80,7 @@ def run(
             join(world)
             resume_from = from_rank_0(None)
         arguments = _arguments(parser, argv)
+        streams.set_up(lossy=not arguments.find_lr)  # a run of weeks outlives the disk and the reader of its log
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
         _check_ranks(recipe, world)
         if recipe.wandb:
