@@ -49,12 +49,35 @@ KNOWN = {
 }
 # the keys of its section data_types, where it ignores unknown ones, too
 DATA_TYPES = {"buffer_dtype", "grad_accum_dtype", "keep_in_fp32_modules", "param_dtype"}
-# keys that DeepSpeed knows and that would do nothing here, with the reason
-WITHOUT_EFFECT = {
-    "activation_checkpointing": "DeepSpeed reads it only where a program calls its checkpointing; set the recipe's "
-    "activation_checkpointing",
-    "compile": "DeepSpeed compiles only where a program calls engine.compile(), and this one does not",
+# the other keys that DeepSpeed knows (a test asks it), by the reason why a file must not have them
+REFUSED = {
+    "would do nothing: DeepSpeed reads it only where a program calls its checkpointing; set the recipe's "
+    "activation_checkpointing": "activation_checkpointing",
+    "would do nothing: DeepSpeed compiles only where a program calls engine.compile(); set the recipe's compile": (
+        "compile"
+    ),
+    "would do nothing: the trainer does not use that part of DeepSpeed": (
+        "autotuning checkpoint data_efficiency dataloader_drop_last datastates_ckpt disable_allgather hybrid_engine "
+        "pipeline vocabulary_size weight_quantization zero_allow_untested_optimizer"
+    ),
+    "the trainer sets this": "gradient_allreduce_op log_level zero_force_ds_cpu_optimizer",
+    "the trainer decides when a step ends and when garbage is collected": (
+        "disable_python_gc managed_gradient_accumulation"
+    ),
+    "the trainer writes the events: see the recipe's wandb": "comet csv_monitor wandb",
+    "is for DeepSpeed's developers": "dump_state",
+    "the ranks here divide the data, and DeepSpeed would divide the model": (
+        "expert_parallel seq_parallel_communication_data_type sequence_parallel_size tensor_parallel "
+        "use_data_before_expert_parallelism"
+    ),
+    "the trainer computes in the precision of bf16 or fp16: set one of them": "torch_autocast",
+    "is the old name of bf16: write bf16": "bfloat16",
+    "DeepSpeed no longer has it": (
+        "amp compression_training curriculum_learning eigenvalue elasticity graph_harvesting nebula "
+        "progressive_layer_drop quantize_training sparse_attention sparse_gradients"
+    ),
 }
+REASONS = {key: reason for reason, keys in REFUSED.items() for key in keys.split()}
 SECTIONS = {  # the sections that this module reads, with an example
     "bf16": '{"enabled": true}',
     "data_types": '{"grad_accum_dtype": "fp32"}',
@@ -146,8 +169,8 @@ def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
     for key in config:
         if key in RECIPE_OWNS:
             yield f"{key}: the recipe sets this ({RECIPE_OWNS[key]}); remove it here"
-        elif key in WITHOUT_EFFECT:
-            yield f"{key}: would do nothing: {WITHOUT_EFFECT[key]}; remove it"
+        elif key in REASONS:
+            yield f"{key}: {REASONS[key]}; remove it"
         elif key not in KNOWN:
             yield _unknown(key, KNOWN)
         elif key in SECTIONS and not isinstance(config[key], dict):

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from deepspeed.runtime.config import DeepSpeedConfig
 
 from data_prep.common.errors import InputError
 from trainer.training.engine import ds_config
@@ -38,6 +39,12 @@ def refused(tmp_path: Path, config: Any) -> str:
             {"compile": {"deepcompile": True}},
             "compile: would do nothing: DeepSpeed compiles only where a program calls",
         ),
+        (
+            {"torch_autocast": {"enabled": True}},
+            "torch_autocast: the trainer computes in the precision of bf16 or fp16",
+        ),
+        ({"tensor_parallel": {"autotp_size": 2}}, "tensor_parallel: the ranks here divide the data"),
+        ({"sparse_gradients": True}, "sparse_gradients: DeepSpeed no longer has it; remove it"),
         (
             {"activation_checkpointing": {"number_checkpoints": 4}},
             "activation_checkpointing: would do nothing: DeepSpeed reads it only where a program calls",
@@ -96,6 +103,36 @@ def test_what_deepspeed_gets_wrong_or_refuses_is_refused_with_the_reason(
     tmp_path: Path, config: Any, words: str
 ) -> None:
     assert words in refused(tmp_path, config)
+
+
+class Recorded(dict[str, Any]):
+    """A configuration that remembers which keys it was asked for."""
+
+    def __init__(self, asked: set[str], **values: Any) -> None:
+        super().__init__(values)
+        self.asked = asked
+
+    def __contains__(self, key: object) -> bool:
+        self.asked.add(str(key))
+        return super().__contains__(key)
+
+    def __getitem__(self, key: str) -> Any:
+        self.asked.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked.add(key)
+        return super().get(key, default)
+
+    def keys(self) -> Any:
+        return self
+
+
+def test_no_key_that_deepspeed_reads_is_called_unknown() -> None:
+    asked: set[str] = set()
+    DeepSpeedConfig(Recorded(asked, train_micro_batch_size_per_gpu=1))
+    assert len(asked) > 50
+    assert asked <= ds_config.KNOWN | ds_config.RECIPE_OWNS.keys() | ds_config.REASONS.keys()
 
 
 def test_a_missing_or_damaged_file(tmp_path: Path) -> None:
