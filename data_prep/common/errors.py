@@ -13,6 +13,7 @@ from data_prep.common import streams
 
 OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 OF_PATHS = (errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS)
+LONGEST_LINE = 2000  # characters
 SHARED_MEMORY = "/dev/shm"  # where Python and torch keep what processes share
 
 
@@ -36,8 +37,13 @@ class CutOffError(InputError):
 
 
 def printable(text: str) -> str:
-    """Return `text` as one line without terminal control: white space becomes single blanks, controls are escaped."""
+    """Return `text` as one line without terminal control: white space becomes single blanks, controls are escaped.
+
+    Of a longer line than LONGEST_LINE, as of a foreign id in it, the middle is left out.
+    """
     line = " ".join(text.split())
+    if len(line) > LONGEST_LINE:
+        line = f"{line[: LONGEST_LINE // 2]} … {line[-LONGEST_LINE // 2 :]}"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 

@@ -19,6 +19,13 @@ def test_an_input_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == "tool: a file: bad in two lines\n"
 
 
+def test_a_long_id_leaves_what_is_said_of_it() -> None:
+    said = str(InputError(f"f.jsonl, line 3: {'x' * 1_000_000}\x1b[2J: no such document; remove the line"))
+    assert len(said) < 2_100
+    assert said.startswith("f.jsonl, line 3: xxx")
+    assert said.endswith(r"xxx\x1b[2J: no such document; remove the line")
+
+
 def test_other_errors_and_success_pass_through() -> None:
     with exit_on_input_error("tool"):
         pass

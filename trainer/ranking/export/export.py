@@ -24,6 +24,7 @@ from trainer.ranking.export import (
     model_card,
 )
 from trainer.ranking.export.export_files import write_json
+from trainer.ranking.export.markdown import as_code
 from trainer.training.checkpoints.load import TrainedModel
 from trainer.training.published.same_reading import require_same_reading
 from trainer.training.published.settings import MARK, TOKENIZER
@@ -96,7 +97,7 @@ def _write(trained: TrainedModel, folder: Path, out: Path, form: str) -> str:
         "name": out.resolve().name,
         "out": out,
         "kind": trained.kind,
-        "run": trained.recipe.run,
+        "run": as_code(trained.recipe.run),
         "step": f"{trained.step:,}",
         "width": trained.model.trunk.config.hidden_size,
         "tokens": trained.text_tokens,

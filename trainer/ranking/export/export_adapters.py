@@ -23,7 +23,7 @@ tags: [lora, feature-extraction, deepsiam]
 ---
 # {name}
 
-Adapters of a text encoder trained with deepsiam ({kind}), texts up to {tokens} tokens. From `{run}`, step {step}. They
+Adapters of a text encoder trained with deepsiam ({kind}), texts up to {tokens} tokens. From {run}, step {step}. They
 belong to the encoder in `{base}`.
 
 ```python

@@ -30,7 +30,7 @@ tags: [ColBERT, PyLate, sentence-transformers, feature-extraction, deepsiam]
 # {name}
 
 A ColBERT trained with deepsiam: {dimension} dimensions for each token, queries of {query_tokens} tokens, documents up
-to {tokens}. From `{run}`, step {step}.
+to {tokens}. From {run}, step {step}.
 
 ```python
 from pylate import models, scores

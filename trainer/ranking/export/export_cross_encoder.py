@@ -20,7 +20,7 @@ tags: [sentence-transformers, cross-encoder, text-classification, deepsiam]
 # {name}
 
 A cross-encoder trained with deepsiam, which {does}. It read queries of up to {query_tokens} tokens and documents of up
-to {document_tokens}; the tokenizer cuts the longer of a pair to {pair_tokens} in all. From `{run}`, step {step}.
+to {document_tokens}; the tokenizer cuts the longer of a pair to {pair_tokens} in all. From {run}, step {step}.
 
 ```python
 from sentence_transformers import CrossEncoder

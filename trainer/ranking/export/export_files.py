@@ -21,6 +21,7 @@ from data_prep.tokenizers.frame import Frames, Ids, read
 from data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG, Tokenizer
 from models.config import MethodConfig
 from models.matching.config import MatchingConfig, Side
+from trainer.ranking.export.markdown import as_code
 from trainer.training.checkpoints.load import TrainedModel
 from trainer.training.published.settings import SETTINGS
 
@@ -144,7 +145,7 @@ def write_modules(
 def prompt_card(method: MethodConfig) -> str:
     """Return a README.md's paragraph on the prompts of a method, which the folder's library does not know."""
     prompts = method.prompts() if isinstance(method, MatchingConfig) else {}
-    said = " and ".join(f"{text!r} before a {side}" for side, text in prompts.items())
+    said = " and ".join(f"{as_code(repr(text))} before a {side}" for side, text in prompts.items())
     return f"\nIt was trained with {said}: put it there.\n" if said else ""
 
 

@@ -30,7 +30,7 @@ tags: [onnx, {task}, deepsiam]
 ---
 # {name}
 
-{what}, trained with deepsiam, as ONNX. From `{run}`, step {step}. The outputs equalled the run's, up to {tolerance}, on
+{what}, trained with deepsiam, as ONNX. From {run}, step {step}. The outputs equalled the run's, up to {tolerance}, on
 inputs of several sizes.
 
 ```python

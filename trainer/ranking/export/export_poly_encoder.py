@@ -23,7 +23,7 @@ tags: [feature-extraction, poly-encoder, deepsiam]
 # {name}
 
 A Poly-encoder trained with deepsiam: {m} vectors of {width} dimensions for a context of up to {query_tokens} tokens,
-one for a candidate of up to {tokens}. From `{run}`, step {step}.
+one for a candidate of up to {tokens}. From {run}, step {step}.
 
 ```python
 import torch{load_file}

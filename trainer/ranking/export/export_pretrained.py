@@ -26,7 +26,7 @@ tags: [feature-extraction, deepsiam]
 ---
 # {name}
 
-A text encoder pre-trained with deepsiam ({kind}), {width} dimensions, texts up to {tokens} tokens. From `{run}`,
+A text encoder pre-trained with deepsiam ({kind}), {width} dimensions, texts up to {tokens} tokens. From {run},
 step {step}. It has learned no similarity of texts yet: fine-tune it before using it for search.
 
 ```python

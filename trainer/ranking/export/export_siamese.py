@@ -25,7 +25,7 @@ tags: [sentence-transformers, feature-extraction, sentence-similarity, deepsiam]
 # {name}
 
 A Siamese text encoder trained with deepsiam: {pooling} pooling, {similarity} similarity, {width} dimensions,
-documents up to {tokens} tokens (queries were trained with up to {query_tokens}). From `{run}`, step {step}.
+documents up to {tokens} tokens (queries were trained with up to {query_tokens}). From {run}, step {step}.
 
 ```python
 from sentence_transformers import SentenceTransformer

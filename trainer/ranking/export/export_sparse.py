@@ -34,7 +34,7 @@ tags: [sentence-transformers, sparse-encoder, sparse, splade, deepsiam]
 # {name}
 
 A sparse encoder trained with deepsiam: weights for {terms:,} terms, documents up to {tokens} tokens (queries were
-trained with up to {query_tokens}). From `{run}`, step {step}.
+trained with up to {query_tokens}). From {run}, step {step}.
 
 ```python
 from sentence_transformers import SparseEncoder

@@ -12,6 +12,7 @@ from data_prep.common.errors import InputError
 from trainer.ranking.evaluation.expression import Leaf
 from trainer.ranking.evaluation.results_file import read_results
 from trainer.ranking.evaluation.systems import contents_sha256
+from trainer.ranking.export.markdown import as_code, as_text, fence
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.best import BEST
 from trainer.training.checkpoints.load import TrainedModel
@@ -29,7 +30,8 @@ def complete(card: str, trained: TrainedModel) -> str:
     recipe = yaml.safe_dump(
         trained.recipe.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True
     )
-    lines = [*_facts(trained), *_metrics(trained), "", "```yaml", recipe.rstrip(), "```", ""]
+    ticks = fence(recipe)
+    lines = [*_facts(trained), *_metrics(trained), "", f"{ticks}yaml", recipe.rstrip(), ticks, ""]
     return f"{start}---\n{front}{LICENSE}\n---\n{text}\n## How it was made\n\n" + "\n".join(lines)
 
 
@@ -37,10 +39,10 @@ def _facts(trained: TrainedModel) -> Iterator[str]:
     """Yield a line for the base, one for each source of the data, and one for the training."""
     recipe = trained.recipe
     is_random = recipe.init_from is None or (isinstance(recipe, FinetuneRecipe) and recipe.random_weights)
-    yield f"- Base: {'random weights' if is_random else f'`{recipe.init_from}`'}"
+    yield f"- Base: {'random weights' if is_random else as_code(recipe.init_from)}"
     for name, source in recipe.data.sources.items():
-        of = f" ({name})" if name else ""
-        yield f"- Data{of}: " + (_pairs(source) if isinstance(source, MixedPairsConfig) else f"`{source.shards}`")
+        of = f" ({as_text(name)})" if name else ""
+        yield f"- Data{of}: " + (_pairs(source) if isinstance(source, MixedPairsConfig) else as_code(source.shards))
     yield f"- Training: {trained.step:,} of {recipe.steps:,} steps of {recipe.batch.size:,} examples; recipe below"
 
 
@@ -52,9 +54,9 @@ def _pairs(source: MixedPairsConfig) -> str:
     except InputError:
         counts = {"splits": {}}
     if source.split not in counts["splits"]:  # the collection is gone, or was made anew
-        return f"`{source.collection}`, split {source.split}{used}"
+        return f"{as_code(source.collection)}, split {as_text(source.split)}{used}"
     return (
-        f"`{source.collection}`: {counts['corpus']['texts']:,} documents; split {source.split}, "
+        f"{as_code(source.collection)}: {counts['corpus']['texts']:,} documents; split {as_text(source.split)}, "
         f"{counts['splits'][source.split]:,} queries with their judged documents{used}"
     )
 
@@ -68,7 +70,7 @@ def _metrics(trained: TrainedModel) -> Iterator[str]:
         rows += [(f"of {file.name}", name, value) for name, value in _of_results(file, trained.checkpoint).items()]
     if rows:
         yield from ("", f"Measured at step {trained.step:,}:", "", "| | | |", "|---|---|---|")
-        yield from (f"| {where} | {name} | {value:.4f} |" for where, name, value in rows)
+        yield from (f"| {as_text(where)} | {as_text(name)} | {value:.4f} |" for where, name, value in rows)
 
 
 def _of_run(run: Path, step: int) -> Mapping[str, float]:

@@ -6,15 +6,18 @@ import ipaddress
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from data_prep.common.errors import InputError
+from trainer.ranking.deadline import deadline
 from trainer.ranking.indexes.index import Found
 from trainer.ranking.indexes.page import page
 
 MOST, LONGEST, DIGITS = 100, 1000, 9  # documents that a page shows; characters of a query, of their number
+IDLE_SECONDS = 30  # for a request to arrive, and for each part of the answer to be taken
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 Search = Callable[[str, int], list[Found]]
@@ -35,7 +38,14 @@ def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> 
     one_at_a_time = threading.Lock()  # calls of a model
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = IDLE_SECONDS
+
+        def handle(self) -> None:
+            with suppress(ConnectionError, TimeoutError), deadline(self.connection, IDLE_SECONDS) as self.timer:
+                super().handle()
+
         def do_GET(self) -> None:  # noqa: N802 (the library's name)
+            self.timer.cancel()  # the request has arrived: a search may take its time
             try:
                 url, asked = urlsplit(self.path), urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
             except ValueError:  # a malformed address, such as [

@@ -22,6 +22,7 @@ import numpy as np
 from data_prep.collections.collection import Collection
 from data_prep.common.errors import InputError
 from data_prep.common.progress import meter
+from trainer.ranking.deadline import deadline
 from trainer.ranking.options import EXAMPLE, NUMBER, URL, WORD, check_options
 from trainer.ranking.ranker import Ranker
 from trainer.ranking.rankers.labels import ListOptions, text_of, windows_of
@@ -37,6 +38,7 @@ WINDOW, STRIDE, TIMEOUT = 20, 10, 120
 AT_ONCE = 8  # requests
 WORDS = 300  # of a passage; halved until the server takes the prompt
 LONGEST_ANSWER = 1 << 20  # bytes
+LONGEST_REASON = 1 << 12  # bytes of a refusal that are looked at
 
 
 class Server(NamedTuple):
@@ -59,13 +61,13 @@ class Server(NamedTuple):
             "max_tokens": tokens,
         }
         status, content = self._post("/chat/completions", json.dumps(body).encode())
-        if status == 400 and re.search(rb"context|too long|maximum.*(length|tokens)", content):
+        if status == 400 and re.search(rb"context|too long|maximum.*(length|tokens)", content[:LONGEST_REASON]):
             return None
         if status != 200:
             raise InputError(f"{self.url}: answered {status}: {content[:200].decode(errors='replace')!r}")
         try:
             written = json.loads(content)["choices"][0]["message"]["content"]
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             raise InputError(f"{self.url}: its answer is not a chat completion: {content[:200]!r}") from None
         return written if isinstance(written, str) else ""
 
@@ -73,9 +75,11 @@ class Server(NamedTuple):
         parts = urlsplit(self.url)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=self.timeout)
         try:
-            connection.request("POST", parts.path.rstrip("/") + path, body, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            return answer.status, answer.read(LONGEST_ANSWER)
+            connection.connect()
+            with deadline(connection.sock, self.timeout):
+                connection.request("POST", parts.path.rstrip("/") + path, body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                return answer.status, answer.read(LONGEST_ANSWER)
         except TimeoutError:
             raise InputError(f"{self.url}: no answer within {self.timeout} s: allow more by timeout=SECONDS") from None
         except (OSError, http.client.HTTPException) as error:

@@ -134,13 +134,13 @@ def check_address(world: World) -> None:
 def say(*lines: str) -> None:
     """Print lines, from rank 0 alone."""
     if lines and World.from_environment().rank == 0:
-        print(*lines, sep="\n", flush=True)
+        print(*map(printable, lines), sep="\n", flush=True)
 
 
 def warn(line: str) -> None:
     """Print a line on stderr, from rank 0 alone."""
     if World.from_environment().rank == 0:
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
 
 
 @contextmanager

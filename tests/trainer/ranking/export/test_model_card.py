@@ -1,11 +1,14 @@
 """Every export's README.md says what the model was made of and how good it is, and leaves the licence open."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from data_prep.collections.collection import Collection
 from tests.trainer.runs import STEP, write_run
@@ -44,6 +47,22 @@ def test_the_card_has_tags_an_open_licence_base_data_and_recipe(
     base, data = ("`p`", "`c`, split train") if name == "siamese" else ("random weights", "`s`")
     assert f"- Base: {base}\n- Data: {data}\n" in text
     assert "Measured" not in text
+
+
+EVIL = "x`` | <img src=x onerror=alert(1)>\n```\n# [a](javascript:b) &lt;"
+
+
+def test_what_a_foreign_recipe_says_becomes_no_markup(toy_collection: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS["siamese"])
+    trained = load_trained(run)
+    data = trained.recipe.data.model_copy(update={"collection": EVIL, "split": EVIL})
+    recipe = trained.recipe.model_copy(update={"init_from": EVIL, "run": EVIL, "data": data})
+    export_encoder(replace(trained, recipe=recipe), tmp_path / "out")
+    text = (tmp_path / "out" / "README.md").read_text().split("---\n", 2)[2]
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    assert not re.search("<(img|a |h1>a|td)", page)
+    assert page.count("&lt;img src=x onerror=alert(1)&gt;") == 8  # run, base, data and split, twice each
+    assert page.count("&amp;lt;") == 8
 
 
 def test_the_card_counts_the_collection(toy_collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,13 @@
 
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from urllib.parse import quote
@@ -17,6 +19,7 @@ from data_prep.common.errors import InputError
 from tests import toy
 from tests.trainer.runs import write_run
 from trainer import index
+from trainer.ranking.indexes import serve
 from trainer.ranking.indexes.index import Found
 from trainer.ranking.indexes.page import SHOWN, page
 from trainer.ranking.indexes.serve import LONGEST, MOST, Search, make_server
@@ -42,6 +45,19 @@ def get(port: int, path: str, host: str | None = None) -> tuple[HTTPResponse, st
     connection.request("GET", path, headers={"Host": host} if host else {})
     response = connection.getresponse()
     return response, response.read().decode()
+
+
+def test_a_client_that_sends_nothing_or_little_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "IDLE_SECONDS", 0.2)
+    with served() as port, socket.create_connection(("127.0.0.1", port), 30) as idle:
+        drip = socket.create_connection(("127.0.0.1", port), 30)
+        with drip, suppress(ConnectionError):
+            for byte in b"GET /?q=" + b"x" * 6000:  # until the server closes it: ten minutes of these
+                drip.sendall(bytes([byte]))
+                time.sleep(0.1)
+        assert drip.fileno() < 0
+        assert idle.recv(1) == b""
+        assert get(port, "/?q=wing")[0].status == 200
 
 
 def test_nothing_that_is_shown_becomes_markup() -> None:

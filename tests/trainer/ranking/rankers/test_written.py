@@ -5,7 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,49 @@ def test_long_passages_are_shortened_until_the_server_takes_them(opened: Collect
     assert longest[-1] <= 4 < longest[0]
     with server(lambda _: (400, {"error": "context"})) as (url, asked), pytest.raises(InputError, match="window"):
         lrl(opened, url).scores([(0, [0, 1])])
+
+
+def _drip(answer: BaseHTTPRequestHandler) -> None:
+    for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1_000_000:
+        answer.wfile.write(bytes([byte]))
+        time.sleep(0.01)
+
+
+def _continue(answer: BaseHTTPRequestHandler) -> None:
+    while True:
+        answer.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+@pytest.mark.parametrize("answer", [_drip, _continue])
+def test_a_server_that_never_comes_to_an_end_is_given_up(
+    opened: Collection, monkeypatch: pytest.MonkeyPatch, answer: Callable[[BaseHTTPRequestHandler], None]
+) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            with suppress(ConnectionError):
+                answer(self)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{serving.server_port}"
+        with pytest.raises(InputError, match=f"{url}: no answer within 1 s: allow more by timeout=SECONDS"):
+            lrl(opened, url, timeout="1").scores([(0, [0, 1])])
+        serving.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "said"),
+    [
+        (200, b'{"choices": ' + b"[" * 500_000, "its answer is not a chat completion"),
+        (400, b"maximum " * 130_000, "answered 400"),
+    ],
+)
+def test_an_answer_that_is_made_to_cost_time_is_refused(
+    opened: Collection, status: int, content: bytes, said: str
+) -> None:
+    with server(lambda _: (status, content)) as (url, _), pytest.raises(InputError, match=said) as refused:
+        lrl(opened, url).scores([(0, [0, 1])])
+    assert len(str(refused.value)) < 400
 
 
 def test_answers_that_name_no_passage_keep_the_order_and_are_counted(
