@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from data_prep.common import urls
 from data_prep.common.argument_types import margin, named, positive, share
-from data_prep.common.cores import usable_cores
+from data_prep.common.environment import usable_cores
 from data_prep.common.errors import InputError
 from data_prep.common.provenance import MOST_SHARDS
 from data_prep.prepare import stages, uploading

@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader
 from benchmarks.common.made_up_shards import MICRO_BATCH, Reading, lengthen, resume, write_shards
 from benchmarks.common.side_by_side import alternate, in_words, ratios, spread, write
 from data_prep.common.argument_types import positive
-from data_prep.common.cores import usable_cores
+from data_prep.common.environment import usable_cores
 from data_prep.common.errors import InputError, exit_on_input_error
 from data_prep.shards.document import TokenDocument
 from data_prep.tokenizers import tokenizer

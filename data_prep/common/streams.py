@@ -5,6 +5,7 @@ import io
 import logging
 import os
 import sys
+from typing import Any
 
 STDOUT = "stdout"  # the `filename` of an OSError that writing to it raises
 _BUFFER = 1 << 16  # bytes
@@ -17,10 +18,10 @@ class _Output(io.FileIO):
         super().__init__(number, "w", closefd=False)
         self.called, self.lossy, self.told = name, lossy, False
 
-    def write(self, content: bytes) -> int | None:  # type: ignore[override]
+    def write(self, content: Any) -> int:
         """Write some of the bytes; return how many."""
         try:
-            return super().write(content)
+            return super().write(content) or 0  # of a terminal that does not block: nothing yet
         except OSError as error:
             if not self.lossy:
                 raise OSError(error.errno, error.strerror, self.called) from None

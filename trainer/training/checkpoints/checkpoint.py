@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field
 
-from data_prep.common.cores import usable_cores
+from data_prep.common.environment import usable_cores
 from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, remove, replace_folder, sha256_of, sync, whole_file
 from data_prep.common.json_file import Count, InsideName, Record, Sha256, read_json

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.distributed import Store
 
-from data_prep.common.cores import usable_cores
+from data_prep.common.environment import usable_cores
 from data_prep.common.errors import InputError
 
 ROOT = Path("/")
