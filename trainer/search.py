@@ -17,6 +17,8 @@ from contextlib import suppress
 from itertools import chain, count, islice
 from pathlib import Path
 
+import numpy as np
+
 from data_prep.collections.relevant import IDENTICAL_IDS
 from data_prep.common.argument_types import port, positive
 from data_prep.common.errors import InputError, exit_on_input_error, printable
@@ -88,13 +90,13 @@ def _serve(index: Index, chosen: argparse.Namespace) -> None:
 
 
 def _write_run(
-    index: Index, queries: dict[str, str], absent: dict[str, int], chosen: argparse.Namespace, world: World
+    index: Index, queries: dict[str, str], absent: dict[str, np.ndarray], chosen: argparse.Namespace, world: World
 ) -> None:
     """Search for all queries, each rank in its share of the index, and write the run file on rank 0.
 
-    `absent`: the document that is left out of a query's ranking.
+    `absent`: the documents that are left out of a query's ranking.
     """
-    k = chosen.k + bool(absent)
+    k = chosen.k + max(map(len, absent.values()), default=0)
 
     def rankings() -> Iterator[tuple[str, Ranked]]:
         left = iter(queries)
@@ -102,7 +104,7 @@ def _write_run(
             texts = [queries[name] for name in names]
             own = index.search(texts, k, chosen.approximate, world.rank, world.size)
             for name, (documents, scores) in zip(names, merge(own, k, world.rank, world.size) or (), strict=False):
-                kept = documents != absent.get(name, -1)
+                kept = ~np.isin(documents, absent.get(name, ()))
                 yield name, Ranked(documents[kept][: chosen.k], scores[kept][: chosen.k])
 
     if world.rank == 0:
@@ -110,7 +112,9 @@ def _write_run(
         run_file.write(chosen.write_run, rankings(), lambda i: names[i], chosen.index.resolve().name)
         print(f"wrote {chosen.write_run}: {len(queries):,} queries, at most {chosen.k} documents each", flush=True)
         if absent:
-            print(f"left out: the document with the query's id, for {len(absent):,} queries, as by BEIR", flush=True)
+            excluded = "excluded documents, and " * bool(index.collection.excluded)
+            left_out = f"{excluded}the document with the query's id, for {len(absent):,} queries, as by BEIR"
+            print(f"left out: {left_out}", flush=True)
     else:
         deque(rankings(), maxlen=0)  # the other ranks write nothing
 

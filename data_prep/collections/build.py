@@ -31,6 +31,7 @@ from data_prep.collections.collection import (
     is_collection,
     name_in,
 )
+from data_prep.collections.excluded import ExcludedDocuments, write_excluded
 from data_prep.collections.format import Format, split_and_file
 from data_prep.collections.ids import Ids
 from data_prep.collections.registry import FORMATS
@@ -55,6 +56,7 @@ from data_prep.tokenizers.tokenizer import SPLIT, Tokenizer
 
 BUILDING, LOCK = "building.partial", "building.lock"
 COMMAND = "command.json"  # in BUILDING: the command and the state of its input
+STAGES = 2  # changes with what the stages record
 
 
 def build(
@@ -71,10 +73,12 @@ def build(
             process builds it, or a file cannot be written.
     """
     reader = FORMATS[name](inputs)
-    require_once(split_and_file(path)[1].resolve() for path in inputs)
+    if len(inputs) > 1:  # one alone may be no path, as a subset of a BEIR folder
+        require_once(split_and_file(path)[1].resolve() for path in inputs)
     _require_room(out, reader, tokenizer)
     command = {"format": name, "inputs": [name_in(path, out) for path in inputs]}
-    key = json.dumps([command, tokenizer.fingerprint, tokenizer.split_special_tokens, _state(reader), strict]).encode()
+    of_tokenizer = tokenizer.fingerprint, tokenizer.split_special_tokens
+    key = json.dumps([STAGES, command, *of_tokenizer, _state(reader), strict]).encode()
     built = out / BUILDING
     with _alone(out), os_errors_as_input_errors(out, "write"):
         finished, same = (built / MANIFEST).is_file(), _is_of(built, key)
@@ -189,13 +193,16 @@ def _run(
         folder = stages.folder / part
         repeats = reader.repeats is True or reader.repeats == part
         write = partial(write_texts, folder, texts, reader.text_files(part), repeats=repeats)
-        number = stages.do(part, write, old=folder)
+        number, of_part = stages.do(part, write, old=folder)
         counts[part] = {"texts": gaps.require_any(number, f"{part}: the input contains no texts", reader)}
+        remarks += of_part
     corpus, queries = (Ids.map(stages.folder / part) for part in PARTS)
+    remarks += stages.do("excluded", partial(write_excluded, stages.folder / PARTS[1], reader, queries, corpus))
+    excluded = ExcludedDocuments.map(stages.folder / PARTS[1], len(queries), len(corpus))
     counts[SPLITS] = {}
     for split in splits:
         folder = stages.folder / SPLITS / split
-        judge = partial(write_groups, folder, reader, split, queries, corpus, strict)
+        judge = partial(write_groups, folder, reader, split, queries, corpus, excluded, strict)
         counts[SPLITS][split], of_split = stages.do(f"split-{split}", judge, old=folder)
         remarks += of_split
     for part in PARTS:

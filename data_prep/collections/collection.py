@@ -2,7 +2,7 @@
 
 manifest.json       format version, command, tokenizer, counts, SHA-256 of the inputs and of every array
 tokenizer.json      the tokenizer of its tokens
-corpus/, queries/   see texts.py
+corpus/, queries/   see texts.py and excluded.py
 splits/SPLIT/       see groups.py; in relevant/, what is relevant to each query's text, see relevant.py
 
 Opening reads no array: it costs the same for 10 thousand and for 10 million documents, and all processes of a host
@@ -15,12 +15,14 @@ import json
 import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from data_prep.collections.excluded import ExcludedDocuments
 from data_prep.collections.formats.beir import Beir
 from data_prep.collections.groups import Groups
 from data_prep.collections.texts import Texts
@@ -118,6 +120,11 @@ class Collection:
     def classes(self) -> list[str]:
         """The names of the classes that the labels number; empty if labels are relevance or scores."""
         return list(self.manifest.get("classes", []))
+
+    @cached_property
+    def excluded(self) -> ExcludedDocuments:
+        """The documents that do not count for a query."""
+        return ExcludedDocuments.map(self.directory / PARTS[1], len(self.queries), len(self.corpus))
 
     def splits(self) -> list[str]:
         """Return the names of the splits."""

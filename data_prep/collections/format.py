@@ -74,6 +74,14 @@ class Unlisted(Labelled):
     """Documents that are judged for a query but are not among its candidates, so that no system can rank them."""
 
 
+class Excluded(NamedTuple):
+    """Documents that do not count for a query, by their ids: neither ranked for it nor its negatives."""
+
+    query: str
+    documents: Sequence[str]
+    where: Where
+
+
 class Format(ABC):
     """A reader of files in one format. Every iterator can be created several times; a bad line raises InputError.
 
@@ -128,6 +136,10 @@ class Format(ABC):
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
         """Yield the ids of the documents that a split's queries rank; return None for all documents."""
         return None
+
+    def excluded(self) -> Iterator[Excluded]:
+        """Yield what is excluded for each query that has such documents."""
+        return iter(())
 
     def is_mined(self, split: str) -> bool:
         """Return whether negatives of a split were mined; a format overrides it if only some of its splits are so."""
@@ -201,9 +213,11 @@ def suffixes(path: Path) -> list[str]:
 
 
 def check_id(name: Any, key: str, where: Where) -> str:
-    """Return an id; raise InputError where it is not one."""
+    """Return an id, given as text or as a whole number; raise InputError where it is neither."""
+    if isinstance(name, int) and not isinstance(name, bool):
+        return str(name)
     if not isinstance(name, str):
-        raise InputError(f"{where}: {key!r} is missing or not a string")
+        raise InputError(f"{where}: {key!r} is missing, or neither text nor a whole number")
     if not name or any(c in name for c in "\t\r\n"):
         raise InputError(f"{where}: {key} {name!r} is empty or contains a tab or line break")
     return name

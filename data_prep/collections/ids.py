@@ -103,13 +103,13 @@ def write_index(folder: Path, hashes: np.ndarray) -> None:
     np.save(folder / "id_order.npy", order.astype(np.int64))
 
 
-def first_repeated(ids: Ids) -> tuple[int, int] | None:
-    """Return (earlier, later), two numbers with equal ids, with the lowest possible `later`; None if all ids differ."""
+def repeated(ids: Ids) -> dict[int, int]:
+    """Return the number of each id that is equal to an earlier one, ascending, with the first number of that id."""
     first: dict[str, int] = {}
-    repeated = []
+    twice = {}
     shared = np.unique(ids.hashes[1:][ids.hashes[1:] == ids.hashes[:-1]])
     # ids with the same hash are in the order of their numbers
     for number in ids.order[np.isin(ids.hashes, shared)].tolist():
         if first.setdefault(ids[number], number) != number:
-            repeated.append((number, first[ids[number]]))
-    return min(repeated)[::-1] if repeated else None
+            twice[number] = first[ids[number]]
+    return dict(sorted(twice.items()))

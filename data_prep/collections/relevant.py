@@ -1,4 +1,4 @@
-"""The documents that are never negatives of a query: those relevant to its text, and those that are that text.
+"""The documents that are never negatives of a query: those relevant to its text, that text, and excluded ones.
 
 Two texts are equal if all their token ids are, whatever a model cuts off: texts that differ only in outer white space,
 or in what the tokenizer normalises, are equal. Of texts with an unknown token, the characters must be equal, too. A
@@ -7,7 +7,8 @@ text without tokens equals no other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -69,8 +70,8 @@ class Relevant:
         documents = np.concatenate([documents, elsewhere[1]])
         most = 1 + int(documents.max(initial=0))
         pairs = _unique(of_pairs * most + documents)
-        fewest = len(labelled) - _most_excluded(texts, own, labelled, pairs, most)
-        return cls(collection, queries, texts, own, labelled, pairs, np.array([most, fewest]), places)
+        found = cls(collection, queries, texts, own, labelled, pairs, np.array([most, 0]), places)
+        return replace(found, numbers=np.array([most, len(labelled) - found._most_never_negative()]))
 
     @classmethod
     def of_split(cls, collection: Collection, split: str) -> Relevant:
@@ -124,16 +125,31 @@ class Relevant:
     def are_never_negative(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """Return which documents are among `never_negative` of their queries, bool [n]; both int64 [n]."""
         own: np.ndarray = self.own_documents[self.queries.searchsorted(queries)] == documents
-        return own | self.knows(queries, documents)
+        return own | self.knows(queries, documents) | self.collection.excluded.are(queries, documents)
 
     def never_negative(self, query: int) -> np.ndarray:
-        """Return the documents of `of` and `own`, int64, sorted."""
-        relevant, own = self.of(query), self.own(query)
-        return relevant if own < 0 else np.union1d(relevant, [own])
+        """Return the documents of `of` and `own`, and those that are excluded for the query, int64, sorted."""
+        relevant, own, excluded = self.of(query), self.own(query), self.collection.excluded.of(query)
+        return relevant if own < 0 and not len(excluded) else np.unique([*relevant, *([own] * (own >= 0)), *excluded])
 
     def fewest_others(self) -> int:
         """Return how many documents of `labelled`, at least, may be negatives of any query."""
         return int(self.numbers[1])
+
+    def _most_never_negative(self) -> int:
+        """Return how many documents of `labelled`, at most, are never negatives of a query."""
+        of_texts, documents = np.divmod(self.pairs, self.most)
+        starts, ends = of_texts.searchsorted(self.texts), of_texts.searchsorted(self.texts, side="right")
+        in_all = np.concatenate([[0], np.isin(documents, self.labelled).cumsum()])
+        counts, excluded = in_all[ends] - in_all[starts], self.collection.excluded
+        has_more = np.isin(self.own_documents, self.labelled)
+        if excluded:
+            has_more |= [bool(len(excluded.of(query))) for query in self.queries.tolist()]
+        for at in np.flatnonzero(has_more).tolist():
+            more = {int(self.own_documents[at]), *excluded.of(int(self.queries[at])).tolist()}
+            more -= set(documents[starts[at] : ends[at]].tolist())
+            counts[at] += np.isin([*more], self.labelled).sum()
+        return int(counts.max(initial=0))
 
     def _place(self, query: int) -> int | None:
         at = int(self.queries.searchsorted(np.int64(query)))
@@ -151,17 +167,6 @@ def write_relevant(folder: Path, tokenizer: Tokenizer, split: str) -> None:
     (of_split / FOLDER).mkdir()
     for name in ARRAYS:
         np.save(of_split / FOLDER / f"{name}.npy", getattr(relevant, name))
-
-
-def _most_excluded(texts: np.ndarray, own: np.ndarray, labelled: np.ndarray, pairs: np.ndarray, most: int) -> int:
-    """Return how many documents of `labelled`, at most, are never negatives of a query; all as in `Relevant`."""
-    of_texts, documents = np.divmod(pairs, most)
-    starts, ends = of_texts.searchsorted(texts), of_texts.searchsorted(texts, side="right")  # of each query's documents
-    in_all = np.concatenate([[0], np.isin(documents, labelled).cumsum()])
-    excluded = in_all[ends] - in_all[starts]
-    for at in np.flatnonzero(np.isin(own, labelled)).tolist():
-        excluded[at] += own[at] not in documents[starts[at] : ends[at]]
-    return int(excluded.max(initial=0))
 
 
 def _unique(numbers: np.ndarray) -> np.ndarray:
@@ -220,6 +225,17 @@ def left_out(collection: Collection, split: str, rule: IdenticalIds) -> dict[int
             if pairs.get(query) == document:
                 del pairs[query]
     return pairs
+
+
+def unranked(collection: Collection, queries: Sequence[int], own: Mapping[int, int]) -> dict[int, np.ndarray]:
+    """Return the documents, int64, that are left out of rankings, by the number of each query that has some.
+
+    They are those that are excluded for a query, and its `own` one (see `left_out`).
+    """
+    excluded = collection.excluded
+    given = ((query, [own[query]] if query in own else []) for query in (queries if excluded else own))
+    documents = {query: np.union1d(excluded.of(query), np.array(alone, np.int64)) for query, alone in given}
+    return {query: left for query, left in documents.items() if len(left)}
 
 
 def own_documents(collection: Collection, queries: np.ndarray, *, by_id_alone: bool = False) -> np.ndarray:

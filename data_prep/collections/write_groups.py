@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data_prep.collections.excluded import ExcludedDocuments
 from data_prep.collections.format import Format, Unlisted, Where
 from data_prep.collections.gaps import NAMED, require_any
 from data_prep.collections.ids import Ids, zeros_hint
@@ -79,7 +80,15 @@ class _Known:
         return [f"left out {number}: {OF[self.what]} {named} (the first: {self.first_place})"]
 
 
-def write_groups(folder: Path, reader: Format, split: str, queries: Ids, corpus: Ids, strict: bool = False) -> Written:
+def write_groups(
+    folder: Path,
+    reader: Format,
+    split: str,
+    queries: Ids,
+    corpus: Ids,
+    excluded: ExcludedDocuments,
+    strict: bool = False,
+) -> Written:
     """Write a split's groups, and its pool where the format has one, into a new folder.
 
     The judgements of a query are one group; groups are in the order of the queries' first lines. In a format with whole
@@ -88,11 +97,11 @@ def write_groups(folder: Path, reader: Format, split: str, queries: Ids, corpus:
 
     Judgements of unknown queries are left out. An unknown document is no candidate, but its label is kept if it is
     above 0: to metrics it is a relevant document that no system finds, as to trec_eval. So a group may have no
-    candidates.
+    candidates. A document that is excluded for the query is no candidate.
 
     Raises:
         InputError: an id is unknown, if `strict`; no judgement has a known query and document; a label contradicts an
-            earlier one.
+            earlier one; a relevant document is excluded.
     """
     folder.mkdir(parents=True)
     of_query, of_document = _Known(queries, "queries", strict), _Known(corpus, "documents", strict)
@@ -105,15 +114,20 @@ def write_groups(folder: Path, reader: Format, split: str, queries: Ids, corpus:
         raise first
     group = entries.number if reader.whole else _by_first(entries.query)
     kept = _each_once(entries, group, reader, split)
+    if not (reader.whole or reader.is_mined(split)) and (repeated := np.setdiff1d(np.arange(len(group)), kept)).size:
+        first = _where(reader, split, int(entries.number[repeated[0]]))
+        remarks.append(f"left out {len(repeated):,} judgements that occur before (the first: {first})")
+    kept = kept[~_are_excluded(entries, kept, excluded, reader, split)]
     kept = kept[np.argsort(group[kept], kind="stable")]
     starts = np.flatnonzero(np.diff(group[kept], prepend=-1))
     entries = Entries(*(column[kept] for column in entries))
     _save(folder, entries, starts)
     if (pool := reader.pool(split)) is not None:
         of_pool = _Known(corpus, "documents", strict)
-        numbers = _pool(pool, of_pool)
+        numbers, repeated = _pool(pool, of_pool)
         np.save(folder / "pool.npy", numbers)
         remarks += of_pool.remarks(len(numbers) + of_pool.left_out.total(), "documents of its pool")
+        remarks += repeated
     unscored = int(np.isnan(entries.score[entries.listed]).sum())
     if 0 < unscored < entries.listed.sum():
         remarks.append(f"{unscored:,} of {entries.listed.sum():,} candidates have no teacher's score")
@@ -181,25 +195,42 @@ def _each_once(entries: Entries, group: np.ndarray, reader: Format, split: str) 
     if contradicts.any() and not (reader.whole or reader.is_mined(split)):
         at = np.flatnonzero(contradicts)
         later = np.maximum(order[at], order[at + 1])  # the line that contradicts the other
-        where = next(islice(reader.groups(split), int(entries.number[later.min()]), None)).where
+        where = _where(reader, split, int(entries.number[later.min()]))
         raise InputError(f"{where}: its query and document have another score on an earlier line")
     return np.sort(order[np.r_[True, ~same]])
 
 
-def _pool(pool: Iterator[tuple[str, Where]], of_pool: _Known) -> np.ndarray:
-    """Return the numbers of a pool's known documents, in its order.
+def _are_excluded(
+    entries: Entries, rows: np.ndarray, excluded: ExcludedDocuments, reader: Format, split: str
+) -> np.ndarray:
+    """Return which of the rows are of documents that are excluded for their queries, bool [n]."""
+    are = excluded.are(entries.query[rows], entries.candidate[rows])
+    if len(wrong := rows[are & (entries.label[rows] > 0)]):
+        where = _where(reader, split, int(entries.number[wrong.min()]))
+        raise InputError(f"{where}: its document is relevant to its query, and excluded for it: leave out one of both")
+    return are
+
+
+def _where(reader: Format, split: str, number: int) -> Where:
+    """Return where an item of a split is, by its number."""
+    return next(islice(reader.groups(split), number, None)).where
+
+
+def _pool(pool: Iterator[tuple[str, Where]], of_pool: _Known) -> tuple[np.ndarray, list[str]]:
+    """Return the numbers of a pool's known documents, each once, in its order; and a remark if one is repeated.
 
     Raises:
-        InputError: a document is repeated, or none is known.
+        InputError: no document is known.
     """
     pairs = list(pool)
     names, where = [name for name, _ in pairs], [where for _, where in pairs]
     numbers = of_pool.numbers(names, where, [1] * len(names))
-    order = np.argsort(numbers, kind="stable")
-    repeated = order[1:][np.diff(numbers[order]) == 0]
-    if len(repeated):
-        first = int(repeated.min())
-        raise InputError(f"{where[first]}: document {names[first]!r} is repeated")
     if of_pool.first and numbers.max() < 0:
         raise of_pool.first
-    return numbers[numbers >= 0]
+    at = np.sort(np.unique(numbers, return_index=True)[1])
+    repeated = np.setdiff1d(np.flatnonzero(numbers >= 0), at)
+    found = numbers[at][numbers[at] >= 0]
+    if not len(repeated):
+        return found, []
+    first = where[int(repeated[0])]
+    return found, [f"left out {len(repeated):,} documents of its pool that occur before (the first: {first})"]

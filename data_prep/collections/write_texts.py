@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 
 from data_prep.collections.flat_arrays import Appender, Rows
 from data_prep.collections.format import Text
-from data_prep.collections.ids import Ids, first_repeated, hash_of, write_index
+from data_prep.collections.ids import Ids, hash_of, repeated, write_index
 from data_prep.common.errors import InputError
 from data_prep.common.files import whole_file
 from data_prep.common.progress import meter
@@ -26,34 +26,68 @@ TASK = 20_000  # texts that a worker tokenises at once
 JOINT = b" "  # joins the parts of a text
 
 
-def write_texts(folder: Path, texts: Callable[[], Iterable[Text]], files: Sequence[Path], *, repeats: bool) -> int:
-    """Write text.npy, the ids and their index into a new folder; return the number of texts (if 0, without an index).
+class WrittenTexts(NamedTuple):
+    """What was written of a part."""
 
-    cuts.npy holds where each part ends in the bytes of its text, for `write_tokens`. With `repeats`, a text whose id
-    occurred before is left out; memory then grows by some 150 bytes a text. The texts are read from `files`.
+    number: int
+    remarks: list[str]  # on what was left out
+
+
+def write_texts(
+    folder: Path, texts: Callable[[], Iterable[Text]], files: Sequence[Path], *, repeats: bool
+) -> WrittenTexts:
+    """Write text.npy, the ids and their index into a new folder (without any text, no index).
+
+    cuts.npy holds where each part ends in the bytes of its text, for `write_tokens`. A text whose id occurred before is
+    left out; with `repeats`, without a remark, and memory grows by some 150 bytes a text. The texts are read from
+    `files`; without `repeats`, a second time if one is repeated.
 
     Raises:
-        InputError: an id is repeated (with `repeats`: for a different text).
+        InputError: an id is repeated for a different text.
     """
     folder.mkdir(parents=True)
+    if repeats:
+        return WrittenTexts(_write(folder, _first_of_each(texts()), files), [])
+    number = _write(folder, texts(), files)
+    if not number or not (twice := repeated(Ids.map(folder))):
+        return WrittenTexts(number, [])
+    _require_equal(folder, texts, twice)
+    first = _text(texts, next(iter(twice))).where
+    number = _write(folder, (text for at, text in enumerate(texts()) if at not in twice), files)
+    return WrittenTexts(number, [f"{folder.name}: left out {len(twice):,} that occur before (the first: {first})"])
+
+
+def _require_equal(folder: Path, texts: Callable[[], Iterable[Text]], twice: Mapping[int, int]) -> None:
+    """Raise InputError unless the written texts of each repeated id are the same."""
+    text = Rows.map(folder / "text.npy", folder / "text_ends.npy", [np.uint8])
+    cuts = Rows.map(folder / "cuts.npy", folder / "cut_ends.npy", [np.int64])
+    for later, first in twice.items():
+        if any(rows[later].tobytes() != rows[first].tobytes() for rows in (text, cuts)):
+            before, after = _text(texts, first), _text(texts, later)
+            raise InputError(
+                f"{after.where}: id {after.id!r} is already {before.where.before(after.where)}, of another text"
+            )
+
+
+def _text(texts: Callable[[], Iterable[Text]], number: int) -> Text:
+    return next(islice(texts(), number, None))
+
+
+def _write(folder: Path, texts: Iterable[Text], files: Sequence[Path]) -> int:
+    """Write texts in place of those in the folder; return their number."""
     hashes = array("Q")
     with ExitStack() as stack:
         text, ids = (RowsWriter(stack, folder, *names) for names in (("text", "text_ends"), ("ids", "id_ends")))
         cuts = RowsWriter(stack, folder, "cuts", "cut_ends", np.int64)
-        kept = _first_of_each(texts()) if repeats else texts()
-        source = track_files(kept, folder.name, "texts", files)
+        source = track_files(texts, folder.name, "texts", files)
         while batch := list(islice(source, BATCH)):
             parts = [[_utf8(part, item) for part in item.parts] for item in batch]
             text.extend([np.frombuffer(JOINT.join(own), np.uint8) for own in parts])
             ids.extend([np.frombuffer(_utf8(item.id, item), np.uint8) for item in batch])
             cuts.extend([np.cumsum([len(part) for part in own]) + len(JOINT) * np.arange(len(own)) for own in parts])
             hashes.extend(hash_of(item.id) for item in batch)
-    if not hashes:
-        return 0
-    write_index(folder, np.frombuffer(hashes, np.uint64))
-    if not repeats and (twice := first_repeated(Ids.map(folder))):
-        first, second = (next(islice(texts(), number, None)) for number in twice)
-        raise InputError(f"{second.where}: id {second.id!r} is already {first.where.before(second.where)}")
+    if hashes:
+        write_index(folder, np.frombuffer(hashes, np.uint64))
     return len(hashes)
 
 

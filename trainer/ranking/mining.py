@@ -27,6 +27,7 @@ NEAR = 0.8  # Jaccard similarity from which on a document counts as a copy
 REASONS = {  # why documents are left out, in words
     "relevant": "relevant",
     "own": "the query's own text",
+    "excluded": "excluded for the query",
     "copy": "copies or near-copies of a relevant one",
     "margin": "by --margin",
     "skipped": "by --skip",
@@ -87,11 +88,11 @@ def mine(
     """Keep the documents of each ranking that may serve as negatives of its query.
 
     These documents are left out: those relevant to the query's text, in any group; those that are this text, by their
-    tokens or id; copies and near-copies of a relevant document, which share `NEAR` of their 5-grams of tokens with it;
-    those without text; the first `skip` of the ranking; and, with a margin, those whose score is not at least the
-    margin below the best relevant document's, because they may be relevant, too (as in NV-Retriever, de Souza P.
-    Moreira et al., 2024, section 3). With a margin, a query whose relevant documents were not found gets no negatives:
-    they score less than all documents that were found.
+    tokens or id; those that are excluded for it; copies and near-copies of a relevant document, which share `NEAR` of
+    their 5-grams of tokens with it; those without text; the first `skip` of the ranking; and, with a margin, those
+    whose score is not at least the margin below the best relevant document's, because they may be relevant, too (as in
+    NV-Retriever, de Souza P. Moreira et al., 2024, section 3). With a margin, a query whose relevant documents were not
+    found gets no negatives: they score less than all documents that were found.
 
     Args:
         texts: the queries and the pool.
@@ -116,6 +117,7 @@ def mine(
                 reasons[i] = "empty"
             elif any(copies.are(int(documents[i]), other) for other in known.tolist()):
                 reasons[i] = "copy"
+        reasons[np.isin(documents, relevant.collection.excluded.of(query))] = "excluded"
         reasons[is_own] = "own"
         reasons[is_relevant] = "relevant"
         mined.left_out.update(reasons[reasons != ""].tolist())

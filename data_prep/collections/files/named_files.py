@@ -14,6 +14,7 @@ from data_prep.common.files import os_errors_as_input_errors
 from data_prep.sources import compressed
 
 SUFFIXES = {suffix for known in compressed.FORMATS for suffix in known.suffixes}
+_SHARD = re.compile(r"(.+)-(\d+)-of-(\d+)(?:-[0-9a-f]+)?")  # as the library datasets names the shards of a split
 
 
 class NamedFile(NamedTuple):
@@ -47,6 +48,41 @@ def named_files(inputs: Sequence[Path], kinds: Mapping[str, str], unsaid: str) -
             names = "no file in it is named" if given.is_dir() else "it is not named"
             raise InputError(f"{given}: {names} as one of these: {', '.join(kinds)} (a .tar must be unpacked first)")
     return found
+
+
+def plain_first(folder: Path, names: str) -> dict[str, Path]:
+    """Return a folder's files of a pattern, plain or compressed, by their plain names; dot files are skipped."""
+    found: dict[str, Path] = {}
+    for end in ("", *(known.suffixes[0] for known in compressed.FORMATS)):
+        for path in folder.glob(names + end):
+            if path.name[0] != ".":
+                found.setdefault(path.name.removesuffix(end), path)
+    return found
+
+
+def by_split(folder: Path, suffix: str) -> dict[str, list[Path]]:
+    """Return the files `SPLIT` + suffix of a folder, and those in shards, `SPLIT-00000-of-00002` + suffix, by split.
+
+    The whole name before that is the split: `test.full` and `test-hard` are not `test`.
+
+    Raises:
+        InputError: a split lacks a shard, or has one twice.
+    """
+    files: dict[str, list[Path]] = {}
+    shards: dict[str, list[tuple[int, int]]] = {}
+    for name, path in sorted(plain_first(folder, f"*{suffix}").items()):
+        shard = _SHARD.fullmatch(name.removesuffix(suffix))
+        split = shard[1] if shard else name.removesuffix(suffix)
+        files.setdefault(split, []).append(path)
+        shards.setdefault(split, []).append((int(shard[2]), int(shard[3])) if shard else (0, 1))
+    for split, numbers in shards.items():
+        of = numbers[-1][1]
+        if sorted(numbers) != [(i, of) for i in range(of)]:
+            raise InputError(
+                f"{files[split][-1]}: {folder.name} has {len(numbers):,} files of {split}, not each of its {of:,} "
+                "shards once: get those that are missing, or remove those that are too many"
+            )
+    return files
 
 
 def _files(given: Path) -> list[tuple[Path, str]]:

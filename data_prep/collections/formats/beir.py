@@ -1,16 +1,19 @@
 """BEIR: a folder of documents, queries and judgements.
 
-corpus.jsonl        {"_id": ..., "title": ..., "text": ...} a line; title may be absent
-queries.jsonl       {"_id": ..., "text": ...} a line
+corpus.jsonl        {"_id": ..., "title": ..., "text": ...} a line; title may be absent, _id may be named id
+queries.jsonl       {"_id": ..., "text": ...} a line; as in BRIGHT, it may have "excluded_ids": [corpus id, ...], the
+                    documents that do not count for the query; ["N/A"] is none
 qrels/SPLIT.tsv     a header line, then query-id TAB corpus-id TAB score
 pools/SPLIT.txt     optional: the corpus ids that the queries of SPLIT rank, one a line (an addition of this project)
 
-Texts may be empty; remarks count the documents and the queries without text. Each file may be compressed, with .gz,
-.bz2, .xz or .zst after its name; if it is there plain too, the plain one is read. Dot files are skipped.
+Ids may be whole numbers. Texts may be empty; remarks count the documents and the queries without text. Each file may
+be compressed, with .gz, .bz2, .xz or .zst after its name; if it is there plain too, the plain one is read. Dot files
+are skipped.
 
-Where corpus.jsonl is missing, the same columns are read from Parquet files, as BEIR and NanoBEIR have them on Hugging
-Face: corpus/*.parquet and queries/*.parquet; and where there is no SPLIT.tsv, qrels/SPLIT-*.parquet, where a score may
-be missing: 1.
+Where corpus.jsonl is missing, the same columns are read from Parquet or JSON lines, as BEIR, NanoBEIR and MTEB have
+them on Hugging Face: all files of corpus/ and of queries/; and where there is no SPLIT.tsv, those of qrels/, default/
+or data/, whose names are SPLIT or SPLIT-00000-of-00002 and their suffix. There a score may be missing: 1. FOLDER/en
+names the subset of en-corpus/, en-queries/ and en-qrels/.
 """
 
 from __future__ import annotations
@@ -20,13 +23,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.format import Format, Labelled, Text, Where, check_grade, check_id, json_lines, text_lines
+from data_prep.collections.files.named_files import by_split, plain_first
+from data_prep.collections.format import (
+    Excluded,
+    Format,
+    Labelled,
+    Text,
+    Where,
+    check_grade,
+    check_id,
+    json_lines,
+    text_lines,
+)
 from data_prep.common.errors import InputError
-from data_prep.sources import compressed
 from data_prep.sources.parquet import parquet_columns, parquet_rows
 
 HEADER = ["query-id", "corpus-id", "score"]
-ENDS = ("", *(known.suffixes[0] for known in compressed.FORMATS))  # of names, the plain one first
+EXCLUDED = "excluded_ids"
+COLUMNS = ("_id", "id", "title", "text", EXCLUDED)
+JUDGED = ("qrels", "default", "data")  # folders of judgements; MTEB's configuration `default` is in one of the others
+NOT_READ = {  # folders of MTEB's that change what it measures
+    "top_ranked": "so each query ranks all documents, where MTEB ranks only its own",
+    "instruction": "so queries are without the instructions that MTEB puts before each",
+}
 
 
 class Beir(Format):
@@ -35,15 +54,21 @@ class Beir(Format):
     what = "a folder in BEIR's layout: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv; NanoBEIR's of .parquet files"
 
     def __init__(self, inputs: Sequence[Path]) -> None:
-        """Take one folder."""
-        if len(inputs) != 1 or not os.path.isdir(inputs[0]):
-            named = " ".join(map(str, inputs))
-            raise InputError(f"{named}: {'name one folder' if len(inputs) > 1 else 'no such folder'} in BEIR's layout")
-        self.folder = inputs[0]
+        """Take one folder, or one subset of a folder."""
+        if len(inputs) != 1:
+            raise InputError(f"{' '.join(map(str, inputs))}: name one folder in BEIR's layout")
+        self.folder, self.subset = inputs[0], ""
+        if os.path.isdir(f"{inputs[0]}-corpus"):
+            self.folder, self.subset = inputs[0].parent, f"{inputs[0].name}-"
+        elif not os.path.isdir(inputs[0]):
+            raise InputError(f"{inputs[0]}: no such folder in BEIR's layout")
+        subsets = sorted(path.name.removesuffix("-corpus") for path in self.folder.glob("[!.]*-corpus"))
+        if subsets and not (self.subset or self._found("corpus.jsonl") or self._tables("corpus")):
+            raise InputError(f"{self.folder}: has subsets: name one, such as {self.folder / subsets[0]}")
 
     def files(self) -> list[Path]:
         """Return the files of the texts, and the existing qrels and pools."""
-        judged = self._parquet("qrels") if self._judged_in_parquet else self._by_split("qrels", ".tsv").values()
+        judged = [path for paths in self._judged.values() for path in paths]
         pools = self._by_split("pools", ".txt").values()
         return [*self.text_files("corpus"), *self.text_files("queries"), *sorted([*judged, *pools])]
 
@@ -56,12 +81,10 @@ class Beir(Format):
         return self._texts("queries")
 
     def splits(self) -> list[str]:
-        """Return the names of the files in qrels/; raise InputError if there are none, or others in pools/."""
-        splits = sorted(self._by_split("qrels", ".tsv"))
-        if self._judged_in_parquet:
-            splits = sorted({path.name.split("-")[0].removesuffix(".parquet") for path in self._parquet("qrels")})
+        """Return the names of the files of judgements; raise InputError if there are none, or others in pools/."""
+        splits = sorted(self._judged)
         if not splits:
-            raise InputError(f"{self.folder / 'qrels'}: no SPLIT.tsv with relevance judgements")
+            raise InputError(f"{self._folder('qrels')}: no SPLIT.tsv with relevance judgements")
         for split, path in self._by_split("pools", ".txt").items():
             if split not in splits:
                 raise InputError(f"{path}: a pool of no split: the splits are {', '.join(splits)}; rename or remove it")
@@ -69,94 +92,109 @@ class Beir(Format):
 
     def groups(self, split: str) -> Iterator[Labelled]:
         """Yield the judgements of a split."""
-        if self._judged_in_parquet:
-            yield from self._parquet_groups(split)
-            return
-        for row, (where, line) in enumerate(text_lines(self._by_split("qrels", ".tsv")[split])):
-            cells = line.split("\t")
-            if row == 0:
-                if cells != HEADER:
-                    raise InputError(f"{where}: the first line must be the header {' TAB '.join(HEADER)}")
-                continue
-            if len(cells) != 3:
-                raise InputError(f"{where}: {len(cells)} columns, expected 3 between tabs")
-            query, document, score = cells
-            yield Labelled(query, [document], [check_grade(score, "score", where)], where)
+        for path in self._judged[split]:
+            yield from _judgements(path) if path in self._by_split("qrels", ".tsv").values() else _judged_rows(path)
 
     def text_files(self, part: str) -> list[Path]:
-        """Return the file of the documents, or of the queries."""
-        return self._parquet(part) if self._is_parquet else [self._texts_file(part)]
+        """Return the files of the documents, or of the queries."""
+        if not self._found("corpus.jsonl") and (tables := self._tables(part)):
+            return [path for paths in tables.values() for path in paths]
+        return [self._found(f"{part}.jsonl") or self.folder / f"{part}.jsonl"]
 
     def group_files(self, split: str) -> list[Path]:
         """Return the qrels of a split."""
-        if self._judged_in_parquet:
-            return [path for path in self._parquet("qrels") if path.name.startswith((f"{split}-", f"{split}."))]
-        return [self._by_split("qrels", ".tsv")[split]]
+        return self._judged[split]
 
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
         """Yield the documents of pools/SPLIT.txt."""
         path = self._by_split("pools", ".txt").get(split)
         return ((line, where) for where, line in text_lines(path)) if path else None
 
+    def excluded(self) -> Iterator[Excluded]:
+        """Yield the `excluded_ids` of the queries that have some."""
+        for where, record in self._records("queries"):
+            given = record.get(EXCLUDED) or []
+            if not isinstance(given, list):
+                raise InputError(f"{where}: {EXCLUDED!r} is not a list")
+            if names := [name for name in (check_id(each, EXCLUDED, where) for each in given) if name != "N/A"]:
+                yield Excluded(_id(where, record), names, where)
+
     def remarks(self) -> list[str]:
-        """Report how many queries have no text, judged or not, as gaps.py does of documents."""
+        """Report how many queries have no text, judged or not, as gaps.py does of documents; and what is not read."""
         where = [None if text.parts[0] else text.where for text in self.queries()]
         empty = [at for at in where if at]
-        return [f"{len(empty):,} of {len(where):,} queries have no text (the first: {empty[0]})"] if empty else []
+        told = [f"{len(empty):,} of {len(where):,} queries have no text (the first: {empty[0]})"] if empty else []
+        not_read = {name: then for name, then in NOT_READ.items() if self._tables(name)}
+        return told + [f"{self._folder(name)}: is not read, {then}" for name, then in not_read.items()]
 
     @property
-    def _is_parquet(self) -> bool:
-        return not self._texts_file("corpus").exists() and bool(self._parquet("corpus"))
+    def _judged(self) -> dict[str, list[Path]]:
+        """The files of judgements of each split: .tsv or, where there are none, tables."""
+        found = {split: [path] for split, path in self._by_split("qrels", ".tsv").items()}
+        return found or next(filter(None, map(self._tables, JUDGED)), {})
 
-    @property
-    def _judged_in_parquet(self) -> bool:
-        return not self._by_split("qrels", ".tsv") and bool(self._parquet("qrels"))
+    def _found(self, name: str) -> Path | None:
+        """Return a file of the folder, plain or compressed; a subset has none."""
+        return None if self.subset else plain_first(self.folder, name).get(name)
 
-    def _parquet(self, part: str) -> list[Path]:
-        return sorted((self.folder / part).glob("[!.]*.parquet"))
+    def _folder(self, part: str) -> Path:
+        return self.folder / f"{self.subset}{part}"
+
+    def _tables(self, part: str) -> dict[str, list[Path]]:
+        """Return the Parquet files of a folder by their split or, where there are none, those of JSON lines."""
+        return by_split(self._folder(part), ".parquet") or by_split(self._folder(part), ".jsonl")
+
+    def _records(self, part: str) -> Iterator[tuple[Where, dict[str, Any]]]:
+        for path in self.text_files(part):
+            yield from _rows(path, COLUMNS)
 
     def _texts(self, part: str) -> Iterator[Text]:
-        if not self._is_parquet:
-            for where, record in json_lines(self._texts_file(part)):
-                yield _text(where, record)
-            return
-        for path in self._parquet(part):
-            columns = [name for name in ("_id", "title", "text") if name in parquet_columns(path)]
-            for row, values in parquet_rows(path, columns):
-                yield _text(Where(path, 0, f"row {row}"), dict(zip(columns, values, strict=True)))
-
-    def _parquet_groups(self, split: str) -> Iterator[Labelled]:
-        for path in self.group_files(split):
-            columns = [name for name in HEADER if name in parquet_columns(path)]
-            for row, values in parquet_rows(path, columns):
-                where, cells = Where(path, 0, f"row {row}"), dict(zip(columns, values, strict=True))
-                query, document = (check_id(cells.get(name), name, where) for name in HEADER[:2])
-                score = cells.get("score")
-                grade = 1 if score is None else check_grade(str(score), "score", where)
-                yield Labelled(query, [document], [grade], where)
-
-    def _texts_file(self, part: str) -> Path:
-        """Return the file of the documents or queries; where it is missing, its plain name."""
-        plain = self.folder / f"{part}.jsonl"
-        return _plain_first(self.folder, plain.name).get(plain.name, plain)
+        return (_text(where, record) for where, record in self._records(part))
 
     def _by_split(self, folder: str, suffix: str) -> dict[str, Path]:
         """Return the files of a folder, whose names are SPLIT and the suffix."""
-        found = _plain_first(self.folder / folder, f"[!.]*{suffix}")
+        found = plain_first(self._folder(folder), f"*{suffix}")
         return {name.removesuffix(suffix): path for name, path in found.items()}
 
 
-def _plain_first(folder: Path, names: str) -> dict[str, Path]:
-    """Return a folder's files of a pattern, plain or compressed, by their plain names."""
-    found: dict[str, Path] = {}
-    for end in ENDS:
-        for path in folder.glob(names + end):
-            found.setdefault(path.name.removesuffix(end), path)
-    return found
+def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Where, dict[str, Any]]]:
+    """Yield the rows of a file of JSON lines or, with only the columns among `columns` that it has, of Parquet."""
+    if path.suffix != ".parquet":
+        yield from json_lines(path)
+        return
+    names = [name for name in columns if name in parquet_columns(path)]
+    for row, values in parquet_rows(path, names):
+        yield Where(path, 0, f"row {row}"), dict(zip(names, values, strict=True))
+
+
+def _judgements(path: Path) -> Iterator[Labelled]:
+    for row, (where, line) in enumerate(text_lines(path)):
+        cells = line.split("\t")
+        if row == 0:
+            if cells != HEADER:
+                raise InputError(f"{where}: the first line must be the header {' TAB '.join(HEADER)}")
+            continue
+        if len(cells) != 3:
+            raise InputError(f"{where}: {len(cells)} columns, expected 3 between tabs")
+        query, document, score = cells
+        yield Labelled(query, [document], [check_grade(score, "score", where)], where)
+
+
+def _judged_rows(path: Path) -> Iterator[Labelled]:
+    for where, row in _rows(path, HEADER):
+        query, document = (check_id(row.get(name), name, where) for name in HEADER[:2])
+        score = row.get("score")
+        grade = 1 if score is None else check_grade(str(score), "score", where)
+        yield Labelled(query, [document], [grade], where)
+
+
+def _id(where: Where, record: Mapping[str, Any]) -> str:
+    key = "id" if "id" in record and "_id" not in record else "_id"
+    return check_id(record.get(key), key, where)
 
 
 def _text(where: Where, record: Mapping[str, Any]) -> Text:
-    name, text, title = check_id(record.get("_id"), "_id", where), record.get("text"), record.get("title") or ""
+    name, text, title = _id(where, record), record.get("text"), record.get("title") or ""
     if not isinstance(text, str):
         raise InputError(f"{where}: 'text' is missing or not a string")
     if not isinstance(title, str):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from data_prep.collections import ids as ids_module
 from data_prep.collections.format import Text, Where
-from data_prep.collections.ids import Ids, content_id, first_repeated, hash_of, zeros_hint
+from data_prep.collections.ids import Ids, content_id, hash_of, repeated, zeros_hint
 from data_prep.collections.write_texts import write_texts
 
 HERE = Where(Path("file"), 1)
@@ -38,16 +38,16 @@ def test_ids_with_the_same_hash_are_told_apart(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setattr(module, "hash_of", lambda name: len(name))
     ids = written(tmp_path / "texts", ["aa", "bb", "c", "dd"])
     assert ids.find(["dd", "bb", "aa", "c", "xx", "xxx"]).tolist() == [3, 1, 0, 2, -1, -1]
-    assert first_repeated(ids) is None
+    assert repeated(ids) == {}
 
 
 def test_a_repeated_id_is_found_behind_another_of_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["aa", "bb", "aa", "bb"]
     hashes = np.array([2, 2, 2, 2], np.uint64)
-    monkeypatch.setattr("data_prep.collections.write_texts.first_repeated", lambda ids: None)
+    monkeypatch.setattr("data_prep.collections.write_texts.repeated", lambda ids: {})
     written(tmp_path / "texts", names)
     ids_module.write_index(tmp_path / "texts", hashes)
-    assert first_repeated(Ids.map(tmp_path / "texts")) == (0, 2)
+    assert repeated(Ids.map(tmp_path / "texts")) == {2: 0, 3: 1}
 
 
 def test_no_negative_numbers(tmp_path: Path) -> None:

@@ -144,14 +144,18 @@ def test_what_is_mined_from(pools: dict[str, str], shards: Path, tmp_path: Path)
     assert sorted(mining_texts(opened, "train").pool) == list(expected)
 
 
-@pytest.mark.parametrize("margin", [None, 0.5])
+@pytest.mark.parametrize(("margin", "excluded"), [(None, False), (0.5, False), (None, True)])
 def test_a_querys_own_text_and_what_is_relevant_to_it_under_another_id_are_not_mined(
-    shards: Path, tmp_path: Path, margin: float | None
+    shards: Path, tmp_path: Path, margin: float | None, excluded: bool
 ) -> None:
     """q0 and q1 have one text. q2 is the document of that id, which says more, and d4, which says the same."""
     corpus = {"d0": "hij hi b", "d1": "hij hi c", "d2": "hij hi d", "q2": "hij hi f e", "d4": "hij hi f", "d5": "hij g"}
     queries = {"q0": "hij hi", "q1": "hij hi", "q2": "hij hi f"}
     folder = toy.write_beir(tmp_path / "c", corpus, queries, train="q0\td0\t1\nq1\td1\t1\nq2\td2\t1\n")
+    if excluded:
+        (folder / "queries.jsonl").write_text(
+            "".join(json.dumps({"_id": i, "text": t, "excluded_ids": ["d5"]}) + "\n" for i, t in queries.items())
+        )
     opened = build("beir", [folder], folder, tokenizers.load(shards / "tokenizer.json"))
     texts = mining_texts(opened, "train")
     place = {opened.corpus.ids[document]: at for at, document in enumerate(texts.pool)}
@@ -161,8 +165,10 @@ def test_a_querys_own_text_and_what_is_relevant_to_it_under_another_id_are_not_m
     mined = mine(texts, Relevant.of_groups(opened, opened.groups("train")), ranked, margin)
     negatives = [[opened.corpus.ids[int(i)] for i in mined.negatives[query].documents] for query in range(3)]
     # with a margin, a document must score less than the best relevant one; the query's own text is not one of these
-    assert negatives == [["d5", "q2", "d2"][bool(margin) :], ["d4"], ["d5", "d0"]]
-    assert mined.left_out == {"relevant": 4, "own": 2, **({"margin": 1} if margin else {})}
+    of_first, of_last = ["d5", "q2", "d2"][bool(margin or excluded) :], ["d5", "d0"][excluded:]
+    assert negatives == [of_first, ["d4"], of_last]
+    reasons = {"margin": int(bool(margin)), "excluded": 2 * excluded}
+    assert mined.left_out == {"relevant": 4, "own": 2, **{why: n for why, n in reasons.items() if n}}
 
 
 def test_every_group_of_a_query_gets_its_negatives_behind_its_own(planted: Collection) -> None:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from data_prep.collections.collection import Collection
 from data_prep.collections.relevant import IdenticalIds
 from trainer.ranking.evaluation import run_file
 from trainer.ranking.evaluation.expression import Expression, walk
@@ -60,12 +61,17 @@ def compare(
         split=split,
         queries=len(task.queries),
         corpus=len(task.pool),
-        ignore_identical_ids=Identical(rule=identical_ids, queries=len(task.left_out)),
+        ignore_identical_ids=Identical(rule=identical_ids, queries=task.identical),
         metrics=list(metrics),
-        remarks=parts.remarks,
+        remarks=[*parts.remarks, *_excluded(systems.collection, task)],
     )
     made = {name: (str(expression), parts.stages(expression)) for name, expression in given.items()}
     return results_of(measured, made, about, by_query)
+
+
+def _excluded(collection: Collection, task: Task) -> list[str]:
+    queries = sum(bool(len(collection.excluded.of(query))) for query in task.queries)
+    return [f"documents that are excluded for {queries:,} queries are left out of their rankings"] if queries else []
 
 
 def _choosing(

@@ -20,7 +20,7 @@ from trainer.ranking.retrieval.system import ScoresAll
 
 WEIGHTS = tuple(i / 10 for i in range(11))
 SPLIT = "dev"  # where the weight is chosen, unless another split is named
-NOT_ONE: Mapping[int, int] = MappingProxyType({})
+NONE: Mapping[int, np.ndarray] = MappingProxyType({})
 ALONE = 1.0  # the weight of a second system where only its scores count
 RANK_OFFSET = 60  # the constant of Cormack et al.
 
@@ -66,7 +66,7 @@ class Fused:
     first: ScoresAll
     second: ScoresAll
     weight: float | None
-    left_out: Mapping[int, int]
+    left_out: Mapping[int, np.ndarray]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -78,7 +78,7 @@ class Fused:
         both = self.first.scores(rows), self.second.scores(rows)
         fused = np.full_like(both[0], -np.inf)
         for row, query in enumerate(range(rows.start, rows.stop)):
-            kept = np.delete(np.arange(fused.shape[1]), self.left_out.get(query, []))
+            kept = _ranked(fused.shape[1], self.left_out.get(query))
             if len(kept):
                 first, second = (scores[row : row + 1, kept] for scores in both)
                 fused[row, kept] = fuse(first, second, self.weight)[0]
@@ -90,7 +90,7 @@ def rank(
     second: ScoresAll,
     weights: Sequence[float | None],
     k: int,
-    left_out: Mapping[int, int] = NOT_ONE,
+    left_out: Mapping[int, np.ndarray] = NONE,
     *,
     held: int = SCORES,
 ) -> list[list[Ranked]]:
@@ -103,7 +103,7 @@ def rank(
         second: weighted by w where `first` is weighted by 1 - w.
         weights: in [0, 1], or None for reciprocal ranks.
         k: all N are ranked where N < k.
-        left_out: a document of the pool that a query does not rank, as if the pool lacked it, by the query's number.
+        left_out: documents of the pool that a query does not rank, as if the pool lacked them, by the query's number.
         held: the most scores of each system held at once, but at least those of one query; the result does not depend
             on it.
     """
@@ -115,14 +115,19 @@ def rank(
                 range(rows.start, rows.stop), first.scores(rows)[:, None], second.scores(rows)[:, None], strict=True
             )
             for query, a, b in each:
-                absent = left_out.get(query)
-                if absent is not None:
-                    a, b = np.delete(a, absent, axis=1), np.delete(b, absent, axis=1)
+                kept = _ranked(a.shape[1], left_out.get(query)) if query in left_out else None
+                if kept is not None:
+                    a, b = a[:, kept], b[:, kept]
                 for rankings, weight in zip(ranked, weights, strict=True):
                     ((documents, scores),) = best(fuse(a, b, weight), k).each() if a.size else [NOTHING]
-                    rankings.append(Ranked(documents if absent is None else documents + (documents >= absent), scores))
+                    rankings.append(Ranked(documents if kept is None else kept[documents], scores))
             report(rows.stop, "")
     return ranked
+
+
+def _ranked(documents: int, absent: np.ndarray | None) -> np.ndarray:
+    """Return the positions of all documents but the absent ones, int64."""
+    return np.delete(np.arange(documents), [] if absent is None else absent)
 
 
 def fuse_lists(first: Ranked, second: Ranked, weight: float | None) -> Ranked:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from data_prep.collections.collection import Collection
-from data_prep.collections.relevant import IdenticalIds, left_out
+from data_prep.collections.relevant import IdenticalIds, left_out, unranked
 from data_prep.common.errors import InputError
 from trainer.ranking.evaluation.metrics import DEPTH, Metrics, measure
 from trainer.ranking.ranker import Ranker
@@ -23,7 +23,8 @@ class Task(Texts):
     """The judged queries of a split, in the order of `qrels`, and the pool of documents that they are ranked over."""
 
     qrels: dict[str, dict[str, int]]
-    left_out: dict[int, int] = field(default_factory=dict)  # positions in `pool`, by the query's position in `queries`
+    left_out: Mapping[int, np.ndarray] = field(default_factory=dict)  # positions in `pool`, by that in `queries`
+    identical: int = 0  # queries without the document with their id
 
     @classmethod
     def of(cls, collection: Collection, split: str, identical_ids: IdenticalIds = "auto") -> Task:
@@ -36,11 +37,29 @@ class Task(Texts):
         pool = in_pool_order(collection.pool(split)).tolist()
         if not pool:
             raise InputError(f"{collection.directory}: the pool of split {split} is empty: list documents or remove it")
+        return cls.over(collection, split, qrels, pool, identical_ids)
+
+    @classmethod
+    def over(
+        cls,
+        collection: Collection,
+        split: str,
+        qrels: dict[str, dict[str, int]],
+        pool: list[int],
+        identical_ids: IdenticalIds = "auto",
+    ) -> Task:
+        """Make a task of judged queries of a split and some documents."""
         queries: list[int] = collection.queries.ids.find([*qrels]).tolist()
-        document_of = left_out(collection, split, identical_ids)
-        position = {document: place for place, document in enumerate(pool)} if document_of else {}
-        places = {row: position.get(document_of.get(query, -1)) for row, query in enumerate(queries)}
-        return cls(collection, queries, pool, qrels, {row: at for row, at in places.items() if at is not None})
+        own = left_out(collection, split, identical_ids)
+        absent = unranked(collection, queries, own)
+        place = {document: at for at, document in enumerate(pool)} if absent else {}
+        places = {
+            row: np.array([place[document] for document in absent[query].tolist() if document in place], np.int64)
+            for row, query in enumerate(queries)
+            if query in absent
+        }
+        identical = sum(own.get(query) in place for query in queries)
+        return cls(collection, queries, pool, qrels, {row: at for row, at in places.items() if len(at)}, identical)
 
     def name(self, position: int) -> str:
         """Return the id of a document of the pool."""
@@ -48,13 +67,14 @@ class Task(Texts):
 
     def rank(self, system: System, k: int) -> list[Ranked]:
         """Return at most k documents for each query, best first, without those that are left out."""
-        return self.first(system.rank(min(k + bool(self.left_out), len(self.pool))), k)
+        most = max(map(len, self.left_out.values()), default=0)
+        return self.first(system.rank(min(k + most, len(self.pool))), k)
 
     def first(self, ranked: Sequence[Ranked], k: int) -> list[Ranked]:
         """Return the first k documents of each ranking, without those that are left out."""
         kept = []
         for row, (documents, scores) in enumerate(ranked):
-            ranks = documents != self.left_out.get(row, -1)
+            ranks = ~np.isin(documents, self.left_out.get(row, ()))
             kept.append(Ranked(documents[ranks][:k], scores[ranks][:k]))
         return kept
 

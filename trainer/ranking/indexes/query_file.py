@@ -8,24 +8,26 @@ import numpy as np
 
 from data_prep.collections.collection import Collection
 from data_prep.collections.format import text_lines
-from data_prep.collections.relevant import IdenticalIds, left_out
+from data_prep.collections.relevant import IdenticalIds, left_out, unranked
 from data_prep.common.errors import InputError
 
 
-def read_queries(given: str, collection: Collection, rule: IdenticalIds) -> tuple[dict[str, str], dict[str, int]]:
+def read_queries(
+    given: str, collection: Collection, rule: IdenticalIds
+) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """Read queries, as texts by ids, from the split of the given name, or else from the file.
 
     Returns:
-        The queries, and the document that is left out of the ranking of a split's query, by the query's id.
+        The queries, and the documents that are left out of the ranking of a split's query, int64, by the query's id.
 
     Raises:
         InputError: there is neither, or a line of the file has no tab, no id, or the id of an earlier line.
     """
     if given in collection.splits():
         numbers = np.unique(collection.groups(given).queries).tolist()
-        ids, absent = collection.queries.ids, left_out(collection, given, rule)
+        ids, absent = collection.queries.ids, unranked(collection, numbers, left_out(collection, given, rule))
         queries = {ids[i]: collection.queries.text(i) for i in numbers}
-        return queries, {ids[query]: document for query, document in absent.items()}
+        return queries, {ids[query]: documents for query, documents in absent.items()}
     path = Path(given)
     if not path.is_file():
         splits = ", ".join(collection.splits()) or "none"

@@ -39,7 +39,7 @@ class Probe:
     every: int  # optimizer steps
     rows: list[np.ndarray]
     relevant: list[frozenset[int]]  # the relevant documents of each query, counted from 0
-    left_out: dict[int, int]  # the document that a query does not rank: it is the query itself
+    left_out: Mapping[int, np.ndarray]  # the documents that a query does not rank, such as itself
     max_tokens: int
     pad: int
 
@@ -105,7 +105,7 @@ def figures(
     queries: np.ndarray,
     documents: np.ndarray,
     relevant: Sequence[frozenset[int]],
-    left_out: Mapping[int, int] = MappingProxyType({}),
+    left_out: Mapping[int, np.ndarray] = MappingProxyType({}),
 ) -> dict[str, float]:
     """Compute figures, by name, from embeddings fp32 [Q, H] of queries and [N, H] of documents.
 
@@ -115,8 +115,8 @@ def figures(
     effective_rank: exp of the entropy of the documents' normalised singular values, from 1 to H.
     """
     queries, documents = _unit(queries), _unit(documents)
-    ranking = search(queries, documents, DEPTH + bool(left_out)).documents.tolist()
-    ranked = [[document for document in row if document != left_out.get(i)][:DEPTH] for i, row in enumerate(ranking)]
+    ranking = search(queries, documents, DEPTH + max(map(len, left_out.values()), default=0)).documents
+    ranked = [row[~np.isin(row, left_out.get(i, ()))][:DEPTH].tolist() for i, row in enumerate(ranking)]
     first_relevant = [
         next((rank for rank, document in enumerate(row, 1) if document in wanted), None)
         for row, wanted in zip(ranked, relevant, strict=True)

@@ -8,7 +8,6 @@ from itertools import zip_longest
 import numpy as np
 
 from data_prep.collections.collection import Collection
-from data_prep.collections.relevant import left_out
 from data_prep.common.errors import InputError
 from data_prep.common.rng import keyed_rng
 from trainer.ranking.evaluation.task import Task
@@ -51,11 +50,7 @@ def sample(collection: Collection, keys: ProbeConfig) -> Task:
     drawn = [document for document in pool[order].tolist() if document not in kept]
     kept |= dict.fromkeys(drawn[: max(0, keys.documents - len(kept))])
     ranked = in_pool_order(np.array([*kept])).tolist()
-    place = {document: at for at, document in enumerate(ranked)}
-    queries: list[int] = collection.queries.ids.find([*qrels]).tolist()
-    own = left_out(collection, keys.split, "auto")
-    absent = {row: place[own[query]] for row, query in enumerate(queries) if own.get(query) in place}
-    return Task(collection, queries, ranked, qrels, absent)
+    return Task.over(collection, keys.split, qrels, ranked)
 
 
 def relevant_places(task: Task) -> list[frozenset[int]]:

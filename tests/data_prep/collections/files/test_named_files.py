@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.files.named_files import NamedFile, named_files
+from data_prep.collections.files.named_files import NamedFile, by_split, named_files
 from data_prep.common.errors import InputError
 
 KINDS = {"qrels.*": r".*qrels.*\.(tsv|txt)", "queries.*": r".*queries.*\.(tsv|txt)", "top1000.*": r".*top1000.*"}
@@ -42,6 +42,32 @@ def test_a_name_tells_the_split_unless_it_is_given(tmp_path: Path, name: str, sp
     assert found == NamedFile(tmp_path / name, split)
     (found,) = (file for files in find(Path(f"mine={tmp_path / name}")).values() for file in files)
     assert found == NamedFile(tmp_path / name, "mine")
+
+
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (["test", "test.full", "test-hard", "test_2"], ["test", "test-hard", "test.full", "test_2"]),
+        (["dev-00000-of-00002", "dev-00001-of-00002-9f", "dev.small-0-of-1"], ["dev", "dev.small"]),
+        (["test-2019", "test-1", "a-of-b", "-0-of-1"], ["-0-of-1", "a-of-b", "test-1", "test-2019"]),
+        (["dev-00001-of-00002"], "dev-00001-of-00002.x: .* has 1 files of dev, not each of its 2 shards once"),
+        (["dev", "dev-00000-of-00001"], "dev.x: .* has 2 files of dev, not each of its 1 shards once"),
+        (["dev-0-of-1", "dev-0-of-2", "dev-1-of-2"], "dev-1-of-2.x: .* has 3 files of dev, not each of its 2"),
+        (["dev-0-of-1-a1", "dev-0-of-1-b2"], "dev-0-of-1-b2.x: .* has 2 files of dev"),
+    ],
+)
+def test_a_split_is_the_whole_name_without_the_number_of_a_shard(
+    tmp_path: Path, names: list[str], splits: list[str] | str
+) -> None:
+    for name in [*(f"{name}.x" for name in names), ".dev.x", "dev.y", "dev.x.bak"]:
+        (tmp_path / name).touch()
+    if isinstance(splits, str):
+        with pytest.raises(InputError, match=splits):
+            by_split(tmp_path, ".x")
+        return
+    assert sorted(by_split(tmp_path, ".x")) == splits
+    (tmp_path / f"{names[0]}.x").rename(tmp_path / f"{names[0]}.x.gz")
+    assert sorted(by_split(tmp_path, ".x")) == splits
 
 
 def test_what_is_missing_or_of_no_kind_is_named(tmp_path: Path) -> None:

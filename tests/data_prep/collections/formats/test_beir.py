@@ -36,18 +36,29 @@ class TestBeir(FormatContract):
     refused = [
         ("corpus.jsonl", "{", ":4: not JSON"),
         ("corpus.jsonl", "[1]", ":4: not a JSON object"),
-        ("corpus.jsonl", {"text": "x"}, ":4: '_id' is missing or not a string"),
-        ("corpus.jsonl", {"_id": 7, "text": "x"}, ":4: '_id' is missing or not a string"),
+        ("corpus.jsonl", {"text": "x"}, ":4: '_id' is missing, or neither text nor a whole number"),
+        ("corpus.jsonl", {"_id": 7.5, "text": "x"}, ":4: '_id' is missing, or neither text nor a whole number"),
+        ("corpus.jsonl", {"_id": True, "text": "x"}, ":4: '_id' is missing, or neither text nor a whole number"),
         ("corpus.jsonl", {"_id": "x\ty", "text": "x"}, ":4: _id .* contains a tab"),
         ("corpus.jsonl", {"_id": "x", "document_text": "y"}, ":4: 'text' is missing"),
         ("corpus.jsonl", {"_id": "x", "title": 3, "text": ""}, ":4: 'title' is not a string"),
-        ("corpus.jsonl", {"_id": "b", "text": "x"}, ":4: id 'b' is already on line 2"),
+        ("corpus.jsonl", {"_id": "b", "text": "x"}, ":4: id 'b' is already on line 2, of another text"),
         ("corpus.jsonl", '{"_id": "\\ud800", "text": "x"}', ":4: has half a character"),
         ("corpus.jsonl", '{"_id": "x", "text": "\\ud800"}', ":4: has half a character"),
         ("corpus.jsonl", '{"_id": "x", "text": "", "more": ' + "[" * 100_000, ":4: not JSON"),
         ("queries.jsonl", {"_id": "1", "text": "x"}, ":3: id '1' is already on line 1"),
         (POOL, "x", ":4: 'x' is not among the documents"),
-        (POOL, "c", ":4: document 'c' is repeated"),
+        ("queries.jsonl", {"_id": "3", "text": "x", "excluded_ids": "a"}, ":3: 'excluded_ids' is not a list"),
+        (
+            "queries.jsonl",
+            {"_id": "3", "text": "x", "excluded_ids": [None]},
+            ":3: 'excluded_ids' is missing, or neither",
+        ),
+        (
+            "queries.jsonl",
+            {"_id": "1", "text": "fox", "excluded_ids": ["a"]},
+            "test.tsv:2: .* relevant .*, and excluded",
+        ),
         ({"pools/tset.txt": "c\n"}, "pools/tset.txt: a pool of no split: the splits are test; rename or remove it"),
         ({QRELS: "1\ta\t1\n"}, "test.tsv:1: the first line must be the header"),
         ({QRELS: HEADER + "1\ta\n"}, "test.tsv:2: 2 columns"),
@@ -140,6 +151,9 @@ def test_a_folder_of_nanobeir_has_the_same_texts_and_judgements(beir: Path, smal
     judged = [{"query-id": "1", "corpus-id": "a"}, {"query-id": "2", "corpus-id": "c", "score": None}]
     write_parquet(nano / "qrels" / "train-00000-of-00002.parquet", judged[:1])
     write_parquet(nano / "qrels" / "train-00001-of-00002.parquet", judged[1:])
+    other = [{"query-id": "2", "corpus-id": "a", "score": 1}]
+    for name in ("test.full-00000-of-00001-0a1b", "test-hard", "train.part1"):
+        write_parquet(nano / "qrels" / f"{name}.parquet", other)
     write_parquet(nano / "qrels" / "test-00000-of-00001.parquet", [{**judged[0], "score": 2}])
     write_files(nano, {"pools/train.txt": "c\na\n"})
     opened = build("beir", [nano], tmp_path / "out", small)
@@ -147,7 +161,8 @@ def test_a_folder_of_nanobeir_has_the_same_texts_and_judgements(beir: Path, smal
     assert str(nano / "pools" / "train.txt") in {record["file"] for record in opened.manifest["inputs"]}
     assert list(opened.corpus.texts()) == list(plain.corpus.texts())
     assert list(opened.queries.texts()) == list(plain.queries.texts())
-    assert opened.splits() == ["test", "train"]
+    assert opened.splits() == ["test", "test-hard", "test.full", "train", "train.part1"]
+    assert all(opened.qrels(split) == {"2": {"a": 1}} for split in ("test-hard", "test.full", "train.part1"))
     assert opened.qrels("train") == {"1": {"a": 1}, "2": {"c": 1}}
     assert opened.qrels("test") == {"1": {"a": 2}}
     shutil.rmtree(nano / "pools")
@@ -162,6 +177,10 @@ def test_a_folder_of_nanobeir_has_the_same_texts_and_judgements(beir: Path, smal
 def test_bad_rows_of_nanobeir_are_named(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow.parquet", reason="no pyarrow: pip install 'deepsiam[dumps]'")
     nano = tmp_path / "nano"
+    write_parquet(nano / "corpus" / "train-00001-of-00002.parquet", [{"_id": "1", "text": "fox"}])
+    with pytest.raises(InputError, match="00001-of-00002.parquet: corpus has 1 files of train, not each of its 2 sha"):
+        build("beir", [nano], tmp_path / "out", small)
+    shutil.rmtree(nano)
     for part in ("corpus", "queries"):
         write_parquet(nano / part / "train.parquet", [{"_id": "1", "text": "fox"}, {"_id": "2", "text": None}])
     write_parquet(nano / "qrels" / "train.parquet", [{"query-id": "1", "corpus-id": "1", "score": 1.5}])
@@ -171,6 +190,60 @@ def test_bad_rows_of_nanobeir_are_named(beir: Path, small: Tokenizer, tmp_path: 
         write_parquet(nano / part / "train.parquet", [{"_id": "1", "text": "fox"}])
     with pytest.raises(InputError, match="qrels/train.parquet: row 1: score '1.5' is not a whole number"):
         build("beir", [nano], tmp_path / "out", small)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_a_folder_of_mteb_has_numbers_as_ids_and_documents_that_do_not_count(
+    small: Tokenizer, tmp_path: Path, kind: str
+) -> None:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow.parquet", reason="no pyarrow: pip install 'deepsiam[dumps]'")
+    mteb = tmp_path / "mteb"
+
+    def write(folder: str, *rows: dict[str, object]) -> None:
+        if kind == "parquet":
+            write_parquet(mteb / folder / "test-00000-of-00001.parquet", list(rows))
+        else:
+            write_files(mteb, {f"{folder}/test.jsonl": lines(*rows)})
+
+    write("en-corpus", *({"id": i, "title": "", "text": text} for i, text in ((7, "fox"), (8, "dog"), (9, "hen"))))
+    write("en-queries", {"id": 1, "text": "who", "excluded_ids": [8, 5]}, {"id": 2, "text": "what", "excluded_ids": []})
+    judged = [{"query-id": 1, "corpus-id": i, "score": score} for i, score in ((7, 1), (8, 0), (9, 0))]
+    write("en-qrels", *judged, {"query-id": 2, "corpus-id": 8, "score": 2})
+    with pytest.raises(InputError, match="mteb: has subsets: name one, such as .*mteb/en$"):
+        build("beir", [mteb], tmp_path / "out", small)
+    opened = build("beir", [mteb / "en"], tmp_path / "en", small)
+    assert opened.qrels("test") == {"1": {"7": 1, "9": 0}, "2": {"8": 2}}
+    assert [opened.excluded.of(query).tolist() for query in range(2)] == [[1], []]
+    first = mteb / ("en-queries/test-00000-of-00001.parquet: row 1" if kind == "parquet" else "en-queries/test.jsonl:1")
+    lacks = f"1 of 2 excluded documents are not in the corpus (the first: {first}: 5)"
+    assert opened.manifest["remarks"] == [lacks]
+    for part, folder in {"corpus": "corpus", "queries": "queries", "qrels": "data"}.items():
+        (mteb / f"en-{part}").rename(mteb / folder)
+    write("top_ranked", {"query-id": 1, "corpus-ids": [7]})
+    whole = build("beir", [mteb], tmp_path / "whole", small)
+    assert whole.qrels("test") == opened.qrels("test")
+    assert whole.manifest["remarks"][0].startswith(f"{mteb / 'top_ranked'}: is not read, so each query ranks all doc")
+
+
+def test_what_occurs_twice_is_kept_once(beir: Path, small: Tokenizer) -> None:
+    before = made(beir, small)
+    (beir / "pools").mkdir()
+    files = {"corpus.jsonl": CORPUS[2], "queries.jsonl": QUERIES[0] | {"more": 1}, QRELS: "2\tc\t2.0", POOL: "c\na\na"}
+    for name, line in files.items():
+        with open(beir / name, "a") as stream:
+            stream.write(lines(line))
+    opened = made(beir, small)
+    assert [list(part.texts()) for part in (opened.corpus, opened.queries)] == [
+        list(part.texts()) for part in (before.corpus, before.queries)
+    ]
+    assert (opened.qrels("test"), opened.pool("test").tolist()) == (before.qrels("test"), [2, 0])
+    assert opened.manifest["remarks"][:4] == [
+        f"corpus: left out 1 that occur before (the first: {beir / 'corpus.jsonl'}:4)",
+        f"queries: left out 1 that occur before (the first: {beir / 'queries.jsonl'}:3)",
+        f"split test: left out 1 judgements that occur before (the first: {beir / QRELS}:5)",
+        f"split test: left out 1 documents of its pool that occur before (the first: {beir / POOL}:3)",
+    ]
 
 
 def squeeze(ending: str, data: bytes) -> bytes:

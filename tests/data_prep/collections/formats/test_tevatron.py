@@ -48,8 +48,8 @@ class TestPassages(FormatContract):
         "dev": [("who is asleep", {SLEEP: 1})],
     }
     refused = [
-        third(PASSAGES, "'query_id' is missing or not a string", query_id=None),
-        third(PASSAGES, "'query_id' is missing or not a string", query_id=2),
+        third(PASSAGES, "'query_id' is missing, or neither text", query_id=None),
+        third(PASSAGES, "'query_id' is missing, or neither text", query_id=2.5),
         third(PASSAGES, "'query' is empty", query=" "),
         third(PASSAGES, "'query' is missing or not a string", query=["who"]),
         third(PASSAGES, "has no positive", positive_passages=[]),
@@ -58,7 +58,7 @@ class TestPassages(FormatContract):
         third(PASSAGES, "a passage is not a JSON object", negative_passages=["7"]),
         third(PASSAGES, "'text' is missing or not a string", negative_passages=[{"docid": "5"}]),
         third(PASSAGES, "'text' is empty", negative_passages=[{"docid": "5", "text": ""}]),
-        third(PASSAGES, "'docid' is missing or not a string", negative_passages=[{"docid": 5, "text": "a"}]),
+        third(PASSAGES, "'docid' is missing, or neither text", negative_passages=[{"docid": False, "text": "a"}]),
         third(PASSAGES, "'title' is not a string", negative_passages=[{"docid": "5", "title": 1, "text": "a"}]),
         ({"train.jsonl": lines({"_id": "1"})}, "l:1: has none of positive_passages, positive_document_ids, docid"),
         ({"train.jsonl": None, "dev.JSONL": None, "a": "", "._b.jsonl": "x"}, "in: no .jsonl file in this folder"),

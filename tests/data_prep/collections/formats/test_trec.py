@@ -34,8 +34,8 @@ class TestTrec(FormatContract):
     }
     refused = [
         (CORPUS, "{", ":3: not JSON"),
-        (CORPUS, {"text": "a"}, ":3: 'id' is missing or not a string"),
-        (CORPUS, {"docid": 7, "text": "a"}, ":3: 'docid' is missing or not a string"),
+        (CORPUS, {"text": "a"}, ":3: 'id' is missing, or neither text"),
+        (CORPUS, {"docid": [7], "text": "a"}, ":3: 'docid' is missing, or neither text"),
         (CORPUS, {"id": "7", "body": "a"}, ":3: 'contents' is missing or not a string"),
         (CORPUS, {"id": "7", "title": " ", "text": ""}, ":3: 'text' is empty"),
         (TOPICS, "<top>", ":3: 1 column, expected 2 between tabs: id, text"),

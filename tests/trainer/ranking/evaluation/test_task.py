@@ -120,6 +120,7 @@ def test_no_system_ranks_the_query_itself(arguments: Collection, toy_collection:
             ["test.1", "test.2", "test.3"] if own > {"test.0"} else ["test.1", "test.3"]
         )
     task = Task.of(arguments, "test")
+    assert task.identical == 3
     assert [len(found.documents) for found in task.rank(Bm25Ranker(task.collection).system(task), 2)] == [2] * 4
     assert evaluate_split(Bm25Ranker(arguments), "test").values["mrr@10"].tolist() == [1, 1, 1, 1]
     # the document that the corpus lacks is relevant, and never found
@@ -143,3 +144,21 @@ def test_a_weight_is_not_chosen_on_a_split_without_a_relevant_document(arguments
     assert choice.why == "the pool of split dev, to choose a weight on, has no relevant document"
     with pytest.raises(InputError, match="has no relevant document: give a weight, or leave out the split"):
         Systems(collection, read_systems([f"f=fuse(bm25, {folder}, split=dev)"]), {}).choices("test")
+
+
+def test_no_system_ranks_what_is_excluded_for_a_query(toy_collection: Path, tmp_path: Path) -> None:
+    """Whatever the rule for equal ids is, and before the cut."""
+    texts = {f"d{i}": f"abcd {word}" for i, word in enumerate(("bcde", "cdef", "defg", "efgh"))}
+    folder = toy.write_beir(tmp_path / "c", texts, {"q0": "abcd", "q1": "abcd"}, test="q0\td3\t1\nq1\td3\t1\n")
+    row = {"_id": "q0", "text": "abcd", "excluded_ids": ["d0", "d2", "gone"]}
+    (folder / "queries.jsonl").write_text(f'{json.dumps(row)}\n{{"_id": "q1", "text": "abcd"}}\n')
+    opened = built(folder, toy_collection)
+    (tmp_path / "given.trec").write_text("".join(f"q0 Q0 d{i} 0 {9 - i} x\n" for i in range(4)))
+    texts_of_systems = ["bm25", f"given={tmp_path / 'given.trec'}", "fused=fuse(bm25, bm25, weight=0.5)"]
+    results = compare(Systems.open(opened, read_systems(texts_of_systems)), "test", tmp_path, identical_ids="off")
+    assert results.about.remarks[-1] == "documents that are excluded for 1 queries are left out of their rankings"
+    for name in results.systems:
+        assert sorted(ranked_ids(tmp_path / f"{name}.trec")["q0"]) == ["d1", "d3"]
+    task = Task.of(opened, "test", "off")
+    ranked = task.rank(Bm25Ranker(opened).system(task), 2)
+    assert [len(found.documents) for found in ranked] == [2, 2]
