@@ -20,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from data_prep.collections import gaps
 from data_prep.collections.collection import (
     FORMAT,
+    GRADED,
     MANIFEST,
     PARTS,
     SPLITS,
@@ -33,10 +34,12 @@ from data_prep.collections.collection import (
 )
 from data_prep.collections.excluded import ExcludedDocuments, write_excluded
 from data_prep.collections.format import Format, split_and_file
+from data_prep.collections.groups import Groups, no_grades
 from data_prep.collections.ids import Ids
 from data_prep.collections.registry import FORMATS
 from data_prep.collections.relevant import FOLDER as RELEVANT
 from data_prep.collections.relevant import write_relevant
+from data_prep.collections.texts import Texts
 from data_prep.collections.write_groups import write_groups
 from data_prep.collections.write_texts import remove_temporary, write_texts, write_tokens
 from data_prep.common.errors import InputError, StoppedError
@@ -96,7 +99,8 @@ def build(
                 },
                 "counts": counts,
                 "classes": list(reader.classes),
-                "remarks": [*reader.remarks(), *remarks, *_gaps(built, reader)],
+                GRADED: [split for split in reader.splits() if _is_graded(built / SPLITS / split, reader)],
+                "remarks": [*reader.remarks(), *remarks, *_gaps(built, reader, tokenizer.vocab_size)],
                 "inputs": [input_record(path, out) for path in track(reader.files(), "hash", "files")],
             }
             _finish(built, manifest, read_bytes(tokenizer.path))
@@ -225,12 +229,16 @@ def _require_names(reader: Format, splits: Sequence[str]) -> None:
             raise InputError(f"{reader.group_files(split)[0]}: {named}") from None
 
 
-def _gaps(built: Path, reader: Format) -> Iterator[str]:
+def _is_graded(folder: Path, reader: Format) -> bool:
+    return not (reader.classes or no_grades(Groups.map(folder).labels))
+
+
+def _gaps(built: Path, reader: Format, vocab_size: int) -> Iterator[str]:
     """Yield a line for each thing that a finished build lacks."""
-    corpus, queries = (built / part for part in PARTS)
+    corpus, queries = (Texts.map(built / part, vocab_size) for part in PARTS)
     yield from gaps.texts_without_words(corpus)
     if not reader.classes:
-        yield from gaps.queries_without_relevant(built / SPLITS, reader.splits(), Ids.map(queries))
+        yield from gaps.labels_and_relevance(built / SPLITS, reader, queries)
 
 
 def _finish(built: Path, manifest: dict[str, Any], tokenizer: bytes) -> None:

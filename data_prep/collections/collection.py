@@ -24,7 +24,7 @@ import numpy as np
 
 from data_prep.collections.excluded import ExcludedDocuments
 from data_prep.collections.formats.beir import Beir
-from data_prep.collections.groups import Groups
+from data_prep.collections.groups import Groups, no_grades
 from data_prep.collections.texts import Texts
 from data_prep.common.errors import InputError
 from data_prep.common.files import read_bytes, sha256_of
@@ -33,7 +33,7 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import SPLIT, Tokenizer
 
 FORMAT = 1
-LARGEST_GRADE = 1_000_000  # of relevance; pytrec_eval takes 8 bytes for each possible grade
+GRADED = "graded"  # the key of the manifest with the splits whose labels are relevance
 MANIFEST, TOKENIZER, SPLITS = "manifest.json", "tokenizer.json", "splits"
 PARTS = ("corpus", "queries")
 
@@ -145,12 +145,17 @@ class Collection:
         """
         groups, where = self.groups(split), self.directory / SPLITS / split
         if self.classes:
-            raise InputError(f"{where}: its labels are classes, not relevance: evaluate with --classes")
-        if not np.array_equal(groups.labels, np.round(groups.labels)):
-            raise InputError(f"{where}: its labels are not whole numbers, so not relevance: name another split")
-        if (largest := groups.labels.max(initial=0)) > LARGEST_GRADE:
-            raise InputError(f"{where}: its largest label {largest:g} is not a grade of relevance: name another split")
+            these = "only trainer.evaluate --classes and method.loss=classes read them"
+            raise InputError(f"{where}: its labels are classes, not relevance: {these}")
+        if problem := no_grades(groups.labels):
+            instead = "write 1 for relevant and 0 for other documents, or name another split"
+            raise InputError(f"{where}: {problem}, so not relevance: {instead}")
         return groups
+
+    def require_relevance(self, split: str) -> None:
+        """Raise InputError as `judged_groups`; the labels of a split that is recorded as graded are not read."""
+        if split not in self.manifest.get(GRADED, ()):
+            self.judged_groups(split)
 
     def qrels(self, split: str) -> dict[str, dict[str, int]]:
         """Return the relevance judgements of a split: query id -> corpus id -> score, a whole number.

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.collections.collection import MANIFEST, PARTS, SPLITS, TOKENIZER, Collection, input_record
+from data_prep.collections.collection import GRADED, MANIFEST, PARTS, SPLITS, TOKENIZER, Collection, input_record
+from data_prep.collections.groups import no_grades
 from data_prep.collections.relevant import ARRAYS, FOLDER, write_relevant
 from data_prep.collections.write_texts import RowsWriter
 from data_prep.common.errors import InputError
@@ -54,7 +55,9 @@ def derive(
                 np.save(folder / of_split / f"{name}.npy", array)
 
     replaced = [(of_split / f"{name}.npy").as_posix() for name in names]
-    return _copy(source, out, replaced, write, command=dict(about), mined=mined)
+    other = bool(no_grades(candidates.labels))
+    graded = [name for name in source.manifest.get(GRADED, ()) if not (other and name == split)]
+    return _copy(source, out, replaced, write, command=dict(about), mined=mined, graded=graded)
 
 
 def expand(source: Collection, out: Path, added: Iterable[np.ndarray], about: Mapping[str, Any]) -> Collection:

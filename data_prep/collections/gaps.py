@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from data_prep.collections.flat_arrays import map_array
 from data_prep.collections.format import Format
-from data_prep.collections.groups import Groups
-from data_prep.collections.ids import Ids
+from data_prep.collections.groups import Groups, no_grades, span
 from data_prep.collections.relevant import positive_pairs
+from data_prep.collections.texts import Texts
 from data_prep.common.errors import InputError
 
 NAMED = 3  # files in a message
@@ -27,28 +26,32 @@ def require_any(count: int, otherwise: str, reader: Format) -> int:
     raise InputError("; ".join([f"{otherwise}: {named}", *reader.remarks()]))
 
 
-def texts_without_words(documents: Path) -> Iterator[str]:
-    """Report how many documents of a written folder have no tokens, and which is the first."""
-    ends = map_array(documents / "token_ends.npy", [np.int64])
+def texts_without_words(documents: Texts) -> Iterator[str]:
+    """Report how many documents have no tokens, and which is the first."""
+    ends = documents.token_rows.ends
     if len(empty := np.flatnonzero(np.diff(ends, prepend=0) == 0)):
-        first = Ids.map(documents)[int(empty[0])]
+        first = documents.called(int(empty[0]))
         yield f"{len(empty):,} of {len(ends):,} documents have no text (the first: {first})"
 
 
-def queries_without_relevant(splits: Path, names: Iterable[str], queries: Ids) -> Iterator[str]:
-    """Report for each written split how many queries have no label above 0, and which is the first.
+def labels_and_relevance(splits: Path, reader: Format, queries: Texts) -> Iterator[str]:
+    """Report for each written split labels that are no relevance; how many others count as relevant, if they are scores
+    or grades of mined documents; and how many queries have no label above 0, and which is the first.
 
-    Such a query gives no example when training by relevance, and its metrics are 0 in evaluation. Splits whose labels
-    are not whole numbers (a teacher's scores) are skipped.
+    Such a query gives no example when training by relevance, and its metrics are 0 in evaluation.
     """
-    for name in names:
+    for name in reader.splits():
         groups = Groups.map(splits / name)
         labels = groups.labels
-        if not np.array_equal(labels, np.round(labels)):
+        if problem := no_grades(labels):
+            yield f"split {name}: {problem}: they are scores, from which only the losses kl and margin_mse learn"
             continue
+        if reader.is_mined(name) and not np.isin(labels, (0, 1)).all():
+            relevant = f"{np.count_nonzero(labels > 0):,} of {len(labels):,}"
+            yield f"split {name}: its labels are grades {span(labels)}: those above 0, {relevant}, count as relevant"
         judged = np.unique(groups.queries)
         without = np.setdiff1d(judged, positive_pairs(groups)[0])
         if len(without):
-            first = queries[int(without[0])]
+            first = queries.called(int(without[0]))
             counts = f"{len(without):,} of {len(judged):,} queries"
             yield f"split {name}: {counts} have no relevant document (the first: {first})"

@@ -23,6 +23,25 @@ import numpy as np
 from data_prep.collections.flat_arrays import Rows, map_array
 from data_prep.common.errors import InputError
 
+LARGEST_GRADE = 1_000_000  # of relevance; pytrec_eval takes 8 bytes for each possible grade
+
+
+def no_grades(labels: np.ndarray) -> str:
+    """Return why labels, fp32, cannot be relevance, such as a teacher's scores or similarities; empty if they can.
+
+    Relevance is graded in whole numbers, of which those above 0 are relevant: the one rule of all commands.
+    """
+    if fractions := int(np.count_nonzero(labels != np.round(labels))):
+        return f"its labels are not whole numbers ({fractions:,} of {len(labels):,}, {span(labels)})"
+    if (largest := labels.max(initial=0)) > LARGEST_GRADE:
+        return f"its largest label {largest:g} is not a grade of relevance"
+    return ""
+
+
+def span(labels: np.ndarray) -> str:
+    """Return the lowest and the highest label in words."""
+    return f"from {labels.min():g} to {labels.max():g}"
+
 
 class Group(NamedTuple):
     """A query and its candidates."""

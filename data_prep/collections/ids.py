@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
@@ -23,6 +24,11 @@ def hash_of(name: str) -> int:
 def content_id(text: str) -> str:
     """Return the id of a text whose format gives none: equal texts have equal ids."""
     return hashlib.blake2b(text.encode(errors=HALVES), digest_size=12).hexdigest()
+
+
+def is_content_id(name: str) -> bool:
+    """Return whether an id has the form of `content_id`."""
+    return re.fullmatch("[0-9a-f]{24}", name) is not None
 
 
 def zeros_hint(name: str, known: Container[str]) -> str:

@@ -15,9 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.collections.flat_arrays import Rows
-from data_prep.collections.ids import Ids
+from data_prep.collections.ids import Ids, content_id, is_content_id
 from data_prep.common.errors import InputError
 from data_prep.tokenizers.tokenizer import id_type
+
+SHOWN = 50  # characters of a text in a message
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,15 @@ class Texts:
     def text(self, i: int) -> str:
         """Return text i, its parts joined by a space."""
         return self.utf8[i].tobytes().decode()
+
+    def called(self, i: int) -> str:
+        """Return what a message calls text i: its id or, if that is a hash of the text, the text's beginning.
+
+        Where texts have parts, a hash is known by its form.
+        """
+        name, text = self.ids[i], " ".join(self.text(i).split())
+        has_no_id = name == content_id(self.text(i)) or (self.part_rows is not None and is_content_id(name))
+        return repr(text[:SHOWN] + "…" * (len(text) > SHOWN)) if text and has_no_id else name
 
     def texts(self) -> Iterator[str]:
         """Yield every text in order."""

@@ -115,8 +115,8 @@ def write_groups(
     group = entries.number if reader.whole else _by_first(entries.query)
     kept = _each_once(entries, group, reader, split)
     if not (reader.whole or reader.is_mined(split)) and (repeated := np.setdiff1d(np.arange(len(group)), kept)).size:
-        first = _where(reader, split, int(entries.number[repeated[0]]))
-        remarks.append(f"left out {len(repeated):,} judgements that occur before (the first: {first})")
+        where = _where(reader, split, int(entries.number[repeated[0]]))
+        remarks.append(f"left out {len(repeated):,} judgements that occur before (the first: {where})")
     kept = kept[~_are_excluded(entries, kept, excluded, reader, split)]
     kept = kept[np.argsort(group[kept], kind="stable")]
     starts = np.flatnonzero(np.diff(group[kept], prepend=-1))
@@ -124,10 +124,10 @@ def write_groups(
     _save(folder, entries, starts)
     if (pool := reader.pool(split)) is not None:
         of_pool = _Known(corpus, "documents", strict)
-        numbers, repeated = _pool(pool, of_pool)
+        numbers, told = _pool(pool, of_pool)
         np.save(folder / "pool.npy", numbers)
         remarks += of_pool.remarks(len(numbers) + of_pool.left_out.total(), "documents of its pool")
-        remarks += repeated
+        remarks += told
     unscored = int(np.isnan(entries.score[entries.listed]).sum())
     if 0 < unscored < entries.listed.sum():
         remarks.append(f"{unscored:,} of {entries.listed.sum():,} candidates have no teacher's score")

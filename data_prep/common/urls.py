@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import fsspec
 
@@ -23,6 +23,12 @@ BLOCK = 1 << 20  # bytes in memory at a time
 SILENCE = 60.0  # seconds without a byte after which a read fails
 PAUSES = (1.0, 2.0, 4.0, 8.0, 8.0)  # seconds before the second try, the third, ...
 TEMPORARY = (408, 425, 429)  # the 4xx statuses that mean "try again later"
+# the parameters of an address that S3, Google, Azure and CloudFront sign for a time
+_SIGNATURE = re.compile(
+    "x-(amz|goog)-.*|awsaccesskeyid|googleaccessid|signature|expires|policy|key-pair-id|token"
+    "|sv|sr|st|se|sp|sig|spr|sip|ss|srt|skoid|sktid|skt|ske|sks|skv",
+    re.IGNORECASE,
+)
 
 Result = TypeVar("Result")
 
@@ -39,30 +45,45 @@ def is_remote(location: str) -> bool:
     """Return whether a location is a URL; without a scheme it is a local path.
 
     Raises:
-        InputError: a URL with a scheme that is not in SCHEMES, a chain of URLs, or a URL with a query or fragment.
+        InputError: a URL with a scheme that is not in SCHEMES, a chain of URLs, or a URL other than of http with a
+            query or fragment.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", location)
     if not scheme:
         return False
-    chained = "::" in re.sub(r"\[[^]]*\]", "", location)  # an IPv6 host is not a chain
+    chained = "::" in re.sub(r"\[[^]]*\]|[?#].*", "", location)  # an IPv6 host is not a chain
     if scheme[1] not in SCHEMES or chained or not location.startswith(f"{scheme[1]}://"):
         allowed = ", ".join(f"{name}://" for name in SCHEMES)
         raise InputError(
-            f"{without_password(location)}: not an address of shards; use a path or {allowed}; a path with a colon has "
+            f"{without_secrets(location)}: not an address of shards; use a path or {allowed}; a path with a colon has "
             "to begin with ./"
         )
     if scheme[1] == "file" and not re.match("file:///[^/]", location):
         raise InputError(f"{location}: an address of a local file has its whole path: write file:///PATH, or the path")
-    if re.search(r"[?#]", location):
-        raise InputError(
-            f"{without_password(location)}: has a ? or #: name a folder of shards, or a file, by an address without"
-        )
+    if scheme[1] not in ("http", "https"):
+        require_no_query(location)
     return True
 
 
-def without_password(url: str) -> str:
-    """Return the URL without user name and password, for messages."""
-    return re.sub(r"//[^/@]*@", "//", url)
+def require_no_query(url: str) -> None:
+    """Raise InputError for a URL with a query or fragment, which only a single file that is read by http can have."""
+    if re.search(r"[?#]", url):
+        raise InputError(
+            f"{without_secrets(url)}: has a ? or #, as an address that is signed for one file: name a folder of "
+            "shards, or a file of another scheme, by an address without"
+        )
+
+
+def without_secrets(url: str) -> str:
+    """Return the URL without user name, password and what stands in its query and fragment, for messages."""
+    return re.sub(r"([?#]).*", r"\1…", re.sub(r"//[^/@?#]*@", "//", url), flags=re.DOTALL)
+
+
+def unsigned(url: str) -> str:
+    """Return the URL without fragment, user name, password and signature: the same however often it is signed anew."""
+    parts = urlsplit(url)
+    query = "&".join(each for each in parts.query.split("&") if not _SIGNATURE.fullmatch(each.partition("=")[0]))
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment=""))
 
 
 def read(url: str, limit: int, receive: Callable[[bytes], None]) -> None:
@@ -108,11 +129,11 @@ def keep_trying(url: str, attempt: Callable[[], Result], sleep: Callable[[float]
         except TransferError as error:
             if error.final or pause is None:
                 raise InputError(
-                    f"{without_password(url)}: {error} (tried {number} {'time' if number == 1 else 'times'}); "
+                    f"{without_secrets(url)}: {error} (tried {number} {'time' if number == 1 else 'times'}); "
                     "check the address, the network and the server, and start again"
                 ) from error
             retry = f"try {number + 1} of {tries} in {pause:g} s"
-            print(f"{without_password(url)}: {error}; {retry}", file=sys.stderr, flush=True)
+            print(f"{without_secrets(url)}: {error}; {retry}", file=sys.stderr, flush=True)
             sleep(pause)
     raise AssertionError("the last try returns or raises")
 
@@ -124,7 +145,7 @@ def _read_file(url: str, receive: Callable[[bytes], None]) -> None:
 
 
 async def _read_stream(scheme: str, url: str, limit: int, receive: Callable[[bytes], None]) -> None:
-    options = {} if scheme == "s3" else _http_options()
+    options = {} if scheme == "s3" else {**_http_options(), "encoded": "?" in url}  # a query is sent as it is
     system = fsspec.filesystem(scheme, asynchronous=True, skip_instance_cache=True, **options)
     session = await system.set_session()
     try:
@@ -157,5 +178,5 @@ def _transfer_error(error: Exception) -> TransferError:
         return TransferError(f"HTTP status {status}", final=400 <= status < 500 and status not in TEMPORARY)
     if isinstance(error, FileNotFoundError):
         return TransferError("not found", final=True)
-    reason = " ".join(str(error).split()) or type(error).__name__
+    reason = re.sub(r"\?\S*", "?…", " ".join(str(error).split())) or type(error).__name__
     return TransferError(reason, final=isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError))

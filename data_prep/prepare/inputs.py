@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from data_prep.common import urls
+from data_prep.common.errors import InputError
 from data_prep.common.files import make_directory, os_errors_as_input_errors, sha256_of, whole_file
 from data_prep.common.progress import track
 from data_prep.sources.source import File, Source
@@ -48,12 +49,14 @@ def found(source: Source, paths: Sequence[Path], own: Sequence[Path]) -> list[Fi
 
 def _download_path(url: str, folder: Path) -> Path:
     # each in its own folder, so that the file keeps its name, which is a part of ids
-    return folder / hashlib.sha256(url.encode()).hexdigest()[:16] / Path(urlsplit(url).path).name
+    if not (name := Path(urlsplit(url).path).name):
+        raise InputError(f"{urls.without_secrets(url)}: names no file: its path ends before one")
+    return folder / hashlib.sha256(urls.unsigned(url).encode()).hexdigest()[:16] / name
 
 
 def _download(url: str, path: Path) -> None:
     make_directory(path.parent)
-    print(f"downloading {urls.without_password(url)}", flush=True)
+    print(f"downloading {urls.without_secrets(url)}", flush=True)
 
     def attempt() -> None:
         with whole_file(path) as file:

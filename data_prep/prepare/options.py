@@ -89,8 +89,8 @@ def check_options(options: Options) -> None:
 def check_inputs(locations: Sequence[str], options: Options) -> None:
     """Raise InputError where a local input does not exist, or a file or address is named twice."""
     here = [Path(location) for location in locations if not urls.is_remote(location)]
-    addresses = Counter(filter(urls.is_remote, locations))
-    for address in (urls.without_password(address) for address, number in addresses.items() if number > 1):
+    addresses = Counter(urls.unsigned(location) for location in locations if urls.is_remote(location))
+    for address in (urls.without_secrets(address) for address, number in addresses.items() if number > 1):
         raise InputError(f"{address}: is named twice; name every file once")
     if here:
         files = list(registry.SOURCES[options.source].find(here))

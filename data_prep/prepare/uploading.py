@@ -27,7 +27,7 @@ def is_wanted(out: str) -> bool:
 def check(url: str) -> None:
     """Raise InputError for an address that cannot be written to."""
     if not urls.is_remote(url) or not is_wanted(url):
-        raise InputError(f"{urls.without_password(url)}: cannot be written to; use a path or {SCHEME}://")
+        raise InputError(f"{urls.without_secrets(url)}: cannot be written to; use a path or {SCHEME}://")
 
 
 def upload(out: Path, url: str) -> None:

@@ -48,6 +48,7 @@ class Cache:
     def __init__(self, url: str, directory: Path, limit: int, sleep: Callable[[float], None] = time.sleep):
         if not urls.is_remote(url):
             raise InputError(f"{url}: a local path, which needs no cache")
+        urls.require_no_query(url)
         self.url, self.sleep = url.rstrip("/"), sleep
         self.store = Store(directory, limit, sleep)
         self._process = _Process()
@@ -71,7 +72,7 @@ class Cache:
             try:
                 loaded = Manifest.load(draft)
             except InputError as error:
-                raise InputError(f"{urls.without_password(self.url)}: {error}") from error
+                raise InputError(f"{urls.without_secrets(self.url)}: {error}") from error
             with os_errors_as_input_errors(folder, "write"):
                 for name in contents:
                     os.replace(draft / name, folder / name)
@@ -198,5 +199,5 @@ class Cache:
         if needed > self.store.limit:
             raise InputError(
                 f"data.cache_bytes: {self.store.limit} bytes cannot hold the largest shard of "
-                f"{urls.without_password(self.url)}; set at least {needed}, and more for every lane"
+                f"{urls.without_secrets(self.url)}; set at least {needed}, and more for every lane"
             )

@@ -17,14 +17,16 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:  # noqa: N802
-        name = self.path.rsplit("/", 1)[-1]
+        path, _, query = self.path.partition("?")
+        name = path.rsplit("/", 1)[-1]
         with self.server.guard:
+            self.server.queries[name] = query
             number = self.server.requests[name]
             self.server.requests[name] += 1
             self.server.headers[name] = dict(self.headers)
             answers = self.server.misbehaviour.get(name, [])
-        path = self.server.folder / name
-        content = path.read_bytes() if path.is_file() else None
+        file = self.server.folder / name
+        content = file.read_bytes() if file.is_file() else None
         if number < len(answers):
             answers[number](self, content or b"")
         elif content is None:
@@ -50,7 +52,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class FolderServer(ThreadingHTTPServer):
-    """By file name: `requests` counts requests, `misbehaviour` has the answers to the first ones."""
+    """By file name: `requests` counts requests, `misbehaviour` has the answers to the first ones.
+
+    `queries` has the query of the last request.
+    """
 
     daemon_threads = True
 
@@ -59,6 +64,7 @@ class FolderServer(ThreadingHTTPServer):
         self.folder = folder
         self.guard = threading.Lock()
         self.requests: Counter[str] = Counter()
+        self.queries: dict[str, str] = {}
         self.headers: dict[str, dict[str, str]] = {}
         self.misbehaviour: dict[str, list[Answer]] = {}
 

@@ -20,11 +20,9 @@ def negatives_page(collection: Collection, split: str, queries: int) -> str:
     """Make the page, of queries that are drawn from those with negatives, the same in every call.
 
     Raises:
-        InputError: no such split, its labels are classes, or no query has a relevant document and negatives.
+        InputError: no such split, its labels are no relevance, or no query has a relevant document and negatives.
     """
-    groups = collection.groups(split)
-    if collection.classes:
-        raise InputError(f"{collection.directory}: its labels are classes: no document is a negative")
+    groups = collection.judged_groups(split)
     of_relevant, of_negatives = (group_of(groups, np.flatnonzero(flags)) for flags in _kinds(groups.labels))
     both = np.intersect1d(of_relevant, of_negatives)
     if not len(both):

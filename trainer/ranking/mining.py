@@ -52,11 +52,9 @@ def mining_texts(collection: Collection, split: str) -> Texts:
     the pools of other splits, so that no document of a held-out split is trained on.
 
     Raises:
-        InputError: no such split; its labels are classes; none of its documents is relevant.
+        InputError: no such split; its labels are no relevance; none of its documents is relevant.
     """
-    groups = collection.groups(split)
-    if collection.classes:
-        raise InputError(f"{collection.directory}: its labels are classes: there is nothing to mine for them")
+    groups = collection.judged_groups(split)
     if not (groups.labels > 0).any():
         raise InputError(f"{collection.directory}: split {split} has no relevant document")
     queries = np.unique(groups.queries).tolist()

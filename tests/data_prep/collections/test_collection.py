@@ -167,8 +167,48 @@ def test_a_bad_manifest_is_refused(beir: Path, small: Tokenizer, change, reason:
         Collection.open(beir)
 
 
+@pytest.mark.parametrize(
+    ("name", "lines", "called"),
+    [
+        ("pairs", [{"query": "fox " * 20, "document": "a"}], repr(("fox " * 13)[:50] + "…")),
+        ("pairs", [{"query": "b", "document": "a"}], "'b'"),
+        ("flagembedding", [{"query": "who\nruns", "pos": ["a"]}], "'who runs'"),
+        (
+            "tevatron",
+            [{"query_id": "5a8b57f25542995d1e6f1371", "query": "b", "positive_passages": [{"text": "a"}]}],
+            "5a8b57f25542995d1e6f1371",
+        ),
+        (
+            "dstc7",
+            [
+                {
+                    "messages-so-far": [{"speaker": s, "utterance": f"{s} is"} for s in "xy"],
+                    "options-for-correct-answers": [{"utterance": "a"}],
+                    "options-for-next": [{"utterance": "a"}],
+                }
+            ],
+            "'x is y is'",
+        ),
+    ],
+)
+def test_a_query_without_an_id_is_called_by_its_beginning(
+    tmp_path: Path, small: Tokenizer, name: str, lines: list[dict[str, object]], called: str
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(lines) if name == "dstc7" else json.dumps(lines[0]))
+    opened = build(name, [tmp_path / "a.json"], tmp_path / "c", small)
+    assert (opened.queries.called(0), opened.corpus.called(0)) == (called, "'a'")
+
+
 def test_labels_that_are_no_judgements(beir: Path, small: Tokenizer) -> None:
     build("beir", [beir], beir, small)
     np.save(beir / "splits" / "test" / "labels.npy", np.array([0.5, 1, 2], np.float32))
-    with pytest.raises(InputError, match="its labels are not whole numbers"):
+    with pytest.raises(
+        InputError, match=r"its labels are not whole numbers \(1 of 3, from 0.5 to 2\), so not relevance"
+    ):
         Collection.open(beir).qrels("test")
+    Collection.open(beir).require_relevance("test")  # as recorded: its labels are not read
+    manifest = json.loads((beir / "manifest.json").read_text())
+    del manifest["graded"]  # of an older collection
+    (beir / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="its labels are not whole numbers"):
+        Collection.open(beir).require_relevance("test")

@@ -31,7 +31,14 @@ def test_a_plain_path_is_local(location: str) -> None:
 
 @pytest.mark.parametrize(
     "location",
-    ["file:///data", "http://host/x", "https://host:8000/x", "s3://bucket/x", "http://[::1]:8000/x"],
+    [
+        "file:///data",
+        "http://host/x",
+        "https://host:8000/x",
+        "s3://bucket/x",
+        "http://[::1]:8000/x",
+        "https://h/x?a=b::c#d",
+    ],
 )
 def test_the_allowed_schemes_are_remote(location: str) -> None:
     assert urls.is_remote(location)
@@ -62,9 +69,34 @@ def test_a_local_file_has_its_whole_path(location: str) -> None:
         urls.is_remote(location)
 
 
-def test_a_query_is_refused_and_no_password_is_printed() -> None:
-    with pytest.raises(InputError, match=r"^https://host/x\?key=1: has a \? or #"):
-        urls.is_remote("https://user:secret@host/x?key=1")
+@pytest.mark.parametrize(
+    ("url", "shown", "unsigned"),
+    [
+        (
+            "https://u:p@host/x.gz?X-Amz-Signature=s&id=5&x-amz-date=1#f",
+            "https://host/x.gz?…",
+            "https://host/x.gz?id=5",
+        ),
+        ("https://host/x?sv=1&se=2&sig=a%2Fb%3D&set=3", "https://host/x?…", "https://host/x?set=3"),
+        ("https://host/x#secret?a\nb", "https://host/x#…", "https://host/x"),
+        ("https://host/x?user=a@b/c", "https://host/x?…", "https://host/x?user=a@b/c"),
+        ("s3://bucket/a@b", "s3://bucket/a@b", "s3://bucket/a@b"),
+    ],
+)
+def test_what_is_signed_is_not_shown_and_no_part_of_what_a_url_names(url: str, shown: str, unsigned: str) -> None:
+    assert (urls.without_secrets(url), urls.unsigned(url)) == (shown, unsigned)
+
+
+def test_a_query_is_refused_where_it_cannot_be_of_one_file_and_no_secret_is_printed() -> None:
+    for url in ("s3://bucket/x?sig=secret", "file:///x#secret"):
+        with pytest.raises(
+            InputError, match=r"^[^ ]*/x[?#]…: has a \? or #, as an address that is signed for one file"
+        ):
+            urls.is_remote(url)
+    with pytest.raises(InputError, match=r"^HTTPS://host/x\?…: not an address"):
+        urls.is_remote("HTTPS://user:secret@host/x?sig=secret")
+    error = urls._transfer_error(OSError("403, url='https://host/x?sig=secret'"))
+    assert str(error) == "403, url='https://host/x?…"
     with pytest.raises(InputError, match=r"^https://host/x: not found \(tried 1 time\)"):
         urls.keep_trying("https://user:secret@host/x", raiser(TransferError("not found", final=True)), pytest.fail)
 
@@ -83,9 +115,12 @@ def raiser(*errors: Exception) -> object:
 
 def test_http_and_file_give_the_same_bytes_in_one_request(server: FolderServer) -> None:
     expected = (server.folder / "a").read_bytes()
+    signature = "X-Amz-Credential=AK%2F2026&X-Amz-Signature=a%2Bb%3D+c"
+    assert content_of(f"{server.url}/a?{signature}#part") == expected
+    assert server.queries == {"a": signature}  # sent as it is
     assert content_of(f"{server.url}/a") == expected
     assert content_of(f"file://{server.folder}/a") == expected
-    assert server.requests == {"a": 1}
+    assert server.requests == {"a": 2}
     assert server.headers["a"]["Accept-Encoding"] == "identity"
 
 

@@ -36,6 +36,10 @@ def test_a_url_is_downloaded_once_and_keeps_its_name(tmp_path: Path, files: list
             assert [path.name for path in paths] == ["a", "b", "a", "c"]
             assert [path.read_text() for path in paths] == ["aaaaa", "bbbbb", "aaaaa", "ccccc"]
         assert server.requests == {"a": 2, "b": 1}
+        signed = [f"{server.url}/a?id=5&X-Amz-Signature={key}&X-Amz-Date={key}#x" for key in ("one", "two")]
+        (first,), (second,) = (inputs.local([url], folder) for url in signed)  # signed anew, it is the same file
+        assert (first, first.name, first.read_text(), server.requests["a"]) == (second, "a", "aaaaa", 3)
+        assert inputs.local_paths([f"{server.url}/a?id=6"], folder) != [first]
     assert len(set(paths)) == 4
     assert inputs.local_paths(urls, folder) == paths[:3]
     assert not list(folder.rglob("*.partial"))
@@ -56,8 +60,8 @@ def test_output_inside_the_input_is_not_read(tmp_path: Path, capfd: pytest.Captu
 
 
 def test_an_address_named_twice_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    url = "https://user:secret@example.org/a.jsonl"
-    message = raw.refusal(capfd, "jsonl", url, url, "--out", tmp_path / "out")
+    url = "https://user:secret@example.org/a.jsonl?sig="
+    message = raw.refusal(capfd, "jsonl", f"{url}1", f"{url}2", "--out", tmp_path / "out")
     assert message == "https://example.org/a.jsonl: is named twice; name every file once"
 
 
@@ -92,6 +96,10 @@ def test_downloads_are_kept_until_the_end(tmp_path: Path, capfd: pytest.CaptureF
 def test_a_bad_or_missing_url_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="ftp://x/y: not an address"):
         inputs.local(["ftp://x/y"], tmp_path)
+    with pytest.raises(InputError, match=r"^https://x/\?…: names no file"):
+        inputs.local(["https://x/?sig=secret"], tmp_path)
+    with serving(tmp_path) as server, pytest.raises(InputError, match=r"/data/no\?…: not found"):
+        inputs.local([f"{server.url}/no?sig=secret"], tmp_path / "in")
     with serving(tmp_path) as server, pytest.raises(InputError, match=r"/data/no: .*not found|status 404"):
         inputs.local([f"{server.url}/no"], tmp_path / "in")
     with pytest.raises(InputError, match=f"file://{tmp_path}/no: not found"):

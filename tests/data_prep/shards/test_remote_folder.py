@@ -90,9 +90,11 @@ def test_remote_shards_read_as_local_ones_do(
     cache.close()
 
 
-@pytest.mark.parametrize("location", ["pipe:cat x", "simplecache::s3://b/x", "gs://bucket", "/a/path"])
+@pytest.mark.parametrize(
+    "location", ["pipe:cat x", "simplecache::s3://b/x", "gs://bucket", "/a/path", "https://host/x?sig=1"]
+)
 def test_a_cache_of_anything_but_an_allowed_url_is_refused(location: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="use a path or file://|which needs no cache"):
+    with pytest.raises(InputError, match="use a path or file://|which needs no cache|host/x.…: has a . or #"):
         Cache(location, tmp_path / "cache", PLENTY)
     assert list(tmp_path.iterdir()) == []
 

@@ -37,7 +37,8 @@ def check_groups(method: MatchingConfig, source: GroupSource, mined: bool = Fals
     if isinstance(classes := getattr(method, "classes", None), int):
         source.check_classes(classes)
     else:
-        source.check_relevance(" and ".join(method.losses))
+        taught_alone = len(method.taught) == len(method.losses)
+        source.check_relevance(" and ".join(method.losses), any_label=taught_alone)
     return remarks
 
 
@@ -55,7 +56,7 @@ def check_copies(method: MatchingConfig, source: GroupSource, candidates: Candid
             raise InputError(
                 f"method.negatives_per_query + method.hard_negatives: {method.own_negatives}, but split {source.split} "
                 f"has only {left} documents with another text than those relevant to query "
-                f"{source.collection.queries.ids[query]}: set {left} or less"
+                f"{source.collection.queries.called(query)}: set {left} or less"
             )
 
 
@@ -70,7 +71,7 @@ def _check_queries(method: MatchingConfig, source: GroupSource) -> list[str]:
         return []
     return [
         f"split {source.split}: {len(empty):,} of {len(numbers):,} queries are stop words alone, such as "
-        f"{queries.ids[empty[0]]}: all documents score 0 for them"
+        f"{queries.called(empty[0])}: all documents score 0 for them"
     ]
 
 

@@ -85,8 +85,8 @@ class GroupSource:
         return np.unique(group_of(self.groups, self.places(np.arange(len(self)))))
 
     def query_of(self, group: int) -> str:
-        """Return the id of a group's query."""
-        return self.collection.queries.ids[int(self.groups.queries[group])]
+        """Return what a message calls a group's query."""
+        return self.collection.queries.called(int(self.groups.queries[group]))
 
     def given_negatives(self) -> np.ndarray:
         """Return how many negatives each group of `used` has, int64."""
@@ -131,13 +131,16 @@ class GroupSource:
                 "nothing to learn: name a collection with pairs of several classes"
             )
 
-    def check_relevance(self, loss: str) -> None:
-        """Raise InputError where labels are classes, or where a loss of every pair would learn one label alone."""
-        if names := self.collection.classes:
-            raise InputError(
-                f"method.loss={loss}: the labels of {self.collection.directory} are classes ({', '.join(names)}), not "
-                "relevance: set method.loss=classes, or name another collection"
-            )
+    def check_relevance(self, loss: str, *, any_label: bool = False) -> None:
+        """Raise InputError where labels are no relevance, or where a loss of every pair would learn one label alone.
+
+        With `any_label`, labels may also be a teacher's scores.
+        """
+        if not any_label or self.collection.classes:
+            try:
+                self.collection.require_relevance(self.split)
+            except InputError as error:
+                raise InputError(f"method.loss={loss}: {error}") from None
         if self.kind != "pair":
             return
         relevant = self.groups.labels > 0
@@ -184,11 +187,11 @@ class GroupSource:
         return 0
 
     def name(self, shard: int, chunk: int, item: int) -> str:
-        """Return the ids of the example's query and of its first document."""
+        """Return what a message calls the example's query and its first document."""
         places = self.places(np.array([shard * self.unit + item]))
         document = int(self.groups.candidates.flat[places[0]])
         query = self.query_of(group_of(self.groups, places)[0])
-        return f"query {query}, document {self.collection.corpus.ids[document]}"
+        return f"query {query}, document {self.collection.corpus.called(document)}"
 
     def _with_mined(self, query: int, document: int, label: float, relevant: np.ndarray) -> Example:
         assert self.generation is not None

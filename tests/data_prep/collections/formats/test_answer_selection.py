@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from data_prep.collections.formats.answer_selection import AnswerSelection
-from data_prep.collections.ids import content_id
 from data_prep.common.errors import InputError
 from tests.data_prep.collections.formats.contract import FormatContract, lines
 from tests.data_prep.collections.raw_formats import WIKIQA, trecqa, write_lines
@@ -27,14 +26,14 @@ def passages(*found: object) -> dict[str, str]:
 
 
 def none_right(question: str) -> str:
-    return f"split train: 1 of 2 queries have no relevant document (the first: {question})"
+    return f"split train: 1 of 2 queries have no relevant document (the first: {question!r})"
 
 
 class TestRows(FormatContract):
     name = "answer_selection"
     files = {"a.tsv": lines(*ROWS)}
     found = {"train": FOUND}
-    remarks = [none_right(content_id(FOUND[1][0]))]
+    remarks = [none_right(FOUND[1][0])]
     refused = [
         ({"a.tsv": "what\tthat\n"}, "a.tsv: not a file of answer selection"),
         ({"a.tsv": "x\ty\t1\nx\tz\t0_1\n"}, "a.tsv:2: label '0_1' is neither 1 nor 0"),
@@ -147,7 +146,7 @@ class TestHotpot(FormatContract):  # a paragraph with a supporting fact is right
             ("and?", dict.fromkeys(PARAGRAPHS, 0.0)),
         ],
     }
-    remarks = [none_right(content_id("and?"))]
+    remarks = [none_right("and?")]
     refused = [
         second("'supporting_facts' is missing or not a list of pairs; test sets have none", "supporting_facts", None),
         second("'supporting_facts' is missing or not a list of pairs", "supporting_facts", [["Fox"]]),

@@ -27,6 +27,10 @@ class TestTsv(FormatContract):
     name = "pairs"
     files = {"a.tsv": lines(*TABLE)}
     found = {"train": [("fox", {"a red fox": 4.5, "a dog": 0.0}), ("dog", {"a dog": 5.0})]}
+    remarks = [
+        "split train: its labels are not whole numbers (1 of 3, from 0 to 5): they are scores, from which only the "
+        "losses kl and margin_mse learn"
+    ]
     refused = [
         (
             {"a.tsv": "fox\ta red fox\n"},
@@ -84,6 +88,13 @@ class TestWithoutScores(FormatContract):  # positive; the columns are found by n
     name = "pairs"
     files = {"a.tsv": 'answer\tquestion\n"a" red fox\tfox\na dog\tfox\na dog\tfox\n'}
     found = {"train": [("fox", {'"a" red fox': 1, "a dog": 1})]}
+
+
+class TestWholeScores(FormatContract):
+    name = "pairs"
+    files = {"a.tsv": f"{HEAD}\tscore\nfox\ta fox\t5\nfox\ta dog\t-1\ndog\ta hen\t1.0\n"}
+    found = {"train": [("fox", {"a fox": 5, "a dog": -1}), ("dog", {"a hen": 1})]}
+    remarks = ["split train: its labels are grades from -1 to 5: those above 0, 2 of 3, count as relevant"]
 
 
 class TestTheHigherScoreOfARepeatedPairCounts(FormatContract):

@@ -44,6 +44,10 @@ class TestScores(FormatContract):
     name = "triples"
     files = {"b.jsonl": lines({"score": [9, 2.5, -1]} | MANY)}
     found = {"train": [("fox", {"a red fox": 9, "a dog": 2.5, "a stone": -1})]}
+    remarks = [
+        "split train: its labels are not whole numbers (1 of 3, from -1 to 9): they are scores, from which only the "
+        "losses kl and margin_mse learn"
+    ]
 
 
 class TestUnknownNames(FormatContract):

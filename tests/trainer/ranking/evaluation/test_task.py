@@ -154,7 +154,7 @@ def test_no_system_ranks_what_is_excluded_for_a_query(toy_collection: Path, tmp_
     (folder / "queries.jsonl").write_text(f'{json.dumps(row)}\n{{"_id": "q1", "text": "abcd"}}\n')
     opened = built(folder, toy_collection)
     (tmp_path / "given.trec").write_text("".join(f"q0 Q0 d{i} 0 {9 - i} x\n" for i in range(4)))
-    texts_of_systems = ["bm25", f"given={tmp_path / 'given.trec'}", "fused=fuse(bm25, bm25, weight=0.5)"]
+    texts_of_systems = ["bm25", f"given={tmp_path / 'given.trec'}", "fused=fuse(bm25, given)"]
     results = compare(Systems.open(opened, read_systems(texts_of_systems)), "test", tmp_path, identical_ids="off")
     assert results.about.remarks[-1] == "documents that are excluded for 1 queries are left out of their rankings"
     for name in results.systems:

@@ -220,6 +220,11 @@ def test_a_group_has_its_scores_beside_its_labels_and_older_collections_the_labe
     of_new, of_old = (GroupSource(each, "train", "group", None, seed=1, unit=9) for each in (new, old))
     for source in (of_new, of_old):
         source.check_teacher("kl")
+        source.check_relevance("kl", any_label=True)
+    of_new.check_relevance("softmax")
+    line = r"=softmax: .*old/splits/train: its labels are not whole numbers \(500 of 500, from .*\), so not relevance"
+    with pytest.raises(InputError, match=line):
+        of_old.check_relevance("softmax")
     for example, older in zip(examples(of_new), examples(of_old), strict=True):
         assert example.scores is not None
         assert older.scores is not None
@@ -258,7 +263,7 @@ CHECKS = [  # of which collection, the unit, the check and its argument, and wha
         "positive",
         "check_relevance",
         "softmax",
-        r"are classes \(entailment, .*\), not relevance: set meth",
+        r"method.loss=softmax: .*its labels are classes, not relevance: only .* method.loss=classes read",
     ),
     (
         "toy_collection",
