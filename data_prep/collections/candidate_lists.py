@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from data_prep.collections.format import Format, Labelled, Text, Where, files_by_split
+from data_prep.collections.format import Format, Labelled, Text, Where, files_by_split, joined
 from data_prep.collections.ids import content_id
 
 
@@ -89,8 +89,9 @@ class CandidateLists(Format):
         return self.by_split[split]
 
     def remarks(self) -> list[str]:
-        """Report what each split leaves out: the reason, the number, and where the first one is."""
-        return [remark for split in self.by_split if self.leaves_out for remark in self._left_out(split)]
+        """Report which files each split joins; what it leaves out: the reason, the number, where the first one is."""
+        left_out = (remark for split in self.by_split if self.leaves_out for remark in self._left_out(split))
+        return [*joined(self.by_split), *left_out]
 
     def _left_out(self, split: str) -> Iterator[str]:
         first: dict[str, Where] = {}

@@ -7,7 +7,8 @@ import math
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -18,6 +19,7 @@ from data_prep.sources.compressed import lines, open_input
 LONGEST_LINE = 1 << 27  # bytes; a damaged file may have no line ends
 LARGEST_LABEL = 3.4e38  # nearly that of fp32
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_ENDING = re.compile(r"(-\d+-of-\d+)?(\.(jsonl?|tsv|csv|txt|parquet|gz|bz2|xz|zst))*$", re.IGNORECASE)
 SPLIT_WORDS = {
     "train": "train",
     "dev": "dev",
@@ -194,6 +196,15 @@ def files_by_split(inputs: Sequence[Path]) -> dict[str, list[Path]]:
         split = split or next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), "train")
         files.setdefault(split, []).append(path)
     return files
+
+
+def joined(files: Mapping[str, Sequence[Path]]) -> Iterator[str]:
+    """Report files of a split of which one may be another split, as `dev.small` is in `dev` by a word of its name."""
+    for split, paths in files.items():
+        stems = sorted({_ENDING.sub("", path.name) for path in paths})
+        for first, second in pairwise(stems):
+            if second.startswith(first) and not second[len(first)].isalnum():
+                yield f"split {split}: joins {first} and {second}; write SPLIT=FILE to keep them apart"
 
 
 def split_and_file(given: Path) -> tuple[str, Path]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from data_prep.collections.files.named_files import plain_first
 from data_prep.collections.format import Format, Labelled, Text, Where, check_id, check_text, files_by_split, text_lines
 from data_prep.collections.ids import content_id, zeros_hint
 from data_prep.common.errors import InputError
@@ -120,7 +121,6 @@ def _labelled(shown: str, where: Where) -> list[tuple[str, float]]:
 
 def _file(folder: Path, name: str) -> Path:
     """Return the path of a folder's table, which may be compressed."""
-    found = sorted(folder.glob(f"{name}*"))
-    if not found:
-        raise InputError(f"{folder}: has no {name}; name the folders of MIND, such as MINDsmall_train")
-    return found[0]
+    if file := plain_first(folder, name).get(name):
+        return file
+    raise InputError(f"{folder}: has no {name}; name the folders of MIND, such as MINDsmall_train")

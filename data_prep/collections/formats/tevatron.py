@@ -27,6 +27,7 @@ from data_prep.collections.format import (
     check_id,
     check_text,
     files_by_split,
+    joined,
     json_lines,
     suffixes,
     titled_text,
@@ -103,6 +104,10 @@ class Tevatron(Format):
     def splits(self) -> list[str]:
         """Return the splits of the files with queries."""
         return sorted(self.queried)
+
+    def remarks(self) -> list[str]:
+        """Report which files each split joins."""
+        return list(joined(self.queried))
 
     def groups(self, split: str) -> Iterator[Labelled]:
         """Yield positives with label 1, negatives with label 0."""

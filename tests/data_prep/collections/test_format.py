@@ -8,6 +8,7 @@ from data_prep.collections.format import (
     Where,
     check_number,
     files_by_split,
+    joined,
     json_lines,
     split_and_file,
     text_lines,
@@ -34,6 +35,20 @@ def test_an_earlier_place_is_named_without_a_file_that_both_are_in() -> None:
         "in row 2",
         "in b:2",
     ]
+
+
+@pytest.mark.parametrize(
+    ("names", "joins"),
+    [
+        (["dev.small.jsonl", "dev.jsonl"], ["split dev: joins dev and dev.small; write SPLIT=FILE to"]),
+        (["train-hard.jsonl.gz", "train.jsonl"], ["split dev: joins train and train-hard; write"]),
+        (["a.tsv", "b.tsv", "dev.tsv", "development.tsv"], []),
+        (["dev-00000-of-00002.tsv", "dev-00001-of-00002.tsv", "dev.tsv"], []),
+    ],
+)
+def test_files_that_may_be_of_other_splits_are_named(names: list[str], joins: list[str]) -> None:
+    told = list(joined({"dev": [Path("in") / name for name in names]}))
+    assert [line[: len(expected)] for line, expected in zip(told, joins, strict=True)] == joins
 
 
 def test_a_line_that_is_not_utf_8_or_not_an_object(tmp_path: Path) -> None:
