@@ -34,7 +34,7 @@ def no_grades(labels: np.ndarray) -> str:
     if fractions := int(np.count_nonzero(labels != np.round(labels))):
         return f"its labels are not whole numbers ({fractions:,} of {len(labels):,}, {span(labels)})"
     if (largest := labels.max(initial=0)) > LARGEST_GRADE:
-        return f"its largest label {largest:g} is not a grade of relevance"
+        return f"its largest label {largest:g} is above any grade"
     return ""
 
 

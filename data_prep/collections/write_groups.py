@@ -117,7 +117,7 @@ def write_groups(
     if not (reader.whole or reader.is_mined(split)) and (repeated := np.setdiff1d(np.arange(len(group)), kept)).size:
         where = _where(reader, split, int(entries.number[repeated[0]]))
         remarks.append(f"left out {len(repeated):,} judgements that occur before (the first: {where})")
-    kept = kept[~_are_excluded(entries, kept, excluded, reader, split)]
+    entries.listed[kept] &= ~_are_excluded(entries, kept, excluded, reader, split)
     kept = kept[np.argsort(group[kept], kind="stable")]
     starts = np.flatnonzero(np.diff(group[kept], prepend=-1))
     entries = Entries(*(column[kept] for column in entries))

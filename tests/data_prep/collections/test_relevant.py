@@ -104,14 +104,16 @@ def test_excluded_documents_are_never_negatives_and_not_ranked(tmp_path: Path, s
     texts = {
         f"x-{name}": text for name, text in zip("abcd", ("lazy dog", "quick fox", "brown fox", "dog"), strict=True)
     }
-    folder = toy.write_beir(tmp_path / "c", texts, texts, train="x-a\tx-b\t1\nx-b\tx-c\t1\nx-c\tx-d\t1\nx-c\tx-b\t0\n")
-    excluded = {"x-a": ["x-d", "N/A", "x-a", "x-d"], "x-c": ["x-b"]}
+    folder = toy.write_beir(
+        tmp_path / "c", texts, texts, train="x-a\tx-b\t1\nx-b\tx-c\t1\nx-c\tx-d\t1\nx-c\tx-b\t0\nx-d\tx-b\t0\n"
+    )
+    excluded = {"x-a": ["x-d", "N/A", "x-a", "x-d"], "x-c": ["x-b"], "x-d": ["x-b"]}
     rows = ({"_id": name, "text": text, "excluded_ids": excluded.get(name)} for name, text in texts.items())
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     opened = build("beir", [folder], folder, small)
     computed, stored = Relevant.of_groups(opened, opened.groups("train")), Relevant.of_split(opened, "train")
     for known in (computed, stored):
-        assert [known.never_negative(i).tolist() for i in range(4)] == [[0, 1, 3], [1, 2], [1, 2, 3], []]
+        assert [known.never_negative(i).tolist() for i in range(4)] == [[0, 1, 3], [1, 2], [1, 2, 3], [1, 3]]
         assert known.are_never_negative(np.array([0, 0, 1, 2]), np.array([3, 2, 3, 1])).tolist() == [
             True,
             False,
@@ -119,14 +121,15 @@ def test_excluded_documents_are_never_negatives_and_not_ranked(tmp_path: Path, s
             True,
         ]
         assert (known.fewest_others(), known.of(0).tolist()) == (0, [1])  # x-b, x-c and x-d are labelled
-    assert opened.qrels("train")["x-c"] == {"x-d": 1}  # a judgement of an excluded document is none
+    qrels = opened.qrels("train")  # a judgement of an excluded document is none; its query still counts
+    assert (qrels["x-c"], qrels["x-d"]) == ({"x-d": 1}, {})
     assert {query: left.tolist() for query, left in unranked(opened, [0, 1, 2], {0: 0, 1: 1}).items()} == {
         0: [0, 3],
         1: [1],
         2: [1],
     }
     assert list(verify(folder)) == []
-    np.save(folder / "queries" / "excluded_ends.npy", np.array([2, 2, 3]))
+    np.save(folder / "queries" / "excluded_ends.npy", np.array([2, 2, 4]))
     with pytest.raises(InputError, match="queries: damaged .excluded.npy is of other queries"):
         _ = Collection.open(folder).excluded
 
