@@ -76,6 +76,7 @@ class TestPassages(TestTriples):
         "dev.small": [("what is brown", {HEN: 1})],
         "train.small": [("who is quick", {FOX: 1, DOGS: 0, HEN: 0}), ("who sleeps", {DOGS: 1, HEN: 0})],
     }
+    remarks = ["split train: left out 1 judgements that occur before (the first: {folder}/qrels.train.tsv:3)"]
     refused = [
         ("collection.tsv", "4", ":5: 1 column, expected 2 between tabs: id, text"),
         ("collection.tsv", "4\ta\tb", ":5: 3 columns"),

@@ -73,9 +73,11 @@ class TestIds(FormatContract):
     refused = [
         third(IDS, "has no positive", positive_document_ids=[]),
         third(IDS, "'positive_document_ids' is missing or not a list", positive_document_ids="8"),
-        third(IDS, "'negative_document_ids' is missing or not a string", negative_document_ids=[8]),
+        third(
+            IDS, "'negative_document_ids' is missing, or neither text nor a whole number", negative_document_ids=[8.5]
+        ),
         third(IDS, "'query_text' is empty", query_text=""),
-        ("corpus.jsonl", FOX, ":4: id '7' is already on line 1"),
+        ("corpus.jsonl", FOX | {"text": "x"}, ":4: id '7' is already on line 1, of another text"),
         ("corpus.jsonl", {"docid": "5", "title": "Foxes", "body": "The fox"}, ":4: 'text' is missing"),
         ({"corpus.jsonl": lines(FOX, HEN)}, "train.jsonl:1: '8' is not among the documents"),
         # a corpus may hold the passages too, if the texts are the same

@@ -165,7 +165,7 @@ def test_compression_windows_line_ends_and_byte_order_marks(tmp_path: Path) -> N
         ("[]", "wiki_00:21: not a JSON object"),
         ('{"id": "x", "text": "A. B."}', "wiki_00:21: `id` is not the number of a page"),
         ('{"id": "77"}', "wiki_00:21: no `text`"),
-        (json.dumps(articles(1)[0]), "wiki_00:21: id 'wikipedia/1' is already on line 1"),
+        (json.dumps(articles(2)[1] | {"id": "1"}), "wiki_00:21: id 'wikipedia/1' is already on line 1"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, small: Tokenizer, line: str, reason: str) -> None:
