@@ -18,13 +18,16 @@ from models.pretraining.config import PretrainingConfig
 from models.trunk import max_positions
 from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.load import LoadedModel, load_trained
+from trainer.training.engine.world import warn
 from trainer.training.published import cross_encoder_folder
 from trainer.training.published.causal_lm import read_label_head, require_known_head
 from trainer.training.published.folder import check_settings, kind_of
 from trainer.training.published.hugging_face import TOKENIZER
+from trainer.training.published.logit_score import is_logit_score, remark_on_labels
 from trainer.training.published.prompts import prompts_of
 from trainer.training.published.sentence_transformer import (
     dimensions_of,
+    encoder_of,
     longest_texts,
     read_modules,
 )
@@ -48,8 +51,14 @@ def load_any(path: Path) -> LoadedModel:
                 f"{path}: {NOT_RANKED.get(kind, 'an encoder without a pooling and a similarity')}: fine-tune it first, "
                 "with init_from"
             )
-        check_settings(path, kind, to_rank=True)
-        return LOADERS[kind](path)
+        without = check_settings(path, kind, to_rank=True)
+        loaded = LOADERS[kind](path)
+        if kind == CAUSAL and is_logit_score(path):
+            warn(
+                f"{path}: is read as a plain language model, with the prompt and the labels of a recipe, such as "
+                f"recipes/yes_no.yaml, in place of {', '.join(['its chat template', *without])}"
+            )
+        return loaded
     trained = load_trained(path)
     if isinstance(trained.method, PretrainingConfig) and trained.method.ranks_untuned:
         keys = {"special_tokens": 1 + trained.method.added_tokens}
@@ -96,9 +105,10 @@ def load_causal_lm(path: Path) -> LoadedModel:
     Raises:
         InputError: a file is damaged, the model has no head that is supported, or its tokenizer lacks the labels.
     """
-    tokenizer = tokenizers.load(path / TOKENIZER)
+    folder = encoder_of(path)
+    tokenizer = tokenizers.load(folder / TOKENIZER)
     trunk = load_encoder(path, tokenizer).trunk
-    require_known_head(path, trunk)
+    require_known_head(folder, trunk)
     most = min(MOST_PROMPT_TOKENS, max_positions(trunk))
     keys = LabelRankerConfig(name="label_ranker", loss="rank_net", max_prompt_tokens=most)
     return by_labels(path, trunk, tokenizer, keys)
@@ -114,10 +124,13 @@ def by_labels(path: Path, trunk: PreTrainedModel, tokenizer: Tokenizer, method: 
         tokens = method.head_tokens(tokenizer)
         model = method.model(trunk)
     check_length(f"{path}: method.max_prompt_tokens", method.max_prompt_tokens, trunk)
-    head = read_label_head(path, trunk, tokens)
+    head = read_label_head(encoder_of(path), trunk, tokens)
     if not head:
         raise InputError(f"{path}: has no head of a causal language model, from which the logits of labels are")
     model.labels.load_state_dict(head)
+    remark = remark_on_labels(path, tokens, tokenizer) if is_logit_score(path) else ""
+    if remark and not method.is_list:
+        warn(remark)
     return LoadedModel(model.eval(), method, tokenizer, path)
 
 

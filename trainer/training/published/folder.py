@@ -12,6 +12,7 @@ from trainer.training.published.causal_lm import is_causal_lm
 from trainer.training.published.colbert_folder import is_colbert
 from trainer.training.published.cross_encoder_folder import is_cross_encoder, is_of_library
 from trainer.training.published.hugging_face import AGAIN, CONFIG, read_keys
+from trainer.training.published.logit_score import is_logit_score
 from trainer.training.published.other_formats import refuse_other_formats
 from trainer.training.published.sentence_transformer import (
     NO_EFFECT,
@@ -59,13 +60,15 @@ def kind_of(folder: Path) -> Kind | None:
         return PAIRS
     if is_colbert(folder):
         return COLBERT
+    if is_logit_score(folder):
+        return CAUSAL
     if is_sentence_transformer(folder):
         return SPARSE if SPARSE_MODULES & modules_of(folder).keys() else DENSE
     return CAUSAL if is_causal_lm(folder) else ENCODER
 
 
 def check_settings(folder: Path, kind: Kind, *, to_rank: bool, method: str = "") -> list[str]:
-    """Look up every key of every file of settings; return what a fine-tuning starts without.
+    """Look up every key of every file of settings; return what training, or a ranker by labels, does without.
 
     Args:
         folder: a published one.

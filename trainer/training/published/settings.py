@@ -16,6 +16,7 @@ MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER = "sentence_bert_config.json"  # of the encoder's own module
 POOLING, NORMALIZE, DENSE_LAYER = "Pooling/config.json", "Normalize/config.json", "Dense/config.json"
 VECTOR_MASK, SPLADE = "MultiVectorMask/config.json", "SpladePooling/config.json"
+LOGIT_SCORE = "LogitScore/config.json"
 TOKENIZER, SPECIAL_TOKENS, ADDED_TOKENS = "tokenizer.json", "special_tokens_map.json", "added_tokens.json"
 ENCODER_CONFIG, ADAPTER, MARK = "config.json", "adapter_config.json", "deepsiam.json"
 STANFORD = "artifact.metadata"
@@ -25,6 +26,7 @@ COMPUTED: Mapping[Kind, tuple[str, ...]] = {
     DENSE: ("Pooling", "Normalize"),
     SPARSE: ("SpladePooling",),
     COLBERT: ("Dense", "MultiVectorMask", "Normalize"),
+    CAUSAL: ("LogitScore",),
 }
 
 MODEL_TYPES: Mapping[Kind, tuple[str, ...]] = {
@@ -53,6 +55,7 @@ APPLIED, HARMLESS = "applied", "harmless"
 RANKING = "applied to rank"  # a fine-tuning starts without it, and says so
 COMPARED = "compared"  # refused if transformers' own tokenizer, made with it, reads texts otherwise than tokenizer.json
 REFUSED = "refused"  # unless it is empty or the value named
+TOLD = "told"  # a ranker by labels does without, and says so
 TO_RANK = "refused to rank"  # likewise; a fine-tuning starts from the folder without it, and says so
 
 
@@ -65,7 +68,7 @@ class Setting(NamedTuple):
     """What is done with keys of a file.
 
     Attributes:
-        use: APPLIED, RANKING, HARMLESS, COMPARED, REFUSED or TO_RANK.
+        use: APPLIED, RANKING, HARMLESS, COMPARED, REFUSED, TOLD or TO_RANK.
         why: the reason, or how it is applied.
         neutral: of what is refused, whether a value changes nothing in a kind of folder, or is applied.
         kinds: the folders that the row is for; all by default.

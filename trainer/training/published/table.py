@@ -25,6 +25,7 @@ from trainer.training.published.settings import (
     ENCODER,
     ENCODER_CONFIG,
     HARMLESS,
+    LOGIT_SCORE,
     MARK,
     MODEL_TYPES,
     MODULES,
@@ -46,6 +47,7 @@ from trainer.training.published.settings import (
     TASKS,
     TO_RANK,
     TOKENIZER,
+    TOLD,
     TRANSFORMER,
     VECTOR_MASK,
     Kind,
@@ -117,7 +119,14 @@ TABLE = (
         ("prompts", "default_prompt_name"),
         APPLIED,
         "a default prompt that has a text is refused",
-        kinds=SCORED,
+        kinds=(PAIRS,),
+    ),
+    Setting(
+        SETTINGS,
+        ("prompts", "default_prompt_name", "activation_fn"),
+        TOLD,
+        "a recipe has the prompt, and a score is the log p of its label",
+        kinds=(CAUSAL,),
     ),
     Setting(
         SETTINGS,
@@ -150,7 +159,7 @@ TABLE = (
         kinds=(DENSE,),
     ),
     Setting(SETTINGS, ("max_active_dims",), TO_RANK, "all weights of a text count", kinds=(SPARSE,)),
-    Setting(SETTINGS, ("activation_fn",), APPLIED, "a sigmoid or nothing, of a score", kinds=SCORED),
+    Setting(SETTINGS, ("activation_fn",), APPLIED, "a sigmoid or nothing, of a score", kinds=(PAIRS,)),
     Setting(SETTINGS, ("keep_in_fp32_modules",), HARMLESS, "all are computed in fp32", kinds=SCORED),
     Setting(
         SETTINGS,
@@ -165,6 +174,14 @@ TABLE = (
         ("max_seq_length",),
         APPLIED,
         "the longest text, or pair, in tokens; at most the encoder's positions",
+        kinds=CUT,
+    ),
+    Setting(
+        TRANSFORMER,
+        ("max_seq_length", "processing_kwargs"),
+        TOLD,
+        "a recipe has the prompt and its lengths",
+        kinds=(CAUSAL,),
     ),
     Setting(TRANSFORMER, ("query_length", "document_length"), APPLIED, "likewise, of one side", kinds=SIDED),
     Setting(TRANSFORMER, ("query_length", "document_length"), HARMLESS, "a pair has no side", kinds=SCORED),
@@ -183,6 +200,7 @@ TABLE = (
         TO_RANK,
         "if it has more than `max_length`, which is applied as the longest text or pair",
         only_sets_length,
+        CUT,
     ),
     Setting(
         TRANSFORMER,
@@ -200,7 +218,8 @@ TABLE = (
         (COLBERT,),
     ),
     Setting(TRANSFORMER, ("query_expansion",), HARMLESS, "a pair has no side", kinds=SCORED),
-    Setting(TRANSFORMER, ("modality_config",), TO_RANK, "only text is read, without a chat template", reads_text),
+    Setting(TRANSFORMER, ("modality_config",), TO_RANK, "only text is read, without a chat template", reads_text, CUT),
+    Setting(TRANSFORMER, ("modality_config",), HARMLESS, "a recipe has the prompt", kinds=(CAUSAL,)),
     Setting(
         TRANSFORMER,
         ("module_output_name",),
@@ -275,6 +294,14 @@ TABLE = (
         SPLADE, ("word_embedding_dimension", "embedding_dimension"), HARMLESS, "the vocabulary has it", kinds=(SPARSE,)
     ),
     Setting(
+        LOGIT_SCORE,
+        ("true_token_id", "false_token_id"),
+        APPLIED,
+        "a line says so where the labels of a recipe are other tokens",
+        kinds=(CAUSAL,),
+    ),
+    Setting(LOGIT_SCORE, ("module_input_name",), TO_RANK, "if not `causal_logits`", one_of("causal_logits"), (CAUSAL,)),
+    Setting(
         STANFORD,
         ("query_token_id", "doc_token_id", "query_maxlen", "doc_maxlen", "attend_to_mask_tokens", "mask_punctuation"),
         APPLIED,
@@ -301,7 +328,8 @@ TABLE = (
     Setting(CONFIG, ("split_special_tokens",), APPLIED, "whether a special token spelled out in a text is text"),
     Setting(CONFIG, ("truncation_side",), TO_RANK, "if not `right`: the start of a text is kept", one_of("right"), CUT),
     Setting(CONFIG, ("padding_side",), HARMLESS, "a text alone has no padding"),
-    Setting(CONFIG, ("chat_template",), HARMLESS, "not used where modality_config has text alone"),
+    Setting(CONFIG, ("chat_template",), HARMLESS, "not used where modality_config has text alone", kinds=CUT),
+    Setting(CONFIG, ("chat_template",), HARMLESS, "a recipe has the prompt", kinds=(CAUSAL,)),
     Setting(
         CONFIG,
         ("add_bos_token", "add_eos_token"),
@@ -331,7 +359,9 @@ _BY_KEY = {(kind, row.file, key): row for row in TABLE for key in row.keys for k
 
 
 def unused(path: Path, file: str, keys: Mapping[str, Any], kind: Kind, *, to_rank: bool) -> list[str]:
-    """Look up every key of a file of settings; return what a fine-tuning starts without, such as `truncate_dim (8)`.
+    """Look up every key of a file of settings; return what training, or a ranker by labels, does without.
+
+    An example is `truncate_dim (8)`.
 
     Args:
         path: the file.
@@ -346,13 +376,13 @@ def unused(path: Path, file: str, keys: Mapping[str, Any], kind: Kind, *, to_ran
     without = []
     for key, value in keys.items():
         row = next((_BY_KEY[kind, file, name] for name in (key, *ANY) if (kind, file, name) in _BY_KEY), None)
-        if row and (row.use not in (REFUSED, TO_RANK, RANKING) or row.neutral(value, kind)):
+        if row and (row.use not in (REFUSED, TO_RANK, RANKING, TOLD) or row.neutral(value, kind)):
             continue
         if row and (row.use == REFUSED or (to_rank and row.use == TO_RANK)):
             raise InputError(f"{path}: {key} is {_short(value)}, which is not supported ({row.why})")
         if row is None and to_rank:
             raise InputError(f"{path}: {key} is not a known key, and may change vectors: remove it if it does not")
-        if not to_rank:
+        if not to_rank or (row and row.use == TOLD):
             without.append(f"{key} ({_short(value)})")
     return without
 

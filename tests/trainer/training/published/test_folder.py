@@ -16,7 +16,7 @@ FOLDERS: dict[Kind, tuple[str, list[str]]] = {  # the class of the weights, the 
     SPARSE: ("BertForMaskedLM", ["Transformer", "SpladePooling"]),
     COLBERT: ("BertModel", ["Transformer", "Dense", "MultiVectorMask", "Normalize"]),
     PAIRS: ("BertForSequenceClassification", ["Transformer"]),
-    CAUSAL: ("LlamaForCausalLM", []),
+    CAUSAL: ("LlamaForCausalLM", ["Transformer", "LogitScore"]),
     ENCODER: ("BertForMaskedLM", []),
 }
 
@@ -69,6 +69,8 @@ SETTINGS, BERT = "config_sentence_transformers.json: ", "sentence_bert_config.js
                         SETTINGS + "model_type": "CrossEncoder"},
          "its processing_kwargs ({'text': {'truncation': 'only_first'}})"),
         (CAUSAL, CAUSAL, {"tokenizer_config.json: truncation_side": "left"}, ""),
+        (CAUSAL, CAUSAL, {SETTINGS + "activation_fn": "torch.nn.Tanh"}, "its activation_fn ('torch.nn.Tanh')"),
+        (CAUSAL, DENSE, {}, "its LogitScore"),
         (ENCODER, DENSE, {"tokenizer_config.json: truncation_side": "left"}, "its truncation_side ('left')"),
     ],
 )  # fmt: skip
