@@ -170,7 +170,7 @@ def _pieces(path: Path, file: BinaryIO, limits: Limits) -> Iterator[bytes]:
 
 def _inflated(path: Path, file: BinaryIO, data: bytes, kind: Format, limits: Limits) -> Iterator[bytes]:
     """Inflate the streams of a file one after the other, beginning with `data`, which has just been read."""
-    growth = _Growth(path, kind.name, limits)
+    growth = Growth(path, kind.name, limits)
     while data:
         inflater = kind.inflater()
         while not inflater.eof:
@@ -198,7 +198,7 @@ def _after_zeros(path: Path, file: BinaryIO, data: bytes, kind: Format) -> bytes
 
 def _inflated_by_threads(path: Path, file: BinaryIO, kind: Format, limits: Limits) -> Iterator[bytes]:
     """Inflate a bzip2 file; where it is not clearly valid, use `_inflated`, which reports what is wrong."""
-    growth = _Growth(path, kind.name, limits)
+    growth = Growth(path, kind.name, limits)
     file.seek(0)
     done = 0
     try:
@@ -215,7 +215,7 @@ def _inflated_by_threads(path: Path, file: BinaryIO, kind: Format, limits: Limit
 
 
 @dataclass
-class _Growth:
+class Growth:
     """Detect a decompression bomb and raise InputError for it."""
 
     path: Path

@@ -10,11 +10,13 @@ from typing import Any
 from data_prep.common.errors import InputError
 from data_prep.common.extras import require
 from data_prep.sources.bytes_read import tally
+from data_prep.sources.compressed import LIMITS, Growth, Limits
 
 READ = 1 << 27  # bytes: no more rows are decoded at once than surely fit in these
 MOST_ROWS = 1_000
 BUFFER = 1 << 20  # bytes of a column, compressed, that are read at once
 MAGIC = b"PAR1"
+VALUE = 8  # bytes of a value of a list, at most, that a file may have once
 
 
 def parquet_columns(path: Path, what: str = "a Parquet file") -> list[str]:
@@ -23,7 +25,9 @@ def parquet_columns(path: Path, what: str = "a Parquet file") -> list[str]:
         return list(file.schema_arrow.names)
 
 
-def parquet_rows(path: Path, columns: Sequence[str], what: str = "a Parquet file") -> Iterator[tuple[int, list[Any]]]:
+def parquet_rows(
+    path: Path, columns: Sequence[str], what: str = "a Parquet file", limits: Limits = LIMITS
+) -> Iterator[tuple[int, list[Any]]]:
     """Yield the number of each row from 1, and its values of the named columns.
 
     In place of a value that Python cannot hold is the exception that says why.
@@ -32,23 +36,33 @@ def parquet_rows(path: Path, columns: Sequence[str], what: str = "a Parquet file
         path: the file, not compressed as a whole.
         columns: their names.
         what: what the file should be, for the message.
+        limits: of what few bytes may become.
 
     Raises:
-        InputError: pyarrow is missing, or the file is damaged or lacks these columns.
+        InputError: pyarrow is missing, or the file is damaged, a bomb, or lacks these columns.
     """
     done = [0]
+    growth, before = Growth(path, "Parquet", limits), 0  # the bytes of the row groups before
     with _opened(path, what, done) as file:
         for group in range(file.num_row_groups):
             about = file.metadata.row_group(group)
+            compressed, number = _compressed(about), max(about.num_rows, 1)
+            _refuse_bomb(path, group, about, columns, limits)
             # a file has a repeated text once, so that each row may be as large as the whole encoded group
             most = min(max(READ // max(about.total_byte_size, 1), 1), MOST_ROWS)
             batches = file.iter_batches(most, row_groups=[group], columns=list(columns), use_threads=False)
-            rows = (row for batch in batches for row in zip(*(batch[name] for name in columns), strict=True))
-            compressed, number = _compressed(about), max(about.num_rows, 1)
-            for row, scalars in enumerate(rows, 1):
-                done[0] += 1
-                tally.bytes += compressed * row // number - compressed * (row - 1) // number
-                yield done[0], [_value(scalar) for scalar in scalars]
+            row = 0
+            for batch in batches:
+                size = 0
+                for scalars in zip(*(batch[name] for name in columns), strict=True):
+                    row += 1
+                    done[0] += 1
+                    tally.bytes += compressed * row // number - compressed * (row - 1) // number
+                    values = [_value(scalar) for scalar in scalars]
+                    size += sum(len(value) for value in values if isinstance(value, str))
+                    yield done[0], values
+                growth.add(max(size, batch.nbytes), before + compressed * row // number)  # a dictionary has a text once
+            before += compressed
 
 
 def _value(scalar: Any) -> Any:
@@ -57,6 +71,19 @@ def _value(scalar: Any) -> Any:
         return scalar.as_py()
     except (ValueError, OverflowError) as error:
         return error
+
+
+def _refuse_bomb(path: Path, number: int, group: Any, columns: Sequence[str], limits: Limits) -> None:
+    """Raise InputError for a row group that takes too much to decode: before, as a page or a list is decoded whole."""
+    for column in (group.column(i) for i in range(group.num_columns)):
+        lists = VALUE * column.num_values if column.num_values > group.num_rows else 0
+        size = max(column.total_uncompressed_size, lists)
+        wanted = column.path_in_schema.partition(".")[0] in columns or column.path_in_schema in columns
+        if wanted and size > max(limits.over, limits.ratio * column.total_compressed_size):
+            raise InputError(
+                f"{path}: a bomb: row group {number + 1:,} of its column {column.path_in_schema} grows more than "
+                f"{limits.ratio} times, to {size:,} bytes, which no text does; do not use it"
+            )
 
 
 def _compressed(group: Any) -> int:

@@ -1,12 +1,14 @@
 """Parquet files row by row; damage and a missing package each give one clear line."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from data_prep.common import extras
 from data_prep.common.errors import InputError
 from data_prep.sources import parquet
+from data_prep.sources.compressed import Limits
 from data_prep.sources.parquet import parquet_columns, parquet_rows
 
 
@@ -40,6 +42,33 @@ def test_texts_that_the_file_has_once_do_not_fill_the_memory(file: Path, monkeyp
         most = max(most, pyarrow.total_allocated_bytes() - before)
     assert row == 64
     assert most < 1 << 24
+
+
+GROWS = "grows more than 100 times"
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (["x" * 4000] * 1000, rf"the Parquet data before byte [\d,]+ {GROWS}"),
+        ({"x" * 4000: 1000}, rf"the Parquet data before byte [\d,]+ {GROWS}"),
+        (["x"] * 40_000, rf"the Parquet data before byte [\d,]+ {GROWS}"),
+        (["x" * (1 << 18)], f"row group 1 of its column text {GROWS}, to 262,"),
+        ([[1] * 40_000], f"row group 1 of its column text.list.element {GROWS}, to 320,000"),
+    ],
+    ids=["a text", "a dictionary", "runs", "a page", "a list"],
+)
+def test_a_bomb_is_refused(file: Path, column: Any, message: str) -> None:
+    import pyarrow
+    from pyarrow import parquet as pyarrow_parquet
+
+    if isinstance(column, dict):
+        [(text, number)] = column.items()
+        column = pyarrow.DictionaryArray.from_arrays([0] * number, [text])
+    pyarrow_parquet.write_table(pyarrow.table({"text": column}), file, compression="zstd")
+    with pytest.raises(InputError, match=f"t.parquet: a bomb: {message}"):
+        list(parquet_rows(file, ["text"], limits=Limits(ratio=100, over=1 << 16)))
+    assert len(list(parquet_rows(file, ["text"]))) == len(column)
 
 
 def test_a_value_that_python_cannot_hold_is_the_reason_why(file: Path) -> None:
