@@ -1,10 +1,12 @@
 """What a tokenizer puts around a text and around a pair of texts, read off its own post-processor."""
 
+from itertools import islice
 from typing import NamedTuple
 
 import tokenizers
 
 Ids = tuple[int, ...]
+PROBES = 1_000  # tokens that are tried as texts
 
 
 class Frames(NamedTuple):
@@ -28,7 +30,7 @@ def read(backend: tokenizers.Tokenizer) -> Frames:
 
 def _probe(backend: tokenizers.Tokenizer) -> str:
     """Return a text that has tokens."""
-    for text in ("a", *backend.get_vocab(with_added_tokens=False)):
+    for text in ("a", *islice(backend.get_vocab(with_added_tokens=False), PROBES)):
         if backend.encode(text, add_special_tokens=False).ids:
             return text
     raise ValueError("no token of its vocabulary is found in a text")

@@ -25,7 +25,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
 from data_prep.common.stop_words import STOP_WORD
-from data_prep.tokenizers import frame, special_tokens, wordpiece
+from data_prep.tokenizers import bounds, frame, special_tokens, wordpiece
 from data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, alphabet, learnable
 from data_prep.tokenizers.prompt import Prompt
 from data_prep.tokenizers.special_tokens import ROBERTA_TOKENS, SPECIAL_TOKENS
@@ -114,7 +114,8 @@ class Tokenizer(Vocabulary):
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Return the ids of each text without a frame: arrays of `dtype`, empty for an empty text."""
         self._backend.encode_special_tokens = self.split_special_tokens  # pickle loses this setting
-        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        with bounds.panics_as_input_errors(self.path):
+            encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, self.dtype) for encoding in encodings]
 
     @cached_property
@@ -143,7 +144,7 @@ class Tokenizer(Vocabulary):
     def _ids(self, text: str) -> list[int]:
         """Return the ids of one text, as `encode` does, in this thread: loader workers are forked after the first."""
         self._backend.encode_special_tokens = self.split_special_tokens
-        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        ids: list[int] = self._encoding(text).ids
         return ids
 
     def filled(self, parts: Sequence[str]) -> np.ndarray:
@@ -153,7 +154,7 @@ class Tokenizer(Vocabulary):
         """
         whole, ends = "".join(parts), [*accumulate(map(len, parts))]
         self._backend.encode_special_tokens = False
-        encoding = self._backend.encode(whole, add_special_tokens=False)
+        encoding = self._encoding(whole)
         ids = list[int]()
         for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
             if (text := self._special_texts.get(token)) is not None:
@@ -175,13 +176,17 @@ class Tokenizer(Vocabulary):
         It ends between two characters; special tokens that it spells out are text.
         """
         self._backend.encode_special_tokens = True
-        encoding = self._backend.encode(text, add_special_tokens=False)
+        encoding = self._encoding(text)
         tokens = len(encoding.ids)
         if tokens <= most:
             return text, tokens
         if kept == "end":
             return text[encoding.offsets[tokens - most - 1][1] :].strip(), most
         return text[: encoding.offsets[most][0]].strip(), most
+
+    def _encoding(self, text: str) -> tokenizers.Encoding:
+        with bounds.panics_as_input_errors(self.path):
+            return self._backend.encode(text, add_special_tokens=False)
 
     def encode_batches(
         self, items: Iterable[tuple[Item, Sequence[str]]], *, sentences: bool = False
@@ -235,12 +240,14 @@ def load(path: Path) -> Tokenizer:
     Raises:
         InputError: the file is missing, damaged or over LARGEST_JSON bytes, lacks a token for unknown words or padding,
             puts too many tokens around a text, has ids far beyond the number of tokens, or a token longer than
-            LONGEST_TOKEN.
+            LONGEST_TOKEN, or what it makes of a text has no bound (bounds.py).
     """
     path = Path(path)
     path = path / "tokenizer.json" if path.is_dir() else path
     content = read_bytes(path, LARGEST_JSON)
     try:
+        record = json.loads(content)
+        bounds.require_bounded(record)
         backend = tokenizers.Tokenizer.from_str(content.decode())
     except BaseException as error:  # tokenizers raises plain Exception, and a panic of its Rust code is a BaseException
         if isinstance(error, KeyboardInterrupt):
@@ -250,7 +257,7 @@ def load(path: Path) -> Tokenizer:
     backend.no_padding()
     backend.no_truncation()
     try:
-        special = special_tokens.find(backend, json.loads(content))
+        special = special_tokens.find(backend, record)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
     vocab_size = max(vocabulary.values()) + 1
