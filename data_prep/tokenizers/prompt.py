@@ -1,6 +1,6 @@
 """A text that is put before others, such as "query: ": the token ids of both together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ class Prompt:
         ids: those of the prompt alone.
         stem: those of the prompt before a text that keeps the ids that it has alone.
         apart: whether every text keeps them, as white space ends the prompt and its last word.
+        added: the tokens that no prompt changes, and before which it is read as it is alone.
         encode: a text -> its ids without a frame.
         decode: ids -> their text.
     """
@@ -33,18 +34,21 @@ class Prompt:
     ids: Ids
     stem: Ids
     apart: bool
+    added: Collection[int]
     encode: Callable[[str], list[int]]
     decode: Callable[[np.ndarray], str]
 
     def before(self, tokens: np.ndarray) -> np.ndarray:
         """Return the ids, int64, of the prompt and a text together, given those of the text alone."""
-        if not self.apart and len(tokens):
+        begins_with_added = len(tokens) > 0 and int(tokens[0]) in self.added
+        if len(tokens) and (begins_with_added or not self.apart):
             for head in (tokens[:HEAD], tokens):
                 text = self.decode(head)
                 for again in (text.removeprefix(" "), text):  # some put a blank before a text, and keep it in decoding
                     if (joined := self._joined(again, head, tokens)) is not None:
                         return joined
-        return np.concatenate([np.array(self.stem if len(tokens) else self.ids, np.int64), tokens])
+        alone = begins_with_added or not len(tokens)
+        return np.concatenate([np.array(self.ids if alone else self.stem, np.int64), tokens])
 
     def fitting(self, tokens: np.ndarray, most: int) -> np.ndarray:
         """Return a text's first tokens, as many as have at most `most` ids together with the prompt."""

@@ -131,7 +131,8 @@ class Tokenizer(Vocabulary):
         stems = [self._stem(text, probe) for probe in PROBES]
         (stem, _), leaves_blanks_out = stems[0], all(self._ids(probe) == self._ids(f" {probe}") for probe in PROBES)
         apart = text[-1:].isspace() and leaves_blanks_out and {*stems} == {(stem, True)}
-        return Prompt(text, tuple(self._ids(text)), stem, apart, self._ids, self.decode)
+        added = self._backend.get_added_tokens_decoder().keys() - {self.unk}
+        return Prompt(text, tuple(self._ids(text)), stem, apart, added, self._ids, self.decode)
 
     def _stem(self, prompt: str, text: str) -> tuple[frame.Ids, bool]:
         """Return the ids of a prompt before a text that keeps its own, or else alone; and whether a word ends there."""
