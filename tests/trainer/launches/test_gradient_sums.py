@@ -56,6 +56,13 @@ def test_a_resumed_run_is_the_same_to_the_bit(runs: Path, stage: int) -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_every_stage_tells_the_norm_of_the_whole_gradient(runs: Path) -> None:
+    expected = toy.scalars(runs / "2-older", "grad_norm")
+    for stage in STAGES:
+        norms = toy.scalars(runs / str(stage), "grad_norm")
+        assert [norms[step] for step in (1, 2)] == pytest.approx([expected[step] for step in (1, 2)], rel=0.02)
+
+
 @pytest.mark.parametrize("name", ["other", "upgraded"])
 @pytest.mark.parametrize("stage", STAGES)
 def test_it_resumes_with_another_number_of_ranks_and_from_older_checkpoints(runs: Path, stage: int, name: str) -> None:

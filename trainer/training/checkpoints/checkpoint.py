@@ -48,7 +48,8 @@ FORMAT = 2
 Result = TypeVar("Result")
 RECIPE, TOKENIZER, TRUNK, BASE = "recipe.yaml", "tokenizer.json", "trunk.json", "base.json"
 MICRO = "batch.micro"
-COMPARED_IF_NAMED = (MICRO, "deepspeed")  # only some losses depend on the first, no data order on the second
+# only some losses depend on the first, no data order on the others
+COMPARED_IF_NAMED = (MICRO, "deepspeed", "deepspeed file")
 LOCATIONS = ("shards", "collection")  # keys of `data` and of its sources that say where the data are
 REMEDIES = {
     MICRO: ": examples are compared with their micro-batch, so set batch.micro={was}",

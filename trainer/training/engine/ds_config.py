@@ -85,6 +85,12 @@ SECTIONS = {  # the sections that this module reads, with an example
     "zero_optimization": '{"stage": 1}',
 }
 
+STATE_LAYOUT = (  # sections and keys, false where a file lacks them
+    ("bf16", "bf16_master_weights_and_grads"),
+    ("bf16", "bf16_optimizer_states"),
+    ("fp16", "fp16_master_weights_and_grads"),
+    ("zero_optimization", "round_robin_gradients"),
+)
 DTYPES = {
     **dict.fromkeys(("fp32", "float32", "float"), torch.float32),
     **dict.fromkeys(("bf16", "bfloat16"), torch.bfloat16),
@@ -153,6 +159,14 @@ def states(config: dict[str, Any]) -> str:
     """Return the kind of a run's saved optimizer states: DeepSpeed cannot load states of one kind as another."""
     stage = config.get("zero_optimization", {}).get("stage", 0)
     return f"{str(precision(config)).removeprefix('torch.')}, ZeRO-{'1 or 2' if stage in (1, 2) else stage}"
+
+
+def state_layout(config: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the settings that decide in what order and precision DeepSpeed saves master weights and optimizer states.
+
+    It loads states that were saved with others without a word, and each weight then gets the states of another.
+    """
+    return {f"{section}.{key}": bool(config.get(section, {}).get(key)) for section, key in STATE_LAYOUT}
 
 
 def _path(name: str) -> Path:

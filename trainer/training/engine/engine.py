@@ -77,7 +77,7 @@ class Engine:
         self.device: torch.device = self.deepspeed.device
         self.fp16: bool = self.deepspeed.fp16_enabled()
         self.precision = ds_config.precision(config)
-        self.tells_norm = hasattr(self.deepspeed.optimizer, "_global_grad_norm")  # not at stage 0 in fp32
+        self.tells_norm = not isinstance(self.deepspeed.optimizer, torch.optim.Optimizer)  # as at stage 0 in fp32
         self.forward_clock = DeviceClock(self.device)
 
     def step(

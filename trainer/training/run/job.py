@@ -117,9 +117,11 @@ def make_job(
         sidecar_files[TOKENIZER_CONFIG] = json.dumps({SPLIT: False}).encode()
     if base:
         sidecar_files[checkpoint.BASE] = base.model_dump_json(indent=1).encode()
-    states = ds_config.states(ds_config.load(recipe.deepspeed)[1])
+    config = ds_config.load(recipe.deepspeed)[1]
+    states = ds_config.states(config)
     _check_stage(recipe, states)
-    invariants = resume_invariants(recipe, data) | {"deepspeed": states}
+    invariants = resume_invariants(recipe, data)
+    invariants |= {"deepspeed": states, "deepspeed file": ds_config.state_layout(config)}
     return Job(recipe, model, data.order, validation, probe, refresh, sidecar_files, invariants)
 
 

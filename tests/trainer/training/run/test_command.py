@@ -154,11 +154,23 @@ def run(recipe: Path, shards: Path, tmp_path: Path) -> Path:
         ("optimizer.train=1", "saved with optimizer.train=all, the recipe now says 1"),
         ("deepspeed=zero1_bf16", "deepspeed=float32, ZeRO-1 or 2, the recipe now says bfloat16, ZeRO-1 or 2"),
         ("deepspeed=zero3_bf16", "deepspeed=float32, ZeRO-1 or 2, the recipe now says bfloat16, ZeRO-3"),
+        (
+            "deepspeed=OTHER.json",  # its saved states are in another order
+            "saved with deepspeed file.zero_optimization.round_robin_gradients=False, the recipe now says True",
+        ),
     ],
 )
 def test_a_run_is_not_continued_as_another(
-    refused: Refused, recipe: Path, run: Path, override: str, words: str
+    refused: Refused,
+    recipe: Path,
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    override: str,
+    words: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("OTHER.json").write_text('{"zero_optimization": {"stage": 1, "round_robin_gradients": true}}')
     assert words in refused(recipe, "--resume", override)
     assert [path.name for path in run.iterdir()] == ["checkpoints"]
 
