@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from data_prep.common.errors import did_you_mean
 
-_CHOICE = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
+_CHOICE = re.compile(r"[^']*invalid choice: '(.*)' \(choose from (.*)\)")
 
 
 class _Help(argparse.HelpFormatter):
@@ -49,6 +49,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the line and exit."""
-        if found := _CHOICE.search(message):
+        if found := _CHOICE.match(message):
             message += did_you_mean(found[1], re.findall(r"[^\s,']+", found[2]))
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")

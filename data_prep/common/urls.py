@@ -51,7 +51,7 @@ def is_remote(location: str) -> bool:
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", location)
     if not scheme:
         return False
-    chained = "::" in re.sub(r"\[[^]]*\]|[?#].*", "", location)  # an IPv6 host is not a chain
+    chained = "::" in re.sub(r"\[[^][]*\]|[?#].*", "", location)  # an IPv6 host is not a chain
     if scheme[1] not in SCHEMES or chained or not location.startswith(f"{scheme[1]}://"):
         allowed = ", ".join(f"{name}://" for name in SCHEMES)
         raise InputError(

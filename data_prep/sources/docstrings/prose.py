@@ -6,6 +6,7 @@ Sphinx. Descriptions of parameters and results are prose and stay; their names a
 
 import inspect
 import re
+from collections.abc import Callable
 
 from data_prep.text.language import is_prose, word_set
 from data_prep.text.normalize import normalise
@@ -31,21 +32,21 @@ _SPHINX = re.compile(r"(?::(\w+)(?:\s[^:`]*)?:|[@\\](param|returns?|type|rtype|r
 _BULLET = re.compile(r"(?:[-*+•]|#\.|\(?(?:\d{1,2}|[a-z])[.)])\s+(.*)")
 _NAMES = r"`*\*{0,2}[A-Za-z_][\w.]*`*(?:\s*,\s*`*\*{0,2}[A-Za-z_][\w.]*`*)*"
 _TYPED = re.compile(_NAMES + r"\s*\((?:[^()]|\([^()]*\))*\)\s*:(?:\s+(.*))?$")
-_ENTRY = re.compile(r"(?:" + _NAMES + r"|[`\w][\w`.,\[\] ]*[\]`])\s*(?:\((?:[^()]|\([^()]*\))*\))?\s*:(?:\s+(.*))?$")
+_ENTRY = re.compile(r"(?:" + _NAMES + r"|[`\w][\w`.,\[\] ]*[\]`])\s*(?:\((?:[^()]|\([^()]*\))*\)\s*)?:(?:\s+(.*))?$")
 _DASHED = re.compile(_NAMES + r"\s+--?\s+(.*)$")
 _LEAD_IN = re.compile(r"(?:^|(?<=[.!?])\s)[^.!?]*:$")  # the last sentence, if it announces code
 _INLINE_SECTION = re.compile(r"(Args|Returns?|Yields?|Raises)\s*:\s+(.+)")
 
 _MAYBE_MARKUP = re.compile(r"[`*\\<\[]|https?:")
-_MARKUP = [
-    (re.compile(r":[\w:+.-]+:`[~!]?([^`<]+?)\s*<[^`]*>`"), r"\1"),  # :ref:`text <target>`
-    (re.compile(r":[\w:+.-]+:`~(?:[^`]*\.)?([^`]+)`"), r"\1"),  # :class:`~package.Name`
-    (re.compile(r":[\w:+.-]+:`[!.]?([^`]+)`"), r"\1"),
-    (re.compile(r"`([^`<]+?)\s*<[^`]*>`_{1,2}"), r"\1"),  # `text <url>`_
+_MARKUP: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
+    (re.compile(r":[\w:+.-]{1,60}:`[~!]?([^`<]+)<[^`]*>`"), lambda role: role[1].rstrip()),  # :ref:`text <target>`
+    (re.compile(r":[\w:+.-]{1,60}:`~([^`]+)`"), lambda role: role[1].rpartition(".")[2] or role[1]),  # :class:`~a.Name`
+    (re.compile(r":[\w:+.-]{1,60}:`[!.]?([^`]+)`"), r"\1"),
+    (re.compile(r"`([^`<]+)<[^`]*>`_{1,2}"), lambda link: link[1].rstrip()),  # `text <url>`_
     (re.compile(r"\[`~?([^`]+)`\]"), r"\1"),
-    (re.compile(r"\[([^\]]+)\]\([^)\s]*\)"), r"\1"),  # [text](url)
+    (re.compile(r"\[([^\[\]]+)\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*\)"), r"\1"),  # [text](url)
     (re.compile(r"\[![A-Z]+\]"), ""),  # [!WARNING]
-    (re.compile(r"\s*\[[\w#*-]+\]_"), ""),  # footnote
+    (re.compile(r"(?<!\s)\s*\[[\w#*-]+\]_"), ""),  # footnote
     (re.compile(r"<?\bhttps?://[^\s>)]+>?"), ""),
     (re.compile(r"</?(?:a|b|br|code|div|em|h\d|hr|i|img|li|ol|p|pre|span|strong|sub|sup|tt|ul)\b[^<>]*>", re.I), ""),
     (re.compile(r"`+[~!]?\.?([^`]*)`+_{0,2}"), r"\1"),

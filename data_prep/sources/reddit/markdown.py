@@ -18,7 +18,7 @@ _DEFINITION = re.compile(r"\[[^\[\]]+\]: *\S+")  # [1]: https://..., which [labe
 _ITEM = re.compile(r"(?:[-*+•]|\d{1,3}[.)])\s+")
 _HEADING = re.compile(r"#{1,6}(?!\w)\s*")  # `#tag` is not a heading
 
-_TARGET = r"\(\s*[^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\s+[\"'][^()]{0,300})?\s{0,9}\)"
+_TARGET = r"\(\s{0,9}[^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\s{1,9}[\"'][^()]{0,300})?\s{0,9}\)"
 _IMAGE = r"!\[[^\[\]]*\]" + _TARGET
 _LABELLED = r"\[([^\[\]]*)\](?:" + _TARGET + r"|\[\w*\])"
 _ADDRESS = r"<?\b(?:(?:https?|ftp)://|www\.)(?:[^\s<>()\[\]]|\([^\s<>()]*\))+>?"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 MOST = 1000  # arguments without a name that are kept
 
-_NAMED = re.compile(r"\s*([\w -]{1,30}?)\s*=")
+_NAME = re.compile(r"[\w -]{1,30}")
 _PREFIX = re.compile(r"\A\s*(?:template|subst|safesubst|msgnw|raw)\s*:\s*", re.IGNORECASE)
 
 
@@ -41,13 +41,14 @@ def arguments_of(content: str) -> Arguments:
     named: dict[str, str] = {}
     following = 1
     for part in content.split("|")[1:]:
-        name = _NAMED.match(part)
-        if not name:
+        name, equals, value = part.partition("=")
+        name = name.strip()
+        if not equals or not _NAME.fullmatch(name):
             listed[following] = part.strip()
             following += 1
-        elif name[1].isdecimal() and name[1].isascii():
-            listed[int(name[1])] = part[name.end() :].strip()
+        elif name.isdecimal() and name.isascii():
+            listed[int(name)] = value.strip()
         else:
-            named[name[1]] = part[name.end() :].strip()
+            named[name] = value.strip()
     last = max((index for index in listed if index <= MOST), default=0)
     return Arguments(template_name(content), [listed.get(index, "") for index in range(1, last + 1)], named)

@@ -108,14 +108,14 @@ def variant_text(content: str, language: str) -> str | None:
         return ""
     if not flags.isdisjoint(("D", "N")):
         return None
-    texts: dict[str, str] = {}
+    texts: dict[str, list[str]] = {}
     code = ""
     for part in _ENTITY.sub("\\1\0", rules).split(";"):
         name, colon, text = part.partition(":")
         name = name.rpartition("=>")[2].strip()
         if colon and name in codes:
-            code, texts[name] = name, text
+            code, texts[name] = name, [text]
         elif code:
-            texts[code] += f";{part}"
-    shown = (texts[code].strip("; ").replace("\0", ";") for code in (*codes, *texts) if code in texts)
+            texts[code].append(part)
+    shown = (";".join(texts[code]).strip("; \n").replace("\0", ";") for code in (*codes, *texts) if code in texts)
     return next(shown, rules)

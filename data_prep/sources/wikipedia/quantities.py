@@ -12,7 +12,7 @@ _TIGHT = {"°C", "°F"}
 _CHARGE = re.compile(r"(\d*)([-+−–])")
 _CHARGE_IN_BRACKETS = re.compile(r"\((\d*)([-+−])\)")
 _BONDS = {"->": " → ", "<->": " ↔ ", "<=>": " ⇌ ", "*": "·", "−>": " → "}
-_BOND = re.compile(r"\s*(<=>|<->|->|−>)\s*|\*")
+_BOND = re.compile(r"<=>|<->|->|−>|\*")
 _HEMISPHERES = frozenset("NSEW")
 
 
@@ -139,8 +139,8 @@ def compound(arguments: Arguments) -> str | None:
 def formula(arguments: Arguments) -> str | None:
     """Return a formula of {{chem2}}: `SO4(2-)` is SO4^2−, `CuSO4*5H2O` is CuSO4·5H2O."""
     text = _CHARGE_IN_BRACKETS.sub(lambda found: f"<sup>{found[1]}{with_minus(found[2])}</sup>", arguments.at(0))
-    text = _BOND.sub(lambda found: _BONDS[found[0].strip()], text)
-    return re.sub(r"(?<=[\w)\]])-(?=\s|$)", "−", text) or None
+    text = _BOND.sub(lambda found: _BONDS[found[0]], text)
+    return re.sub(r"(?<=[\w)\]])-(?=\s|$)", "−", " ".join(text.split())) or None
 
 
 def sub_and_sup(arguments: Arguments) -> str | None:

@@ -15,7 +15,7 @@ from data_prep.sources.wikipedia.template_table import ASIDES, INVISIBLE, INVISI
 
 _WORD = re.compile(r"\w")
 _APOSTROPHES = re.compile(r"-?(?:['`\"‘’“”] ?)+-?s?")  # {{'}}, {{'s}}, {{" '}}; a hyphen says where it stands off
-_ITEM = re.compile(r"\s*\n[*#:;]*\s*")
+_ITEM = re.compile(r"(?<!\s)\s*\n[*#:;]*\s*")
 _NOT_SHOWN = re.compile(
     r"image|img|logo|map|caption|signature|alt|size|width|upright|foot|url|website|color|colour|style"
 )

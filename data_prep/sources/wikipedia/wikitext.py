@@ -190,7 +190,8 @@ def _without_brackets(text: str, wiki: Wiki, infoboxes: bool, facts: Facts, hole
     opened: list[tuple[str, int]] = []  # open brackets: kind, and the part at which their content begins
     templates = 0  # open ones
     at = 0
-    for match in (_VARIANT_BRACKET if wiki.language in VARIANTS else _BRACKET).finditer(text):
+    brackets = _VARIANT_BRACKET.finditer(text) if wiki.language in VARIANTS else _BRACKET.finditer(text)
+    for match in brackets:
         parts.append(text[at : match.start()])
         at = match.end()
         bracket = match[0].strip("\n\t :*#")[:2].lower()

@@ -1,0 +1,33 @@
+"""Whether something takes time in proportion to its input, whatever the machine does meanwhile.
+
+No clock on the wall and no bound in seconds: the input grows until it costs LONG of this process's own CPU, and is
+compared with its half. Linear work takes twice as long, quadratic work four times.
+"""
+
+import time
+from collections.abc import Callable
+
+LONG = 0.02  # seconds of CPU, far above the clock's and the machine's noise
+MOST = 2.75  # times the cost of half the input
+TRIES = 2  # noise only adds: the least of two is compared, and in one of two tries it has to be linear
+
+
+def is_linear(work: Callable[[int], object], longest: int) -> bool:
+    """Return whether the cost of work(n) grows like n, or work(longest) costs less than LONG."""
+    size = 16
+    while _cost(work, size) < LONG:
+        if size >= longest:
+            return True
+        size = size + 8 if size < 64 else min(4 * size, longest)
+    return any(_growth(work, size) < MOST for _ in range(TRIES))
+
+
+def _growth(work: Callable[[int], object], size: int) -> float:
+    halves, wholes = zip(*((_cost(work, size // 2), _cost(work, size)) for _ in range(TRIES)), strict=True)
+    return min(wholes) / max(min(halves), 1e-9)
+
+
+def _cost(work: Callable[[int], object], size: int) -> float:
+    begun = time.process_time()
+    work(size)
+    return time.process_time() - begun
