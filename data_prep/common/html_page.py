@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from data_prep.common.stop_words import STOP_WORD
+from data_prep.common.words import STOP_WORDS, pieces, split_words
 
 SHORTEST_MARKED = 3  # letters
 SHOWN = 320  # characters of a passage
@@ -58,19 +57,19 @@ def note(text: str) -> str:
 
 
 def words_of(text: str) -> set[str]:
-    """Return the words of a query to mark: no short words or stop words, which are in every document."""
-    words = re.findall(r"\w+", text.casefold())
-    return {word for word in words if len(word) >= SHORTEST_MARKED and not STOP_WORD.fullmatch(word)}
+    """Return the words of a query to mark: none that is in every document, as stop words and short ones."""
+    words = set(split_words(text)) - STOP_WORDS
+    return {word for word in words if len(word) >= SHORTEST_MARKED or not word.isascii()}
 
 
-def marked(text: str, words: Container[str], most: int) -> str:
+def marked(text: str, words: set[str], most: int) -> str:
     """Return the first characters of a text, at most `most`, as markup with some words marked."""
     start = text if len(text) <= most else text[:most] + "…"
-    pieces = re.split(r"(\w+)", start)
-    return "".join(f"<mark>{escape(p)}</mark>" if p.casefold() in words else escape(p) for p in pieces)
+    parts = ((escape(piece), words.isdisjoint(split_words(piece))) for piece in pieces(start))
+    return "".join(part if plain else f"<mark>{part}</mark>" for part, plain in parts)
 
 
-def passage(about: str, text: str, words: Container[str], *, relevant: bool) -> str:
+def passage(about: str, text: str, words: set[str], *, relevant: bool) -> str:
     """Make an item of a list: what is known about a text, and its start with some words marked."""
     kind = ' class="relevant"' if relevant else ""
     return f'<li{kind}><span class="note">{escape(about)}</span><br>{marked(text, words, SHOWN)}</li>'

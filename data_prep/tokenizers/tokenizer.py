@@ -24,7 +24,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from data_prep.common.errors import InputError
 from data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
-from data_prep.common.stop_words import STOP_WORD
+from data_prep.common.words import STOP_WORDS
 from data_prep.tokenizers import bounds, frame, special_tokens, wordpiece
 from data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, alphabet, learnable
 from data_prep.tokenizers.prompt import Prompt
@@ -86,7 +86,7 @@ class Tokenizer(Vocabulary):
     @cached_property
     def stop_words(self) -> tuple[int, ...]:
         """The ids of the tokens that are English stop words or punctuation, with or without a space, in any case."""
-        stop_words = [i for i, text in enumerate(self.texts) if STOP_WORD.fullmatch(text)]
+        stop_words = [i for i, text in enumerate(self.texts) if text.lower() in STOP_WORDS]
         return tuple(sorted({*stop_words, *self.punctuation}))
 
     @cached_property

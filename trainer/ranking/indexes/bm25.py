@@ -66,7 +66,7 @@ class Bm25Index(Index):
         """Find the k best documents for each query text; documents that share no word with it are not ranked."""
 
         def find(part: slice) -> list[Ranked]:
-            return Bm25(queries[part], self.words, self.folder.manifest["documents"]).rank(k)
+            return Bm25.of_words(queries[part], self.words, self.folder.manifest["documents"]).rank(k)
 
         return each_its_queries(find, len(queries), rank, ranks)  # every rank maps the whole index
 

@@ -63,7 +63,9 @@ def open_index(directory: Path, collection: Path | None = None, model: Path | No
     ranker = open_ranker(model or about.get("checkpoint", NAME), opened, precision)
     if isinstance(ranker, VectorRanker):
         ranker = ranker.with_prompts({name: about.get(name, "") for name in PROMPTS})
-    if "checkpoint" in about and ranker.identity["fingerprint"] != about["fingerprint"]:
+    if ranker.identity["fingerprint"] != about["fingerprint"]:
+        if "checkpoint" not in about:
+            raise InputError(f"{directory}: older code split its texts into other words: make the index again")
         raise InputError(
             f"{ranker.name}: is not the model that {directory} was made with: name that one with "
             "--model, or make the index again"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 
 from data_prep.collections.collection import Collection
 from data_prep.common.extras import require
 from trainer.ranking.ranker import Ranker
-from trainer.ranking.retrieval.bm25 import DESCRIPTION, NAME, Bm25
+from trainer.ranking.retrieval.bm25 import FINGERPRINT, NAME, Bm25
 from trainer.ranking.retrieval.system import System, Texts
 
 
@@ -26,10 +25,10 @@ class Bm25Ranker(Ranker):
         """Index the words of texts."""
         queries = [self.collection.queries.text(i) for i in texts.queries]
         if isinstance(known, Bm25):
-            return replace(known, queries=queries)
+            return Bm25.of_words(queries, known.words, known.documents)
         return Bm25.of_texts(queries, [self.collection.corpus.text(i) for i in texts.pool])
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """The variant and its constants."""
-        return {"fingerprint": DESCRIPTION}
+        """The variant, its constants and its words."""
+        return {"fingerprint": FINGERPRINT}

@@ -9,41 +9,50 @@ from typing import Any
 import numpy as np
 
 from data_prep.common.progress import track
+from data_prep.common.words import STOP_WORDS, split_words
 from trainer.ranking.retrieval.search import Ranked, best, some
 
 NAME = "bm25"
 K1, B = 1.2, 0.75  # Lucene's defaults
 DESCRIPTION = f"BM25: Lucene variant, k1={K1}, b={B}, English stop words, no stemming"
+FINGERPRINT = f"{DESCRIPTION}; words 2"  # another number where texts are split into other words
 
 
 @dataclass(frozen=True)
 class Bm25:
     """A system (see `System`) that scores documents by the words that they share with a query."""
 
-    queries: Sequence[str]
+    terms: Sequence[Sequence[int]]  # of each query: the words that a document has, too, as columns of `words`
     words: Any  # the documents', from `index_words`
     documents: int  # how many
 
     @classmethod
     def of_texts(cls, queries: Sequence[str], documents: Sequence[str]) -> Bm25:
         """Index the texts of a pool."""
-        return cls(queries, index_words(documents), len(documents))
+        return cls.of_words(queries, index_words(documents), len(documents))
+
+    @classmethod
+    def of_words(cls, queries: Sequence[str], words: Any, documents: int) -> Bm25:
+        """Ask an index of words; warn where it has no word of any query."""
+        from trainer.training.engine.world import warn  # not before it is needed: it loads DeepSpeed
+
+        terms = [words.get_tokens_ids(_terms(query)) if words else [] for query in queries]
+        if queries and not any(terms):
+            warn(f"warning: BM25 finds nothing: none of {len(queries):,} queries shares a word with a document")
+        return cls(terms, words, documents)
 
     @property
     def shape(self) -> tuple[int, int]:
         """The number of queries, the number of documents."""
-        return len(self.queries), self.documents
+        return len(self.terms), self.documents
 
     def scores(self, rows: slice) -> np.ndarray:
         """Return the scores of all documents, fp32 [q, N], for some of the queries; 0 where no word is shared."""
-        from trainer.ranking.retrieval.bm25s_without_jax import bm25s
-
-        queries = self.queries[rows]
-        scores = np.zeros((len(queries), self.documents), np.float32)
-        if self.words:
-            split = bm25s.tokenize(list(queries), stopwords="en", return_ids=False, show_progress=False)
-            for row, terms in zip(scores, split, strict=True):
-                row[:] = self.words.get_scores_from_ids(self.words.get_tokens_ids(terms))
+        of_queries = self.terms[rows]
+        scores = np.zeros((len(of_queries), self.documents), np.float32)
+        for row, terms in zip(scores, of_queries, strict=True):
+            if terms:
+                row[:] = self.words.get_scores_from_ids(terms)
         return scores
 
     def of(self, query: int, documents: np.ndarray) -> np.ndarray:
@@ -57,7 +66,7 @@ class Bm25:
         A document that shares no word with the query is not ranked.
         """
         ranked = []
-        for i in track(range(len(self.queries)), "search", "queries"):
+        for i in track(range(len(self.terms)), "search", "queries"):
             ((found, scores),) = best(self.scores(slice(i, i + 1)), k, some(salts, [i])).each()
             ranked.append(Ranked(found[scores > 0], scores[scores > 0]))
         return ranked
@@ -67,9 +76,14 @@ def index_words(documents: Sequence[str]) -> Any:
     """Index the words of texts in a bm25s.BM25; return None where no text has a word, which bm25s cannot index."""
     from trainer.ranking.retrieval.bm25s_without_jax import bm25s
 
-    words = bm25s.tokenize(list(documents), stopwords="en", show_progress=False)
-    if not words.vocab:
+    columns: dict[str, int] = {}
+    terms = [[columns.setdefault(word, len(columns)) for word in _terms(document)] for document in documents]
+    if not columns:
         return None
     index = bm25s.BM25(k1=K1, b=B, method="lucene")
-    index.index(words, show_progress=False)
+    index.index((terms, columns), show_progress=False)
     return index
+
+
+def _terms(text: str) -> list[str]:
+    return [word for word in split_words(text) if word not in STOP_WORDS]
