@@ -223,6 +223,11 @@ def suffixes(path: Path) -> list[str]:
     return [suffix.lower() for suffix in path.suffixes]
 
 
+def fields(line: str) -> list[str]:
+    """Split a line as trec_eval does, at ASCII white space: other characters, such as U+00A0, are part of an id."""
+    return [field.decode() for field in line.encode().split()]
+
+
 def check_id(name: Any, key: str, where: Where) -> str:
     """Return an id, given as text or as a whole number; raise InputError where it is neither."""
     if isinstance(name, int) and not isinstance(name, bool):

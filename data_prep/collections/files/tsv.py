@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from data_prep.collections.format import Labelled, Text, Where, check_grade, check_id, check_text, text_lines
+from data_prep.collections.format import Labelled, Text, Where, check_grade, check_id, check_text, fields, text_lines
 from data_prep.common.errors import InputError
 
 # a first line of only these words is a header and is left out: no id or text is one of these words
@@ -44,7 +44,7 @@ def judgements(path: Path) -> Iterator[Labelled]:
         InputError: a line has a wrong number of columns, or its last column is not a grade.
     """
     for where, line in text_lines(path):
-        cells = line.split()
+        cells = fields(line)
         if len(cells) not in (3, 4):
             raise InputError(f"{where}: {counted(cells)}, expected query, 0, document, grade, or these without the 0")
         if is_header(where, cells):

@@ -45,6 +45,7 @@ from data_prep.collections.format import (
     check_id,
     check_number,
     check_text,
+    fields,
     text_lines,
 )
 from data_prep.collections.ids import content_id
@@ -259,8 +260,8 @@ def _lines(path: Path, *, texts: bool = False) -> Iterator[Candidate]:
             if not is_header(where, cells):
                 yield Candidate(cells[0], cells[1], cells[2], cells[3], where)
             continue
-        run = line.split()
-        if len(run) != 6 or run[1].upper() != "Q0":
+        run = fields(line)
+        if len(run) < 6 or run[1].upper() != "Q0":
             expected = "4 between tabs (qid, pid, query, passage), or a run's qid, Q0, pid, rank, score, tag"
             raise InputError(f"{where}: {counted(cells)}, expected {expected}")
         if texts:

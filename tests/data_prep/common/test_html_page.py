@@ -53,3 +53,4 @@ def test_the_words_of_a_query_are_marked() -> None:
     words = words_of("How do the Planes fly?")
     assert words == {"how", "planes", "fly"}
     assert marked("PLANES do not fly high", words, 15) == "<mark>PLANES</mark> do not f…"
+    assert marked("खोज, 机", words_of("खोज 机器"), 15) == "<mark>खोज</mark>, <mark>机</mark>"

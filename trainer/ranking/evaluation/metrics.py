@@ -145,14 +145,19 @@ def paired_permutation_test(a: np.ndarray, b: np.ndarray, rounds: int = ROUNDS, 
     p = (1 + rounds at least as extreme as the observed difference) / (1 + rounds), which is never 0 (Phipson and Smyth,
     2010). The same seed draws the same flips.
     """
-    differences = np.asarray(a, np.float64) - np.asarray(b, np.float64)
-    differences = differences[differences != 0]  # flipping a 0 changes nothing
+    difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
+    return float(permutation_tests(difference[None], rounds, seed)[0])
+
+
+def permutation_tests(differences: np.ndarray, rounds: int = ROUNDS, seed: int = 1) -> np.ndarray:
+    """Compute the p-values, fp64 [P], of `paired_permutation_test` for differences fp64 [P, Q], by the same flips."""
+    differences = differences[:, differences.any(axis=0)]  # flipping a 0 changes nothing
     rng = np.random.Generator(np.random.Philox(key=seed))
-    observed = abs(differences.sum())
-    extreme = 0
-    block = max(1, min(1000, FLIPS // max(1, len(differences))))
+    observed = abs(differences.sum(axis=1))
+    extreme = np.zeros(len(differences), np.int64)
+    block = max(1, min(1000, FLIPS // max(1, differences.shape[1])))
     for start in range(0, rounds, block):
-        signs = rng.choice([-1.0, 1.0], size=(min(block, rounds - start), len(differences)))
-        sums = abs(signs @ differences)
-        extreme += int((sums >= observed * (1 - 1e-9)).sum())  # the last bits depend on the order of the sum
+        signs = rng.choice([-1.0, 1.0], size=(min(block, rounds - start), differences.shape[1]))
+        sums = abs(signs @ differences.T)
+        extreme += (sums >= observed * (1 - 1e-9)).sum(axis=0)  # the last bits depend on the order of the sum
     return (extreme + 1) / (rounds + 1)

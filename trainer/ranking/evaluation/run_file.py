@@ -1,4 +1,7 @@
-"""TREC run files: a line `QUERY Q0 DOCUMENT RANK SCORE TAG` for each document that a system ranks."""
+"""TREC run files: a line `QUERY Q0 DOCUMENT RANK SCORE TAG` for each document that a system ranks.
+
+Fields after the tag are not read, as by trec_eval.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.collections.format import Where, check_number, text_lines
+from data_prep.collections.format import Where, check_number, fields, text_lines
 from data_prep.common.errors import InputError
 from data_prep.common.files import whole_file
 from trainer.ranking.evaluation.task import Task
@@ -33,7 +36,8 @@ def write(path: Path, rankings: Iterable[tuple[str, Ranked]], name: Callable[[in
         tag: names the system; an underscore replaces the spaces in it.
 
     Raises:
-        InputError: an id contains a space, which the format cannot represent, or the file cannot be written.
+        InputError: an id is empty or contains white space, which the format cannot represent, or the file cannot be
+            written.
     """
     tag = "_".join(tag.split())
     with whole_file(path) as file:
@@ -47,8 +51,8 @@ def write(path: Path, rankings: Iterable[tuple[str, Ranked]], name: Callable[[in
 def check_ids(where: object, ids: Iterable[str]) -> None:
     """Raise InputError for an id that the format cannot represent."""
     for name in ids:
-        if len(name.split()) != 1:
-            raise InputError(f"{where}: the id {name!r}: run files cannot have ids with spaces in them")
+        if name.split() != [name]:
+            raise InputError(f"{where}: the id {name!r}: run files cannot have ids with spaces in them or around them")
 
 
 def read(path: Path, task: Task) -> RunFile:
@@ -106,8 +110,8 @@ def read(path: Path, task: Task) -> RunFile:
 
 def _row(where: Where, line: str) -> tuple[str, str, float]:
     """Parse a line into the ids of the query and the document, and the score."""
-    fields = line.split()
-    if len(fields) != 6:
-        raise InputError(f"{where}: has {len(fields)} fields, not the six of QUERY Q0 DOCUMENT RANK SCORE TAG")
-    query, _, document, _, text, _ = fields
+    cells = fields(line)
+    if len(cells) < 6:
+        raise InputError(f"{where}: has {len(cells)} fields, not the six of QUERY Q0 DOCUMENT RANK SCORE TAG")
+    query, _, document, _, text = cells[:5]
     return query, document, check_number(text, "the score", where)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainer.ranking.evaluation import fusion
-from trainer.ranking.evaluation.metrics import ROUNDS
 from trainer.ranking.evaluation.results_file import About, Results, SystemResult, SystemStage
-from trainer.ranking.evaluation.significance import LEVEL, Pair
+from trainer.ranking.evaluation.significance import LEVEL, Pair, flips_for
 from trainer.ranking.evaluation.task import TIE_RULE
 from trainer.ranking.retrieval import bm25
 
@@ -85,7 +84,7 @@ def _comparison(results: Results, pair: Pair) -> str:
     ours, theirs = (
         f"{title(name)} {results.systems[name].metrics[pair.metric]:.4f}" for name in reversed(pair.systems)
     )
-    test = f"p = {pair.p_value:.4f} (paired permutation test, two-sided, {ROUNDS:,} flips)"
+    test = f"p = {pair.p_value:.4f} (paired permutation test, two-sided, {flips_for(len(results.pairs)):,} flips)"
     return f"{results.about.columns[pair.metric]}: {ours} against {theirs}, {test}"
 
 

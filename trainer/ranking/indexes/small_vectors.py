@@ -1,7 +1,7 @@
 """A byte or a bit for each number of a vector, to search first: what is found is scored by the fp16 vectors.
 
 codes/NNNNNN.npy   int8 [S, H]: where a number lies in the range of its dimension, in 255 steps; or, binary,
-                   uint64 [S, H / 64]: a bit for each number, whether it is above 0
+                   uint64 [S, ceil(H / 64)]: a bit for each number, whether it is above 0, and 0 after the last
 ranges.npy         of int8, fp32 [2, H]: the least and the largest number of each dimension in a sample of the texts
 
 Both are made of the finished blocks, fp16, so no number of ranks changes them. With the same ranges the codes are those
@@ -56,7 +56,7 @@ def bytes_of(vectors: np.ndarray, ranges: np.ndarray) -> np.ndarray:
 
 
 def bits_of(vectors: np.ndarray) -> np.ndarray:
-    """Return a bit for each number of vectors [n, H], uint64 [n, H / 64]."""
+    """Return a bit for each number of vectors [n, H], uint64 [n, ceil(H / 64)]."""
     bits = np.zeros((len(vectors), math.ceil(vectors.shape[1] / WORD) * WORD), bool)
     bits[:, : vectors.shape[1]] = vectors > 0
     return np.packbits(bits, axis=1).view(np.uint64)

@@ -51,7 +51,8 @@ def test_documents_rank_by_score_whatever_their_lines_and_ranks_say(task: Task, 
     some = [names[task.pool[i]] for i in (4, 9, 2)]
     path = tmp_path / "r.trec"
     rows = zip(some, range(3), ("1", "2.5e0", "1"), strict=True)
-    path.write_text("".join(f"{query}\tQ0 {document} {rank} {score} x\r\n" for document, rank, score in rows))
+    lines = (f"{query}\tQ0 {document} {rank} \t{score}  my model 7\r\n" for document, rank, score in rows)
+    path.write_text("".join(lines))  # fields after the tag are not read, as by trec_eval
     assert positions(run_file.read(path, task).ranked)[0] == [9, 2, 4]
 
 
@@ -115,6 +116,7 @@ def test_a_repeated_line_that_is_left_out_is_refused_too(task: Task, tmp_path: P
         ("QUERY Q0 d3 2 -1e39 x", "the score -1e39 is not a number that fp32 can hold"),
         ("QUERY Q0 d3 2 high x", "the score 'high' is not a number"),
         ("QUERY Q0 \xff 2 1 x", "not UTF-8"),
+        ("QUERY Q0\xc2\xa0d3 2 1 x", "has 5 fields, not the six of QUERY Q0 DOCUMENT RANK SCORE TAG"),
     ],
 )
 def test_a_bad_line_is_named(task: Task, tmp_path: Path, line: str, message: str) -> None:
@@ -139,14 +141,12 @@ def test_a_missing_file_is_named(task: Task, tmp_path: Path) -> None:
 
 
 def test_ids_that_the_format_cannot_write_are_refused(task: Task, tmp_path: Path) -> None:
-    spaced = Task(task.collection, task.queries, task.pool, {f"{query} x": {} for query in task.qrels})
-    with pytest.raises(InputError, match="run files cannot have ids with spaces"):
-        run_file.write(
-            tmp_path / "r.trec",
-            zip(spaced.qrels, Bm25Ranker(task.collection).system(task).rank(3), strict=True),
-            spaced.name,
-            "bm25",
-        )
+    ranked = Ranked(np.arange(1), np.ones(1, np.float32))
+    for name in ("q x", " q", "q ", "q\u00a0", "\u3000q", "q\n", "q\x85x", "", " "):
+        with pytest.raises(InputError, match="run files cannot have ids with spaces in them or around them"):
+            run_file.write(tmp_path / "r.trec", [("q", ranked), (name, ranked)], task.name, "bm25")
+        with pytest.raises(InputError, match="run files cannot have ids with spaces in them or around them"):
+            run_file.write(tmp_path / "r.trec", [("q", ranked)], lambda _, name=name: name, "bm25")
     assert not list(tmp_path.iterdir())
 
 

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.ranking.evaluation import significance
 from trainer.ranking.evaluation.metrics import Metrics, paired_permutation_test
-from trainer.ranking.evaluation.significance import bootstrap_interval, every_pair, holm
+from trainer.ranking.evaluation.significance import LEVEL, bootstrap_interval, every_pair, flips_for, holm
 
 
 def test_holm_by_hand() -> None:
@@ -52,3 +53,15 @@ def test_every_pair_of_systems() -> None:
         assert (pair.p_value < 0.05) == (pair.interval[0] > 0 or pair.interval[1] < 0)
     assert [pair.p_value_holm for pair in pairs] == holm([pair.p_value for pair in pairs])
     assert every_pair(metrics, ["a"], "m") == []
+
+
+def test_among_many_pairs_there_are_flips_enough_for_a_small_p(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 10,000 flips for 780 pairs, the smallest p that Holm's method leaves is 0.078."""
+    monkeypatch.setattr(significance, "bootstrap_interval", lambda _: [0.0, 0.0])  # which takes a while
+    rng = np.random.default_rng(0)
+    metrics = {str(i): Metrics({"m": rng.standard_normal(24) * 0.1 + i}) for i in range(40)}
+    pairs = every_pair(metrics, [*metrics], "m")
+    assert (len(pairs), flips_for(250), flips_for(len(pairs))) == (780, 10_000, 31_200)
+    assert max(pair.p_value_holm for pair in pairs) < 1 - LEVEL
+    alone = paired_permutation_test(metrics["0"].values["m"], metrics["1"].values["m"], 31_200)
+    assert pairs[0].p_value == alone

@@ -1,5 +1,6 @@
 """A BM25 index: against BM25 over the texts themselves, on several ranks, its files, and what is refused."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from trainer.ranking.indexes import bm25 as bm25_module
 from trainer.ranking.indexes.bm25 import Bm25Index
 from trainer.ranking.indexes.folder import Folder
+from trainer.ranking.indexes.registry import open_index
 from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.retrieval.bm25 import Bm25
+from trainer.ranking.retrieval.bm25 import DESCRIPTION, FINGERPRINT, Bm25
 
 QUERIES = [*range(0, 120, 7)]
 
@@ -65,6 +67,16 @@ def test_documents_without_a_word_are_indexed(index: Bm25Index, tmp_path: Path) 
     empty = Bm25Index.build(Bm25Ranker(collection), tmp_path / "index")
     (ranked,) = empty.search(["the word"], 5)
     assert len(ranked.documents) == 0
+
+
+def test_an_index_of_other_words_is_refused(index: Bm25Index, tmp_path: Path) -> None:
+    shutil.copytree(index.folder.directory, tmp_path / "old")
+    manifest = tmp_path / "old" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(FINGERPRINT, DESCRIPTION))
+    with pytest.raises(InputError, match="old: older code split its texts into other words: make the index again"):
+        open_index(tmp_path / "old")
+    with pytest.raises(InputError, match="another model: name another folder"):
+        Bm25Index.build(Bm25Ranker(index.collection), tmp_path / "old")
 
 
 def test_an_approximation_is_refused(index: Bm25Index) -> None:

@@ -60,6 +60,32 @@ def test_documents_without_a_word_of_the_query_are_not_ranked() -> None:
     assert positions(Bm25.of_texts(["lift"], ["", "the"]).rank(10)) == [[]]
 
 
+def test_it_says_where_no_query_shares_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    Bm25.of_texts(["lift", "unheard"], ["lift"])
+    Bm25.of_texts([], ["lift"])
+    assert not capsys.readouterr().err
+    Bm25.of_texts(["unheard", "the"], ["lift"])
+    Bm25.of_texts(["lift"], ["the"])
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: BM25 finds nothing: none of 2 queries shares a word with a document",
+        "warning: BM25 finds nothing: none of 1 queries shares a word with a document",
+    ]
+
+
+def test_words_of_every_script_find_their_document() -> None:
+    documents = [
+        "हिन्दी भाषा में खोज",
+        "नदी और पहाड़",
+        "我们在图书馆学习",
+        "東京タワーへ行く",
+        "ฉันรักแมวของฉัน",
+        "도서관에서 책을",
+        "vitamin K",
+    ]
+    queries = ["भाषा", "पहाड़", "图书馆", "タワー", "แมว", "도서관", "k"]
+    assert [ranked[:1] for ranked in positions(Bm25.of_texts(queries, documents).rank(3))] == [[i] for i in range(7)]
+
+
 @needs("cranfield")
 def test_cranfield() -> None:
     """bm25s with the Snowball stemmer gives 0.516, 0.367 and 0.720 on these 150 queries; without it, slightly less."""
