@@ -98,6 +98,20 @@ def encode_texts(
     return _states(trunk, input_ids, attention_mask, row, token_types)[0]
 
 
+def encode_slots(trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    """Return the trunk's last hidden states of all slots, also of those that no token attends to.
+
+    Args:
+        trunk: a bidirectional one.
+        input_ids: int64 [B, T].
+        attention_mask: bool [B, T], true at what all slots attend to.
+
+    Returns:
+        [B, T, H], as `encode` does.
+    """
+    return _states(trunk, input_ids, attention_mask, None)[0]
+
+
 def encode_with_layer(
     trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, layer: int
 ) -> tuple[Tensor, Tensor]:

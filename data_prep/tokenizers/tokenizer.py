@@ -27,6 +27,7 @@ from data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
 from data_prep.common.words import STOP_WORDS
 from data_prep.tokenizers import bounds, frame, special_tokens, wordpiece
 from data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, alphabet, learnable
+from data_prep.tokenizers.older_files import require_file
 from data_prep.tokenizers.prompt import Prompt
 from data_prep.tokenizers.special_tokens import ROBERTA_TOKENS, SPECIAL_TOKENS
 from data_prep.tokenizers.vocabulary import Vocabulary
@@ -245,6 +246,7 @@ def load(path: Path) -> Tokenizer:
     """
     path = Path(path)
     path = path / "tokenizer.json" if path.is_dir() else path
+    require_file(path)
     content = read_bytes(path, LARGEST_JSON)
     try:
         record = json.loads(content)

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
 from data_prep.tokenizers.tokenizer import Tokenizer
+from models.matching.colbert import ColbertConfig
 from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.label_ranker import LabelRankerConfig
 from models.matching.siamese import SiameseConfig
@@ -19,7 +20,7 @@ from models.trunk import max_positions
 from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.load import LoadedModel, load_trained
 from trainer.training.engine.world import warn
-from trainer.training.published import cross_encoder_folder
+from trainer.training.published import colbert_folder, cross_encoder_folder
 from trainer.training.published.causal_lm import read_label_head, require_known_head
 from trainer.training.published.folder import check_settings, kind_of
 from trainer.training.published.hugging_face import TOKENIZER
@@ -32,7 +33,7 @@ from trainer.training.published.sentence_transformer import (
     read_modules,
 )
 from trainer.training.published.settings import CAUSAL, COLBERT, DENSE, PAIRS, SETTINGS, SPARSE, Kind
-from trainer.training.recipe.build import as_input_error, build_model, check_length
+from trainer.training.recipe.build import as_input_error, build_model, check_length, resize_embeddings
 
 MOST_PROMPT_TOKENS = 4096  # of a published model's prompts, unless a recipe says otherwise
 
@@ -47,10 +48,8 @@ def load_any(path: Path) -> LoadedModel:
     """
     if kind := kind_of(path):
         if kind not in LOADERS:
-            raise InputError(
-                f"{path}: {NOT_RANKED.get(kind, 'an encoder without a pooling and a similarity')}: fine-tune it first, "
-                "with init_from"
-            )
+            what = "a SparseEncoder" if kind == SPARSE else "an encoder without a pooling and a similarity"
+            raise InputError(f"{path}: {what}: fine-tune it first, with init_from")
         without = check_settings(path, kind, to_rank=True)
         loaded = LOADERS[kind](path)
         if kind == CAUSAL and is_logit_score(path):
@@ -99,6 +98,29 @@ def load_cross_encoder(path: Path) -> LoadedModel:
     return LoadedModel(model.eval(), method, tokenizer, path, classes=about.classes)
 
 
+def load_colbert(path: Path) -> LoadedModel:
+    """Load a folder's ColBERT, with its markers, its [MASK]s after queries and its skip list.
+
+    Raises:
+        InputError: a file is damaged, or the model does more than ours, or no token marks queries and documents.
+    """
+    folder = encoder_of(path)
+    tokenizer = tokenizers.load(folder / TOKENIZER)
+    encoder = load_encoder(path, tokenizer)
+    if not encoder.marker_rows:
+        raise InputError(f"{path / SETTINGS}: no token marks queries and documents: fine-tune it first, with init_from")
+    lengths = colbert_folder.read_lengths(path, max_positions(encoder.trunk))
+    keys = colbert_folder.read_habits(path, tokenizer) | colbert_folder.read_prompts(path, tokenizer.vocabulary())
+    method = ColbertConfig(name="colbert", **{**lengths, **keys})
+    with as_input_error(str(path / SETTINGS)):  # a prompt may leave no room for a text
+        method.check_frame(tokenizer)
+    check_length(f"{path}: the length of queries", method.max_query_tokens, encoder.trunk)
+    resize_embeddings(method, encoder.trunk, tokenizer, encoder.rows_for(method))
+    model = build_model(method, encoder.trunk)
+    encoder.copy_heads(model, method)
+    return LoadedModel(model.eval(), method, tokenizer, path)
+
+
 def load_causal_lm(path: Path) -> LoadedModel:
     """Load a folder's causal language model as a ranker by labels, of lists with the default template.
 
@@ -137,9 +159,9 @@ def by_labels(path: Path, trunk: PreTrainedModel, tokenizer: Tokenizer, method: 
 LOADERS: dict[Kind, Callable[[Path], LoadedModel]] = {
     DENSE: load_published,
     PAIRS: load_cross_encoder,
+    COLBERT: load_colbert,
     CAUSAL: load_causal_lm,
 }
-NOT_RANKED: dict[Kind, str] = {SPARSE: "a SparseEncoder, which is not ranked as it is", COLBERT: "a ColBERT"}
 
 
 def _siamese(

@@ -76,9 +76,9 @@ def write(trained: TrainedModel, method: ColbertConfig, folder: Path, facts: Map
         "document_prefix": document,
         "query_length": method.max_query_tokens,
         "document_length": method.max_document_tokens,
-        "do_query_expansion": True,
-        "attend_to_expansion_tokens": True,
-        "skiplist_words": [tokens[i] for i in trained.tokenizer.punctuation],
+        "do_query_expansion": method.expansion != "none",
+        "attend_to_expansion_tokens": method.expansion == "attended",
+        "skiplist_words": [tokens[i] for i in method.skipped(trained.tokenizer)],
     }
     # the marker is added
     write_modules(folder, MODULES, method.max_document_tokens - 1, method.prompts(), settings)

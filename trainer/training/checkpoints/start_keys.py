@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
 from models.config import MethodConfig
 from models.matching.colbert import ColbertConfig
 from models.matching.cross_encoder import CrossEncoderConfig
@@ -15,8 +16,12 @@ from models.pretraining.config import PretrainingConfig
 from trainer.training.checkpoints import checkpoint
 from trainer.training.published import colbert_folder, cross_encoder_folder, prompts, sentence_transformer
 from trainer.training.published.folder import left_out
+from trainer.training.published.hugging_face import TOKENIZER
+from trainer.training.published.sentence_transformer import encoder_of
 from trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, kind_of
 from trainer.training.recipe.yaml_file import build, read_one
+
+NOTED = ("pooling", "similarity", "expansion", "skip_list", "max_query_tokens")
 
 
 def take_over(recipe: AnyRecipe) -> AnyRecipe:
@@ -47,7 +52,7 @@ def start_notes(recipe: AnyRecipe) -> list[str]:
 
 
 def overridden(recipe: AnyRecipe) -> list[str]:
-    """Return a line for the pooling and the similarity that a recipe sets otherwise than the folder it starts from."""
+    """Return a line for each of the `NOTED` keys that a recipe sets otherwise than the folder it starts from."""
     if recipe.init_from is None:
         return []
     method = recipe.method.model_copy()
@@ -57,9 +62,9 @@ def overridden(recipe: AnyRecipe) -> list[str]:
     except InputError:  # what the folder has is not supported, and the recipe does without it
         return []
     return [
-        f"{recipe.init_from} was trained with method.{key}={found[key]}, and this run trains with "
-        f"{getattr(recipe.method, key)}, as the recipe sets it"
-        for key in ("pooling", "similarity")
+        f"{recipe.init_from} was trained with method.{key}={found[key]!s:.80}, and this run trains with "
+        f"{getattr(recipe.method, key)!s:.80}, as the recipe sets it"
+        for key in NOTED
         if key in found and found[key] != getattr(recipe.method, key)
     ]
 
@@ -81,8 +86,8 @@ def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
             taken |= prompts.keys_of(start, of_model, taken.get("pooling", of_model.pooling))
         return taken
     if isinstance(method, ColbertConfig) and colbert_folder.is_colbert(start):
-        (projection,) = colbert_folder.read_projection(start).values()
-        return {"dimension": len(projection)}
+        habits = colbert_folder.read_habits(start, tokenizers.load(encoder_of(start) / TOKENIZER))
+        return habits | prompts.keys_of(start, method, "")
     if isinstance(method, CrossEncoderConfig) and cross_encoder_folder.is_cross_encoder(start):
         taken = cross_encoder_folder.read(start).keys
         kept = taken if method.hidden_layer else taken.keys() - {"hidden_activation", "hidden_norm"}

@@ -6,6 +6,7 @@ and Stanford's ColBERT in artifact.metadata.
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,30 @@ from typing import Any
 from torch import Tensor
 
 from data_prep.common.errors import InputError
-from trainer.training.published.hugging_face import CONFIG, WEIGHTS, architecture_of, read_keys, read_tensors
-from trainer.training.published.sentence_transformer import is_sentence_transformer, modules_of
-from trainer.training.published.settings import SETTINGS
+from data_prep.tokenizers import tokenizer as tokenizers
+from data_prep.tokenizers.tokenizer import Tokenizer
+from trainer.training.published.hugging_face import CONFIG, TOKENIZER, WEIGHTS, architecture_of, read_keys, read_tensors
+from trainer.training.published.sentence_transformer import (
+    encoder_of,
+    is_sentence_transformer,
+    longest_texts,
+    modules_in_order,
+    modules_of,
+    text_length,
+    transformer_file,
+)
+from trainer.training.published.settings import MODULES, SETTINGS
 
 STANFORD, METADATA = "HF_ColBERT", "artifact.metadata"  # its architecture, its file of settings
 PLAIN = {"bias": False, "activation_function": "torch.nn.modules.linear.Identity", "use_residual": False}
+DEFAULTS = {"bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}  # the libraries', for Dense
+SIDES, PREFIXES = ("query", "document"), {"query_prefix", "document_prefix"}
+QUERY_TOKENS = 32  # of a query that is filled up, where a folder does not say how many
+# keys by which the library knows a folder of PyLate, whose queries are filled up unless it says otherwise
+OF_PYLATE = {
+    *("query_length", "document_length", "do_query_expansion", "attend_to_expansion_tokens"),
+    *("attend_to_mask_tokens", "query_prefix", "document_prefix", "skiplist_words"),
+}
 
 
 def is_colbert(folder: Path) -> bool:
@@ -41,8 +60,8 @@ def read_projection(folder: Path) -> dict[str, Tensor]:
         dense = modules_of(folder)["Dense"]
         settings = read_keys(dense / CONFIG)
         for key, value in PLAIN.items():
-            if settings.get(key, value) != value:
-                raise InputError(f"{dense / CONFIG}: {key}: {settings[key]!r}: only a linear layer is supported")
+            if (found := settings.get(key, DEFAULTS.get(key, value))) != value:
+                raise InputError(f"{dense / CONFIG}: {key}: {found!r}: only a linear layer is supported")
         file = dense / WEIGHTS
     weight = read_tensors(file).get("linear.weight")
     if weight is None or weight.ndim != 2:
@@ -57,17 +76,135 @@ def read_markers(folder: Path, vocabulary: Mapping[str, int]) -> tuple[int, ...]
         folder: a ColBERT's.
         vocabulary: the ids of its tokenizer's tokens.
     """
-    ids = tuple(vocabulary.get(name, vocabulary.get(name.strip())) for name in _names(folder))
+    ids = tuple(None if token is None else vocabulary[token] for token, _ in _marks(folder, vocabulary).values())
     return tuple(i for i in ids if i is not None) if None not in ids else ()
 
 
-def _names(folder: Path) -> tuple[str, str]:
-    """Return the tokens before a query and a document; PyLate's end in a blank."""
+def read_prompts(folder: Path, vocabulary: Mapping[str, int]) -> dict[str, str]:
+    """Return the keys of the texts between the markers and a query or document; those without markers are not taken."""
+    marks = _marks(folder, vocabulary)
+    if any(token is None for token, _ in marks.values()):
+        return {}
+    return {f"{side}_prompt": rest for side, (_, rest) in marks.items() if rest}
+
+
+def unmarked_prompts(folder: Path) -> dict[str, str]:
+    """Return the texts before queries and documents that are not taken, since no token marks both sides."""
+    texts = _texts_before(folder)
+    if not any(texts.values()):
+        return {}
+    return {} if read_markers(folder, tokenizers.load(encoder_of(folder) / TOKENIZER).vocabulary()) else texts
+
+
+def read_habits(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the keys by which a ColBERT computes what a folder's model does, without its prompts and lengths of text.
+
+    Args:
+        folder: a ColBERT's.
+        tokenizer: of its tokenizer.json.
+
+    Raises:
+        InputError: its modules do more than a ColBERT of this project does.
+    """
+    (projection,) = read_projection(folder).values()
+    expansion, words = _stanford(folder) if not is_sentence_transformer(folder) else _of_library(folder)
+    keys: dict[str, Any] = {"dimension": len(projection), "expansion": "none"}
+    if expansion is not None:
+        length = expansion.get("length")
+        if type(length) is not int or length < 4:
+            raise InputError(f"{folder}: its queries are filled up to {length!r:.80} tokens, not to a number from 4")
+        keys["expansion"] = "attended" if expansion.get("attend") else "unattended"
+        keys["max_query_tokens"] = length
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise InputError(f"{folder}: skiplist_words is {words!r:.80}, not a list of tokens")
+    known = tokenizer.vocabulary()
+    skipped = tuple(word for word in dict.fromkeys(words) if word in known)
+    if {known[word] for word in skipped} != set(tokenizer.punctuation):  # else the default
+        keys["skip_list"] = skipped
+    return keys
+
+
+def read_lengths(folder: Path, positions: int) -> dict[str, int]:
+    """Return the keys of the longest query and document, of an encoder with some positions.
+
+    Raises:
+        InputError: a length in the folder is not a number of tokens.
+    """
+    encoder, keys = encoder_of(folder), {}
+    names = {"query": "query_length", "document": "document_length"}
+    path, said = folder / SETTINGS, read_keys(folder / SETTINGS, missing=True)
+    if not is_sentence_transformer(folder):
+        names = {"query": "query_maxlen", "document": "doc_maxlen"}
+        path, said = folder / METADATA, read_keys(folder / METADATA, missing=True)
+    own = read_keys(transformer_file(encoder), missing=True)
+    for side, longest in zip(SIDES, longest_texts(encoder, positions), strict=True):
+        overruled = own.get(f"{side}_length") or own.get("processing_kwargs")
+        given = None if overruled else text_length(path, said, names[side])
+        keys[f"max_{side}_tokens"] = min(given or longest, positions)
+    return keys
+
+
+def _stanford(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return how Stanford's ColBERT fills up queries, and the tokens of documents that have no vector."""
+    said = read_keys(folder / METADATA, missing=True)
+    expansion = {"attend": said.get("attend_to_mask_tokens"), "length": said.get("query_maxlen") or QUERY_TOKENS}
+    return expansion, list(string.punctuation) if said.get("mask_punctuation", True) else []
+
+
+def _of_library(folder: Path) -> tuple[dict[str, Any] | None, Any]:
+    """Return how the library fills up queries, if it does, and the tokens of documents that have no vector."""
+    modules = modules_in_order(folder)
+    kinds, masks = [kind for kind, _ in modules], [inside for kind, inside in modules if kind == "MultiVectorMask"]
+    settings = read_keys(folder / SETTINGS, missing=True)
+    model_type = settings.get("model_type")
+    if kinds.count("Dense") > 1:
+        raise InputError(f"{folder / MODULES}: has {kinds.count('Dense')} Dense modules: only one layer is supported")
+    if "Normalize" not in kinds and model_type == "MultiVectorEncoder":
+        raise InputError(f"{folder / MODULES}: has no Normalize module: only vectors of length 1 are supported")
+    said = read_keys(transformer_file(encoder_of(folder)), missing=True)
+    if "query_expansion" in said or "query_expansion" in settings:
+        expansion = said.get("query_expansion", settings.get("query_expansion"))
+    elif OF_PYLATE & settings.keys() and settings.get("do_query_expansion") is not False:
+        attend = settings.get("attend_to_expansion_tokens", settings.get("attend_to_mask_tokens"))
+        expansion = {"attend": attend, "length": settings.get("query_length") or QUERY_TOKENS}
+    else:
+        expansion = None
+    if expansion is not None and not isinstance(expansion, dict):
+        raise InputError(f"{folder}: query_expansion is {expansion!r:.80}, not a table")
+    if masks:
+        return expansion, read_keys(masks[-1] / CONFIG, missing=True).get("skiplist_words") or []
+    if model_type == "MultiVectorEncoder":  # what is not attended to has no vector, and nothing is skipped
+        return expansion if expansion and expansion.get("attend") else None, []
+    words = settings.get("skiplist_words")
+    by_default = [*string.punctuation] if model_type == "ColBERT" or PREFIXES & settings.keys() else []
+    return expansion, by_default if words is None else words
+
+
+def _marks(folder: Path, vocabulary: Mapping[str, int]) -> dict[str, tuple[str | None, str]]:
+    """Return, for each side, the token that stands before its texts, if it is one, and the text after that."""
+    return {side: _split(text, vocabulary) for side, text in _texts_before(folder).items()}
+
+
+def _split(text: str, vocabulary: Mapping[str, int]) -> tuple[str | None, str]:
+    """Return the token that a text begins with, and the rest; PyLate's tokens end in a blank."""
+    for token in (text, text.strip(), *text.split()[:1]):
+        if token and token in vocabulary:
+            rest = text.partition(token)[2]
+            return token, rest if rest.strip() else ""
+    return None, text
+
+
+def _texts_before(folder: Path) -> dict[str, str]:
+    """Return what stands before the texts of each side."""
     if not is_sentence_transformer(folder):
         said = read_keys(folder / METADATA, missing=True)
-        return str(said.get("query_token_id", "[unused0]")), str(said.get("doc_token_id", "[unused1]"))
+        names = said.get("query_token_id") or "[unused0]", said.get("doc_token_id") or "[unused1]"
+        return dict(zip(SIDES, map(str, names), strict=True))
     settings = read_keys(folder / SETTINGS, missing=True)
     prompts: Any = settings.get("prompts")
     prompts = prompts if isinstance(prompts, dict) else {}
-    query, document = (settings.get(f"{side}_prefix", prompts.get(side, "")) for side in ("query", "document"))
-    return str(query), str(document)
+    texts = {}
+    for side in SIDES:
+        prefix, prompt = str(settings.get(f"{side}_prefix") or ""), str(prompts.get(side) or "")
+        texts[side] = prefix + prompt.removeprefix(prefix)
+    return texts

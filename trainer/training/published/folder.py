@@ -9,7 +9,7 @@ from typing import Any
 from data_prep.common.json_file import read_json
 from data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
 from trainer.training.published.causal_lm import is_causal_lm
-from trainer.training.published.colbert_folder import is_colbert
+from trainer.training.published.colbert_folder import is_colbert, unmarked_prompts
 from trainer.training.published.cross_encoder_folder import is_cross_encoder, is_of_library
 from trainer.training.published.hugging_face import AGAIN, CONFIG, read_keys
 from trainer.training.published.logit_score import is_logit_score
@@ -97,6 +97,8 @@ def left_out(start: Path | None, method: str) -> list[str]:
     if start is None or kind is None:
         return []
     without = check_settings(start, kind, to_rank=False, method=method)
+    if kind == method == COLBERT and (texts := unmarked_prompts(start)):
+        without.append(f"its prompts ({texts})")
     return [f"{start}: training starts without {', '.join(without)}"] if without else []
 
 
@@ -117,4 +119,4 @@ def _settings(folder: Path, kind: Kind, *, to_rank: bool) -> Iterator[tuple[Path
     ):
         yield path, name, read_keys(path, missing=True)
     if to_rank and "truncation_side" not in read_keys(encoder / TOKENIZER_CONFIG, missing=True):
-        yield encoder / TOKENIZER, TOKENIZER, read_keys(encoder / TOKENIZER)  # a large file
+        yield encoder / TOKENIZER, TOKENIZER, read_keys(encoder / TOKENIZER, missing=True)  # a large file

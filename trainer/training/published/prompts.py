@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.common.errors import InputError
+from data_prep.tokenizers import tokenizer as tokenizers
 from models.matching.config import Side
 from models.matching.dual_encoder import DualEncoderConfig
 from models.pretraining.config import PretrainingConfig
+from trainer.training.published import colbert_folder
 from trainer.training.published.colbert_folder import is_colbert
 from trainer.training.published.hugging_face import read_keys
-from trainer.training.published.sentence_transformer import is_sentence_transformer, modules_of
-from trainer.training.published.settings import SETTINGS
+from trainer.training.published.sentence_transformer import encoder_of, is_sentence_transformer, modules_of
+from trainer.training.published.settings import COLBERT, SETTINGS, TOKENIZER
 from trainer.training.recipe.schema import Recipe
 
 # the names of each side's prompt in the library, the first of which counts that has a text
@@ -97,9 +99,13 @@ def remarks(recipe: Recipe) -> list[str]:
 
 
 def _all(start: Path, method: DualEncoderConfig, pooling: str) -> dict[str, Any]:
-    """Return the keys that a folder has for a model; the prompts of a ColBERT's folder are its markers."""
-    if not is_sentence_transformer(start) or is_colbert(start):
+    """Return the keys that a folder has for a model; the prompts of a ColBERT's folder follow its markers."""
+    if not is_sentence_transformer(start):
         return {}
+    if is_colbert(start):
+        if method.folder_kind != COLBERT:
+            return {}
+        return colbert_folder.read_prompts(start, tokenizers.load(encoder_of(start) / TOKENIZER).vocabulary())
     keys = prompts_of(start, pooling, to_rank=False)
     if getattr(method, "query", None) == "tokens":  # no encoder reads them
         keys.pop("query_prompt", None)

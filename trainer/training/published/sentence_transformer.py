@@ -136,7 +136,9 @@ def longest_texts(encoder: Path, positions: int) -> tuple[int, int]:
     path, longest = transformer_file(encoder), longest_input(encoder)
     keys = read_keys(path, missing=True)
     of_call = _length_of_call(path, keys, SHORTEST)
-    query, document = (of_call or _length(path, keys, f"{side}_length") or longest for side in ("query", "document"))
+    query, document = (
+        of_call or text_length(path, keys, f"{side}_length") or longest for side in ("query", "document")
+    )
     query = _Mark.of(encoder).max_query_tokens or query
     return min(query or positions, positions), min(document or positions, positions)
 
@@ -157,8 +159,8 @@ def longest_input(encoder: Path, shortest: int = SHORTEST, *, by_library: bool =
     of_tokenizer = "model_max_length" if "model_max_length" in config else "max_len"
     return (
         _length_of_call(path, keys, shortest)
-        or _length(path, keys, "max_seq_length", shortest)
-        or _length(tokenizer, config, of_tokenizer, shortest)
+        or text_length(path, keys, "max_seq_length", shortest)
+        or text_length(tokenizer, config, of_tokenizer, shortest)
     )
 
 
@@ -258,10 +260,10 @@ def _length_of_call(path: Path, keys: dict[str, Any], shortest: int) -> int | No
     given = [
         calls[name] for name in ("common", "text") if isinstance(calls, dict) and isinstance(calls.get(name), dict)
     ]
-    return next(filter(None, (_length(path, call, "max_length", shortest) for call in given)), None)
+    return next(filter(None, (text_length(path, call, "max_length", shortest) for call in given)), None)
 
 
-def _length(path: Path, keys: dict[str, Any], key: str, shortest: int = SHORTEST) -> int | None:
+def text_length(path: Path, keys: dict[str, Any], key: str, shortest: int = SHORTEST) -> int | None:
     """Return a number of tokens; None if there is none, or no limit."""
     tokens = keys.get(key)
     if tokens is None or (isinstance(tokens, int | float) and tokens > UNLIMITED):

@@ -24,6 +24,7 @@ from trainer.training.recipe.yaml_file import build
 from trainer.training.run.job import Job
 
 METHOD = {"name": "colbert", "max_query_tokens": 8, "max_document_tokens": 16}
+LINEAR = {"bias": False, "activation_function": "torch.nn.modules.linear.Identity"}
 NEW = "the markers of queries and documents are new, drawn at random"
 IN_VOCABULARY = ("a", "b")  # tokens that the tokenizer has anyway, as BERT's has [unused0] and [unused1]
 
@@ -54,7 +55,7 @@ def write_folder(folder: Path, tokenizer_json: Path, tokens: tuple[str, str], se
     (folder / "modules.json").write_text(json.dumps([{"path": path, "type": kind} for path, kind in modules]))
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
     (folder / "1_Dense").mkdir()
-    (folder / "1_Dense" / "config.json").write_text(json.dumps({"in_features": 32, "out_features": 6, "bias": False}))
+    (folder / "1_Dense" / "config.json").write_text(json.dumps({"in_features": 32, "out_features": 6, **LINEAR}))
     save_file({"linear.weight": torch.randn(6, 32)}, folder / "1_Dense" / "model.safetensors")
     return folder
 
@@ -173,8 +174,10 @@ def test_a_special_tokens_rows_follow_those_of_its_own_tokenizer(tmp_path: Path,
     ("settings", "message"),
     [
         ({"bias": True}, "1_Dense/config.json: bias: True: only a linear layer is supported"),
-        ({"activation_function": "torch.nn.modules.activation.Tanh"}, "activation_function: 'torch"),
-        ({"use_residual": True}, "use_residual: True"),
+        ({"bias": False, "activation_function": "torch.nn.modules.activation.Tanh"}, "activation_function: 'torch"),
+        ({**LINEAR, "use_residual": True}, "use_residual: True"),
+        ({}, "bias: True"),  # the libraries' defaults
+        ({"bias": False}, "activation_function: 'torch.nn.modules.activation.Tanh'"),
     ],
 )
 def test_a_projection_that_does_more_is_refused(
