@@ -22,10 +22,10 @@ _SAYS_BOT = re.compile(r"\bI(?: a|['’])m (?:just )?a (?:\w+ )?bot\b", re.I)
 _WHOLE = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 # what Reddit puts in place of a text; since 2021 with the reason: [ Removed by Reddit on account of violating the
 # [content policy](/help/contentpolicy). ]
-_TEXT = r"(?:(?:sorry|this|the|user|post|comment|submission|content|message|text|title|account),? ){0,4}"
+_TEXT = r"(?:(?:sorry|this|the|user|reddit|post|comment|submission|content|message|text|title|account),? ){0,4}"
 _GONE = r"(?:(?:was|has been|is) )?(?:deleted|removed|unavailable|blocked|redacted|censored)\b"
 _DELETED = re.compile(
-    rf"\W*\[\s*{_TEXT}{_GONE}(?:[^\[\]]|\[[^\[\]]*\](?:\([^()]*\))?)*\]\W*"
+    rf"(?:\W*\[\s*{_TEXT}{_GONE}(?:[^\[\]]|\[[^\[\]]*\](?:\([^()]*\))?)*\]){{1,3}}\W*"
     rf"|{_TEXT}{_GONE} by (?:(?:the|a|its) )?(?:reddit|users?|authors?|mod(?:erator)?s?|automoderator)\W*"
     r"|(?:sorry, )?this (?:post|comment) (?:was|has been) (?:deleted|removed)"
     r" by (?:reddit|the (?:person|moderators))\b.*",

@@ -39,6 +39,7 @@ NOTICES = (
         "[Comment removed by moderator]",
         "[This post has been removed]",
         "[removed]\u200b",
+        "[removed]\n\n[removed]",
     ]
     + ["Sorry, this post was removed by Reddit's filters.", "Removed by moderator", "[ Removed by Reddit, see [1] ]."]
 )
