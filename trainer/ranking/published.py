@@ -24,7 +24,7 @@ from trainer.training.published import colbert_folder, cross_encoder_folder
 from trainer.training.published.causal_lm import read_label_head, require_known_head
 from trainer.training.published.folder import check_settings, kind_of
 from trainer.training.published.hugging_face import TOKENIZER
-from trainer.training.published.logit_score import is_logit_score, remark_on_labels
+from trainer.training.published.logit_score import is_logit_score, refuse_other_modules, remark_on_labels
 from trainer.training.published.prompts import prompts_of
 from trainer.training.published.sentence_transformer import (
     dimensions_of,
@@ -128,6 +128,8 @@ def load_causal_lm(path: Path) -> LoadedModel:
         InputError: a file is damaged, the model has no head that is supported, or its tokenizer lacks the labels.
     """
     folder = encoder_of(path)
+    if is_logit_score(path):
+        refuse_other_modules(path)
     tokenizer = tokenizers.load(folder / TOKENIZER)
     trunk = load_encoder(path, tokenizer).trunk
     require_known_head(folder, trunk)

@@ -58,10 +58,10 @@ def kind_of(folder: Path) -> Kind | None:
         return None
     if is_cross_encoder(folder):
         return PAIRS
-    if is_colbert(folder):
-        return COLBERT
     if is_logit_score(folder):
         return CAUSAL
+    if is_colbert(folder):
+        return COLBERT
     if is_sentence_transformer(folder):
         return SPARSE if SPARSE_MODULES & modules_of(folder).keys() else DENSE
     return CAUSAL if is_causal_lm(folder) else ENCODER

@@ -24,16 +24,19 @@ def is_logit_score(folder: Path) -> bool:
     return is_sentence_transformer(folder) and MODULE in modules_of(folder)
 
 
+def refuse_other_modules(folder: Path) -> None:
+    """Raise InputError where a folder that has `LogitScore` has more than that after its language model."""
+    if others := modules_of(folder).keys() - {"Transformer", MODULE}:
+        raise InputError(f"{folder / MODULES}: has a {min(others)} module, and only {MODULE} is supported")
+
+
 def remark_on_labels(folder: Path, labels: Sequence[int], tokenizer: Tokenizer) -> str:
     """Return a line that says so where a folder compares other tokens than these, that of relevance first; else "".
 
     Raises:
-        InputError: what it compares is not tokens, or its model does more than that.
+        InputError: what it compares is not tokens.
     """
-    modules = modules_of(folder)
-    if others := modules.keys() - {"Transformer", MODULE}:
-        raise InputError(f"{folder / MODULES}: has a {min(others)} module, and only {MODULE} is supported")
-    path = modules[MODULE] / "config.json"
+    path = modules_of(folder)[MODULE] / "config.json"
     keys = read_keys(path)
     tokens = [keys[key] for key in TOKENS if keys.get(key) is not None]
     if keys.get(TOKENS[0]) is None or not all(type(token) is int and token >= 0 for token in tokens):

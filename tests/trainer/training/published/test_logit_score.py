@@ -1,5 +1,6 @@
 """Language models that score pairs as CrossEncoder writes them: ranked by a recipe's prompt, as the plain folder."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ from data_prep.tokenizers import tokenizer as tokenizers
 from models.arrays import on_device
 from models.matching.label_ranker import LabelRankerConfig
 from tests.trainer.training.published.causal_folders import write_causal_lm
-from tests.trainer.training.published.published_folders import change
+from tests.trainer.training.published.published_folders import change, write
 from trainer.ranking.published import by_labels, load_any
 from trainer.training.published.folder import check_settings
 from trainer.training.published.logit_score import remark_on_labels
-from trainer.training.published.settings import CAUSAL, SETTINGS, TRANSFORMER
+from trainer.training.published.settings import CAUSAL, MODULES, SETTINGS, TRANSFORMER
 
 CHAT = "{% for message in messages %}{{ message['role'] }}={{ message['content'] }}\n{% endfor %}:"
 KEYS: dict[str, Any] = {"template": "query={query}\ndocument={document}\n:", "labels": ["A", "B"], "loss": "binary"}
@@ -110,3 +111,10 @@ def test_what_would_change_scores_is_refused(folder: Path, file: str, keys: dict
     change(folder / file, keys)
     with pytest.raises(InputError, match=words):
         remarks(folder)
+
+
+def test_more_modules_are_refused(folder: Path) -> None:
+    modules = json.loads((folder / MODULES).read_text())
+    write(folder / MODULES, [*modules, {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}])
+    with pytest.raises(InputError, match="modules.json: has a Dense module, and only LogitScore is supported"):
+        load_any(folder)
