@@ -46,7 +46,9 @@ def _patterns() -> dict[re.Pattern[Any], tuple[str, set[str]]]:
         module = importlib.import_module(".".join(path.relative_to(root.parent).with_suffix("").parts))
         for name, value in vars(module).items():
             for pattern in _within(value):
-                uses = set(re.findall(rf"\b{name}\.(\w+)\b", source)) & {*PLACE, *EVERYWHERE}
+                loops = " ".join(re.findall(rf"for ([\w, ]+) in {name}\b", source))  # over a table
+                names = [rf"{name}(?:\[\w+\])?", *loops.replace(",", "").split()]
+                uses = set(re.findall(rf"\b(?:{'|'.join(names)})\.(\w+)", source)) & {*PLACE, *EVERYWHERE}
                 default = "fullmatch" if isinstance(value, re.Pattern) else "sub"  # names of files; tables
                 known[pattern] = (f"{module.__name__}.{name}", known[pattern][1] | (uses or {default}))
     return known
