@@ -3,6 +3,7 @@
 from data_prep.collections.format import Format
 from data_prep.collections.formats.answer_selection import AnswerSelection
 from data_prep.collections.formats.beir import Beir
+from data_prep.collections.formats.bright import Bright
 from data_prep.collections.formats.convai2 import ConvAI2
 from data_prep.collections.formats.dpr import Dpr
 from data_prep.collections.formats.dstc7 import Dstc7
@@ -21,6 +22,7 @@ from data_prep.collections.formats.wikipedia_search import WikipediaSearch
 FORMATS: dict[str, type[Format]] = {
     "answer_selection": AnswerSelection,
     "beir": Beir,
+    "bright": Bright,
     "convai2": ConvAI2,
     "dpr": Dpr,
     "dstc7": Dstc7,

@@ -113,10 +113,7 @@ class Beir(Format):
     def excluded(self) -> Iterator[Excluded]:
         """Yield the `excluded_ids` of the queries that have some."""
         for where, record in self._records("queries"):
-            given = record.get(EXCLUDED) or []
-            if not isinstance(given, list):
-                raise InputError(f"{where}: {EXCLUDED!r} is not a list")
-            if names := [name for name in (check_id(each, EXCLUDED, where) for each in given) if name != "N/A"]:
+            if names := excluded_documents(where, record):
                 yield Excluded(_id(where, record), names, where)
 
     def remarks(self) -> list[str]:
@@ -155,6 +152,14 @@ class Beir(Format):
         """Return the files of a folder, whose names are SPLIT and the suffix."""
         found = plain_first(self._folder(folder), f"*{suffix}")
         return {name.removesuffix(suffix): path for name, path in found.items()}
+
+
+def excluded_documents(where: Where, record: Mapping[str, Any]) -> list[str]:
+    """Return the `excluded_ids` of a query; BRIGHT writes N/A for none."""
+    given = record.get(EXCLUDED) or []
+    if not isinstance(given, list):
+        raise InputError(f"{where}: {EXCLUDED!r} is not a list")
+    return [name for name in (check_id(each, EXCLUDED, where) for each in given) if name != "N/A"]
 
 
 def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Where, dict[str, Any]]]:

@@ -1,0 +1,96 @@
+"""BRIGHT: the documents and the examples of a domain, as its repository on Hugging Face has them, or as JSON lines.
+
+documents/DOMAIN-00000-of-00001.parquet     columns id, content; or those of long_documents/
+examples/DOMAIN-00000-of-00001.parquet      columns id, query, gold_ids, gold_ids_long, excluded_ids; or those of
+                                            gpt4_reason/ and the like, whose queries a language model has rewritten
+
+The columns tell what a file is. Its examples are the split `test`, unless SPLIT=FILE names another. Relevant are the
+gold_ids of a query, or its gold_ids_long where the documents are in a folder long_documents/; its excluded_ids do not
+count. Documents may be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from data_prep.collections.files.table import table_columns, table_rows
+from data_prep.collections.format import Excluded, Format, Labelled, Text, Where, check_id, split_and_file
+from data_prep.collections.formats.beir import excluded_documents
+from data_prep.common.errors import InputError
+
+DOCUMENTS, EXAMPLES = ("id", "content"), ("id", "query", "gold_ids")
+LONG = "long_documents"
+
+
+class Bright(Format):
+    """A domain of BRIGHT."""
+
+    what = "BRIGHT's documents and examples of a domain: .parquet or .jsonl"
+
+    def __init__(self, inputs: Sequence[Path]) -> None:
+        """Tell documents from examples by their columns."""
+        self.documents: list[Path] = []
+        self.examples: dict[str, list[Path]] = {}
+        for split, path in map(split_and_file, inputs):
+            columns = set(table_columns(path))
+            if columns.issuperset(EXAMPLES):
+                self.examples.setdefault(split or "test", []).append(path)
+            elif columns.issuperset(DOCUMENTS):
+                self.documents.append(path)
+            else:
+                expected = " or ".join(", ".join(names) for names in (DOCUMENTS, EXAMPLES))
+                raise InputError(f"{path}: not of BRIGHT: its columns are not {expected}")
+        if not (self.documents and self.examples):
+            raise InputError(f"{' '.join(map(str, inputs))}: name the documents and the examples of a domain")
+        self.gold = "gold_ids_long" if any(path.parent.name == LONG for path in self.documents) else "gold_ids"
+
+    def files(self) -> list[Path]:
+        """Return every named file."""
+        return [*self.documents, *chain.from_iterable(self.examples.values())]
+
+    def corpus(self) -> Iterator[Text]:
+        """Yield the documents."""
+        return (_text(where, row, "content") for where, row in _rows(self.documents))
+
+    def queries(self) -> Iterator[Text]:
+        """Yield the query of every example."""
+        return (_text(where, row, "query") for where, row in _rows(self.text_files("queries")))
+
+    def splits(self) -> list[str]:
+        """Return the splits of the examples."""
+        return sorted(self.examples)
+
+    def groups(self, split: str) -> Iterator[Labelled]:
+        """Yield the relevant documents of each query."""
+        for where, row in _rows(self.examples[split]):
+            if not isinstance(gold := row.get(self.gold), list):
+                raise InputError(f"{where}: {self.gold!r} is missing or not a list")
+            names = list(dict.fromkeys(check_id(name, self.gold, where) for name in gold))
+            yield Labelled(check_id(row.get("id"), "id", where), names, [1] * len(names), where)
+
+    def excluded(self) -> Iterator[Excluded]:
+        """Yield the documents that do not count for a query."""
+        for where, row in _rows(self.text_files("queries")):
+            if names := excluded_documents(where, row):
+                yield Excluded(check_id(row.get("id"), "id", where), names, where)
+
+    def text_files(self, part: str) -> list[Path]:
+        """Return the files of documents, or of examples."""
+        return self.documents if part == "corpus" else [*chain.from_iterable(self.examples.values())]
+
+    def group_files(self, split: str) -> list[Path]:
+        """Return the examples of a split."""
+        return self.examples[split]
+
+
+def _rows(files: Sequence[Path]) -> Iterator[tuple[Where, dict[str, Any]]]:
+    return chain.from_iterable(map(table_rows, files))
+
+
+def _text(where: Where, row: dict[str, Any], key: str) -> Text:
+    if not isinstance(text := row.get(key), str):
+        raise InputError(f"{where}: {key!r} is missing or not a string")
+    return Text(check_id(row.get("id"), "id", where), [text.strip()], where)
