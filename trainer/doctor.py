@@ -65,7 +65,7 @@ class Cluster:
             return cls(launcher, {HERE: chosen.ranks or 0}, chosen.master_port)
         given = {"hostfile": chosen.hostfile, "include": chosen.include, "ssh_port": chosen.ssh_port}
         launcher += [f"--{name}={value}" for name, value in given.items() if value]
-        launch = Launch.from_command([*launcher, network.MODULE], len(launcher))
+        launch = Launch.from_command([*launcher, network.MODULE, str(chosen.recipe), *chosen.overrides], len(launcher))
         assert launch
         slots = {host: len(ranks) for host, ranks in launch.slots.items()}
         address = [f"--master_addr={chosen.master_addr}"] if chosen.master_addr else []

@@ -44,7 +44,7 @@ class Launch:
             launcher,  # imported here: it takes seconds, and a single host does not need it
         )
 
-        given = launcher.options([*words[first:], command[module]])
+        given = launcher.options([*words[first:], *command[module:]])
         slots = hostfile.read(Path(given.hostfile))
         chosen = launcher.chosen(slots, given)
         launcher.check(given, slots, chosen)

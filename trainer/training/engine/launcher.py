@@ -17,6 +17,7 @@ from deepspeed.launcher.multinode_runner import MultiNodeRunner
 
 from data_prep.common.errors import InputError, printable
 from data_prep.common.files import read_bytes
+from trainer.training.engine import remote_shell
 
 # launchers with which DeepSpeed (0.19.8) cannot start `python -m`, and what to start the ranks with instead
 WITHOUT_MODULES = {
@@ -103,6 +104,8 @@ def check(given: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Seque
         )
     if not launcher.backend_exists():
         raise InputError(f"--launcher {name}: it is not installed on this host, or not in PATH")
+    if name == runner.PDSH_LAUNCHER:
+        remote_shell.check(given)
 
 
 def _check_part(given: Namespace, hosts: int) -> None:
@@ -121,10 +124,14 @@ def exported() -> dict[str, str]:
     DeepSpeed quotes some values for the hosts' shells, which remove its quotes and those that the file has.
 
     Raises:
-        InputError: the launcher would crash at a line of that file, or a shell at its quotes.
+        InputError: the launcher would crash at a line of that file, a shell at its quotes, or a shell would change a
+            variable.
     """
     prefixes = (*runner.EXPORT_ENVS, *get_accelerator().export_envs())
-    variables = {name: _through_shell(value, name) for name, value in os.environ.items() if name.startswith(prefixes)}
+    variables = {name: value.strip() for name, value in os.environ.items() if name.startswith(prefixes)}
+    for name, value in variables.items():
+        if changed := remote_shell.lost_of_variable(value):
+            raise InputError(f"{name}: DeepSpeed does not quote {changed!r} for the hosts' shells: unset it")
     for folder in runner.DEEPSPEED_ENVIRONMENT_PATHS:
         path = Path(folder, runner.DEEPSPEED_ENVIRONMENT_NAME)
         if path.is_file():

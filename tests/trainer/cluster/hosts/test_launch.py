@@ -74,6 +74,30 @@ def test_what_names_no_hosts_is_refused(hostfile: Path, options: tuple[str, ...]
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.parametrize("value", ["it's", "a&b", "a;b", "$HOME", "a`b`", "a\\b", "a\nb", "%h"])
+def test_a_value_that_would_not_arrive_is_refused_where_a_shell_reads_it(hostfile: Path, value: str) -> None:
+    def launched(*options: str) -> Launch | None:
+        command = ["deepspeed", "-H", str(hostfile), *options, "--module", "trainer.pretrain", "r.yaml", f"run={value}"]
+        return Launch.from_command(command, command.index("trainer.pretrain"))
+
+    for options in [(), ("--num_nodes", "1", "--force_multi")]:
+        with pytest.raises(
+            InputError, match=r"^['\"]run=.*: DeepSpeed does not quote .* write the value into the recipe"
+        ):
+            launched(*options)
+    for options in [("--num_nodes", "1"), ("--launcher", "impi"), ("--no_ssh", "--node_rank=0", "--master_addr=a")]:
+        assert launched(*options)
+
+
+def test_a_folder_that_the_hosts_would_not_find_is_refused(
+    hostfile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my runs").mkdir()
+    monkeypatch.chdir(tmp_path / "my runs")
+    with pytest.raises(InputError, match="my runs': DeepSpeed does not quote ' ' for the hosts' shells: rename it"):
+        launch("-H", str(hostfile))
+
+
 @pytest.mark.parametrize("options", [(), ("--exclude", "b"), ("--num_nodes", "3", "--num_gpus=2")])
 def test_the_narrowed_command_starts_those_ranks_only(hostfile: Path, options: tuple[str, ...]) -> None:
     launched = launch("--hostfile", str(hostfile), "--master_port", "29600", *options)

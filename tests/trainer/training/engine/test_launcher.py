@@ -56,6 +56,15 @@ def test_a_value_is_what_the_hosts_shells_make_of_it(settings: Path, line: str) 
     assert launcher.exported()["A"] == shown.stdout
 
 
+@pytest.mark.parametrize("value", ["/a:$HOME", "`date`", 'a "b"', "a\\"])
+def test_a_variable_that_would_arrive_otherwise_is_named(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/it's a & b/%h.%p")
+    assert launcher.exported()["PYTHONPATH"] == "/it's a & b/%h.%p"
+    monkeypatch.setenv("PYTHONPATH", value)
+    with pytest.raises(InputError, match=r"^PYTHONPATH: DeepSpeed does not quote '.+' for the hosts' shells"):
+        launcher.exported()
+
+
 def test_quotes_that_do_not_match_are_one_line(settings: Path) -> None:
     settings.write_text('A="eth1\n')
     with pytest.raises(InputError, match=r"\.deepspeed_env:1: the quotes of \"eth1 do not match"):
