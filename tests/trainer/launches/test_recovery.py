@@ -132,7 +132,8 @@ def test_killed_repeatedly_at_any_moment_it_ends_with_the_weights_of_the_undistu
         time.sleep(chance.uniform(0, 0.5))
         ranks = training.ranks()
         launcher = ranks[0].parent() if ranks else None
-        whom = [*ranks, launcher] if number % 3 == 0 else [launcher] if number % 3 == 1 else [chance.choice(ranks)]
+        launchers = [launcher, launcher and launcher.parent()]  # of the host, and `deepspeed`
+        whom = [*ranks, launcher] if number % 3 == 0 else [chance.choice(launchers if number % 3 == 1 else ranks)]
         for victim in whom:
             if victim is not None:
                 with suppress(psutil.NoSuchProcess):

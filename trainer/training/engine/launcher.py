@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
+from glob import glob
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +20,24 @@ from deepspeed.launcher.multinode_runner import MultiNodeRunner
 
 from data_prep.common.errors import InputError, printable
 from data_prep.common.files import read_bytes
-from trainer.training.engine import remote_shell
 
 # launchers with which DeepSpeed (0.19.8) cannot start `python -m`, and what to start the ranks with instead
 WITHOUT_MODULES = {
     "slurm": "srun --ntasks-per-node 8 python -m",
     "mpich": "mpiexec -n 16 -ppn 8 -hosts node1,node2 -genv MASTER_ADDR node1 python -m",
 }
+# What does not arrive of a word that DeepSpeed (0.19.8) sends through pdsh and ssh to the hosts' shells: it puts a word
+# with a blank into double quotes, in which it escapes double quotes alone, and sends any other word as it is; pdsh
+# replaces %h, %u and %n.
+_PDSH = re.compile("%[hun%]")
+_EXPANSION = r"`|\$[\w({[@*#?$!-]"
+_IN_QUOTES = re.compile(rf'{_EXPANSION}|\\(?=["$`\\\n]|$)', re.ASCII)
+_GROUP = r"(?:[^{}]|\{[^{}]*\})*"
+_BARE = re.compile(
+    rf"{_EXPANSION}|[\"'\\\t\n|&;<>()]|^#|^~|^[A-Za-z_]\w*=(?:.*:)?~"
+    rf"|\{{{_GROUP},{_GROUP}\}}|\{{(?:-?\d+|\w)\.\.(?:-?\d+|\w)(?:\.\.-?\d+)?\}}",
+    re.ASCII,
+)
 
 
 def options(words: Sequence[str]) -> Namespace:
@@ -105,7 +119,45 @@ def check(given: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Seque
     if not launcher.backend_exists():
         raise InputError(f"--launcher {name}: it is not installed on this host, or not in PATH")
     if name == runner.PDSH_LAUNCHER:
-        remote_shell.check(given)
+        _check_words(given)
+
+
+def _check_words(given: Namespace) -> None:
+    """Raise InputError if a word of a command line would arrive otherwise on the hosts, which might run part of it.
+
+    Args:
+        given: DeepSpeed's options.
+    """
+    for word in given.user_args:
+        if changed := lost(word):
+            raise InputError(
+                f"{printable(word)!r}: DeepSpeed does not quote {changed} for the hosts' shells: write the value into "
+                "the recipe, or choose a name without it"
+            )
+    for word in (os.getcwd(), sys.executable, given.user_script, given.venv_script or "", given.master_addr):
+        if changed := " " if " " in word else _first(_BARE, word):
+            raise InputError(
+                f"{printable(word)!r}: DeepSpeed does not quote {changed!r} for the hosts' shells: rename it"
+            )
+
+
+def lost(word: str) -> str:
+    """Return what of an argument the hosts would not get, in quotes; empty if it arrives unchanged."""
+    if not word:
+        return "an empty word"
+    if found := _first(_PDSH, word) or _first(_IN_QUOTES if " " in word else _BARE, word):
+        return repr(found)
+    return "the pattern of a file here" if " " not in word and glob(word) not in ([], [word]) else ""
+
+
+def _lost_of_variable(value: str) -> str:
+    """Return what of an environment variable the hosts would not get: DeepSpeed does not even escape double quotes."""
+    return _first(_IN_QUOTES, value) or '"' * ('"' in value)
+
+
+def _first(pattern: re.Pattern[str], word: str) -> str:
+    found = pattern.search(word)
+    return found[0] if found else ""
 
 
 def _check_part(given: Namespace, hosts: int) -> None:
@@ -130,7 +182,7 @@ def exported() -> dict[str, str]:
     prefixes = (*runner.EXPORT_ENVS, *get_accelerator().export_envs())
     variables = {name: value.strip() for name, value in os.environ.items() if name.startswith(prefixes)}
     for name, value in variables.items():
-        if changed := remote_shell.lost_of_variable(value):
+        if changed := _lost_of_variable(value):
             raise InputError(f"{name}: DeepSpeed does not quote {changed!r} for the hosts' shells: unset it")
     for folder in runner.DEEPSPEED_ENVIRONMENT_PATHS:
         path = Path(folder, runner.DEEPSPEED_ENVIRONMENT_NAME)

@@ -1,28 +1,41 @@
 """The ranks wait for rank 0, which checks everything first, and then start or exit together with it.
 
-Launchers do not end all ranks when rank 0 fails: DeepSpeed's ends only the ranks of its own host, MPICH's none.
+Launchers do not end all ranks when rank 0 fails: DeepSpeed's ends only the ranks of its own host, MPICH's none. To
+arrive takes a rank minutes, and has its own limit; rank 0 may check for hours.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import os
+import socket
 import sys
 import time
 from argparse import ArgumentTypeError
+from collections.abc import Collection
 from contextlib import suppress
-from datetime import timedelta
+from itertools import groupby
 from threading import Thread
 
+import psutil
 from deepspeed.constants import default_pg_timeout
 from torch.distributed import DistNetworkError, TCPStore
 
 from data_prep.common.argument_types import port_number
 from data_prep.common.errors import InputError
 
-GO = "go"
+ARRIVAL = default_pg_timeout  # within which every rank arrives: DEEPSPEED_TIMEOUT, in minutes
 OTHERS_SECONDS = 60  # how long rank 0 waits to end the others: their hosts may import more slowly
 CONNECT_SECONDS = 3
+POLL_SECONDS = 0.1
+GO, END = 1, 2  # what rank 0 says; to end with an exit code it says END + code
+FAULT = 1  # exit code
+
+
+class AbsentError(Exception):
+    """A rank did not arrive in time, or ended before the others could join it; the message names it and its host."""
 
 
 def meet_at() -> tuple[str, int]:
@@ -38,68 +51,151 @@ def port() -> int:
         raise InputError(f"MASTER_PORT: {error}: set another, or unset it") from None
 
 
-def wait_for_rank_0(rank: int) -> TCPStore | None:
-    """Return once rank 0 has arrived; keep the returned store until the ranks have joined, and `close` it then.
-
-    A run that is ending still has its store, which no longer answers: wait until it is gone, and for the next rank 0.
+def serve() -> TCPStore | None:
+    """Let the other ranks know that rank 0 has arrived, for as long as the returned store is kept; rank 0 calls this.
 
     Raises:
-        SystemExit: rank 0 has ended, with the same code; it has printed the reason.
-        RuntimeError: the port is in use.
+        InputError: the port is in use.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return None  # torchrun itself serves the port, and ends all ranks
-    if rank == 0:
-        store = _store(True, default_pg_timeout)
-        store.set(_key(), GO)
-        return store
-    store, said = _answer()
-    if said != GO:
-        store.add(f"{_key()}/ended", 1)
-        raise SystemExit(int(said))
-    store.add(f"{_key()}/met", 1)
+    try:
+        store = _store(True)
+    except RuntimeError as error:
+        if "EADDRINUSE" not in str(error) and "address already in use" not in str(error):
+            raise
+        address, number = meet_at()
+        raise InputError(
+            f"port {number} of {address} is in use, perhaps by another run: give deepspeed another --master_port"
+        ) from None
+    store.set(_key("here"), "1")
     return store
 
 
-def close(store: TCPStore, ranks: int) -> None:
+def meet(rank: int, ranks: int) -> TCPStore | None:
+    """Return once all ranks have arrived and rank 0 has checked everything; keep the store until the ranks have joined.
+
+    Raises:
+        SystemExit: rank 0 has ended, with the same code; it has printed the reason.
+        AbsentError: a rank did not arrive, or rank 0 has ended without a word.
+        InputError: the port is in use.
+    """
+    if rank == 0:
+        store = serve()
+        if store:
+            _wait_for_others(store, ranks)
+        return store
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return None
+    store = _find_rank_0()
+    try:
+        store.set(_key(f"host/{rank}"), socket.gethostname())
+        store.add(_key(f"at/{rank}"), 1)
+        while not (said := store.add(_key("said"), 0)):
+            time.sleep(POLL_SECONDS)
+        if said != GO:
+            store.add(_key("ended"), 1)
+    except DistNetworkError:
+        raise AbsentError(f"rank 0 on {meet_at()[0]} has ended before the ranks could join it") from None
+    if said != GO:
+        raise SystemExit(said - END)
+    return store
+
+
+def close(store: TCPStore) -> None:
     """Answer no rank that comes later, as one that was started again; rank 0 calls this once the ranks have joined."""
-    while store.add(f"{_key()}/met", 0) < ranks - 1:
-        time.sleep(0.01)
-    store.delete_key(_key())
-
-
-def _answer() -> tuple[TCPStore, str]:
-    """Return the store of rank 0, and what it says there."""
-    end = time.monotonic() + default_pg_timeout.total_seconds()
-    while True:
-        store = _store(False, default_pg_timeout)
-        try:
-            return store, store.get(_key()).decode()
-        except DistNetworkError:  # that store was of a run that has ended
-            if time.monotonic() > end:
-                raise
+    for name in ("here", "said"):
+        store.delete_key(_key(name))
 
 
 def end_others(ranks: int, code: int) -> None:
     """End the ranks that wait for rank 0 with an exit code; rank 0 calls this."""
     with suppress(RuntimeError, InputError):  # another program has the port, or there is none: nobody can be reached
         try:
-            store = _store(True, default_pg_timeout)
+            store = _store(True)
         except RuntimeError:
-            store = _store_of_another_run()  # the ranks wait there too
-        store.set(_key(), str(code))
-        end = time.monotonic() + OTHERS_SECONDS
-        while store.add(f"{_key()}/ended", 0) < ranks - 1 and time.monotonic() < end:
-            time.sleep(0.1)
+            store = _connect(CONNECT_SECONDS)  # to the store of another run: the ranks wait there too
+        _end(store, ranks - 1, code)
 
 
-def _store(serves: bool, timeout: timedelta) -> TCPStore:
+def _end(store: TCPStore, others: int, code: int) -> None:
+    store.set(_key("said"), str(END + code))
+    store.set(_key("here"), "1")
+    end = time.monotonic() + OTHERS_SECONDS
+    while store.add(_key("ended"), 0) < others and time.monotonic() < end:
+        time.sleep(POLL_SECONDS)
+
+
+def _wait_for_others(store: TCPStore, ranks: int) -> None:
+    """Let all other ranks go once they have arrived; end those that have if one does not come in time."""
+    end, missing = time.monotonic() + ARRIVAL.total_seconds(), list(range(1, ranks))
+    while missing := [rank for rank in missing if not store.add(_key(f"at/{rank}"), 0)]:
+        if time.monotonic() > end:
+            hosts = {rank: store.get(_key(f"host/{rank}")).decode() for rank in range(1, ranks) if rank not in missing}
+            _end(store, len(hosts), FAULT)
+            raise AbsentError(_absent(missing, hosts, ranks))
+        time.sleep(POLL_SECONDS)
+    store.set(_key("said"), str(GO))
+
+
+def _find_rank_0() -> TCPStore:
+    """Return the store of rank 0, once it has arrived.
+
+    A run that is ending still has its store, which no longer answers: wait until it is gone, and for the next rank 0.
+    """
+    end = time.monotonic() + ARRIVAL.total_seconds()
+    while (left := end - time.monotonic()) > 0:
+        with suppress(OSError, RuntimeError):  # nobody listens there yet, or no longer
+            socket.create_connection(meet_at(), left).close()  # torch's own attempts would print traces
+            store = _connect(left)
+            while time.monotonic() < end:
+                if store.add(_key("here"), 0):
+                    return store
+                time.sleep(POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
+    raise AbsentError(_late(f"rank 0 on {meet_at()[0]}"))
+
+
+def _absent(missing: Collection[int], arrived: dict[int, str], ranks: int) -> str:
+    """Describe ranks that did not arrive by their numbers and hosts, which another rank of it or the launcher knows."""
+    launched = _launched_on()
+    here = int(os.environ.get("LOCAL_SIZE", 1))
+
+    def host(rank: int) -> str:
+        if rank < here:
+            return socket.gethostname()
+        beside = (other for other in arrived if other // here == rank // here)
+        return launched[rank] if len(launched) == ranks else arrived.get(next(beside, -1), f"host {rank // here}")
+
+    named = []
+    for name, group in groupby(missing, host):
+        numbers = [str(rank) for rank in group]
+        named.append(f"rank{'s' * (len(numbers) > 1)} {', '.join(numbers)} on {name}")
+    return _late("; ".join(named))
+
+
+def _late(who: str) -> str:
+    minutes = ARRIVAL.total_seconds() / 60
+    return f"{who}: not arrived in {minutes:g} min (DEEPSPEED_TIMEOUT): see what is printed there, or whether it hangs"
+
+
+def _launched_on() -> list[str]:
+    """Return the host of each rank, which DeepSpeed's launcher has been told; nothing where another one is used."""
+    with suppress(psutil.Error, ValueError):
+        words = psutil.Process(os.getppid()).cmdline()
+        told = next((word for word in words if word.startswith("--world_info=")), "")
+        hosts = json.loads(base64.urlsafe_b64decode(told.partition("=")[2]) or "{}")
+        return [name for name, slots in hosts.items() for _ in slots]
+    return []
+
+
+def _store(serves: bool) -> TCPStore:
     """Return the store at the port where the ranks meet; torch's rendezvous shares a server within a process."""
-    return TCPStore(*meet_at(), None, serves, timeout, wait_for_workers=False, multi_tenant=True)
+    return TCPStore(*meet_at(), None, serves, ARRIVAL, wait_for_workers=False, multi_tenant=True)
 
 
-def _store_of_another_run() -> TCPStore:
-    """Return the store of another run that has the port; raise RuntimeError if the port's owner is not a store.
+def _connect(seconds: float) -> TCPStore:
+    """Return the store that another process serves; raise RuntimeError if the port's owner is not a store.
 
     A store's timeout has no effect on a program that accepts the connection and stays silent.
     """
@@ -107,17 +203,17 @@ def _store_of_another_run() -> TCPStore:
 
     def connect() -> None:
         with suppress(RuntimeError):  # reported below
-            found.append(_store(False, timedelta(seconds=CONNECT_SECONDS)))
+            found.append(_store(False))
 
     thread = Thread(target=connect, daemon=True)
     thread.start()
-    thread.join(CONNECT_SECONDS)
+    thread.join(seconds)
     if not found:
         raise RuntimeError("the port is not a store's")
     return found[0]
 
 
-def _key() -> str:
+def _key(name: str) -> str:
     """Return a key that all ranks of a command share, and that differs for another run that has the port."""
     words = [word for word in sys.argv if not word.startswith("--local_rank")]
-    return f"deepsiam/{hashlib.sha256(repr(words).encode()).hexdigest()}"
+    return f"deepsiam/{hashlib.sha256(repr(words).encode()).hexdigest()}/{name}"

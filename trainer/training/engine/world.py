@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import sys
 import time
 import warnings
@@ -16,10 +17,11 @@ from datetime import timedelta
 
 import deepspeed
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from data_prep.common.errors import InputError, printable
 from trainer.training.engine.device import accelerator, claim, take, use_threads_of_a_rank
-from trainer.training.engine.rendezvous import close, meet_at, port, wait_for_rank_0
+from trainer.training.engine.rendezvous import ARRIVAL, AbsentError, close, meet, meet_at, port
 from trainer.training.errors import SharedError
 
 # the variables for rank, number of ranks, local rank and local number of ranks; the first complete line is used
@@ -33,6 +35,7 @@ LAUNCHERS = (
 )
 RANK_0_FIRST_SECONDS = 10
 FAILED_FIRST_SECONDS = 30
+YEAR_SECONDS = 365 * 86400.0  # gloo counts nanoseconds in 64 bits
 ALONE_SECONDS = 12 * 3600.0  # how long one rank may work while the others wait: train faiss, convert a checkpoint
 # how errors say that another rank is gone; PyTorch ends the process itself where NCCL's watchdog finds it first
 LOST = (
@@ -182,11 +185,11 @@ def join(world: World) -> None:
     """Join the other ranks, each with its own device; collectives then wait for hours, or as a watchdog says.
 
     Raises:
-        InputError: the port where they meet is in use, or its host is unknown; or another rank has the same GPU.
-        SystemExit: rank 0 has ended; it has printed the reason.
+        InputError: the port where they meet is in use, or another rank has the same GPU.
+        SystemExit: rank 0 has ended and has printed the reason; or a rank does not arrive, or cannot be reached.
     """
     check_address(world)
-    address, number = meet_at()
+    meet_at()
     place = (world.rank, world.size, world.local_rank, world.local_size)
     os.environ |= {name: str(value) for name, value in zip(LAUNCHERS[0], place, strict=True)}
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
@@ -203,16 +206,32 @@ def join(world: World) -> None:
     os.environ |= {name: str(own_device) for name in ("LOCAL_RANK", LAUNCHERS[2][2]) if name in os.environ}
     global _joined
     try:
-        store = wait_for_rank_0(world.rank) if world.size > 1 else None
+        store = meet(world.rank, world.size) if world.size > 1 else None
         claim(world.rank, world.local_rank, store)
-        deepspeed.init_distributed(verbose=False, timeout=timedelta(seconds=ALONE_SECONDS))
-        if store and world.rank == 0:
-            close(store, world.size)
-        del store
-    except (dist.DistNetworkError, RuntimeError) as error:
-        if "EADDRINUSE" not in str(error) and "address already in use" not in str(error):
+        deepspeed.init_distributed(verbose=False, timeout=ARRIVAL)
+        dist.barrier()  # all have joined; with NCCL, none can reach another before a first collective
+    except AbsentError as error:
+        if world.local_rank:
+            time.sleep(RANK_0_FIRST_SECONDS)  # one rank of a host says it
+        raise SystemExit(str(error)) from None
+    except RuntimeError as error:
+        if not re.search("time(d )?out", str(error), re.IGNORECASE):
             raise
-        raise InputError(
-            f"port {number} of {address} is in use, perhaps by another run: give deepspeed another --master_port"
-        ) from None
+        raise SystemExit(
+            f"rank {world.rank} on {socket.gethostname()}: all ranks arrived, but could not connect to each other in "
+            f"{ARRIVAL.total_seconds() / 60:g} min (DEEPSPEED_TIMEOUT): try them with trainer.doctor"
+        ) from error
+    wait_at_most(ALONE_SECONDS)
+    if store and world.rank == 0:
+        close(store)
     _joined = True
+
+
+def wait_at_most(seconds: float) -> None:
+    """Limit how long a collective waits for the other ranks, in all process groups that exist.
+
+    DeepSpeed gives its timeout to the first group only: its others have PyTorch's, 10 minutes with NCCL.
+    """
+    timeout = timedelta(seconds=min(seconds, YEAR_SECONDS))
+    for group in list(distributed_c10d._world.pg_map):
+        distributed_c10d._set_pg_timeout(timeout, group)

@@ -24,7 +24,7 @@ from trainer.training.data.cache_room import check_cache_room
 from trainer.training.data.loader import check_layout
 from trainer.training.engine import ds_config, plain_files
 from trainer.training.engine.device import require_visible_gpus
-from trainer.training.engine.rendezvous import end_others
+from trainer.training.engine.rendezvous import end_others, serve
 from trainer.training.engine.world import (
     World,
     check_address,
@@ -58,8 +58,8 @@ def run(
 
     `parser` has the command's help, and no argument yet. `build` is also given the checkpoint to resume from, if any.
 
-    Bad input exits with one line and exit code 2. Rank 0 checks everything before it opens the rendezvous where the
-    other ranks wait, so an error common to all ranks is printed once; the others then exit with the same code.
+    Bad input exits with one line and exit code 2. Rank 0 checks everything while the other ranks wait, so an error
+    common to all ranks is printed once; the others then exit with the same code.
     """
     name = parser.prog
     with exit_on_input_error(name):
@@ -76,6 +76,7 @@ def run(
             require_visible_gpus()
         check_address(world)
         resume_from = None
+        served = serve() if world.rank == 0 and world.size > 1 else None  # the others wait there from now on
         if world.rank:
             join(world)
             resume_from = from_rank_0(None)
@@ -117,6 +118,7 @@ def run(
         dist.destroy_process_group()
         if held:
             held.close()
+        del served
         if not finished:
             raise SystemExit(RESUME)
 

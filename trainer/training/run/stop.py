@@ -10,6 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from trainer.training.run import parents
+
 RESUME = 75  # exit code: stopped on request, saved, ready for --resume (EX_TEMPFAIL of sysexits.h)
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 STOP_FILE = "stop"  # in a run's folder: asks the run to save and exit, from any host that sees the folder
@@ -39,12 +41,13 @@ class Stop:
     @property
     def requested(self) -> bool:
         """Whether a stop was requested."""
-        if self.signalled is not None or os.getppid() != self.launcher:
+        if self.signalled is not None or os.getppid() != self.launcher or parents.gone():
             return True
         return self.file is not None and self.file.exists()
 
     def __enter__(self) -> Stop:
-        """Install the signal handlers; say so where the file is there already."""
+        """Install the signal handlers; the launcher's end becomes a request. Say so where the file is there already."""
+        parents.release()
         if self.file is not None and self.file.exists():
             print(f"{self.file} asks for a stop: the run saves, removes the file and ends", flush=True)
         self.previous = {number: signal.signal(number, self._handle) for number in SIGNALS}

@@ -7,14 +7,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from datetime import timedelta
 
-from torch.distributed import distributed_c10d
-
+from trainer.training.engine.world import wait_at_most
 from trainer.training.run.stop import exit_with_workers
 
 HUNG = 76  # exit code: the watchdog saw no progress
-YEAR_SECONDS = 365 * 86400.0  # gloo counts nanoseconds in 64 bits
 MARGIN = 60.0  # seconds by which a collective waits longer
 
 
@@ -62,13 +59,3 @@ class Watchdog:
                 faulthandler.dump_traceback(all_threads=True)
                 self.finished.wait(self.grace)  # the launcher ends every rank as soon as one ends
                 self.end(HUNG)
-
-
-def wait_at_most(seconds: float) -> None:
-    """Limit how long a collective waits for the other ranks, in all process groups that exist.
-
-    DeepSpeed gives its timeout to the first group only: its others have PyTorch's, 10 minutes with NCCL.
-    """
-    timeout = timedelta(seconds=min(seconds, YEAR_SECONDS))
-    for group in list(distributed_c10d._world.pg_map):
-        distributed_c10d._set_pg_timeout(timeout, group)

@@ -1,14 +1,18 @@
 """Ranks that wait for rank 0, in threads and with real sockets."""
 
+import base64
 import socket
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import nullcontext
+from datetime import timedelta
 
+import psutil
 import pytest
 from torch.distributed import TCPStore
 
 from tests.ports import free_port
 from trainer.training.engine import rendezvous
-from trainer.training.engine.rendezvous import close, end_others, meet_at, wait_for_rank_0
+from trainer.training.engine.rendezvous import AbsentError, close, end_others, meet, meet_at, serve
 
 
 @pytest.fixture(autouse=True)
@@ -22,35 +26,100 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
     return number
 
 
-def test_the_ranks_start_when_rank_0_does() -> None:
+def test_the_ranks_start_when_all_have_arrived() -> None:
     with ThreadPoolExecutor(3) as pool:
-        others = [pool.submit(wait_for_rank_0, rank) for rank in (1, 2)]
-        own = wait_for_rank_0(0)
-        assert [other.result(60) is not None for other in others] == [True, True]
-    assert own is not None
+        first = pool.submit(meet, 1, 3)
+        own = pool.submit(meet, 0, 3)
+        assert wait([first, own], 0.3).not_done == {first, own}
+        second = pool.submit(meet, 2, 3)
+        assert [rank.result(60) is not None for rank in (own, first, second)] == [True, True, True]
 
 
 def test_a_rank_that_is_started_again_waits_for_the_next_rank_0() -> None:
     """The ranks of the run that is ending still have its store."""
     with ThreadPoolExecutor(2) as pool:
-        other = pool.submit(wait_for_rank_0, 1)
-        own = wait_for_rank_0(0)
+        other = pool.submit(meet, 1, 2)
+        own = meet(0, 2)
         assert own is not None
         assert other.result(60) is not None
-        close(own, 2)
-        again = pool.submit(wait_for_rank_0, 1)
+        close(own)
+        again = pool.submit(meet, 1, 2)
         assert wait([again], 0.5).not_done
         del own  # ends the server
-        following = wait_for_rank_0(0)
+        following = meet(0, 2)
         assert again.result(60) is not None
     assert following is not None
+
+
+def test_rank_0_may_check_for_longer_than_a_rank_takes_to_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        served = serve()
+        other = pool.submit(meet, 1, 2)
+        wait_until_arrived(served, [1])
+        with monkeypatch.context() as shorter:
+            shorter.setattr(rendezvous, "ARRIVAL", timedelta(seconds=0.1))
+            assert wait([other], 0.3).not_done
+        own = meet(0, 2)
+        assert other.result(60) is not None
+    assert own is not None
+
+
+def wait_until_arrived(store: TCPStore | None, ranks: list[int]) -> None:
+    assert store
+    store.wait([rendezvous._key(f"at/{rank}") for rank in ranks], timedelta(seconds=60))
+
+
+WORLD_INFO = base64.urlsafe_b64encode(b'{"node1": [0, 1], "node2": [0], "node3": [0, 1]}').decode()
+
+
+@pytest.mark.parametrize(
+    ("launcher", "arrived", "named"),
+    [
+        (["python", f"--world_info={WORLD_INFO}"], [1, 3], "rank 2 on node2; rank 4 on node3"),
+        (["python", f"--world_info={WORLD_INFO}"], [], "rank 1 on HERE; rank 2 on node2; ranks 3, 4 on node3"),
+        (["mpirun"], [2], "ranks 1, 3 on HERE; rank 4 on host 2"),  # two ranks on a host: 3 is beside 2, which is here
+        (["python", "--world_info=e30="], [1, 2, 3], "rank 4 on host 2"),
+    ],
+)
+def test_ranks_that_do_not_come_are_named_and_the_others_end(
+    monkeypatch: pytest.MonkeyPatch, launcher: list[str], arrived: list[int], named: str
+) -> None:
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda process: launcher)
+    monkeypatch.setenv("LOCAL_SIZE", "2")
+    with ThreadPoolExecutor(4) as pool:
+        served = serve()
+        others = [pool.submit(meet, rank, 5) for rank in arrived]
+        wait_until_arrived(served, arrived)
+        monkeypatch.setattr(rendezvous, "ARRIVAL", timedelta(seconds=0.6))
+        with pytest.raises(AbsentError) as absent:
+            meet(0, 5)
+        assert [getattr(other.exception(60), "code", None) for other in others] == [rendezvous.FAULT] * len(arrived)
+    named = named.replace("HERE", socket.gethostname())
+    assert str(absent.value).startswith(f"{named}: not arrived in 0.01 min (DEEPSPEED_TIMEOUT): ")
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_rank_0_that_does_not_come_is_named(port: int, monkeypatch: pytest.MonkeyPatch, silent: bool) -> None:
+    monkeypatch.setattr(rendezvous, "ARRIVAL", timedelta(seconds=0.3))
+    with socket.create_server(("", port)) if silent else nullcontext(), pytest.raises(AbsentError) as absent:
+        meet(1, 2)
+    assert str(absent.value).startswith("rank 0 on 127.0.0.1: not arrived in 0.005 min (DEEPSPEED_TIMEOUT): ")
+
+
+def test_a_rank_0_that_ends_without_a_word_is_named() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        own = serve()
+        other = pool.submit(meet, 1, 2)
+        wait_until_arrived(own, [1])
+        del own
+        assert str(other.exception(60)) == "rank 0 on 127.0.0.1 has ended before the ranks could join it"
 
 
 @pytest.mark.parametrize("of_another_run", [False, True])
 def test_the_ranks_end_with_the_code_of_rank_0(port: int, of_another_run: bool) -> None:
     taken = TCPStore("127.0.0.1", port, None, True, wait_for_workers=False) if of_another_run else None
     with ThreadPoolExecutor(3) as pool:
-        others = [pool.submit(wait_for_rank_0, rank) for rank in (1, 2)]
+        others = [pool.submit(meet, rank, 3) for rank in (1, 2)]
         end_others(3, 2)
         assert [type(other.exception(60)) for other in others] == [SystemExit, SystemExit]
         assert [getattr(other.exception(), "code", None) for other in others] == [2, 2]
@@ -68,16 +137,14 @@ def test_rank_0_does_not_wait_for_a_program_that_says_nothing(port: int, monkeyp
         end_others(2, 2)
 
 
-def test_ranks_of_another_command_are_not_answered(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = wait_for_rank_0(0)
-    assert own is not None
-    keys = {rendezvous._key()}
+def test_ranks_of_another_command_are_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {rendezvous._key("said")}
     for words in (["--local_rank=1", "recipe.yaml"], ["--local_rank=0", "other.yaml"]):
         monkeypatch.setattr("sys.argv", ["trainer.pretrain", *words])
-        keys.add(rendezvous._key())
+        keys.add(rendezvous._key("said"))
     assert len(keys) == 2
 
 
 def test_torchrun_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert wait_for_rank_0(1) is None
+    assert (serve(), meet(0, 2), meet(1, 2)) == (None, None, None)

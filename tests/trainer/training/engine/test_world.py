@@ -121,12 +121,15 @@ def test_each_rank_of_a_host_takes_its_own_accelerator(monkeypatch: pytest.Monke
     monkeypatch.setattr(world, "_joined", False)
     taken: list[int] = []
     monkeypatch.setattr(accelerator(), "set_device", taken.append, raising=False)
-    monkeypatch.setattr(world, "wait_for_rank_0", lambda rank: None)
+    monkeypatch.setattr(world, "meet", lambda rank, ranks: None)
     given: dict[str, Any] = {}
     monkeypatch.setattr(world.deepspeed, "init_distributed", lambda **options: given.update(options))
+    monkeypatch.setattr(dist, "barrier", lambda: None)
+    waits: list[float] = []
+    monkeypatch.setattr(world, "wait_at_most", waits.append)
     join(World(rank=7, size=8, local_rank=3, local_size=4))
     assert taken == [3]
-    assert given["timeout"] > timedelta(hours=4)  # one rank may work alone, as where it trains an index
+    assert given["timeout"] < timedelta(hours=1) < timedelta(seconds=waits.pop())  # then one rank may work alone
     assert World.from_environment() == World(rank=7, size=8, local_rank=3, local_size=4)
     monkeypatch.setattr(accelerator(), "device_count", lambda: 1)
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3")
@@ -139,8 +142,9 @@ def test_each_rank_of_a_host_takes_its_own_accelerator(monkeypatch: pytest.Monke
 def test_the_ranks_of_a_host_share_its_cores_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*LAUNCHERS[0], "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"):
         monkeypatch.setenv(name, "1")  # restored after the test
-    monkeypatch.setattr(world, "wait_for_rank_0", lambda rank: None)
+    monkeypatch.setattr(world, "meet", lambda rank, ranks: None)
     monkeypatch.setattr(world.deepspeed, "init_distributed", lambda **options: None)
+    monkeypatch.setattr(dist, "barrier", lambda: None)
     monkeypatch.setattr(device, "usable_cores", lambda: 8)
     chosen: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", chosen.append)
