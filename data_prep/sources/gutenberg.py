@@ -18,7 +18,8 @@ _GUTENBERG = re.compile(r"gutenberg", re.I)
 _NAME = r"pros?[gjy]e\w{1,4}[ \n-]+gutenberg|digital book"
 _WORDS = r"(?:[^\w\n]{1,6}\w{1,30}){0,5}?[^\w\n]{1,6}"
 _BEGINS = re.compile(
-    rf"[^\w\n]{{0,20}}(?:(?<=\*)[^\w\n]{{0,3}}(?:start|begin\w*)|(?-i:START|Beginning)) of{_WORDS}(?:{_NAME})", re.I
+    rf"(?:[^\w\n]|_){{0,20}}(?:(?<=\*)[^\w\n]{{0,3}}(?:start|begin\w*)|(?-i:START|Beginning)) of{_WORDS}(?:{_NAME})",
+    re.I,
 )
 # how the line after a book begins, in the languages of the books
 _END = (
@@ -26,7 +27,7 @@ _END = (
     r"|sf[aâ]r[sșş]it(?:ul)?|wakas|diwedd|deireadh|amaiera|sonu|τ[εέ]λος|конец|кінець|край|крај|終|完|結束|结束)"
 )
 _ENDS = re.compile(
-    rf"[^\w\n]{{0,20}}(?-i:(?![a-z]))(?:(?:this|here|hier) (?:is )?)?(?:the )?{_END}"
+    rf"(?:[^\w\n]|_){{0,20}}(?:(?<=\*)[^\w\n]{{0,3}}|(?-i:(?![a-z])))(?:(?:this|here|hier) (?:is )?)?(?:the )?{_END}"
     rf"(?:{_WORDS}(?:{_NAME})|(?: \w{{2,6}}){{1,2}} e-?text)",
     re.I,
 )

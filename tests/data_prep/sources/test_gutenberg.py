@@ -113,7 +113,13 @@ def test_small_print_before_or_after_a_book_and_end_lines_of_any_language(
 @pytest.mark.parametrize("article", ["THE ", "THIS ", "THE COPYRIGHTED ", ""])
 @pytest.mark.parametrize(
     ("begin", "end"),
-    [("***START", "***END"), ("**** START", "**** END"), ("  *** START", "END"), ("START", "*** END")],
+    [
+        ("***START", "***END"),
+        ("**** START", "**** END"),
+        ("  *** START", "END"),
+        ("START", "*** END"),
+        ("_*** start", "_*** end"),
+    ],
 )
 def test_begin_lines_in_any_wording(tmp_path: Path, begin: str, end: str, article: str) -> None:
     frame = GUTENBERG.replace("*** START", begin).replace("*** END", end).replace("OF THIS ", f"OF {article}")
