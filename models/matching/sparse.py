@@ -65,6 +65,7 @@ class SparseConfig(StartTerms, DualEncoderConfig):
     """Fine-tuning of a sparse encoder."""
 
     folder_kind = "SparseEncoder"
+    of_start = ("pooling", *DualEncoderConfig.of_start)
 
     name: Literal["sparse"]
     query: Literal["encoder", "own_tokens", "tokens"] = "encoder"

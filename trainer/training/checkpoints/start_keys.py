@@ -12,6 +12,7 @@ from models.matching.colbert import ColbertConfig
 from models.matching.cross_encoder import CrossEncoderConfig
 from models.matching.dual_encoder import DualEncoderConfig
 from models.matching.siamese import SiameseConfig
+from models.matching.sparse import SparseConfig
 from models.pretraining.config import PretrainingConfig
 from trainer.training.checkpoints import checkpoint
 from trainer.training.published import colbert_folder, cross_encoder_folder, prompts, sentence_transformer
@@ -92,6 +93,8 @@ def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
         taken = cross_encoder_folder.read(start).keys
         kept = taken if method.hidden_layer else taken.keys() - {"hidden_activation", "hidden_norm"}
         return {key: taken[key] for key in kept}
+    if isinstance(method, SparseConfig) and (pooling := sentence_transformer.term_pooling_of(start)):
+        return pooling | prompts.keys_of(start, method, "")
     if isinstance(method, DualEncoderConfig):
         return _of_a_run(start, method) or prompts.keys_of(start, method, "")
     return {}
@@ -100,6 +103,8 @@ def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
 def _of_a_run(start: Path, method: MethodConfig) -> dict[str, Any]:
     """Return the keys by which a run of vectors read and compared texts; of other models, their prompts alone."""
     asked = set(method.of_start) & set(SiameseConfig.of_start) - method.model_fields_set
+    if isinstance(method, SparseConfig):
+        asked -= {"pooling"}  # of terms, not of states
     recipes = [folder / checkpoint.RECIPE for folder in (start, *checkpoint.newest_first(start))]
     recipe = next(filter(Path.is_file, recipes), None)
     if not asked or recipe is None:

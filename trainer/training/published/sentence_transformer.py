@@ -238,6 +238,22 @@ def _pooling_of(path: Path) -> str:
     return POOLINGS[modes[0]]
 
 
+def term_pooling_of(folder: Path) -> dict[str, Any]:
+    """Return the key of a SparseEncoder's pooling; nothing for other folders, or for one that only looks tokens up.
+
+    Raises:
+        InputError: the folder is damaged, or the pooling is not max or sum.
+    """
+    module = modules_of(folder).get("SpladePooling") if is_sentence_transformer(folder) else None
+    if module is None:
+        return {}
+    path = module / ENCODER_CONFIG
+    pooling = read_keys(path, missing=True).get("pooling_strategy", "max")
+    if pooling not in ("max", "sum"):
+        raise InputError(f"{path}: pooling_strategy is {pooling!r:.80}, not max or sum")
+    return {"pooling": pooling}
+
+
 def _similarity(folder: Path) -> dict[str, Any]:
     """Return the keys of the folder's similarity, dot or cosine; the library's default is cosine."""
     path = folder / SETTINGS

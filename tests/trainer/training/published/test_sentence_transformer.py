@@ -185,6 +185,32 @@ def test_other_models_take_nothing_over(tmp_path: Path, toy_collection: Path, me
     assert take_over(given) == given
 
 
+@pytest.mark.parametrize(
+    ("config", "method", "pooling"),
+    [
+        ({"pooling_strategy": "sum"}, {}, "sum"),
+        ({}, {}, "max"),
+        ({"pooling_strategy": "sum"}, {"pooling": "max"}, "max"),
+        ({"pooling_strategy": "mean"}, {}, "SpladePooling/config.json: pooling_strategy is 'mean', not max or sum"),
+    ],
+)
+def test_a_sparse_model_pools_terms_as_its_start(
+    tmp_path: Path, toy_collection: Path, config: dict[str, Any], method: dict[str, Any], pooling: str
+) -> None:
+    library = "sentence_transformers.sparse_encoder.models."
+    kinds = {"": "MLMTransformer", "SpladePooling": "SpladePooling"}
+    steps = [{"path": path, "type": library + kind} for path, kind in kinds.items()]
+    (tmp_path / "modules.json").write_text(json.dumps(steps))
+    (tmp_path / "SpladePooling").mkdir()
+    (tmp_path / "SpladePooling/config.json").write_text(json.dumps(config))
+    given = recipe(tmp_path, toy_collection, name="sparse", **method)
+    if "not max" in pooling:
+        with pytest.raises(InputError, match=pooling):
+            take_over(given)
+    else:
+        assert take_over(given).method.pooling == pooling
+
+
 def test_keys_that_do_not_suit_the_folder_are_one_clear_line(tmp_path: Path, toy_collection: Path) -> None:
     write_folder(tmp_path, {"pooling_mode": "mean"}, "Normalize")
     given = recipe(tmp_path, toy_collection, special_tokens=5)
