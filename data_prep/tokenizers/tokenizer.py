@@ -245,7 +245,9 @@ def load(path: Path) -> Tokenizer:
             LONGEST_TOKEN, or what it makes of a text has no bound (bounds.py).
     """
     path = Path(path)
-    path = path / "tokenizer.json" if path.is_dir() else path
+    if path.is_dir():  # sentence-transformers' old folders have it beside their encoder, in 0_Transformer
+        files = [path / "tokenizer.json", *sorted(path.glob("0_*/tokenizer.json"))]
+        path = next((file for file in files if file.exists()), files[0])
     require_file(path)
     content = read_bytes(path, LARGEST_JSON)
     try:

@@ -49,3 +49,10 @@ def test_special_ids_are_those_that_no_text_should_learn(name: str, tmp_path: Pa
     assert {tok.vocabulary()[token] for token in tok.special_tokens.values()} == {*tok.special}
     assert tok.pad in tok.special
     assert tok.mask is None or tok.mask not in (tok.pad, tok.unk, tok.cls, tok.sep)
+
+
+def test_an_old_folder_of_sentence_transformers_has_it_beside_its_encoder(tmp_path: Path) -> None:
+    file = FAMILIES["bert"].write(tmp_path / "0_Transformer") / "tokenizer.json"
+    found, named = tokenizer.load(tmp_path), tokenizer.load(file)
+    assert (found.path, found.fingerprint) == (file, named.fingerprint)
+    assert not found.split_special_tokens  # as the tokenizer_config.json beside it says
