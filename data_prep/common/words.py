@@ -48,7 +48,7 @@ def split_words(text: str) -> list[str]:
     folded = text.lower() if text.isascii() else normalize("NFKC", text.replace("™", " ")).casefold()
     if folded.isascii() or _PLAIN.fullmatch(folded):
         return _PLAIN_WORDS.findall(folded)
-    words = []
+    words: list[str] = []
     for word in _WORDS.findall(_OMITTED.sub("", folded)):
         units = [] if word.isascii() else _UNITS.findall(word)
         words += [*units, *map("".join, pairwise(units))] or [word]
