@@ -15,6 +15,7 @@ from pydantic import (
     PositiveInt,
     Tag,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -218,6 +219,13 @@ class Recipe(Section):
         if not isinstance(method, dict) or key not in method:
             return values
         return {key: method[key], **values, "method": {name: method[name] for name in method if name != key}}
+
+    @field_validator("trunk", mode="before")
+    @classmethod
+    def _a_folder_is_a_start(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError(f"trunk: describes a new encoder: to start from a folder, set init_from={value} instead")
+        return value
 
     @model_validator(mode="after")
     def _the_rate_decays_in_time(self) -> Recipe:

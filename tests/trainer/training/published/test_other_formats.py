@@ -73,3 +73,9 @@ def test_a_file_is_no_folder(tmp_path: Path, toy_collection: Path) -> None:
         for opened in (load_any, lambda path: open_start(path, toy_collection / "tokenizer.json")):
             with pytest.raises(InputError, match=message):
                 opened(tmp_path / name)
+
+
+def test_a_folder_in_the_trunk_s_place_is_one_line(tmp_path: Path) -> None:
+    values = toy.finetune_values(tmp_path / "run", tmp_path, init_from=None, trunk="some/folder")
+    with pytest.raises(InputError, match="trunk: describes a new encoder: .* set init_from=some/folder"):
+        build(FinetuneRecipe, values, "test")
