@@ -26,6 +26,7 @@ NO_PATHS = ("bm25", "lrl")  # words that name a ranker
 RESERVED = (*NO_PATHS, "fuse")  # words that name no system of the user's
 RULES = ("scores", "ranks")
 OPTIONS = {"weight": "a number from 0 to 1", "split": "a split", "rule": " or ".join(RULES)}  # and what each is
+LONGEST_SHOWN = 500  # characters of an expression in an error
 MOST_TOKENS = 200  # of a system: no tree is deeper than Python's stack
 _WORD = r"""[^\s()<>,=+"]+"""
 _TOKEN = re.compile(rf'(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<word>{_WORD})|(?P<sign>[()>,=+])|(?P<end>\Z)', re.DOTALL)
@@ -151,7 +152,8 @@ def with_leaves(expression: Expression, change: Callable[[Leaf], Leaf]) -> Expre
 
 def problem(text: str, at: int, message: str) -> InputError:
     """Return the error for a place, from 0, in the text of a system."""
-    return InputError(f"--system '{text}': character {at + 1}: {message}")
+    shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+    return InputError(f"--system '{shown}': character {at + 1}: {message}")
 
 
 def _quoted(text: str) -> str:

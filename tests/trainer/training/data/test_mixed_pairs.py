@@ -125,7 +125,10 @@ NAMED = "data.mix.plain"
             {f"{NAMED}.weight": "null"},
             f"{NAMED}.weight: missing: set a weight for every source, or data.mix_temperature",
         ),
-        ({"data.mix_temperature": 2}, "data.mix: its sources have weights: .* or data.mix_temperature and none"),
+        (
+            {"data.mix_temperature": 2, **{f"data.mix.{name}.weight": 1 for name in SOURCES}},
+            "data.mix: its sources have weights: .* or data.mix_temperature and none",
+        ),
         ({f"{NAMED}.wieght": 1}, rf"{NAMED}.wieght: unknown key; did you mean {NAMED}.weight\?$"),
         ({f"{NAMED}.query_promt": "x"}, rf"{NAMED}.query_promt: unknown key; did you mean {NAMED}.query_prompt\?$"),
         ({f"{NAMED}.pooling": "mean"}, f"{NAMED}.pooling: unknown key; a source may have collection, .*query_prompt, "),
@@ -145,7 +148,10 @@ NAMED = "data.mix.plain"
         ({f"{NAMED}.split": "test", "batch.size": 24}, f"^{NAMED}: split test has 20 examples, fewer than .*=24"),
         ({f"{NAMED}.collection": "OTHER"}, "was tokenised with another tokenizer than .*: run: python -m data_prep"),
         ({f"{NAMED}.negatives": "step"}, f"{NAMED}: its losses compare .* set data.one_source_per=step"),
-        ({"data.collection": "c"}, "data: name either data.collection or, for several sources, data.mix"),
+        (
+            {"data.collection": "c", f"{NAMED}.collection": "d"},
+            "data: name either data.collection or, for several sources, data.mix",
+        ),
         ({"data.pairs": 3}, "data.split and data.pairs are of data.collection: set those of each source"),
         (
             {"refresh.every": 2},

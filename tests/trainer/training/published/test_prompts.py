@@ -211,6 +211,6 @@ def test_a_resumed_run_has_those_of_its_checkpoint(tmp_path: Path, toy_collectio
 
 def test_a_folder_whose_library_has_no_prompts_says_them() -> None:
     method = SiameseConfig(name="siamese", query_prompt="q: ", document_prompt="d: ")
-    said = "It was trained with 'q: ' before a query and 'd: ' before a document: put it there."
+    said = "It was trained with `'q: '` before a query and `'d: '` before a document: put it there."
     assert prompt_card(method).strip() == said
     assert prompt_card(SiameseConfig(name="siamese")) == ""
