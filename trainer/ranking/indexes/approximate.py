@@ -96,7 +96,7 @@ def make(kind: str, vectors: Vectors, path: Path) -> None:
             made.add(np.ascontiguousarray(vectors[start : start + BATCH], np.float32))
             report(min(start + BATCH, texts), "")
     with whole_file(path) as file:
-        faiss.write_index(made, faiss.PyCallbackIOWriter(file.write))  # type: ignore[attr-defined]  # type: ignore[attr-defined]
+        faiss.write_index(made, faiss.PyCallbackIOWriter(file.write))  # type: ignore[attr-defined]
 
 
 def load(path: Path, vectors: Vectors) -> Any:
