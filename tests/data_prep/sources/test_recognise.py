@@ -36,7 +36,7 @@ def zipped(*names: str, content: str = "") -> bytes:
         (zipped(), "a ZIP archive"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0", "an Office document (.doc)"),
         (b"Fox".ljust(60, b"\0") + b"BOOKMOBI", "an e-book (Mobipocket)"),
-        (gzip.compress(b"A fox."), "compressed, not text; decompress it"),
+        (gzip.compress(b"A fox.", mtime=0), "compressed, not text; decompress it"),
         (packed({"fox.txt": b"A fox."}), "a tar, not text; give it the ending .tar"),
         (b"\xff\xd8\xff\xe0", "an image"),
         (b"SQLite format 3\0", "a binary file"),
