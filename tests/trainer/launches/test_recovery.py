@@ -25,7 +25,7 @@ from trainer.training.checkpoints import checkpoint
 from trainer.training.data.open_data import shard_data
 from trainer.training.recipe.schema import PretrainRecipe
 from trainer.training.recipe.yaml_file import load
-from trainer.training.run import stop, watchdog
+from trainer.training.run import stop
 
 pytestmark = pytest.mark.slow  # every test starts real processes, about ten seconds each
 
@@ -276,14 +276,14 @@ def a_tenth_of_a_core(process: psutil.Process) -> None:
 def test_a_hang_shows_every_ranks_stack_and_ends_the_run(shards: Path, tmp_path: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
     done = tampered("hang", recipe, "faults.hang_seconds=8", through_launcher=True)  # it gives the ranks a second
-    assert done.returncode == watchdog.HUNG, done.stderr
+    assert done.returncode == stop.HUNG, done.stderr
     for rank in (0, 1):
         assert f"rank {rank}: no step for 8 s" in done.stderr
     assert "in hanging" in done.stderr  # where rank 1 sleeps
     assert "all_reduce" in done.stderr  # where rank 0 waits for rank 1
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, 1), (signal.SIGSTOP, watchdog.HUNG)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, 1), (signal.SIGSTOP, stop.HUNG)])
 def test_a_loader_worker_that_is_killed_or_stopped_ends_the_run_and_leaves_nothing(
     shards: Path, tmp_path: Path, number: int, code: int
 ) -> None:

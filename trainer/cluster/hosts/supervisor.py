@@ -21,8 +21,7 @@ from trainer.cluster.hosts.session import kill
 from trainer.training.checkpoints import checkpoint
 from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from trainer.training.recipe.yaml_file import load as load_recipe
-from trainer.training.run.stop import RESUME, STOP_FILE
-from trainer.training.run.watchdog import HUNG
+from trainer.training.run.stop import HUNG, RESUME, STOP_FILE
 
 MODULES: dict[str, type[Recipe]] = {"trainer.pretrain": PretrainRecipe, "trainer.finetune": FinetuneRecipe}
 BAD_INPUT, INTERRUPTED = 2, 130  # exit codes

@@ -13,6 +13,7 @@ from typing import NoReturn
 from trainer.training.run import parents
 
 RESUME = 75  # exit code: stopped on request, saved, ready for --resume (EX_TEMPFAIL of sysexits.h)
+HUNG = 76  # exit code: the watchdog saw no progress
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 STOP_FILE = "stop"  # in a run's folder: asks the run to save and exit, from any host that sees the folder
 SAME_REQUEST = 5.0  # seconds within which signals count as one: the launcher may repeat a signal that the rank received

@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable
 
 from trainer.training.engine.world import wait_at_most
-from trainer.training.run.stop import exit_with_workers
+from trainer.training.run.stop import HUNG, exit_with_workers
 
-HUNG = 76  # exit code: the watchdog saw no progress
 MARGIN = 60.0  # seconds by which a collective waits longer
 
 

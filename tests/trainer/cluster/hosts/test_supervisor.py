@@ -20,8 +20,7 @@ from tests.trainer.runs import STEP, vouch, write_run
 from tests.warm import PATIENCE, Started
 from trainer.cluster.hosts.supervisor import BAD_INPUT, INTERRUPTED, Training, _explain, pause, supervise
 from trainer.training.checkpoints import checkpoint
-from trainer.training.run.stop import RESUME, STOP_FILE
-from trainer.training.run.watchdog import HUNG
+from trainer.training.run.stop import HUNG, RESUME, STOP_FILE
 
 # the n-th start ends as in the n-th entry of ends.json: {"step": checkpoint to write, "code" or "signal": how to end}
 ENDS_AS_ASKED = """
