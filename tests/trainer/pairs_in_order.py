@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from data_prep.collections.collection import Collection
+from trainer.training.data.group_source import GroupSource
 from trainer.training.data.open_data import pair_data
 from trainer.training.recipe.schema import FinetuneRecipe
 
@@ -13,11 +14,17 @@ Pairs = list[tuple[str, str]]  # texts of queries and of their documents
 def pairs_in_order(recipe: FinetuneRecipe) -> Iterator[Pairs]:
     """Yield the texts of the queries and relevant documents of every optimizer step, in the order of a run."""
     collection, order = Collection.open(recipe.data.collection), pair_data(recipe).order
+    (lanes,) = order.sources.values()
+    source = lanes.source
+    assert isinstance(source, GroupSource)
+    # the order names examples for messages; a group's number and its document's tell them apart exactly
+    source.name = lambda shard, chunk, item: source.origin(shard * source.unit + item)  # type: ignore[method-assign]
     stream = order.stream(order.start(), 0, 1)
     while batches := list(islice(stream, recipe.batch.micro_batches)):
-        names = [name for batch in batches for origins in order.origins(batch) for name in origins]
-        ids = [name.removeprefix("query ").split(", document ") for name in names]
-        queries = collection.queries.ids.find([query for query, _ in ids]).tolist()
-        documents = collection.corpus.ids.find([document for _, document in ids]).tolist()
-        pairs = zip(queries, documents, strict=True)
-        yield [(collection.queries.text(query), collection.corpus.text(document)) for query, document in pairs]
+        pairs: list[tuple[int, int]] = [
+            pair for batch in batches for origins in order.origins(batch) for pair in origins
+        ]
+        yield [
+            (collection.queries.text(int(source.groups.queries[group])), collection.corpus.text(document))
+            for group, document in pairs
+        ]

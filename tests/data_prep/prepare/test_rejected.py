@@ -1,9 +1,12 @@
 """--rejected lists every document that is left out, with its reason, for any number of workers or interruptions."""
 
+import errno
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -74,9 +77,9 @@ def test_an_interrupted_run_writes_them_all(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "no.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
-def test_a_full_disk_is_said_of_the_file_that_is_written(tmp_path: Path) -> None:
+def test_a_full_disk_is_said_of_the_file_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "task.rejected").write_bytes(b"x" * (1 << 20))
-    (tmp_path / "no.jsonl.partial").symlink_to("/dev/full")
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(InputError, match=f"^{tmp_path}/no.jsonl: cannot write: No space left on device$"):
         rejected.collect([tmp_path / "task"], tmp_path / "no.jsonl")
 

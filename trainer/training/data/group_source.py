@@ -188,10 +188,13 @@ class GroupSource:
 
     def name(self, shard: int, chunk: int, item: int) -> str:
         """Return what a message calls the example's query and its first document."""
-        places = self.places(np.array([shard * self.unit + item]))
-        document = int(self.groups.candidates.flat[places[0]])
-        query = self.query_of(group_of(self.groups, places)[0])
-        return f"query {query}, document {self.collection.corpus.called(document)}"
+        group, document = self.origin(shard * self.unit + item)
+        return f"query {self.query_of(group)}, document {self.collection.corpus.called(document)}"
+
+    def origin(self, item: int) -> tuple[int, int]:
+        """Return the numbers of an item's group and of its first document."""
+        places = self.places(np.array([item]))
+        return int(group_of(self.groups, places)[0]), int(self.groups.candidates.flat[places[0]])
 
     def _with_mined(self, query: int, document: int, label: float, relevant: np.ndarray) -> Example:
         assert self.generation is not None
