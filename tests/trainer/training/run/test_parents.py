@@ -22,7 +22,9 @@ def say(*words):
         print(os.getpid(), *words, file=file, flush=True)
 """
 # `deepspeed`, and the launcher of a host that it starts; the launcher's own command line has its module's name
-DEEPSPEED = f"{SAYS}\nsay()\nsubprocess.Popen([sys.executable, '-c', *sys.argv[2:]]).wait()"
+# a shell's job in the background inherits an ignored SIGINT
+HEARD = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)"
+DEEPSPEED = f"{SAYS}\n{HEARD}\nsay()\nsubprocess.Popen([sys.executable, '-c', *sys.argv[2:]]).wait()"
 LAUNCHER = f"{SAYS}\nsay()\nsubprocess.Popen(sys.argv[3:]).wait()"
 # a rank, which begins to import once there is the file `go`
 RANK = f"""{SAYS}
