@@ -67,7 +67,7 @@ def run(
 
 @contextmanager
 def shared_memory_errors(remedy: str) -> Iterator[None]:
-    """Turn the error of a /dev/shm without room, or not writable, into a StoppedError; `remedy` does without processes.
+    """Turn the error of a /dev/shm without room, or not writable, into a StoppedError; `remedy`: what to use instead.
 
     Python keeps the locks of its worker processes there, and its error names no file.
     """

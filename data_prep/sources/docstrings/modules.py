@@ -55,7 +55,7 @@ def read_all(files: Sequence[SourceFile], workers: int) -> Iterator[tuple[list[D
     """
     try:
         # Syntax trees are large and have no cycles: without the garbage collector, parsing is a third faster.
-        with shared_memory_errors("--workers 1"):
+        with shared_memory_errors("another machine"):  # one worker is a process, too
             pool = ProcessPoolExecutor(workers, initializer=gc.disable)
         with pool:
             yield from track(pool.map(read, files, chunksize=32), "docstrings", "files", total=len(files))
