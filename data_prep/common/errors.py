@@ -41,7 +41,11 @@ def printable(text: str) -> str:
 
     Of a longer line than LONGEST_LINE, as of a foreign id in it, the middle is left out.
     """
-    line = " ".join(text.split())
+    return without_controls(" ".join(text.split()))
+
+
+def without_controls(line: str) -> str:
+    """Return a line with its blanks, as of a table, and its controls escaped; a line that is too long is cut."""
     if len(line) > LONGEST_LINE:
         line = f"{line[: LONGEST_LINE // 2]} … {line[-LONGEST_LINE // 2 :]}"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)

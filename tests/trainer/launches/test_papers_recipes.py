@@ -154,7 +154,7 @@ def trained(collections: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
     for name, case in CASES.items():
         path = RECIPES / f"{case.recipe}.yaml"
         start = ["init_from=null", f"trunk={json.dumps(DECODER if case.decoder else TRUNK)}"]
-        if read(path)["init_from"] == "runs/small/seed_msmarco_passage":
+        if read(path).get("init_from") == "runs/small/seed_msmarco_passage":
             start = [f"init_from={folder}/seed_msmarco_passage"]
         every = [f"validation.every={STEPS}"] if read(path).get("validation") else []
         every += ["refresh.every=1"] if read(path).get("refresh") else []

@@ -19,7 +19,7 @@ import deepspeed
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from data_prep.common.errors import InputError, printable
+from data_prep.common.errors import InputError, printable, without_controls
 from trainer.training.engine.device import accelerator, claim, take, use_threads_of_a_rank
 from trainer.training.engine.rendezvous import ARRIVAL, AbsentError, close, meet, meet_at, port
 from trainer.training.errors import SharedError
@@ -137,7 +137,7 @@ def check_address(world: World) -> None:
 def say(*lines: str) -> None:
     """Print lines, from rank 0 alone."""
     if lines and World.from_environment().rank == 0:
-        print(*map(printable, lines), sep="\n", flush=True)
+        print(*map(without_controls, lines), sep="\n", flush=True)
 
 
 def warn(line: str) -> None:

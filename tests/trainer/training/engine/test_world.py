@@ -197,3 +197,8 @@ def test_a_lost_rank_is_one_line_after_the_failed_rank_s_own(
 def test_this_rank_s_own_error_is_not_taken_for_a_lost_one(error: RuntimeError) -> None:
     with pytest.raises(type(error)), failed_rank_exits_first():
         raise error
+
+
+def test_a_line_of_a_table_keeps_its_blanks_and_has_no_control(capsys: pytest.CaptureFixture[str]) -> None:
+    world.say("     1e-04    3.5\x1b[2J")
+    assert capsys.readouterr().out == "     1e-04    3.5\\x1b[2J\n"
