@@ -1,11 +1,12 @@
 """Project Gutenberg's frame around a book: header, small print and licence, in their wordings since 1991.
 
 Certain lines divide a file into parts. The small print stands before the book in the oldest files and after it in those
-of 2001 to 2004; in many of these no line ends the header, which is then known by what its paragraphs say.
+of 2001 to 2004; in many of these no line ends the header, which is then known by what its paragraphs say. A file may
+have several books, each with its frame or a part of one.
 """
 
 import re
-from itertools import groupby, islice
+from itertools import groupby, islice, pairwise
 from typing import NamedTuple
 
 BEFORE, BOOK, AFTER, PRINT, PRINTED = "before", "book", "after", "small print", "after the small print"
@@ -19,6 +20,11 @@ _NAME = r"pros?[gjy]e\w{1,4}[ \n-]+gutenberg|digital book"
 _WORDS = r"(?:[^\w\n]{1,6}\w{1,30}){0,5}?[^\w\n]{1,6}"
 _BEGINS = re.compile(
     rf"(?:[^\w\n]|_){{0,20}}(?:(?<=\*)[^\w\n]{{0,3}}(?:start|begin\w*)|(?-i:START|Beginning)) of{_WORDS}(?:{_NAME})",
+    re.I,
+)
+_HEADS = re.compile(
+    r"(?:[^\w\n]|_){0,20}(?:this is )?(?:the )?project gutenberg(?:['’]?s)? (?:(?:e-?text|e-?book|edition)"
+    r"(?: of\b|,? (?-i:[^\W_a-z]))|(?<=s )(?-i:[^\W_a-z])[^\n]{0,100}(?:\n[^\n]{0,100})?, by )",
     re.I,
 )
 # how the line after a book begins, in the languages of the books
@@ -36,7 +42,7 @@ _SMALL_PRINT_ENDS = re.compile(r"(?!.*START).*(?:END\b|\bV(?:er)?\.)", re.I)
 
 _TYPICAL = re.compile(
     r"gutenberg|\be-?(?:text|book)s?\b|small print|copyright laws|\bdonations\b|written permission|\bftp\b"
-    r"|first posted|ahead of schedule|plain vanilla"
+    r"|first posted|ahead of schedule|plain vanilla|updated editions"
     r"|^[^\w\n]{0,20}(?:title|author|translator|editor|illustrator|contributor|edition|language|credits"
     r"|original publication|(?:release|posting) date|character set encoding|most recently updated"
     r"|date (?:first|last|most)[\w ]*)\s*:",
@@ -65,6 +71,9 @@ class _Part(NamedTuple):
     def is_notice(self) -> bool:
         return len(_TYPICAL.findall("\n".join(self.lines))) * NOTICE > self.size
 
+    def is_long(self) -> bool:
+        return sum(bool(line.strip()) and not before.strip() for before, line in pairwise(["", *self.lines])) > GAP
+
 
 def without_frame(lines: list[str]) -> Framed:
     """Return the lines of a book, or of several books of one file, without their frames."""
@@ -72,17 +81,21 @@ def without_frame(lines: list[str]) -> Framed:
     open_: list[_Part] = []  # text, unless it turns out to be a header
     cut: list[_Part] = []
     for part in _parts(lines):
+        begun = [before for before in open_ if before.kind in (BOOK, PRINTED)]
         if part.kind == BOOK or (part.kind == PRINTED and part.size >= sum(before.size for before in open_)):
-            cut += [before._replace(at=part.at) for before in open_]  # this line takes them away
+            unended = [before for before in begun if not before.is_notice()]
+            book += unended
+            # this line takes the others away
+            cut += [before._replace(at=part.at) for before in open_ if before not in unended]
             open_ = [part]
-        elif part.kind == BEFORE:
-            end = _header_end(part.lines)
-            cut, open_ = [part._replace(lines=part.lines[:end])] * bool(end), [part._replace(lines=part.lines[end:])]
         elif part.kind == PRINT:
             cut.append(part)
-        else:  # the book has ended; after the small print, too, since more was before it
-            book, open_ = book + open_, []
-            cut.append(part)
+        else:  # a book has ended, after the small print, too, since more was before it; or a header had a title here
+            ended = part.kind != BEFORE or begun or any(before.is_long() for before in open_)
+            (book if ended else cut).extend(open_)
+            frame, rest = _divided(part)
+            cut += [frame] * bool(frame.lines)
+            open_ = [rest]
     book += open_
     size = sum(part.size for part in book)
     lost = sum(part.size for part in cut if not part.is_notice())
@@ -99,7 +112,7 @@ def _parts(lines: list[str]) -> list[_Part]:
         if continues and line.strip():
             continues = not line.rstrip().endswith("***")
         elif kind := _kind(f"{line}\n{following}"):
-            parts.append(_Part(kind, number, []))
+            parts.append(_Part(kind, number, [line] if kind == BEFORE else []))
             continues = kind in (BOOK, PRINTED) and not line.rstrip().endswith(("*", "]"))
         else:
             continues = False
@@ -118,13 +131,20 @@ def _kind(line: str) -> str:
         return AFTER
     if _SMALL_PRINT.match(line):
         return PRINTED if _SMALL_PRINT_ENDS.match(line) else PRINT
-    return ""
+    return BEFORE if _HEADS.match(line) else ""
 
 
-def _header_end(lines: list[str]) -> int:
-    """Return how many lines at the beginning of a file are a header: up to the last paragraph that speaks like one."""
-    if not _GUTENBERG.search("\n".join(islice(filter(str.strip, lines), BEGINNING))):
-        return 0
+def _divided(part: _Part) -> tuple[_Part, _Part]:
+    """Divide a part after its last paragraph that speaks like a frame; after a book, a few more are of the frame."""
+    end = _frame_end(part.lines)
+    if part.kind == BEFORE and not _GUTENBERG.search("\n".join(islice(filter(str.strip, part.lines), BEGINNING))):
+        end = 0
+    frame, rest = part._replace(lines=part.lines[:end]), part._replace(lines=part.lines[end:])
+    return (frame, rest) if part.kind == BEFORE or rest.is_long() else (part, rest._replace(lines=[]))
+
+
+def _frame_end(lines: list[str]) -> int:
+    """Return how many lines are of a frame: up to the last paragraph that speaks like one."""
     end = at = silent = 0
     for blank, run in groupby(lines, key=lambda line: not line.strip()):
         paragraph = list(run)

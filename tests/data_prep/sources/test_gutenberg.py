@@ -1,9 +1,12 @@
+import re
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from data_prep.sources.bookcorpus import BOOKCORPUS
 from data_prep.sources.document import Bad
+from data_prep.sources.gutenberg import GAP
 from tests.data_prep.sources.test_bookcorpus import STORY, book, wrapped
 
 GUTENBERG = """\ufeffThe Project Gutenberg EBook of The Fox, by A. Dog
@@ -82,6 +85,7 @@ This etext was prepared by A. Cat
 
 {{end}}
 """
+END = "End of The Project Gutenberg Etext of The Fox, by A. Dog"
 
 
 def test_gutenbergs_frame_is_cut_and_lines_are_joined(tmp_path: Path) -> None:
@@ -95,7 +99,7 @@ def test_gutenbergs_frame_is_cut_and_lines_are_joined(tmp_path: Path) -> None:
 @pytest.mark.parametrize("template", [OF_2002, OF_1998])
 @pytest.mark.parametrize(
     "end",
-    ["", "End of The Project Gutenberg Etext of The Fox, by A. Dog", "End of this Etext", "*** END OF THE COPYRIGHTED "]
+    ["", END, "End of this Etext", "*** END OF THE COPYRIGHTED "]
     + ["Ende dieses Project Gutenberg Etextes The Fox", "Ende dieses Projekt Gutenberg Etextes", "Ende dieses Etextes"]
     + ["Fin de Project Gutenberg Etext The Fox", "Fin du Projet Gutenberg", "Fine dell'Etext Project Gutenberg di Fox"]
     + ["Fim do Projecto Gutenberg", "Fin del Proyecto Gutenberg", "Slutet på Project Gutenbergs The Fox"]
@@ -151,11 +155,34 @@ def test_the_notice_between_the_acts_of_plays_is_cut(tmp_path: Path) -> None:
     assert book(tmp_path / "fox.txt")[0].segments == STORY[:2]
 
 
-def test_several_books_of_gutenberg_in_a_file_lose_every_frame(tmp_path: Path) -> None:
+FRAMES = {
+    "start": GUTENBERG,
+    "no start": re.sub(r"\*\*\* START[^*]+\*\*\*\n", "", GUTENBERG),
+    "1998": OF_1998,
+    "2002": OF_2002,
+    "2003": OF_2002.replace("The Project Gutenberg Etext of", "Project Gutenberg's"),
+}
+ENDED, UNENDED = {"no header": "{0}\n\n" * (GAP + 1) + "{end}\n"}, {"no end": GUTENBERG.split("End of")[0]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [*product(FRAMES, {**FRAMES, **ENDED}), *product(UNENDED, FRAMES)],
+    ids=lambda name: name,
+)
+def test_several_books_in_a_file_lose_every_frame(tmp_path: Path, first: str, second: str) -> None:
+    templates = [wrapped({**FRAMES, **ENDED, **UNENDED}[name].replace("{end}", END), 70) for name in (first, second)]
+    apart, path = list[str](), tmp_path / "two.txt"
+    for template in templates:
+        path.write_text(template)
+        apart += book(path)[0].segments
+    path.write_text("\n".join(templates))
+    assert list(book(path)[0].segments) == apart
+
+
+def test_a_book_that_no_line_ends_is_kept(tmp_path: Path) -> None:
     old = "Etext of The Fox\n\n*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*\n\n{0}\n\n"
-    (tmp_path / "two.txt").write_text(wrapped(old, 70) + wrapped(GUTENBERG, 70) * 2)
-    document, headings = book(tmp_path / "two.txt")
-    assert headings.count("CHAPTER I") == 2
-    assert not any("Gutenberg" in segment or "Updated" in segment for segment in document.segments)
     (tmp_path / "old.txt").write_text(wrapped(old, 70))
     assert book(tmp_path / "old.txt")[0].segments == (STORY[0],)
+    (tmp_path / "two.txt").write_text(wrapped(old + "*** START OF THIS PROJECT GUTENBERG EBOOK FOX ***\n{1}", 70))
+    assert book(tmp_path / "two.txt")[0].segments == STORY[:2]
