@@ -44,7 +44,11 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
 
     To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
     """
-    recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
+    if resume_from:
+        recipe = take_over_again(recipe, resume_from)
+    else:
+        recipe.data.check_weights()
+        recipe = take_over(recipe)
     data = pair_data(recipe)
     say(*([] if resume_from else start_notes(recipe)), *data.remarks)
     torch.manual_seed(recipe.seed)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
+from data_prep.common.errors import InputError
 from models.config import Section
 
 # two keys of which a recipe has only one, each with the keys that belong to it
@@ -147,6 +148,15 @@ class PairDataConfig(LanesConfig):
             )
             raise ValueError(f"{without}: set a weight for every source, or data.mix_temperature and none")
         return self
+
+    def check_weights(self) -> None:
+        """Raise InputError where some sources have a weight, and others one by their size; a saved recipe may."""
+        for name, source in self.sources.items():
+            if self.mix_temperature and source.weight is not None:
+                raise InputError(
+                    f"data.mix.{name}.weight: is no measure beside weights by size: set a weight for every source, or "
+                    "data.mix_temperature and none"
+                )
 
     @property
     def sources(self) -> dict[str, MixedPairsConfig]:

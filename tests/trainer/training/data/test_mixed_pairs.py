@@ -102,6 +102,16 @@ def test_a_temperature_weighs_sources_by_their_sizes(toy_collection: Path, toy_s
     assert shares == [[9, 1], [3, 1], [500, 500]]
 
 
+def test_a_weight_beside_a_temperature_is_refused_but_read(
+    toy_collection: Path, toy_scored: Path, tmp_path: Path
+) -> None:
+    path = mixed_recipe(tmp_path / "run.yaml", toy_collection, toy_scored)
+    both = load(FinetuneRecipe, path, ["data.mix_temperature=2", "data.mix.plain.weight=1"])
+    with pytest.raises(InputError, match=r"^data.mix.plain.weight: is no measure .* or data.mix_temperature and none$"):
+        finetune.build(both)
+    pair_data(both)  # of a run that was trained so
+
+
 def test_a_source_that_cannot_be_validated_on_is_left_out(recipe: FinetuneRecipe) -> None:
     data = pair_data(recipe)
     assert [(part.name, part.number) for part in data.held_out] == [("plain", 0), ("prompted", 1)]
