@@ -22,7 +22,7 @@ with without_collecting():
     from trainer.training.checkpoints.base import base_of
     from trainer.training.checkpoints.init_from import PretrainedEncoder, load_start
     from trainer.training.checkpoints.load import saved_trunk
-    from trainer.training.checkpoints.start_keys import start_notes, take_over, take_over_again
+    from trainer.training.checkpoints.start_keys import take_over, take_over_again
     from trainer.training.data.group_source import GroupSource
     from trainer.training.data.open_data import Data, pair_data
     from trainer.training.engine.world import say
@@ -50,7 +50,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
         recipe.data.check_weights()
         recipe = take_over(recipe)
     data = pair_data(recipe)
-    say(*([] if resume_from else start_notes(recipe)), *data.remarks)
+    say(*data.remarks)
     torch.manual_seed(recipe.seed)
     trunk, encoder = open_trunk(recipe, data.tokenizer, resume_from)
     recipe = recipe.model_copy(update={"method": recipe.method.for_trunk(trunk)})
@@ -61,7 +61,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
         if encoder:
             say(*encoder.order_classes(classes))
         name_classes(trunk, classes)
-    if encoder and model.heads:
+    if encoder:
         encoder.heads.pop("log_temperature", None)  # the recipe sets its initial value
         with as_input_error("method"):
             labels = recipe.method.head_tokens(data.tokenizer)

@@ -15,7 +15,7 @@ with without_collecting():
     from trainer.training.checkpoints.base import base_of
     from trainer.training.checkpoints.init_from import load_start
     from trainer.training.checkpoints.load import saved_trunk
-    from trainer.training.checkpoints.start_keys import start_notes, take_over, take_over_again
+    from trainer.training.checkpoints.start_keys import take_over, take_over_again
     from trainer.training.data.open_data import shard_data
     from trainer.training.engine.memory import check_memory
     from trainer.training.engine.world import say
@@ -31,8 +31,6 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
     """
     recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
-    if not resume_from:
-        say(*start_notes(recipe))
     data = shard_data(recipe)
     torch.manual_seed(recipe.seed)
     encoder = None

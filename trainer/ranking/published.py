@@ -93,7 +93,7 @@ def load_cross_encoder(path: Path) -> LoadedModel:
     of_labels = {"loss": "classes", "classes": about.labels} if about.labels > 1 else {"loss": "binary"}
     method = CrossEncoderConfig(name="cross_encoder", **{**about.keys, **lengths, **of_labels})
     model = build_model(method, encoder.trunk)
-    encoder.copy_heads(model, method)
+    encoder.fill_heads(model, method)
     model.activation = about.activation
     return LoadedModel(model.eval(), method, tokenizer, path, classes=about.classes)
 
@@ -117,7 +117,7 @@ def load_colbert(path: Path) -> LoadedModel:
     check_length(f"{path}: the length of queries", method.max_query_tokens, encoder.trunk)
     resize_embeddings(method, encoder.trunk, tokenizer, encoder.rows_for(method))
     model = build_model(method, encoder.trunk)
-    encoder.copy_heads(model, method)
+    encoder.fill_heads(model, method)
     return LoadedModel(model.eval(), method, tokenizer, path)
 
 

@@ -19,6 +19,8 @@ from models.config import MethodConfig
 from models.trunk import TrunkModel, make_bidirectional
 from trainer.training.checkpoints import checkpoint
 from trainer.training.checkpoints.load import TrainedModel, load_trained
+from trainer.training.checkpoints.start_keys import start_notes
+from trainer.training.engine.world import say
 from trainer.training.published import colbert_folder, cross_encoder_folder
 from trainer.training.published.causal_lm import read_label_head, require_known_head
 from trainer.training.published.cross_encoder_folder import class_names
@@ -98,6 +100,11 @@ class PretrainedEncoder:
         return [f"{self.path} has the classes {', '.join(theirs)}; of {', '.join(classes)}, the last layer {done}"]
 
     def copy_heads(self, model: TrunkModel, method: MethodConfig) -> str:
+        """Copy the heads as `fill_heads` does, and say what training by `method` leaves out of the folder."""
+        say(*start_notes(self.path, method))
+        return self.fill_heads(model, method)
+
+    def fill_heads(self, model: TrunkModel, method: MethodConfig) -> str:
         """Copy into `model` the heads that match its own by name and shape; return a line that counts them.
 
         Raises:
@@ -111,7 +118,8 @@ class PretrainedEncoder:
         with torch.no_grad():
             for name in matching:
                 own[name].copy_(self.heads[name])
-        return f"starting from {self.path}: the encoder, and {len(matching)} of the {len(own)} head weights"
+        heads = f", and {len(matching)} of the {len(own)} head weights" if own else ""
+        return f"starting from {self.path}: the encoder{heads}"
 
 
 def load_start(recipe: Recipe, tokenizer: Tokenizer) -> PretrainedEncoder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,6 @@ from trainer.training.published.hugging_face import TOKENIZER
 from trainer.training.published.sentence_transformer import encoder_of
 from trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, kind_of
 from trainer.training.recipe.yaml_file import build, read_one
-
-NOTED = ("pooling", "similarity", "expansion", "skip_list", "max_query_tokens")
 
 
 def take_over(recipe: AnyRecipe) -> AnyRecipe:
@@ -46,28 +45,36 @@ def take_over_again(recipe: AnyRecipe, resume_from: Path) -> AnyRecipe:
     return _with(recipe, {key: saved[key] for key in names if isinstance(saved, dict) and key in saved}, file)
 
 
-def start_notes(recipe: AnyRecipe) -> list[str]:
-    """Return the lines on what training takes from the folder that it starts from otherwise than its model does."""
-    kind = recipe.method.of_model.folder_kind
-    return [*overridden(recipe), *left_out(recipe.init_from, kind), *prompts.remarks(recipe)]
+def start_notes(start: Path, method: MethodConfig) -> list[str]:
+    """Return the lines on what training by `method` takes from the folder `start` otherwise than its model does."""
+    return [
+        *overridden(start, method),
+        *left_out(start, method.of_model.folder_kind),
+        *prompts.remarks(start, method),
+    ]
 
 
-def overridden(recipe: AnyRecipe) -> list[str]:
-    """Return a line for each of the `NOTED` keys that a recipe sets otherwise than the folder it starts from."""
-    if recipe.init_from is None:
-        return []
-    method = recipe.method.model_copy()
-    method.model_fields_set.clear()  # as if the recipe had set no key
+def overridden(start: Path, method: MethodConfig) -> list[str]:
+    """Return a line for each key that the folder `start` gives and `method` has otherwise, as a recipe writes them.
+
+    A temperature is of training, not of what the folder's model computes.
+    """
+    unset = method.model_copy()
+    unset.model_fields_set.clear()
     try:
-        found = _keys(recipe.init_from, method)
-    except InputError:  # what the folder has is not supported, and the recipe does without it
+        keys = _keys(start, unset)
+    except InputError:  # what the folder has is not supported, and training does without it
         return []
     return [
-        f"{recipe.init_from} was trained with method.{key}={found[key]!s:.80}, and this run trains with "
-        f"{getattr(recipe.method, key)!s:.80}, as the recipe sets it"
-        for key in NOTED
-        if key in found and found[key] != getattr(recipe.method, key)
+        f"{start} was trained with method.{key}={_written(value)}, and this run trains with "
+        f"{_written(getattr(method, key))}"
+        for key, value in keys.items()
+        if key != "temperature" and value != getattr(method, key)
     ]
+
+
+def _written(value: Any) -> str:
+    return f"{json.dumps(value, ensure_ascii=False):.80}"
 
 
 def _with(recipe: AnyRecipe, taken: dict[str, Any], source: Path) -> AnyRecipe:

@@ -119,9 +119,8 @@ def read_habits(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
         raise InputError(f"{folder}: skiplist_words is {words!r:.80}, not a list of tokens")
     known = tokenizer.vocabulary()
     skipped = tuple(word for word in dict.fromkeys(words) if word in known)
-    if {known[word] for word in skipped} != set(tokenizer.punctuation):  # else the default
-        keys["skip_list"] = skipped
-    return keys
+    by_default = {known[word] for word in skipped} == set(tokenizer.punctuation)
+    return {**keys, "skip_list": None if by_default else skipped}
 
 
 def read_lengths(folder: Path, positions: int) -> dict[str, int]:

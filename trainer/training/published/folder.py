@@ -91,10 +91,10 @@ def check_settings(folder: Path, kind: Kind, *, to_rank: bool, method: str = "")
     return without
 
 
-def left_out(start: Path | None, method: str) -> list[str]:
+def left_out(start: Path, method: str) -> list[str]:
     """Return a line on what training leaves of the folder that it starts from, if it leaves anything."""
-    kind = kind_of(start) if start else None
-    if start is None or kind is None:
+    kind = kind_of(start)
+    if kind is None:
         return []
     without = check_settings(start, kind, to_rank=False, method=method)
     if kind == method == COLBERT and (texts := unmarked_prompts(start)):

@@ -7,6 +7,7 @@ from typing import Any
 
 from data_prep.common.errors import InputError
 from data_prep.tokenizers import tokenizer as tokenizers
+from models.config import MethodConfig
 from models.matching.config import Side
 from models.matching.dual_encoder import DualEncoderConfig
 from models.pretraining.config import PretrainingConfig
@@ -15,7 +16,6 @@ from trainer.training.published.colbert_folder import is_colbert
 from trainer.training.published.hugging_face import read_keys
 from trainer.training.published.sentence_transformer import encoder_of, is_sentence_transformer, modules_of
 from trainer.training.published.settings import COLBERT, SETTINGS, TOKENIZER
-from trainer.training.recipe.schema import Recipe
 
 # the names of each side's prompt in the library, the first of which counts that has a text
 NAMES: dict[Side, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
@@ -84,17 +84,14 @@ def keys_of(start: Path, method: DualEncoderConfig, pooling: str) -> dict[str, A
     return {key: value for key, value in _all(start, method, pooling).items() if key not in method.model_fields_set}
 
 
-def remarks(recipe: Recipe) -> list[str]:
-    """Return a line on the prompts of the folder that a recipe starts from: which it has, and which it replaces."""
-    start, method = recipe.init_from, recipe.method
+def remarks(start: Path, method: MethodConfig) -> list[str]:
+    """Return a line on the prompts that a model has of the folder that it starts from."""
     if isinstance(method, PretrainingConfig):
         method = method.of_model
-    if start is None or not isinstance(method, DualEncoderConfig):
+    if not isinstance(method, DualEncoderConfig):
         return []
-    said = []
-    for key, value in _all(start, method, getattr(method, "pooling", "")).items():
-        own = getattr(method, key)
-        said.append(f"{key}={value!r}" if own == value else f"{key}={own!r} by the recipe, in place of {value!r}")
+    keys = _all(start, method, getattr(method, "pooling", ""))
+    said = [f"{key}={value!r}" for key, value in keys.items() if getattr(method, key) == value]
     return [f"{start}: of its prompts, training starts with {', '.join(said)}"] if said else []
 
 

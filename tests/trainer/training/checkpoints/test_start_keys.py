@@ -6,8 +6,14 @@ from typing import Any
 import pytest
 import yaml
 
+from models.config import MethodConfig
+from models.matching.cross_encoder import CrossEncoderConfig
+from models.matching.siamese import SiameseConfig
+from models.matching.sparse import SparseConfig
 from tests import toy
 from tests.trainer.runs import write_run
+from tests.trainer.training.published.test_cross_encoder_folder import write_folder as write_cross_encoder
+from tests.trainer.training.published.test_folder import write_folder as write_settings
 from trainer import finetune
 from trainer.ranking.export.export import export_encoder
 from trainer.training.checkpoints import checkpoint
@@ -34,7 +40,7 @@ def recipe(start: Path, collection: Path, **method: Any) -> FinetuneRecipe:
 def test_a_run_of_pairs_gives_its_keys(start: Path, toy_collection: Path) -> None:
     started = take_over(recipe(start, toy_collection))
     assert {key: getattr(started.method, key) for key in KEYS} == KEYS
-    assert overridden(started) == []
+    assert overridden(start, started.method) == []
 
 
 @pytest.mark.parametrize("content", ["trainer: other\n", "method: null\n", "method: siamese\n"])
@@ -62,8 +68,8 @@ def test_a_fine_tuned_run_gives_its_keys_to_the_next(toy_collection: Path, tmp_p
     first = write_run(tmp_path / "first", tokens, name="siamese", **KEYS, **prompts, **LENGTHS)
     second: Any = take_over(recipe(first, toy_collection)).method
     assert {key: getattr(second, key) for key in (*KEYS, *prompts)} == KEYS | prompts
-    lines = overridden(take_over(recipe(first, toy_collection, pooling="cls")))
-    assert [line.split(",")[0] for line in lines] == [f"{first} was trained with method.pooling=mean"]
+    lines = overridden(first, take_over(recipe(first, toy_collection, pooling="cls")).method)
+    assert [line.split(",")[0] for line in lines] == [f'{first} was trained with method.pooling="mean"']
 
 
 def test_a_run_s_recipe_keeps_what_was_set_otherwise_than_the_start(toy_collection: Path, tmp_path: Path) -> None:
@@ -97,14 +103,38 @@ def test_other_models_take_and_give_the_prompts_alone(
 
 def test_a_pre_training_says_it_too(start: Path, shards: Path, tmp_path: Path) -> None:
     given = load(PretrainRecipe, toy.seed_recipe(tmp_path / "seed.yaml", shards, trunk=None, init_from=str(start)))
-    assert overridden(take_over(given)) == []
-    pooled = given.model_copy(update={"method": given.method.model_copy(update={"pooling": "cls"})})
-    assert [line.split("method.")[1].split(",")[0] for line in overridden(pooled)] == ["pooling=mean"]
+    method = take_over(given).method
+    assert overridden(start, method) == []
+    pooled = method.model_copy(update={"pooling": "cls"})
+    assert [line.split("method.")[1].split(",")[0] for line in overridden(start, pooled)] == ['pooling="mean"']
 
 
 def test_what_a_recipe_sets_otherwise_is_said(start: Path, toy_collection: Path) -> None:
     given = recipe(start, toy_collection, similarity="dot", pooling="cls", temperature=0.5)
-    assert overridden(take_over(given)) == [
-        f"{start} was trained with method.pooling=mean, and this run trains with cls, as the recipe sets it",
-        f"{start} was trained with method.similarity=cosine, and this run trains with dot, as the recipe sets it",
+    assert overridden(start, take_over(given).method) == [
+        f'{start} was trained with method.pooling="mean", and this run trains with "cls"',
+        f'{start} was trained with method.similarity="cosine", and this run trains with "dot"',
     ]
+
+
+PROMPTED = {"config_sentence_transformers.json: prompts": {"query": "find: "}}
+BINARY = CrossEncoderConfig(name="cross_encoder", loss="binary")
+
+
+@pytest.mark.parametrize(
+    ("method", "files", "keys"),
+    [
+        (SiameseConfig(name="siamese"), PROMPTED, ["pooling", "similarity", "query_prompt"]),
+        (SparseConfig(name="sparse"), {"SpladePooling/config.json: pooling_strategy": "sum"}, ["pooling"]),
+        (BINARY, {}, ["pooling", "hidden_activation", "hidden_norm", "token_types", "max_pair_tokens"]),
+    ],
+    ids=lambda value: value.name if isinstance(value, MethodConfig) else "",
+)
+def test_keys_built_without_a_recipe_are_compared_too(
+    toy_collection: Path, tmp_path: Path, method: MethodConfig, files: dict[str, Any], keys: list[str]
+) -> None:
+    if method is BINARY:
+        write_cross_encoder(tmp_path, toy_collection / "tokenizer.json", "modernbert", types=False)
+    else:
+        write_settings(tmp_path, method.folder_kind, files)
+    assert [line.split("method.")[1].split("=")[0] for line in overridden(tmp_path, method)] == keys

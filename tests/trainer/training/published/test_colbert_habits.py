@@ -1,5 +1,6 @@
 """A published ColBERT computes what sentence-transformers' MultiVectorEncoder computes, whatever its folder says."""
 
+import re
 import string
 from pathlib import Path
 from shutil import copytree
@@ -18,9 +19,11 @@ from models.matching.colbert import ColbertConfig
 from tests.trainer.training.published.published_folders import change, write, write_encoder
 from trainer.ranking.published import load_any
 from trainer.ranking.retrieval.encode import TextEncoder
+from trainer.training.checkpoints.init_from import load_encoder
 from trainer.training.checkpoints.load import LoadedModel
 from trainer.training.checkpoints.start_keys import start_notes, take_over
 from trainer.training.published.folder import left_out
+from trainer.training.recipe.build import build_model, resize_embeddings
 from trainer.training.recipe.schema import FinetuneRecipe
 from trainer.training.recipe.yaml_file import build
 
@@ -163,8 +166,29 @@ def test_a_start_takes_the_folder_s_keys_and_says_which_it_replaces(encoder: Pat
     for keys, notes in (({}, 0), ({"expansion": "none", "max_query_tokens": 32}, 2)):
         recipe = build(FinetuneRecipe, {**values, "method": {"name": "colbert", **keys}}, "test")
         method = take_over(recipe).method
+        lines = start_notes(folder, method)
         assert isinstance(method, ColbertConfig)
         expected = {"expansion": "unattended", "max_query_tokens": 12, "query_prompt": " find: ", **keys}
         assert {key: getattr(method, key) for key in expected} == expected
-        assert [line for line in start_notes(take_over(recipe)) if "as the recipe sets it" in line][notes:] == []
+        assert [" was trained with " in line for line in lines] == [True] * notes + [False]
         assert len(method.skipped(tokenizers.load(folder))) == len(string.punctuation)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("attended", ["skip_list"]),
+        ("no expansion", ["expansion", "skip_list"]),
+        ("texts after the markers", ["expansion", "skip_list", "query_prompt", "document_prompt"]),
+    ],
+)
+def test_a_model_built_without_a_recipe_says_what_it_leaves_out(
+    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, keys: list[str]
+) -> None:
+    folder = write_colbert(encoder, tmp_path / "colbert", FOLDERS[name])
+    tokenizer = tokenizers.load(folder / "tokenizer.json")
+    start, method = load_encoder(folder, tokenizer), ColbertConfig(name="colbert", dimension=6, max_query_tokens=12)
+    resize_embeddings(method, start.trunk, tokenizer, start.marker_rows)
+    start.copy_heads(build_model(method, start.trunk), method)
+    said = capsys.readouterr().out
+    assert re.findall(rf"^{folder} was trained with method\.(\w+)=.*, and this run trains with ", said, re.M) == keys

@@ -83,4 +83,4 @@ def test_what_a_start_leaves_out_is_one_line(
 
 
 def test_a_run_leaves_nothing_out(tmp_path: Path) -> None:
-    assert left_out(tmp_path, DENSE) == left_out(None, DENSE) == []
+    assert left_out(tmp_path, DENSE) == []
