@@ -27,7 +27,7 @@ from data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
 from data_prep.common.words import STOP_WORDS
 from data_prep.tokenizers import bounds, frame, special_tokens, wordpiece
 from data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, alphabet, learnable
-from data_prep.tokenizers.older_files import require_file
+from data_prep.tokenizers.other_formats import require_tokenizer
 from data_prep.tokenizers.prompt import Prompt
 from data_prep.tokenizers.special_tokens import ROBERTA_TOKENS, SPECIAL_TOKENS
 from data_prep.tokenizers.vocabulary import Vocabulary
@@ -248,7 +248,7 @@ def load(path: Path) -> Tokenizer:
     if path.is_dir():  # sentence-transformers' old folders have it beside their encoder, in 0_Transformer
         files = [path / "tokenizer.json", *sorted(path.glob("0_*/tokenizer.json"))]
         path = next((file for file in files if file.exists()), files[0])
-    require_file(path)
+    require_tokenizer(path)
     content = read_bytes(path, LARGEST_JSON)
     try:
         record = json.loads(content)

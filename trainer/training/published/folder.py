@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.common.json_file import read_json
+from data_prep.tokenizers.other_formats import refuse_other_formats
 from data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
 from trainer.training.published.causal_lm import is_causal_lm
 from trainer.training.published.colbert_folder import is_colbert, unmarked_prompts
 from trainer.training.published.cross_encoder_folder import is_cross_encoder, is_of_library
 from trainer.training.published.hugging_face import AGAIN, CONFIG, read_keys
 from trainer.training.published.logit_score import is_logit_score
-from trainer.training.published.other_formats import refuse_other_formats
 from trainer.training.published.sentence_transformer import (
     NO_EFFECT,
     SHORTEST,

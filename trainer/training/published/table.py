@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.common.errors import InputError
+from data_prep.tokenizers.other_formats import ADAPTER
 from data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG as CONFIG
 from trainer.training.published.settings import (
-    ADAPTER,
     ADDED_TOKENS,
     APPLIED,
     CAUSAL,

@@ -1,14 +1,14 @@
-"""Refuse what others publish in forms that are not read: adapters alone, GGUF, ONNX, the native files of a maker."""
+"""Refuse what others publish in forms that are not read: adapters alone, GGUF, ONNX, a maker's own files, vocab.txt."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from data_prep.common.errors import InputError
-from trainer.training.published.hugging_face import CONFIG, read_keys
-from trainer.training.published.settings import ADAPTER
+from data_prep.common.json_file import read_json
 
-SAFETENSORS = "*.safetensors"
+CONFIG, ADAPTER, SAFETENSORS = "config.json", "adapter_config.json", "*.safetensors"
 NAME = "name a folder with config.json, tokenizer.json and model.safetensors"
 # by the pattern of a file that others have: what it is, where a folder has no weights of Hugging Face's kind
 WEIGHTS = {
@@ -19,6 +19,7 @@ WEIGHTS = {
     "consolidated.*": "a model in its maker's own format",
     "*.nemo": "a model of NeMo",
 }
+OLDER = ("vocab.txt", "vocab.json", "merges.txt", "*.model", "*.tiktoken", "tekken.json")  # files of other tokenizers
 
 
 def refuse_other_formats(path: Path) -> None:
@@ -28,10 +29,9 @@ def refuse_other_formats(path: Path) -> None:
         path: a file, or a folder that may be anything.
     """
     if path.is_file():
-        form = next((what for pattern, what in WEIGHTS.items() if path.match(pattern)), "a file")
-        raise InputError(f"{path}: is {form}: {NAME}")
+        raise InputError(f"{path}: is {_form(path) or 'a file'}: {NAME}")
     if (path / ADAPTER).is_file():
-        base = read_keys(path / ADAPTER).get("base_model_name_or_path")
+        base = read_json(path / ADAPTER, dict[str, Any], "copy the folder again").get("base_model_name_or_path")
         raise InputError(
             f"{path / ADAPTER}: adapters are not supported: merge them into their base, {base!r:.200} (peft's "
             "merge_and_unload), save that with its tokenizer, and name its folder"
@@ -42,3 +42,27 @@ def refuse_other_formats(path: Path) -> None:
         for pattern, what in WEIGHTS.items():
             if file := next(iter(sorted(path.glob(pattern))), None):
                 raise InputError(f"{file}: is {what}: {NAME}")
+
+
+def require_tokenizer(path: Path) -> None:
+    """Raise InputError for a model's file in place of a tokenizer, or a folder without one that has what is not read.
+
+    Args:
+        path: the tokenizer.json, which may be missing.
+    """
+    if path.is_file() and _form(path):
+        refuse_other_formats(path)
+    if path.exists() or path.name != "tokenizer.json":
+        return
+    folder = path.parent
+    if older := sorted(file.name for pattern in OLDER for file in folder.glob(pattern)):
+        raise InputError(
+            f"{path}: is missing, and {', '.join(older)} of an older tokenizer is not read: let transformers make it: "
+            f"python -c \"from transformers import AutoTokenizer as T; T.from_pretrained('{folder}')"
+            f".save_pretrained('{folder}')\""
+        )
+    refuse_other_formats(folder)
+
+
+def _form(path: Path) -> str | None:
+    return next((what for pattern, what in WEIGHTS.items() if path.match(pattern)), None)
