@@ -18,6 +18,7 @@ from data_prep.text.normalize import legible_line
 KIND = "pairs"
 BEGINNING = 1 << 9  # bytes of a file that determine its format: a tar's header
 MOST_COLUMNS = 20  # that a message lists
+LABELS = {"label", "labels", "score", "scores"}  # columns with these names, in sentence-transformers and in our formats
 NOT_UTF_8 = "not UTF-8; convert the file, as iconv does"
 
 _NAME = re.compile(r".*\.(?:jsonl|ndjson|json|parquet|csv|tsv|tar)", re.IGNORECASE | re.DOTALL)
@@ -115,13 +116,18 @@ def _is_utf_8(cells: Iterable[str]) -> bool:
 
 
 def _require(where: str, fields: Mapping[str, str], columns: Sequence[str], kind: str = "column") -> None:
-    """Raise InputError if a table or a record lacks one of the columns, or has two of its name."""
+    """Raise InputError if a table or a record lacks one of the columns, has two of its name, or has one of labels."""
     for option, field in fields.items():
         if columns.count(field) != 1:
             found = ", ".join(name[:40] for name in columns[:MOST_COLUMNS]) + ", …" * (len(columns) > MOST_COLUMNS)
             number = f"two {kind}s" if field in columns else f"no {kind}"
             known = printable(found) or "none"
             raise InputError(f"{where}: {number} {field!r}, but {known}; name one of these with --{option}")
+    if label := next((name for name in columns if name.lower() in LABELS and name not in fields.values()), None):
+        raise InputError(
+            f"{where}: its {kind} {label!r} would not count: every pair is taken as relevant. Keep those that are, and "
+            f"not the {kind}; to train on labels, make a collection: python -m data_prep collection pairs"
+        )
 
 
 class _At(NamedTuple):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from data_prep.collections.files.table import CSV, TSV, table_columns, table_kind
 from data_prep.collections.format import Where
 from data_prep.common.errors import InputError
+from data_prep.sources.pairs import LABELS
 
 QUERY, DOCUMENT, NEGATIVE = "query", "document", "negative"
 NAMES = {  # in lower case
@@ -22,7 +23,6 @@ NAMES = {  # in lower case
     DOCUMENT: "document|positive|pos|passage|answer|hypothesis|(sentence|text|question)_?[2b]",
     NEGATIVE: r"(hard_)?neg(ative)?(_?\d+)?",
 }
-LABELS = {"label", "labels", "score", "scores"}  # the names in sentence-transformers
 IGNORED = {"", "id", "idx", "index", "__index_level_0__"}
 
 

@@ -105,6 +105,14 @@ def test_a_table_without_a_column_is_refused_with_its_columns(name: str, tmp_pat
             list(PAIRS.documents([path], **{**NAMES, option: "title"}))
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_labels_that_would_not_count_are_refused(name: str, tmp_path: Path) -> None:
+    path = FILES[name](tmp_path / name, [{**row, "Label": "0"} for row in ROWS])
+    with pytest.raises(InputError, match=rf"^{path}: .*its (column|field) 'Label' would not count: .* coll"):
+        list(PAIRS.documents([path], **NAMES))
+    assert len(list(PAIRS.documents([path], **NAMES, id="Label"))) == 3
+
+
 @pytest.mark.parametrize(("name", "where"), [("a.jsonl", "line 1"), ("a.jsonl.gz", "line 1"), ("a.tar", "sample 1")])
 def test_a_first_record_without_a_field_is_refused_with_its_fields(name: str, where: str, tmp_path: Path) -> None:
     path = FILES[name](tmp_path / name, ROWS)
