@@ -13,7 +13,9 @@ from data_prep.common.errors import InputError
 from data_prep.common.files import os_errors_as_input_errors
 from data_prep.sources import compressed
 
+ENDINGS = {".tsv", ".txt", ".json", ".jsonl"}
 SUFFIXES = {suffix for known in compressed.FORMATS for suffix in known.suffixes}
+_AFTER = r"(?=[\W\d_]|$|(?:train|dev|eval)(?![^\W\d_]))"  # a word that is left out: no letters, but for `doctrain`
 _SHARD = re.compile(r"(.+)-(\d+)-of-(\d+)(?:-[0-9a-f]+)?")  # as the library datasets names the shards of a split
 
 
@@ -22,6 +24,7 @@ class NamedFile(NamedTuple):
 
     path: Path
     split: str
+    is_given: bool = False  # SPLIT=FILE
 
 
 def named_files(inputs: Sequence[Path], kinds: Mapping[str, str], unsaid: str) -> dict[str, list[NamedFile]]:
@@ -31,7 +34,8 @@ def named_files(inputs: Sequence[Path], kinds: Mapping[str, str], unsaid: str) -
         inputs: folders, files, or SPLIT=FILE. In a folder, subfolders, dot files and files of no kind are skipped.
         kinds: the regular expression of each kind's names, which matches the whole name in lower case, without .gz and
             the like; the first one that matches is used.
-        unsaid: a regular expression of the parts of a file's name that are not in the name of its split.
+        unsaid: a regular expression of words of a file's name that are not in the name of its split, which is otherwise
+            as it is written there.
 
     Raises:
         InputError: a file is missing or of no kind; a folder has no file of any kind.
@@ -40,14 +44,27 @@ def named_files(inputs: Sequence[Path], kinds: Mapping[str, str], unsaid: str) -
     for given in inputs:
         known = 0
         for path, split in _files(given):
-            name = _without(SUFFIXES, path.name.lower())
-            if kind := next((kind for kind, pattern in kinds.items() if re.fullmatch(pattern, name)), None):
-                found[kind].append(NamedFile(path, split or _split_of(name, unsaid)))
+            name = _without(SUFFIXES, path.name)
+            if kind := next((kind for kind, pattern in kinds.items() if re.fullmatch(pattern, name.lower())), None):
+                found[kind].append(NamedFile(path, split or _split_of(name, unsaid), bool(split)))
                 known += 1
         if not known:
             names = "no file in it is named" if given.is_dir() else "it is not named"
             raise InputError(f"{given}: {names} as one of these: {', '.join(kinds)} (a .tar must be unpacked first)")
     return found
+
+
+def joined_by_split(files: Sequence[NamedFile]) -> dict[str, list[Path]]:
+    """Return the files of each split; raise InputError where two have one name, which neither was given."""
+    joined: dict[str, list[Path]] = {}
+    named: dict[str, Path] = {}
+    for path, split, is_given in files:
+        if not is_given and (other := named.setdefault(split, path)) != path:
+            raise InputError(
+                f"{path}: by its name it is the split {split}, as {other} is: leave one out, or write SPLIT={path}"
+            )
+        joined.setdefault(split, []).append(path)
+    return joined
 
 
 def plain_first(folder: Path, names: str) -> dict[str, Path]:
@@ -95,10 +112,10 @@ def _files(given: Path) -> list[tuple[Path, str]]:
 
 def _split_of(name: str, unsaid: str) -> str:
     """Return the split in a name: `dev.small` for qrels.dev.small.tsv; `train` if it has none."""
-    told = re.sub(unsaid, "", _without({".tsv", ".txt"}, name))
-    return ".".join(re.findall(r"[^\W_]+", told)) or "train"
+    told = re.split(rf"[\W_]*(?<![^\W\d_])(?:{unsaid}){_AFTER}[\W_]*", _without(ENDINGS, name), flags=re.IGNORECASE)
+    return re.sub(r"[^\w.-]", "-", ".".join(filter(None, told))).lstrip(".-") or "train"
 
 
 def _without(suffixes: set[str], name: str) -> str:
     suffix = Path(name).suffix
-    return name.removesuffix(suffix) if suffix in suffixes else name
+    return name.removesuffix(suffix) if suffix.lower() in suffixes else name

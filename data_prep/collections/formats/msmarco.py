@@ -13,7 +13,7 @@ top1000.*           qid TAB pid TAB query TAB passage: candidates to re-rank, a 
 
 Each file of qrels, triples, examples or candidates is a split, named after the file: `dev.small` (qrels.dev.small.tsv)
 ranks the whole collection, `train.small` (qidpidtriples.train.small.tsv) has the file's triples, and `top1000.dev`
-re-ranks the candidates of top1000.dev. SPLIT=FILE gives another name; files of one split are joined. Where the texts
+re-ranks the candidates of top1000.dev. SPLIT=FILE gives another name, by which files can be joined. Where the texts
 come from:
 
 - with a collection: documents from it, queries from queries.*.tsv, or else from top1000.*.
@@ -34,7 +34,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.collections.files.named_files import named_files
+from data_prep.collections.files.named_files import joined_by_split, named_files
 from data_prep.collections.files.tsv import counted, id_texts, is_header, judgements, rows
 from data_prep.collections.format import (
     Format,
@@ -71,7 +71,7 @@ KINDS = {
     QUERIES: r".*queries.*\.(tsv|txt)",
     CANDIDATES: r".*top1000?([.-](?!tar)\w+)*",
 }
-UNSAID = "msmarco|qidpidtriples|triples|examples|jsonl?|qrels|passage|pass|docs?"
+UNSAID = "msmarco|qidpidtriples|triples|examples|qrels|passage|pass|docs?"
 TRIPLE = ("query", "positive", "negative")
 
 
@@ -108,8 +108,8 @@ class MsMarco(Format):
         # the files with each split's groups, and their readers
         self.sources: dict[str, list[tuple[Path, Callable[[Path], Iterator[Labelled]]]]] = {}
         for kind, read in readers.items():
-            for path, split in found[kind] if self.collections or kind != QRELS else ():
-                self.sources.setdefault(split, []).append((path, read))
+            for split, paths in joined_by_split(found[kind]).items() if self.collections or kind != QRELS else ():
+                self.sources.setdefault(split, []).extend((path, read) for path in paths)
 
     def _check(self, inputs: Sequence[Path]) -> None:
         """Raise InputError where the files do not belong together."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from data_prep.collections.files.named_files import named_files
+from data_prep.collections.files.named_files import joined_by_split, named_files
 from data_prep.collections.files.tsv import id_texts, judgements
 from data_prep.collections.format import Format, Labelled, Text, check_id, json_lines, suffixes, titled_text
 from data_prep.common.errors import InputError
@@ -43,9 +43,7 @@ class Trec(Format):
             if not files:
                 raise InputError(f"{' '.join(map(str, inputs))}: no file is named {kind}")
         self.paths = {kind: [file.path for file in files] for kind, files in found.items()}
-        self.judged: dict[str, list[Path]] = {}
-        for path, split in found[QRELS]:
-            self.judged.setdefault(split, []).append(path)
+        self.judged = joined_by_split(found[QRELS])
 
     def files(self) -> list[Path]:
         """Return every file that was found."""

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.files.named_files import NamedFile, by_split, named_files
+from data_prep.collections.files.named_files import NamedFile, by_split, joined_by_split, named_files
+from data_prep.collections.formats.msmarco import UNSAID
 from data_prep.common.errors import InputError
 
 KINDS = {"qrels.*": r".*qrels.*\.(tsv|txt)", "queries.*": r".*queries.*\.(tsv|txt)", "top1000.*": r".*top1000.*"}
 
 
 def find(*inputs: Path) -> dict[str, list[NamedFile]]:
-    return named_files(inputs, KINDS, "qrels|pass|docs?")
+    return named_files(inputs, KINDS, UNSAID)
 
 
 def test_a_folder_is_searched_and_other_files_are_passed_over(tmp_path: Path) -> None:
@@ -20,7 +21,7 @@ def test_a_folder_is_searched_and_other_files_are_passed_over(tmp_path: Path) ->
         (tmp_path / name).touch()
     assert find(tmp_path) == {
         "qrels.*": [NamedFile(tmp_path / "qrels.dev.tsv", "dev")],
-        "queries.*": [NamedFile(tmp_path / "Queries.dev.tsv.gz", "queries.dev")],
+        "queries.*": [NamedFile(tmp_path / "Queries.dev.tsv.gz", "Queries.dev")],
         "top1000.*": [],
     }
 
@@ -33,7 +34,12 @@ def test_a_folder_is_searched_and_other_files_are_passed_over(tmp_path: Path) ->
         ("2019qrels-pass.txt.zst", "2019"),
         ("doctrain-qrels.tsv", "train"),
         ("top1000.dev", "top1000.dev"),
-        ("top1000_eval.tsv.gz", "top1000.eval"),
+        ("top1000_eval.tsv.gz", "top1000_eval"),
+        ("qrels.doctors.tsv", "doctors"),
+        ("qrels.docker-2.Passing_1.tsv", "docker-2.Passing_1"),
+        ("msmarco_v2_doc_dev-1_qrels.tsv", "v2.dev-1"),
+        ("qrels.d4_j0.5-5.txt", "d4_j0.5-5"),
+        ("qrels.dev (1).tsv", "dev--1-"),
     ],
 )
 def test_a_name_tells_the_split_unless_it_is_given(tmp_path: Path, name: str, split: str) -> None:
@@ -41,7 +47,17 @@ def test_a_name_tells_the_split_unless_it_is_given(tmp_path: Path, name: str, sp
     (found,) = (file for files in find(tmp_path / name).values() for file in files)
     assert found == NamedFile(tmp_path / name, split)
     (found,) = (file for files in find(Path(f"mine={tmp_path / name}")).values() for file in files)
-    assert found == NamedFile(tmp_path / name, "mine")
+    assert found == NamedFile(tmp_path / name, "mine", is_given=True)
+
+
+def test_two_files_of_one_name_are_no_split(tmp_path: Path) -> None:
+    names = ["qrels.dev.tsv", "docdev-qrels.tsv", "qrels.dev_.tsv"]
+    one, other, third = (tmp_path / name for name in names)
+    for path in (one, other, third):
+        path.touch()
+    with pytest.raises(InputError, match=f"^{other}: by its name it is the split dev, as {one} is: leave"):
+        joined_by_split(find(one, other)["qrels.*"])
+    assert joined_by_split(find(one, Path(f"dev={other}"), third)["qrels.*"]) == {"dev": [one, other], "dev_": [third]}
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ class TestDocuments(TestTriples):  # title and body, or else the URL
     found = {
         "train": [("who is quick", {"Foxes The fox is quick.": 1})],
         "dev": [("what is it", {"https://c": 1})],
-        "dev.top100": [("what is it", {"Foxes The fox is quick.": 0, "https://c": 1})],
+        "dev-top100": [("what is it", {"Foxes The fox is quick.": 0, "https://c": 1})],
     }
     refused = [
         ("msmarco-docdev-top100", "2 Q0 D1 1 2.5", ":3: 1 column, expected 4"),
