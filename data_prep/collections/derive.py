@@ -55,9 +55,9 @@ def derive(
                 np.save(folder / of_split / f"{name}.npy", array)
 
     replaced = [(of_split / f"{name}.npy").as_posix() for name in names]
-    other = bool(no_grades(candidates.labels))
-    graded = [name for name in source.manifest.get(GRADED, ()) if not (other and name == split)]
-    return _copy(source, out, replaced, write, command=dict(about), mined=mined, graded=graded)
+    lacks_grades = bool(no_grades(candidates.labels))
+    graded_splits = [name for name in source.manifest.get(GRADED, ()) if not (lacks_grades and name == split)]
+    return _copy(source, out, replaced, write, command=dict(about), mined=mined, graded=graded_splits)
 
 
 def expand(source: Collection, out: Path, added: Iterable[np.ndarray], about: Mapping[str, Any]) -> Collection:

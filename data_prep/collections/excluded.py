@@ -64,22 +64,22 @@ def write_excluded(folder: Path, reader: Format, queries: Ids, corpus: Ids) -> l
         InputError: there is no such query.
     """
     of_query: dict[int, set[int]] = {}
-    number, unknown, first = 0, 0, ""
+    number, misses, first = 0, 0, ""
     for query, names, where in reader.excluded():
         if (at := queries.number(query)) < 0:
             raise InputError(f"{where}: {query!r} is not among the queries")
-        found = corpus.find(names)
+        documents = corpus.find(names)
         number += len(names)
-        unknown += int((found < 0).sum())
-        first = first or next((f"{where}: {name}" for name, i in zip(names, found, strict=True) if i < 0), "")
-        of_query.setdefault(at, set()).update(found[found >= 0].tolist())
+        misses += int((documents < 0).sum())
+        first = first or next((f"{where}: {name}" for name, i in zip(names, documents, strict=True) if i < 0), "")
+        of_query.setdefault(at, set()).update(documents[documents >= 0].tolist())
     if not any(of_query.values()):
-        return [_lacks(unknown, number, first)] if unknown else []
+        return [_lacks(misses, number, first)] if misses else []
     rows = [sorted(of_query.get(i, ())) for i in range(len(queries))]
     np.save(folder / "excluded.npy", np.array([document for row in rows for document in row], np.int64))
     np.save(folder / "excluded_ends.npy", np.cumsum([len(row) for row in rows], dtype=np.int64))
-    return [_lacks(unknown, number, first)] if unknown else []
+    return [_lacks(misses, number, first)] if misses else []
 
 
-def _lacks(unknown: int, number: int, first: str) -> str:
-    return f"{unknown:,} of {number:,} excluded documents are not in the corpus (the first: {first})"
+def _lacks(misses: int, number: int, first: str) -> str:
+    return f"{misses:,} of {number:,} excluded documents are not in the corpus (the first: {first})"

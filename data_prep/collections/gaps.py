@@ -49,9 +49,9 @@ def labels_and_relevance(splits: Path, reader: Format, queries: Texts) -> Iterat
         if reader.is_mined(name) and not np.isin(labels, (0, 1)).all():
             relevant = f"{np.count_nonzero(labels > 0):,} of {len(labels):,}"
             yield f"split {name}: its labels are grades {span(labels)}: those above 0, {relevant}, count as relevant"
-        judged = np.unique(groups.queries)
-        without = np.setdiff1d(judged, positive_pairs(groups)[0])
-        if len(without):
-            first = queries.called(int(without[0]))
-            counts = f"{len(without):,} of {len(judged):,} queries"
+        judged_queries = np.unique(groups.queries)
+        gaps = np.setdiff1d(judged_queries, positive_pairs(groups)[0])
+        if len(gaps):
+            first = queries.called(int(gaps[0]))
+            counts = f"{len(gaps):,} of {len(judged_queries):,} queries"
             yield f"split {name}: {counts} have no relevant document (the first: {first})"

@@ -112,10 +112,10 @@ def write_index(folder: Path, hashes: np.ndarray) -> None:
 def repeated(ids: Ids) -> dict[int, int]:
     """Return the number of each id that is equal to an earlier one, ascending, with the first number of that id."""
     first: dict[str, int] = {}
-    twice = {}
-    shared = np.unique(ids.hashes[1:][ids.hashes[1:] == ids.hashes[:-1]])
+    repeats = {}
+    collisions = np.unique(ids.hashes[1:][ids.hashes[1:] == ids.hashes[:-1]])
     # ids with the same hash are in the order of their numbers
-    for number in ids.order[np.isin(ids.hashes, shared)].tolist():
+    for number in ids.order[np.isin(ids.hashes, collisions)].tolist():
         if first.setdefault(ids[number], number) != number:
-            twice[number] = first[ids[number]]
-    return dict(sorted(twice.items()))
+            repeats[number] = first[ids[number]]
+    return dict(sorted(repeats.items()))

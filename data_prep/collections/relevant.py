@@ -70,8 +70,8 @@ class Relevant:
         documents = np.concatenate([documents, elsewhere[1]])
         most = 1 + int(documents.max(initial=0))
         pairs = _unique(of_pairs * most + documents)
-        found = cls(collection, queries, texts, own, labelled, pairs, np.array([most, 0]), places)
-        return replace(found, numbers=np.array([most, len(labelled) - found._most_never_negative()]))
+        relevant = cls(collection, queries, texts, own, labelled, pairs, np.array([most, 0]), places)
+        return replace(relevant, numbers=np.array([most, len(labelled) - relevant._most_never_negative()]))
 
     @classmethod
     def of_split(cls, collection: Collection, split: str) -> Relevant:
@@ -227,15 +227,17 @@ def left_out(collection: Collection, split: str, rule: IdenticalIds) -> dict[int
     return pairs
 
 
-def unranked(collection: Collection, queries: Sequence[int], own: Mapping[int, int]) -> dict[int, np.ndarray]:
+def unranked(collection: Collection, queries: Sequence[int], namesakes: Mapping[int, int]) -> dict[int, np.ndarray]:
     """Return the documents, int64, that are left out of rankings, by the number of each query that has some.
 
-    They are those that are excluded for a query, and its `own` one (see `left_out`).
+    They are those that are excluded for a query, and its namesake (see `left_out`).
     """
     excluded = collection.excluded
-    given = ((query, [own[query]] if query in own else []) for query in (queries if excluded else own))
-    documents = {query: np.union1d(excluded.of(query), np.array(alone, np.int64)) for query, alone in given}
-    return {query: left for query, left in documents.items() if len(left)}
+    pairs = (
+        (query, [namesakes[query]] if query in namesakes else []) for query in (queries if excluded else namesakes)
+    )
+    documents = {query: np.union1d(excluded.of(query), np.array(namesake, np.int64)) for query, namesake in pairs}
+    return {query: numbers for query, numbers in documents.items() if len(numbers)}
 
 
 def own_documents(collection: Collection, queries: np.ndarray, *, by_id_alone: bool = False) -> np.ndarray:

@@ -205,8 +205,8 @@ def _are_excluded(
 ) -> np.ndarray:
     """Return which of the rows are of documents that are excluded for their queries, bool [n]."""
     are = excluded.are(entries.query[rows], entries.candidate[rows])
-    if len(wrong := rows[are & (entries.label[rows] > 0)]):
-        where = _where(reader, split, int(entries.number[wrong.min()]))
+    if len(contradictions := rows[are & (entries.label[rows] > 0)]):
+        where = _where(reader, split, int(entries.number[contradictions.min()]))
         raise InputError(f"{where}: its document is relevant to its query, and excluded for it: leave out one of both")
     return are
 
@@ -229,8 +229,8 @@ def _pool(pool: Iterator[tuple[str, Where]], of_pool: _Known) -> tuple[np.ndarra
         raise of_pool.first
     at = np.sort(np.unique(numbers, return_index=True)[1])
     repeated = np.setdiff1d(np.flatnonzero(numbers >= 0), at)
-    found = numbers[at][numbers[at] >= 0]
+    documents = numbers[at][numbers[at] >= 0]
     if not len(repeated):
-        return found, []
+        return documents, []
     first = where[int(repeated[0])]
-    return found, [f"left out {len(repeated):,} documents of its pool that occur before (the first: {first})"]
+    return documents, [f"left out {len(repeated):,} documents of its pool that occur before (the first: {first})"]

@@ -57,13 +57,13 @@ def write_texts(
     return WrittenTexts(number, [f"{folder.name}: left out {len(twice):,} that occur before (the first: {first})"])
 
 
-def _require_equal(folder: Path, texts: Callable[[], Iterable[Text]], twice: Mapping[int, int]) -> None:
+def _require_equal(folder: Path, texts: Callable[[], Iterable[Text]], repeats: Mapping[int, int]) -> None:
     """Raise InputError unless the written texts of each repeated id are the same."""
     text = Rows.map(folder / "text.npy", folder / "text_ends.npy", [np.uint8])
     cuts = Rows.map(folder / "cuts.npy", folder / "cut_ends.npy", [np.int64])
-    for later, first in twice.items():
-        if any(rows[later].tobytes() != rows[first].tobytes() for rows in (text, cuts)):
-            before, after = _text(texts, first), _text(texts, later)
+    for repeat, first in repeats.items():
+        if any(rows[repeat].tobytes() != rows[first].tobytes() for rows in (text, cuts)):
+            before, after = _text(texts, first), _text(texts, repeat)
             raise InputError(
                 f"{after.where}: id {after.id!r} is already {before.where.before(after.where)}, of another text"
             )
@@ -82,9 +82,11 @@ def _write(folder: Path, texts: Iterable[Text], files: Sequence[Path]) -> int:
         source = track_files(texts, folder.name, "texts", files)
         while batch := list(islice(source, BATCH)):
             parts = [[_utf8(part, item) for part in item.parts] for item in batch]
-            text.extend([np.frombuffer(JOINT.join(own), np.uint8) for own in parts])
+            text.extend([np.frombuffer(JOINT.join(pieces), np.uint8) for pieces in parts])
             ids.extend([np.frombuffer(_utf8(item.id, item), np.uint8) for item in batch])
-            cuts.extend([np.cumsum([len(part) for part in own]) + len(JOINT) * np.arange(len(own)) for own in parts])
+            cuts.extend(
+                [np.cumsum([len(part) for part in pieces]) + len(JOINT) * np.arange(len(pieces)) for pieces in parts]
+            )
             hashes.extend(hash_of(item.id) for item in batch)
     if hashes:
         write_index(folder, np.frombuffer(hashes, np.uint64))

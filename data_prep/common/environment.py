@@ -46,8 +46,8 @@ def _quotas() -> Iterator[float]:
         if not path or (kind == "cgroup" and "cpu" not in options.split(",")):
             continue
         top = ROOT / point.lstrip("/")
-        inside = PurePosixPath(path).is_relative_to(root)
-        folder = top / PurePosixPath(path).relative_to(root) if inside else top
+        is_inside = PurePosixPath(path).is_relative_to(root)
+        folder = top / PurePosixPath(path).relative_to(root) if is_inside else top
         for group in (folder, *folder.parents)[: len(folder.parts) - len(top.parts) + 1]:
             yield from _quota(group)
 

@@ -93,8 +93,10 @@ def exit_on_input_error(prefix: str) -> Iterator[None]:
 def _without_room() -> str:
     """Return where a library, which does not name its temporary file, can have found no room."""
     folders = {SHARED_MEMORY, tempfile.gettempdir(), os.getcwd()}
-    full = [folder for folder in sorted(folders) if os.path.isdir(folder) and shutil.disk_usage(folder).free < 1 << 20]
-    return f": make room in {' and '.join(full)}" if full else ""
+    full_folders = [
+        folder for folder in sorted(folders) if os.path.isdir(folder) and shutil.disk_usage(folder).free < 1 << 20
+    ]
+    return f": make room in {' and '.join(full_folders)}" if full_folders else ""
 
 
 def _leave_stdout() -> None:

@@ -82,7 +82,7 @@ def without_secrets(url: str) -> str:
 def unsigned(url: str) -> str:
     """Return the URL without fragment, user name, password and signature: the same however often it is signed anew."""
     parts = urlsplit(url)
-    query = "&".join(each for each in parts.query.split("&") if not _SIGNATURE.fullmatch(each.partition("=")[0]))
+    query = "&".join(field for field in parts.query.split("&") if not _SIGNATURE.fullmatch(field.partition("=")[0]))
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment=""))
 
 

@@ -157,7 +157,7 @@ def _runs(file: File, _: Choices) -> Iterator[Piece]:
             yield Piece(f"line {run.lines[0][0]:,}", len(content), run)
 
 
-def _documents(numbered: Iterable[tuple[int, bytes | None]]) -> Iterator[_Run]:
+def _documents(sentences: Iterable[tuple[int, bytes | None]]) -> Iterator[_Run]:
     """Yield the documents of a sentence file: its lines between blank ones, or runs of LINES lines if there are none.
 
     A document of more than LONGEST_DOCUMENT bytes is cut into runs, too.
@@ -173,7 +173,7 @@ def _documents(numbered: Iterable[tuple[int, bytes | None]]) -> Iterator[_Run]:
             part = list(run)
             yield _Run(part[0][0] if marked else number, part)
 
-    for number, line in numbered:
+    for number, line in sentences:
         if line is not None and _is_blank(line):
             blank = True
             continue

@@ -83,10 +83,10 @@ def without_frame(lines: list[str]) -> Framed:
     for part in _parts(lines):
         begun = [before for before in open_ if before.kind in (BOOK, PRINTED)]
         if part.kind == BOOK or (part.kind == PRINTED and part.size >= sum(before.size for before in open_)):
-            unended = [before for before in begun if not before.is_notice()]
-            book += unended
+            texts = [before for before in begun if not before.is_notice()]
+            book += texts
             # this line takes the others away
-            cut += [before._replace(at=part.at) for before in open_ if before not in unended]
+            cut += [before._replace(at=part.at) for before in open_ if before not in texts]
             open_ = [part]
         elif part.kind == PRINT:
             cut.append(part)
@@ -98,9 +98,9 @@ def without_frame(lines: list[str]) -> Framed:
             open_ = [rest]
     book += open_
     size = sum(part.size for part in book)
-    lost = sum(part.size for part in cut if not part.is_notice())
-    largest = max(cut, key=lambda part: (not part.is_notice(), part.size), default=None)
-    mistaken = largest.at if largest and size <= SHARE * (size + lost) else 0
+    cut_size = sum(part.size for part in cut if not part.is_notice())
+    largest_cut = max(cut, key=lambda part: (not part.is_notice(), part.size), default=None)
+    mistaken = largest_cut.at if largest_cut and size <= SHARE * (size + cut_size) else 0
     return Framed([line for part in book for line in part.lines], mistaken)
 
 
@@ -145,14 +145,14 @@ def _divided(part: _Part) -> tuple[_Part, _Part]:
 
 def _frame_end(lines: list[str]) -> int:
     """Return how many lines are of a frame: up to the last paragraph that speaks like one."""
-    end = at = silent = 0
+    end = at = gap = 0
     for blank, run in groupby(lines, key=lambda line: not line.strip()):
         paragraph = list(run)
         at += len(paragraph)
         if not blank:
-            silent += 1
+            gap += 1
             if _TYPICAL.search("\n".join(paragraph)):
-                end, silent = at, 0
-            elif silent > GAP:
+                end, gap = at, 0
+            elif gap > GAP:
                 break
     return end

@@ -78,8 +78,8 @@ def _refuse_bomb(path: Path, number: int, group: Any, columns: Sequence[str], li
     for column in (group.column(i) for i in range(group.num_columns)):
         lists = VALUE * column.num_values if column.num_values > group.num_rows else 0
         size = max(column.total_uncompressed_size, lists)
-        wanted = column.path_in_schema.partition(".")[0] in columns or column.path_in_schema in columns
-        if wanted and size > max(limits.over, limits.ratio * column.total_compressed_size):
+        is_read = column.path_in_schema.partition(".")[0] in columns or column.path_in_schema in columns
+        if is_read and size > max(limits.over, limits.ratio * column.total_compressed_size):
             raise InputError(
                 f"{path}: a bomb: row group {number + 1:,} of its column {column.path_in_schema} grows more than "
                 f"{limits.ratio} times, to {size:,} bytes, which no text does; do not use it"

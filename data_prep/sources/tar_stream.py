@@ -47,19 +47,19 @@ def members(stream: BinaryIO, path: object, most: int) -> Iterator[Member]:
     """
     reader = _Reader(stream, path)
     attributes: dict[str, str] = {}  # of the next member, from extended headers
-    ended = False
-    while header := reader.block(ended):
+    at_end = False
+    while header := reader.block(at_end):
         if not header.strip(b"\0"):
-            ended, attributes = True, {}
+            at_end, attributes = True, {}
             continue
         try:
             info = reader.parse(header)
         except InputError:
-            if not ended:
+            if not at_end:
                 raise
             reader.pass_over_the_rest()
             return
-        ended = False
+        at_end = False
         if info.type in _EXTENDED:
             if info.size > LONGEST_HEADER:
                 raise reader.damage(f"an extended header of {info.size:,} bytes")
@@ -111,14 +111,14 @@ class _Reader:
         return InputError(f"{self.path}: not a tar from byte {self.header:,} of its content on ({what}); get it again")
 
     def take(self, size: int) -> bytes:
-        taken = self._read(size)
-        if len(taken) < size:
+        content = self._read(size)
+        if len(content) < size:
             raise CutOffError(f"{self.path}: the tar is cut off at byte {self.at:,} of its content; get it again")
-        return taken
+        return content
 
-    def block(self, ended: bool) -> bytes:
+    def block(self, at_end: bool) -> bytes:
         """Return the next block; after the end of a tar what is left, which may be nothing."""
-        return self.take(BLOCK) if not ended else self._read(BLOCK)
+        return self.take(BLOCK) if not at_end else self._read(BLOCK)
 
     def pass_over_the_rest(self) -> None:
         """Read to the end, to detect damage there, and say how much there is."""
@@ -128,9 +128,9 @@ class _Reader:
         print(printable(f"warning: {self.path}: {rest}, are no tar and are left out"), file=sys.stderr)
 
     def _read(self, size: int) -> bytes:
-        taken = self.stream.read(size)
-        self.at += len(taken)
-        return taken
+        content = self.stream.read(size)
+        self.at += len(content)
+        return content
 
     def parse(self, header: bytes) -> tarfile.TarInfo:
         self.header = self.at - len(header)

@@ -64,8 +64,8 @@ class Prompt:
         alone, joined = self.encode(text), self.encode(self.text + text)
         same = _common_end(alone, joined)
         changed = len(alone) - same
-        known = max(changed, 1)  # of a text whose blank was removed for nothing, the first token differs
-        if alone[:known] != head[:known].tolist() or (same < SURE and len(head) < len(tokens)):
+        size = max(changed, 1)  # of a text whose blank was removed for nothing, the first token differs
+        if alone[:size] != head[:size].tolist() or (same < SURE and len(head) < len(tokens)):
             return None
         return np.array([*joined[: len(joined) - same], *tokens[changed:].tolist()], np.int64)
 

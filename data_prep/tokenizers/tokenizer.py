@@ -154,13 +154,13 @@ class Tokenizer(Vocabulary):
 
         Special tokens of the literals are tokens; those that a text spells out are text.
         """
-        whole, ends = "".join(parts), [*accumulate(map(len, parts))]
+        template, ends = "".join(parts), [*accumulate(map(len, parts))]
         self._backend.encode_special_tokens = False
-        encoding = self._encoding(whole)
+        encoding = self._encoding(template)
         ids = list[int]()
         for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
             if (text := self._special_texts.get(token)) is not None:
-                place = whole.find(text, start, end)  # it may take the blanks around it, and a word may be unknown
+                place = template.find(text, start, end)  # it may take the blanks around it, and a word may be unknown
                 if (place >= 0 or token != self.unk) and bisect(ends, max(start, place)) % 2:
                     ids += self.splitting(True)._ids(text)
                     continue

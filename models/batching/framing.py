@@ -141,13 +141,13 @@ class PairFraming:
 
     def cut(self, query: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return both texts' token ids after truncation: pairs equal in these have equal scores."""
-        whole = len(query), len(document)
+        lengths = len(query), len(document)
         query, document = self.query.cut(query), self.document.cut(document)
         room = self.longest - self.frame
         if len(query) + len(document) <= room:
             return query, document
         shorter = min(len(query), len(document), room // 2)  # a text of half the room or less stays whole
-        of_query = shorter if (len(query), whole[0]) <= (len(document), whole[1]) else room - shorter
+        of_query = shorter if (len(query), lengths[0]) <= (len(document), lengths[1]) else room - shorter
         return shorten(query, of_query, self.query.kept), shorten(document, room - of_query, self.document.kept)
 
     def arrays(self, queries: Sequence[np.ndarray], documents: Sequence[np.ndarray]) -> dict[str, np.ndarray]:

@@ -109,10 +109,10 @@ class PromptFraming:
         while True:
             cut = [self._clipped(text, longest, "start") for text, _ in cut]
             ids = self._ids(query, tuple(text for text, _ in cut))
-            too_many, lengths = len(ids) - self.max_tokens, [length for _, length in cut]
-            if too_many <= 0 or not any(lengths):
+            excess, lengths = len(ids) - self.max_tokens, [length for _, length in cut]
+            if excess <= 0 or not any(lengths):
                 return ids
-            longest = length_that_fits(lengths, sum(lengths) - too_many)
+            longest = length_that_fits(lengths, sum(lengths) - excess)
 
     def arrays(self, rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Make the arguments of `label_logits` from rows: `ids` int64 and `mask` bool, both [N, T]."""
@@ -126,13 +126,13 @@ class PromptFraming:
 
     def _filled(self, query: str, passages: Sequence[str]) -> list[str]:
         """Fill the template: literals at even numbers, texts at odd ones."""
-        filled = [""]
+        pieces = [""]
         for part in self._parts(len(passages)):
             if isinstance(part, str):
-                filled[-1] += part
+                pieces[-1] += part
             else:
-                filled += [query if part == QUERY else passages[part], ""]
-        return filled
+                pieces += [query if part == QUERY else passages[part], ""]
+        return pieces
 
     def _parts(self, passages: int) -> Iterator[str | int]:
         """Yield the literals and the numbers of the texts of a prompt."""

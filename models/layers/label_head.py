@@ -69,8 +69,8 @@ def language_model(config: PreTrainedConfig) -> PreTrainedModel | None:
     with torch.device("meta"):
         model: PreTrainedModel = model_class(config)
     parts = (f"{model.base_model_prefix}.", f"{name_of_output(model)}.")
-    others = [name for name, _ in [*model.named_parameters(), *model.named_buffers()] if not name.startswith(parts)]
-    return None if others or model.base_model is model else model.eval()
+    extras = [name for name, _ in [*model.named_parameters(), *model.named_buffers()] if not name.startswith(parts)]
+    return None if extras or model.base_model is model else model.eval()
 
 
 def name_of_output(model: PreTrainedModel) -> str:

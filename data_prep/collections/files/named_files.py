@@ -69,12 +69,12 @@ def joined_by_split(files: Sequence[NamedFile]) -> dict[str, list[Path]]:
 
 def plain_first(folder: Path, names: str) -> dict[str, Path]:
     """Return a folder's files of a pattern, plain or compressed, by their plain names; dot files are skipped."""
-    found: dict[str, Path] = {}
-    for end in ("", *(known.suffixes[0] for known in compressed.FORMATS)):
+    files: dict[str, Path] = {}
+    for end in ("", *(form.suffixes[0] for form in compressed.FORMATS)):
         for path in folder.glob(names + end):
             if path.name[0] != ".":
-                found.setdefault(path.name.removesuffix(end), path)
-    return found
+                files.setdefault(path.name.removesuffix(end), path)
+    return files
 
 
 def by_split(folder: Path, suffix: str) -> dict[str, list[Path]]:

@@ -127,8 +127,8 @@ class Beir(Format):
     @property
     def _judged(self) -> dict[str, list[Path]]:
         """The files of judgements of each split: .tsv or, where there are none, tables."""
-        found = {split: [path] for split, path in self._by_split("qrels", ".tsv").items()}
-        return found or next(filter(None, map(self._tables, JUDGED)), {})
+        files = {split: [path] for split, path in self._by_split("qrels", ".tsv").items()}
+        return files or next(filter(None, map(self._tables, JUDGED)), {})
 
     def _found(self, name: str) -> Path | None:
         """Return a file of the folder, plain or compressed; a subset has none."""
@@ -150,16 +150,16 @@ class Beir(Format):
 
     def _by_split(self, folder: str, suffix: str) -> dict[str, Path]:
         """Return the files of a folder, whose names are SPLIT and the suffix."""
-        found = plain_first(self._folder(folder), f"*{suffix}")
-        return {name.removesuffix(suffix): path for name, path in found.items()}
+        files = plain_first(self._folder(folder), f"*{suffix}")
+        return {name.removesuffix(suffix): path for name, path in files.items()}
 
 
 def excluded_documents(where: Where, record: Mapping[str, Any]) -> list[str]:
     """Return the `excluded_ids` of a query; BRIGHT writes N/A for none."""
-    given = record.get(EXCLUDED) or []
-    if not isinstance(given, list):
+    ids = record.get(EXCLUDED) or []
+    if not isinstance(ids, list):
         raise InputError(f"{where}: {EXCLUDED!r} is not a list")
-    return [name for name in (check_id(each, EXCLUDED, where) for each in given) if name != "N/A"]
+    return [name for name in (check_id(item, EXCLUDED, where) for item in ids) if name != "N/A"]
 
 
 def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Where, dict[str, Any]]]:

@@ -33,13 +33,13 @@ def paired(text: str) -> str:
 
 def _repaired(line: str) -> str:
     """Make an apostrophe and '' of the likeliest ''': best after a lone letter (l'''Orso''), worst after a blank."""
-    both = line.count(BOTH)
-    if (line.count(BOLD) + both) % 2 == 0 or (line.count(ITALIC) + both) % 2 == 0:
+    doubles = line.count(BOTH)
+    if (line.count(BOLD) + doubles) % 2 == 0 or (line.count(ITALIC) + doubles) % 2 == 0:
         return line
     pieces = _MARK.split(line)
-    bold = [number for number, piece in enumerate(pieces) if piece == BOLD]
-    if bold:
-        pieces[min(bold, key=lambda number: _unlikely(pieces[number - 1]))] = "'" + ITALIC
+    bolds = [number for number, piece in enumerate(pieces) if piece == BOLD]
+    if bolds:
+        pieces[min(bolds, key=lambda number: _unlikely(pieces[number - 1]))] = "'" + ITALIC
     return "".join(pieces)
 
 

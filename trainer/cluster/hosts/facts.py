@@ -66,11 +66,11 @@ def gather(
 
     place = existing(folder or Path())
     root = Path(trainer.__file__).parent.parent
-    compared = {"Python": platform.python_version(), "commit": git_commit(root), "code": code_hash(root), **versions()}
+    software = {"Python": platform.python_version(), "commit": git_commit(root), "code": code_hash(root), **versions()}
     unseen = unseen_gpus()  # before the clock is read: what comes after counts as a difference of clocks
     gpus = 0 if os.environ.get(CHOICE) == "cpu" else torch.cuda.device_count()
     return HostFacts(
-        versions=compared | ({"recipe": _hash_of(recipe)} if recipe else {}),
+        versions=software | ({"recipe": _hash_of(recipe)} if recipe else {}),
         gpus=[torch.cuda.get_device_properties(number).total_memory for number in range(gpus)],
         memory=psutil.virtual_memory().total,
         clock=time.time(),

@@ -209,8 +209,8 @@ def _explain(code: int, by_ssh: bool) -> str:
     if code == LOST:
         meaning = "ssh failed or lost a host" if by_ssh else ""
     else:
-        killed = f"killed by {signal.Signals(number).name}" if number in set(signal.Signals) else ""
-        meaning = MEANINGS.get(code, killed)
+        cause = f"killed by {signal.Signals(number).name}" if number in set(signal.Signals) else ""
+        meaning = MEANINGS.get(code, cause)
     return f"{code} ({meaning})" if meaning else str(code)
 
 

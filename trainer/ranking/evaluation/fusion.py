@@ -78,10 +78,10 @@ class Fused:
         both = self.first.scores(rows), self.second.scores(rows)
         fused = np.full_like(both[0], -np.inf)
         for row, query in enumerate(range(rows.start, rows.stop)):
-            kept = _ranked(fused.shape[1], self.left_out.get(query))
-            if len(kept):
-                first, second = (scores[row : row + 1, kept] for scores in both)
-                fused[row, kept] = fuse(first, second, self.weight)[0]
+            positions = _ranked(fused.shape[1], self.left_out.get(query))
+            if len(positions):
+                first, second = (scores[row : row + 1, positions] for scores in both)
+                fused[row, positions] = fuse(first, second, self.weight)[0]
         return fused
 
 
@@ -115,19 +115,19 @@ def rank(
                 range(rows.start, rows.stop), first.scores(rows)[:, None], second.scores(rows)[:, None], strict=True
             )
             for query, a, b in each:
-                kept = _ranked(a.shape[1], left_out.get(query)) if query in left_out else None
-                if kept is not None:
-                    a, b = a[:, kept], b[:, kept]
+                positions = _ranked(a.shape[1], left_out.get(query)) if query in left_out else None
+                if positions is not None:
+                    a, b = a[:, positions], b[:, positions]
                 for rankings, weight in zip(ranked, weights, strict=True):
                     ((documents, scores),) = best(fuse(a, b, weight), k).each() if a.size else [NOTHING]
-                    rankings.append(Ranked(documents if kept is None else kept[documents], scores))
+                    rankings.append(Ranked(documents if positions is None else positions[documents], scores))
             report(rows.stop, "")
     return ranked
 
 
-def _ranked(documents: int, absent: np.ndarray | None) -> np.ndarray:
-    """Return the positions of all documents but the absent ones, int64."""
-    return np.delete(np.arange(documents), [] if absent is None else absent)
+def _ranked(documents: int, exclusions: np.ndarray | None) -> np.ndarray:
+    """Return the positions of all documents but the exclusions, int64."""
+    return np.delete(np.arange(documents), [] if exclusions is None else exclusions)
 
 
 def fuse_lists(first: Ranked, second: Ranked, weight: float | None) -> Ranked:

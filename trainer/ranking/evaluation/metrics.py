@@ -154,10 +154,10 @@ def permutation_tests(differences: np.ndarray, rounds: int = ROUNDS, seed: int =
     differences = differences[:, differences.any(axis=0)]  # flipping a 0 changes nothing
     rng = np.random.Generator(np.random.Philox(key=seed))
     observed = abs(differences.sum(axis=1))
-    extreme = np.zeros(len(differences), np.int64)
+    exceedances = np.zeros(len(differences), np.int64)
     block = max(1, min(1000, FLIPS // max(1, differences.shape[1])))
     for start in range(0, rounds, block):
         signs = rng.choice([-1.0, 1.0], size=(min(block, rounds - start), differences.shape[1]))
         sums = abs(signs @ differences.T)
-        extreme += (sums >= observed * (1 - 1e-9)).sum(axis=0)  # the last bits depend on the order of the sum
-    return (extreme + 1) / (rounds + 1)
+        exceedances += (sums >= observed * (1 - 1e-9)).sum(axis=0)  # the last bits depend on the order of the sum
+    return (exceedances + 1) / (rounds + 1)

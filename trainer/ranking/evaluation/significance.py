@@ -59,10 +59,10 @@ def _p_values(differences: Sequence[np.ndarray]) -> list[float]:
     """Test each difference fp64 [Q]: by draws of its own, or, where there are many, by the same for all of them."""
     rounds = flips_for(len(differences))
     at_once = 1 if rounds == ROUNDS else len(differences)
-    tested = [
+    batches = [
         permutation_tests(np.stack(differences[i : i + at_once]), rounds) for i in range(0, len(differences), at_once)
     ]
-    return [float(p_value) for p_values in tested for p_value in p_values]
+    return [float(p_value) for p_values in batches for p_value in p_values]
 
 
 def bootstrap_interval(values: np.ndarray, rounds: int = ROUNDS, seed: int = 1) -> list[float]:

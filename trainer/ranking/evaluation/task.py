@@ -50,15 +50,15 @@ class Task(Texts):
     ) -> Task:
         """Make a task of judged queries of a split and some documents."""
         queries: list[int] = collection.queries.ids.find([*qrels]).tolist()
-        own = left_out(collection, split, identical_ids)
-        absent = unranked(collection, queries, own)
-        place = {document: at for at, document in enumerate(pool)} if absent else {}
+        namesakes = left_out(collection, split, identical_ids)
+        exclusions = unranked(collection, queries, namesakes)
+        place = {document: at for at, document in enumerate(pool)} if exclusions else {}
         places = {
-            row: np.array([place[document] for document in absent[query].tolist() if document in place], np.int64)
+            row: np.array([place[document] for document in exclusions[query].tolist() if document in place], np.int64)
             for row, query in enumerate(queries)
-            if query in absent
+            if query in exclusions
         }
-        identical = sum(own.get(query) in place for query in queries)
+        identical = sum(namesakes.get(query) in place for query in queries)
         return cls(collection, queries, pool, qrels, {row: at for row, at in places.items() if len(at)}, identical)
 
     def name(self, position: int) -> str:

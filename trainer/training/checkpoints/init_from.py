@@ -110,16 +110,16 @@ class PretrainedEncoder:
         Raises:
             InputError: a head that the method takes from its start has no match.
         """
-        own, needed = model.heads, method.heads_of_start
-        matching = [name for name, p in own.items() if name in self.heads and self.heads[name].shape == p.shape]
-        if needed and any(name.startswith(needed) for name in own.keys() - set(matching)):
+        parameters, prefix = model.heads, method.heads_of_start
+        matching = [name for name, p in parameters.items() if name in self.heads and self.heads[name].shape == p.shape]
+        if prefix and any(name.startswith(prefix) for name in parameters.keys() - set(matching)):
             new = ", or set method.head=new_mlm" if hasattr(method, "head") else ""
-            raise InputError(f"init_from: {self.path} has {NEEDED[needed]}{new}")
+            raise InputError(f"init_from: {self.path} has {NEEDED[prefix]}{new}")
         with torch.no_grad():
             for name in matching:
-                own[name].copy_(self.heads[name])
-        heads = f", and {len(matching)} of the {len(own)} head weights" if own else ""
-        return f"starting from {self.path}: the encoder{heads}"
+                parameters[name].copy_(self.heads[name])
+        count = f", and {len(matching)} of the {len(parameters)} head weights" if parameters else ""
+        return f"starting from {self.path}: the encoder{count}"
 
 
 def load_start(recipe: Recipe, tokenizer: Tokenizer) -> PretrainedEncoder:

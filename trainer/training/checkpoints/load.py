@@ -116,8 +116,8 @@ def drop_absent(model: TrunkModel, folder: Path) -> None:
     for name in model.newer & dict(model.named_parameters()).keys():
         with safe_open(folder / checkpoint.WEIGHTS, "pt") as file:
             if name not in {*file.keys()}:
-                owner, _, last = name.rpartition(".")
-                model.get_submodule(owner).register_parameter(last, None)
+                owner, _, parameter = name.rpartition(".")
+                model.get_submodule(owner).register_parameter(parameter, None)
 
 
 def restore_frozen(model: TrunkModel, folder: Path) -> None:

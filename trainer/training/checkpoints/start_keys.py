@@ -59,10 +59,10 @@ def overridden(start: Path, method: MethodConfig) -> list[str]:
 
     A temperature is of training, not of what the folder's model computes.
     """
-    unset = method.model_copy()
-    unset.model_fields_set.clear()
+    defaults = method.model_copy()
+    defaults.model_fields_set.clear()
     try:
-        keys = _keys(start, unset)
+        keys = _keys(start, defaults)
     except InputError:  # what the folder has is not supported, and training does without it
         return []
     return [

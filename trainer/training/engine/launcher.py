@@ -129,15 +129,15 @@ def _check_words(given: Namespace) -> None:
         given: DeepSpeed's options.
     """
     for word in given.user_args:
-        if changed := lost(word):
+        if culprit := lost(word):
             raise InputError(
-                f"{printable(word)!r}: DeepSpeed does not quote {changed} for the hosts' shells: write the value into "
+                f"{printable(word)!r}: DeepSpeed does not quote {culprit} for the hosts' shells: write the value into "
                 "the recipe, or choose a name without it"
             )
     for word in (os.getcwd(), sys.executable, given.user_script, given.venv_script or "", given.master_addr):
-        if changed := " " if " " in word else _first(_BARE, word):
+        if culprit := " " if " " in word else _first(_BARE, word):
             raise InputError(
-                f"{printable(word)!r}: DeepSpeed does not quote {changed!r} for the hosts' shells: rename it"
+                f"{printable(word)!r}: DeepSpeed does not quote {culprit!r} for the hosts' shells: rename it"
             )
 
 
@@ -145,8 +145,8 @@ def lost(word: str) -> str:
     """Return what of an argument the hosts would not get, in quotes; empty if it arrives unchanged."""
     if not word:
         return "an empty word"
-    if found := _first(_PDSH, word) or _first(_IN_QUOTES if " " in word else _BARE, word):
-        return repr(found)
+    if character := _first(_PDSH, word) or _first(_IN_QUOTES if " " in word else _BARE, word):
+        return repr(character)
     return "the pattern of a file here" if " " not in word and glob(word) not in ([], [word]) else ""
 
 
@@ -182,8 +182,8 @@ def exported() -> dict[str, str]:
     prefixes = (*runner.EXPORT_ENVS, *get_accelerator().export_envs())
     variables = {name: value.strip() for name, value in os.environ.items() if name.startswith(prefixes)}
     for name, value in variables.items():
-        if changed := _lost_of_variable(value):
-            raise InputError(f"{name}: DeepSpeed does not quote {changed!r} for the hosts' shells: unset it")
+        if culprit := _lost_of_variable(value):
+            raise InputError(f"{name}: DeepSpeed does not quote {culprit!r} for the hosts' shells: unset it")
     for folder in runner.DEEPSPEED_ENVIRONMENT_PATHS:
         path = Path(folder, runner.DEEPSPEED_ENVIRONMENT_NAME)
         if path.is_file():

@@ -118,22 +118,24 @@ def end_others(ranks: int, code: int) -> None:
         _end(store, ranks - 1, code)
 
 
-def _end(store: TCPStore, others: int, code: int) -> None:
+def _end(store: TCPStore, ranks: int, code: int) -> None:
     store.set(_key("said"), str(END + code))
     store.set(_key("here"), "1")
     end = time.monotonic() + OTHERS_SECONDS
-    while store.add(_key("ended"), 0) < others and time.monotonic() < end:
+    while store.add(_key("ended"), 0) < ranks and time.monotonic() < end:
         time.sleep(POLL_SECONDS)
 
 
 def _wait_for_others(store: TCPStore, ranks: int) -> None:
     """Let all other ranks go once they have arrived; end those that have if one does not come in time."""
-    end, missing = time.monotonic() + ARRIVAL.total_seconds(), list(range(1, ranks))
-    while missing := [rank for rank in missing if not store.add(_key(f"at/{rank}"), 0)]:
+    end, absentees = time.monotonic() + ARRIVAL.total_seconds(), list(range(1, ranks))
+    while absentees := [rank for rank in absentees if not store.add(_key(f"at/{rank}"), 0)]:
         if time.monotonic() > end:
-            hosts = {rank: store.get(_key(f"host/{rank}")).decode() for rank in range(1, ranks) if rank not in missing}
+            hosts = {
+                rank: store.get(_key(f"host/{rank}")).decode() for rank in range(1, ranks) if rank not in absentees
+            }
             _end(store, len(hosts), FAULT)
-            raise AbsentError(_absent(missing, hosts, ranks))
+            raise AbsentError(_absent(absentees, hosts, ranks))
         time.sleep(POLL_SECONDS)
     store.set(_key("said"), str(GO))
 
@@ -144,10 +146,10 @@ def _find_rank_0() -> TCPStore:
     A run that is ending still has its store, which no longer answers: wait until it is gone, and for the next rank 0.
     """
     end = time.monotonic() + ARRIVAL.total_seconds()
-    while (left := end - time.monotonic()) > 0:
+    while (seconds := end - time.monotonic()) > 0:
         with suppress(OSError, RuntimeError):  # nobody listens there yet, or no longer
-            socket.create_connection(meet_at(), left).close()  # torch's own attempts would print traces
-            store = _connect(left)
+            socket.create_connection(meet_at(), seconds).close()  # torch's own attempts would print traces
+            store = _connect(seconds)
             while time.monotonic() < end:
                 if store.add(_key("here"), 0):
                     return store
@@ -156,7 +158,7 @@ def _find_rank_0() -> TCPStore:
     raise AbsentError(_late(f"rank 0 on {meet_at()[0]}"))
 
 
-def _absent(missing: Collection[int], arrived: dict[int, str], ranks: int) -> str:
+def _absent(absentees: Collection[int], hosts: dict[int, str], ranks: int) -> str:
     """Describe ranks that did not arrive by their numbers and hosts, which another rank of it or the launcher knows."""
     launched = _launched_on()
     here = int(os.environ.get("LOCAL_SIZE", 1))
@@ -164,14 +166,14 @@ def _absent(missing: Collection[int], arrived: dict[int, str], ranks: int) -> st
     def host(rank: int) -> str:
         if rank < here:
             return socket.gethostname()
-        beside = (other for other in arrived if other // here == rank // here)
-        return launched[rank] if len(launched) == ranks else arrived.get(next(beside, -1), f"host {rank // here}")
+        neighbours = (peer for peer in hosts if peer // here == rank // here)
+        return launched[rank] if len(launched) == ranks else hosts.get(next(neighbours, -1), f"host {rank // here}")
 
-    named = []
-    for name, group in groupby(missing, host):
+    groups = []
+    for name, group in groupby(absentees, host):
         numbers = [str(rank) for rank in group]
-        named.append(f"rank{'s' * (len(numbers) > 1)} {', '.join(numbers)} on {name}")
-    return _late("; ".join(named))
+        groups.append(f"rank{'s' * (len(numbers) > 1)} {', '.join(numbers)} on {name}")
+    return _late("; ".join(groups))
 
 
 def _late(who: str) -> str:

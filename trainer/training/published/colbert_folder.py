@@ -117,9 +117,9 @@ def read_habits(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
         keys["max_query_tokens"] = length
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise InputError(f"{folder}: skiplist_words is {words!r:.80}, not a list of tokens")
-    known = tokenizer.vocabulary()
-    skipped = tuple(word for word in dict.fromkeys(words) if word in known)
-    by_default = {known[word] for word in skipped} == set(tokenizer.punctuation)
+    vocabulary = tokenizer.vocabulary()
+    skipped = tuple(word for word in dict.fromkeys(words) if word in vocabulary)
+    by_default = {vocabulary[word] for word in skipped} == set(tokenizer.punctuation)
     return {**keys, "skip_list": None if by_default else skipped}
 
 
@@ -135,11 +135,11 @@ def read_lengths(folder: Path, positions: int) -> dict[str, int]:
     if not is_sentence_transformer(folder):
         names = {"query": "query_maxlen", "document": "doc_maxlen"}
         path, said = folder / METADATA, read_keys(folder / METADATA, missing=True)
-    own = read_keys(transformer_file(encoder), missing=True)
-    for side, longest in zip(SIDES, longest_texts(encoder, positions), strict=True):
-        overruled = own.get(f"{side}_length") or own.get("processing_kwargs")
-        given = None if overruled else text_length(path, said, names[side])
-        keys[f"max_{side}_tokens"] = min(given or longest, positions)
+    of_module = read_keys(transformer_file(encoder), missing=True)
+    for side, limit in zip(SIDES, longest_texts(encoder, positions), strict=True):
+        is_overruled = of_module.get(f"{side}_length") or of_module.get("processing_kwargs")
+        length = None if is_overruled else text_length(path, said, names[side])
+        keys[f"max_{side}_tokens"] = min(length or limit, positions)
     return keys
 
 
@@ -153,7 +153,7 @@ def _stanford(folder: Path) -> tuple[dict[str, Any], list[str]]:
 def _of_library(folder: Path) -> tuple[dict[str, Any] | None, Any]:
     """Return how the library fills up queries, if it does, and the tokens of documents that have no vector."""
     modules = modules_in_order(folder)
-    kinds, masks = [kind for kind, _ in modules], [inside for kind, inside in modules if kind == "MultiVectorMask"]
+    kinds, masks = [kind for kind, _ in modules], [path for kind, path in modules if kind == "MultiVectorMask"]
     settings = read_keys(folder / SETTINGS, missing=True)
     model_type = settings.get("model_type")
     if kinds.count("Dense") > 1:

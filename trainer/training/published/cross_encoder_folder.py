@@ -226,5 +226,5 @@ def _keys_of_pairs(folder: Path, by_library: bool) -> dict[str, Any]:
         )
     if library.truncation_side != "right":
         raise InputError(f"{where}: truncation_side: {library.truncation_side!r} is not supported, right is")
-    longest = longest_input(folder, SHORTEST, by_library=by_library)
-    return {"token_types": types is not None and any(types), "max_pair_tokens": longest}
+    limit = longest_input(folder, SHORTEST, by_library=by_library)
+    return {"token_types": types is not None and any(types), "max_pair_tokens": limit}

@@ -80,11 +80,11 @@ def check_settings(folder: Path, kind: Kind, *, to_rank: bool, method: str = "")
         InputError: a setting would change what is computed, and is not supported.
     """
     longest_texts(encoder_of(folder), SHORTEST)  # refuses an invalid length
-    computed = COMPUTED.get(kind, ()) if to_rank or method == kind else ()
+    computed_modules = COMPUTED.get(kind, ()) if to_rank or method == kind else ()
     without = []
     for path, name, keys in _settings(folder, kind, to_rank=to_rank):
         module = name.partition("/")[0] if "/" in name else ""
-        if module and module not in computed:
+        if module and module not in computed_modules:
             without += [f"its {module}"] if module != NO_EFFECT else []
         else:
             without += [f"its {key}" for key in unused(path, name, keys, kind, to_rank=to_rank)]

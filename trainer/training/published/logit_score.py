@@ -26,8 +26,8 @@ def is_logit_score(folder: Path) -> bool:
 
 def refuse_other_modules(folder: Path) -> None:
     """Raise InputError where a folder that has `LogitScore` has more than that after its language model."""
-    if others := modules_of(folder).keys() - {"Transformer", MODULE}:
-        raise InputError(f"{folder / MODULES}: has a {min(others)} module, and only {MODULE} is supported")
+    if extras := modules_of(folder).keys() - {"Transformer", MODULE}:
+        raise InputError(f"{folder / MODULES}: has a {min(extras)} module, and only {MODULE} is supported")
 
 
 def remark_on_labels(folder: Path, labels: Sequence[int], tokenizer: Tokenizer) -> str:

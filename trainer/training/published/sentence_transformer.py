@@ -71,11 +71,11 @@ def modules_of(folder: Path) -> dict[str, Path]:
     modules = dict(modules_in_order(folder))
     if "Transformer" not in modules:
         first = next(iter(modules), "")
-        inside = sorted(str(path.parent) for path in folder.glob(f"*/{ENCODER_CONFIG}") if is_encoder(path))
+        encoders = sorted(str(path.parent) for path in folder.glob(f"*/{ENCODER_CONFIG}") if is_encoder(path))
         raise InputError(
             f"{folder / MODULES}: has no Transformer module"
             + (f", but a {first}, whose sides have modules of their own" if first in TWO_SIDED else "")
-            + f": name the folder of an encoder instead{', such as ' + inside[0] if inside else ''}"
+            + f": name the folder of an encoder instead{', such as ' + encoders[0] if encoders else ''}"
         )
     return modules
 
@@ -133,12 +133,10 @@ def longest_texts(encoder: Path, positions: int) -> tuple[int, int]:
     Raises:
         InputError: a length in the folder is not a number of tokens.
     """
-    path, longest = transformer_file(encoder), longest_input(encoder)
+    path, limit = transformer_file(encoder), longest_input(encoder)
     keys = read_keys(path, missing=True)
     of_call = _length_of_call(path, keys, SHORTEST)
-    query, document = (
-        of_call or text_length(path, keys, f"{side}_length") or longest for side in ("query", "document")
-    )
+    query, document = (of_call or text_length(path, keys, f"{side}_length") or limit for side in ("query", "document"))
     query = _Mark.of(encoder).max_query_tokens or query
     return min(query or positions, positions), min(document or positions, positions)
 
@@ -193,12 +191,12 @@ def modules_in_order(folder: Path) -> list[Module]:
     path, modules = folder / MODULES, []
     try:
         for module in read_json(path, list[Any], AGAIN):
-            inside = PurePath(module["path"])
-            if inside.is_absolute() or ".." in inside.parts:
+            place = PurePath(module["path"])
+            if place.is_absolute() or ".." in place.parts:
                 raise InputError(f"{path}: path is {module['path']!r:.80}, outside of the folder")
             kind = str(module["type"])
             kind = kind.rpartition(".")[2] if kind.startswith(PACKAGES) else kind
-            modules.append(Module("Transformer" if kind == MASKED_LM else kind, folder / inside))
+            modules.append(Module("Transformer" if kind == MASKED_LM else kind, folder / place))
     except (KeyError, TypeError):
         raise InputError(f"{path}: not a list of modules with type and path; copy the folder again") from None
     return modules
@@ -273,10 +271,10 @@ def transformer_file(encoder: Path) -> Path:
 def _length_of_call(path: Path, keys: dict[str, Any], shortest: int) -> int | None:
     """Return the length with which the library calls the tokenizer, whatever other lengths there are."""
     calls = keys.get("processing_kwargs")
-    given = [
+    options = [
         calls[name] for name in ("common", "text") if isinstance(calls, dict) and isinstance(calls.get(name), dict)
     ]
-    return next(filter(None, (text_length(path, call, "max_length", shortest) for call in given)), None)
+    return next(filter(None, (text_length(path, call, "max_length", shortest) for call in options)), None)
 
 
 def text_length(path: Path, keys: dict[str, Any], key: str, shortest: int = SHORTEST) -> int | None:

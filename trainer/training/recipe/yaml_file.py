@@ -75,10 +75,10 @@ def load(kind: type[AnyRecipe], path: Path, overrides: Sequence[str] = ()) -> An
 
 def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Read the plain values of a recipe file, the files it extends, and overrides; raise InputError if unreadable."""
-    given: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for override in overrides:
-        _override(given, override)
-    values = _without_excluded(_read(path, (), {}), given)
+        _override(changes, override)
+    values = _without_excluded(_read(path, (), {}), changes)
     for override in overrides:
         _override(values, override)
     return values
@@ -121,8 +121,8 @@ def _read(path: Path, seen: tuple[Path, ...], known: dict[Path, dict[str, Any]])
     extends = values.pop("extends", None)
     merged: dict[str, Any] = {}
     for base in extends if isinstance(extends, list) else [] if extends is None else [extends]:
-        later = _read(path.parent / str(base), (*seen, resolved), known)
-        merged = _merge(_without_excluded(merged, later), later)
+        addition = _read(path.parent / str(base), (*seen, resolved), known)
+        merged = _merge(_without_excluded(merged, addition), addition)
     known[resolved] = _merge(_without_excluded(merged, values), values)
     return known[resolved]
 
@@ -154,13 +154,13 @@ def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _without_excluded(values: dict[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values without the keys that `later` replaces by setting another one of a pair; see EXCLUSIVE."""
+def _without_excluded(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values without the keys that `changes` replaces by setting another one of a pair; see EXCLUSIVE."""
     for pair in EXCLUSIVE:
-        for (key, *_), others in (pair, pair[::-1]):
-            if _is_set(later, key.split(".")):
-                for other in others:
-                    values = _without(values, other.split("."))
+        for (key, *_), alternatives in (pair, pair[::-1]):
+            if _is_set(changes, key.split(".")):
+                for alternative in alternatives:
+                    values = _without(values, alternative.split("."))
     return values
 
 
@@ -168,17 +168,17 @@ def _is_set(values: Any, path: Sequence[str]) -> bool:
     """Return whether values have a key, other than null; `*` stands for any name."""
     if not path or not isinstance(values, Mapping):
         return not path and values not in (None, {})
-    below = values.values() if path[0] == "*" else [values.get(path[0])]
-    return any(_is_set(value, path[1:]) for value in below)
+    children = values.values() if path[0] == "*" else [values.get(path[0])]
+    return any(_is_set(value, path[1:]) for value in children)
 
 
 def _without(values: Any, path: Sequence[str]) -> Any:
     """Return a copy of values without a key; `*` stands for any name."""
     if not isinstance(values, Mapping):
         return values
-    name, *below = path
-    kept = {key: _without(value, below) if below and name in (key, "*") else value for key, value in values.items()}
-    return kept if below else {key: value for key, value in kept.items() if key != name}
+    name, *subpath = path
+    copy = {key: _without(value, subpath) if subpath and name in (key, "*") else value for key, value in values.items()}
+    return copy if subpath else {key: value for key, value in copy.items() if key != name}
 
 
 def _override(values: dict[str, Any], override: str) -> None:

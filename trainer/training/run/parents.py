@@ -39,14 +39,14 @@ def _note() -> None:
     _watched.clear()
     if WORKER in sys.orig_argv or not any(name in os.environ for name in LOCAL_RANK):
         return
-    parent, above, *_ = *_ancestors(), 0, 0
+    parent, grandparent, *_ = *_ancestors(), 0, 0
     of_host = HOST_LAUNCHER in _words(parent)
-    if _is_adopted(parent, above) if of_host else OF_DEEPSPEED in os.environ and _is_adopted(os.getpid(), parent):
+    if _is_adopted(parent, grandparent) if of_host else OF_DEEPSPEED in os.environ and _is_adopted(os.getpid(), parent):
         _watched.append(MISSED)
     elif _program(parent) not in SHELLS:
         _watched.append(parent)
-        if of_host and _program(above).startswith("python"):
-            _watched.append(above)
+        if of_host and _program(grandparent).startswith("python"):
+            _watched.append(grandparent)
 
 
 def _watch() -> None:
