@@ -1,7 +1,8 @@
 """Whether something takes time in proportion to its input, whatever the machine does meanwhile.
 
 No clock on the wall and no bound in seconds: the input grows until it costs LONG of this process's own CPU, and is
-compared with its half. Linear work takes twice as long, quadratic work four times.
+compared with its half. Linear work takes twice as long, quadratic work four times. It grows by little while it is
+small: exponential work ends, too.
 """
 
 import time
@@ -14,11 +15,11 @@ TRIES = 2  # noise only adds: the least of two is compared, and in one of two tr
 
 def is_linear(work: Callable[[int], object], longest: int) -> bool:
     """Return whether the cost of work(n) grows like n, or work(longest) costs less than LONG."""
-    size = 16
+    size = 2
     while _cost(work, size) < LONG:
         if size >= longest:
             return True
-        size = size + 8 if size < 64 else min(4 * size, longest)
+        size = size + 2 if size < 32 else min(4 * size, longest)
     return any(_growth(work, size) < MOST for _ in range(TRIES))
 
 

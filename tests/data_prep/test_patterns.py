@@ -1,9 +1,11 @@
 """Every pattern takes linear time, on any text that is made of its own characters: foreign text may have any."""
 
+import ast
 import importlib
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -37,13 +39,15 @@ EXAMPLES = {
 
 
 def _patterns() -> dict[re.Pattern[Any], tuple[str, set[str]]]:
-    """All patterns that modules have as constants or in tables, where they are, and how they are used."""
+    """All patterns of modules, in constants, tables and functions, where they are, and how they are used."""
     known: dict[re.Pattern[Any], tuple[str, set[str]]] = defaultdict(lambda: ("", set()))
     root = Path(data_prep.__file__).parent
     for path in sorted(root.rglob("*.py")):
-        if "re.compile(" not in (source := path.read_text()):
+        if "import re\n" not in (source := path.read_text()):
             continue
         module = importlib.import_module(".".join(path.relative_to(root.parent).with_suffix("").parts))
+        for line, use, pattern in _inline(ast.parse(source), vars(module)):
+            known[pattern] = (f"{module.__name__}, line {line}", known[pattern][1] | {use})
         for name, value in vars(module).items():
             for pattern in _within(value):
                 loops = " ".join(re.findall(rf"for ([\w, ]+) in {name}\b", source))  # over a table
@@ -52,6 +56,21 @@ def _patterns() -> dict[re.Pattern[Any], tuple[str, set[str]]]:
                 default = "fullmatch" if isinstance(value, re.Pattern) else "sub"  # names of files; tables
                 known[pattern] = (f"{module.__name__}.{name}", known[pattern][1] | (uses or {default}))
     return known
+
+
+def _inline(tree: ast.Module, names: Mapping[str, Any]) -> Iterator[tuple[int, str, re.Pattern[Any]]]:
+    """The patterns that functions of `re` get, unless a variable that is no constant of the module is in them."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name("re"), attr=use), args=[pattern, *_], keywords=keywords):
+                flags = [keyword.value for keyword in keywords if keyword.arg == "flags"]
+                if use in PLACE | EVERYWHERE:
+                    with suppress(NameError):
+                        yield node.lineno, use, re.compile(*(_value(part, names) for part in [pattern, *flags]))
+
+
+def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    return eval(compile(ast.Expression(node), "", "eval"), dict(names))
 
 
 def _within(value: object) -> Iterator[re.Pattern[Any]]:
@@ -134,10 +153,17 @@ def _slow(pattern: re.Pattern[Any], uses: set[str]) -> tuple[str, str] | None:
         (r"\s*->", "sub", ("", " ")),  # from each blank on
         (r"`([^`<]+?)\s*<[^`]*>`", "match", ("`a", " ")),  # blanks before blanks
         (r"\[([^\[\]]+)\]", "sub", None),
+        (r"(?:.|a|\w|[^b])*b", "match", ("", "a")),  # four ways for each character
     ],
 )
 def test_slow_patterns_are_found(pattern: str, use: str, slow: tuple[str, str] | None) -> None:
     assert _slow(re.compile(pattern), {use}) == slow
+
+
+def test_patterns_in_functions_are_found() -> None:
+    source = "FEW = '[a-z]+'\ndef f(x, y):\n    re.sub(rf'{FEW} ', '', x, flags=re.I) or re.match(y, x) or x.match(FEW)"
+    assert list(_inline(ast.parse(source), {"re": re, "FEW": "[a-z]+"})) == [(3, "sub", re.compile("[a-z]+ ", re.I))]
+    assert sum(", line " in place for place, _ in PATTERNS.values()) > 10
 
 
 def test_all_patterns_are_linear() -> None:
