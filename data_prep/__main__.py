@@ -7,19 +7,19 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from data_prep.arguments import add_preparation, local_folder, options_of, workers_argument
-from data_prep.collections import build, collection
-from data_prep.collections.registry import FORMATS
-from data_prep.common.argument_types import folder, pattern, positive
-from data_prep.common.errors import InputError, exit_on_input_error, printable
-from data_prep.common.parser import Parser, end_of_help
-from data_prep.demo import dataset, packages
-from data_prep.prepare import dry_run, merging, output, run, texts, uploading
-from data_prep.shards import describe, export, find, stats, verify
-from data_prep.shards.manifest import Manifest, shards_folder
-from data_prep.sources import cleaned
-from data_prep.sources.registry import SOURCES
-from data_prep.tokenizers import tokenizer, unknown
+from deepsiam.data_prep.arguments import add_preparation, local_folder, options_of, workers_argument
+from deepsiam.data_prep.collections import build, collection
+from deepsiam.data_prep.collections.registry import FORMATS
+from deepsiam.data_prep.common.argument_types import folder, pattern, positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error, printable
+from deepsiam.data_prep.common.parser import Parser, end_of_help
+from deepsiam.data_prep.demo import dataset, packages
+from deepsiam.data_prep.prepare import dry_run, merging, output, run, texts, uploading
+from deepsiam.data_prep.shards import describe, export, find, stats, verify
+from deepsiam.data_prep.shards.manifest import Manifest, shards_folder
+from deepsiam.data_prep.sources import cleaned
+from deepsiam.data_prep.sources.registry import SOURCES
+from deepsiam.data_prep.tokenizers import tokenizer, unknown
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from data_prep.common import urls
-from data_prep.common.argument_types import margin, named, positive, share
-from data_prep.common.environment import usable_cores
-from data_prep.common.errors import InputError
-from data_prep.common.provenance import MOST_SHARDS
-from data_prep.prepare import stages, uploading
-from data_prep.prepare.batches import Part
-from data_prep.prepare.options import Options
-from data_prep.sources.registry import SOURCES
-from data_prep.sources.source import Source
-from data_prep.text import language_id
-from data_prep.tokenizers.tokenizer import KINDS
+from deepsiam.data_prep.common import urls
+from deepsiam.data_prep.common.argument_types import margin, named, positive, share
+from deepsiam.data_prep.common.environment import usable_cores
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.provenance import MOST_SHARDS
+from deepsiam.data_prep.prepare import stages, uploading
+from deepsiam.data_prep.prepare.batches import Part
+from deepsiam.data_prep.prepare.options import Options
+from deepsiam.data_prep.sources.registry import SOURCES
+from deepsiam.data_prep.sources.source import Source
+from deepsiam.data_prep.text import language_id
+from deepsiam.data_prep.tokenizers.tokenizer import KINDS
 
 MAX_BAD = 0.001
 

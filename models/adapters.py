@@ -10,8 +10,8 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from models.config import Section
-from models.trunk import TrunkModel, encoders_of, token_embedding
+from deepsiam.models.config import Section
+from deepsiam.models.trunk import TrunkModel, encoders_of, token_embedding
 
 if TYPE_CHECKING:  # an extra
     from peft import LoraConfig, LoraModel

@@ -27,9 +27,9 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING
 from transformers.utils import logging
 
-from models.causality import is_causal, two_texts
-from models.sizes import check_sizes, check_weights
-from models.trunk import max_positions
+from deepsiam.models.causality import is_causal, two_texts
+from deepsiam.models.sizes import check_sizes, check_weights
+from deepsiam.models.trunk import max_positions
 
 # keys whose values Hugging Face does not check, or checks only through a division
 COUNTS = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from models.trunk import TrunkModel, encoders_of, layers_of
+from deepsiam.models.trunk import TrunkModel, encoders_of, layers_of
 
 
 def compile_layers(model: TrunkModel) -> None:

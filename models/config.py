@@ -9,10 +9,10 @@ from typing import ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, model_validator
 from transformers import PreTrainedModel
 
-from models.causality import is_causal
-from models.interface import Vocabulary
-from models.sizes import check_sizes
-from models.trunk import TrunkModel
+from deepsiam.models.causality import is_causal
+from deepsiam.models.interface import Vocabulary
+from deepsiam.models.sizes import check_sizes
+from deepsiam.models.trunk import TrunkModel
 
 
 class Section(BaseModel):

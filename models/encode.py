@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.arrays import keep_lengths, lengths_of, on_device
-from models.attention import Kernel, TextsInRow, attend_by_text, kernel_for
-from models.causality import is_causal
+from deepsiam.models.arrays import keep_lengths, lengths_of, on_device
+from deepsiam.models.attention import Kernel, TextsInRow, attend_by_text, kernel_for
+from deepsiam.models.causality import is_causal
 
 TAKES_RECTANGLES = (
     "bert",

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import nn
 from transformers import PreTrainedModel
 
-from models.trunk import TrunkModel, encoders_of, layers_of
+from deepsiam.models.trunk import TrunkModel, encoders_of, layers_of
 
 Trained = Literal["all", "all_but_embeddings"] | int
 

@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from models.layers.transformer import TransformerLayer
-from models.trunk import TrunkModel
+from deepsiam.models.layers.transformer import TransformerLayer
+from deepsiam.models.trunk import TrunkModel
 
 
 def recompute_layers(model: TrunkModel) -> None:

@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import Field
 
-from models.config import MethodConfig
-from models.matching.colbert import ColbertConfig
-from models.matching.config import MatchingConfig
-from models.matching.cross_encoder import CrossEncoderConfig
-from models.matching.cross_thought_heads import CrossThoughtAnswersConfig, CrossThoughtPairsConfig
-from models.matching.duobert import DuobertConfig
-from models.matching.label_ranker import LabelRankerConfig
-from models.matching.poly_encoder import PolyEncoderConfig
-from models.matching.siamese import SiameseConfig
-from models.matching.sparse import SparseConfig
-from models.matching.tilde import TildeConfig
-from models.pretraining.clm import ClmConfig
-from models.pretraining.condenser import CondenserConfig
-from models.pretraining.config import PretrainingConfig
-from models.pretraining.cross_thought import CrossThoughtConfig
-from models.pretraining.ict import IctConfig
-from models.pretraining.mlm import MlmConfig
-from models.pretraining.pairs import PairsConfig
-from models.pretraining.poly import PolyConfig
-from models.pretraining.retromae import RetroMaeConfig
-from models.pretraining.seed import SeedConfig
-from models.pretraining.skip_thought import SkipThoughtConfig
+from deepsiam.models.config import MethodConfig
+from deepsiam.models.matching.colbert import ColbertConfig
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.models.matching.cross_encoder import CrossEncoderConfig
+from deepsiam.models.matching.cross_thought_heads import CrossThoughtAnswersConfig, CrossThoughtPairsConfig
+from deepsiam.models.matching.duobert import DuobertConfig
+from deepsiam.models.matching.label_ranker import LabelRankerConfig
+from deepsiam.models.matching.poly_encoder import PolyEncoderConfig
+from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.models.matching.sparse import SparseConfig
+from deepsiam.models.matching.tilde import TildeConfig
+from deepsiam.models.pretraining.clm import ClmConfig
+from deepsiam.models.pretraining.condenser import CondenserConfig
+from deepsiam.models.pretraining.config import PretrainingConfig
+from deepsiam.models.pretraining.cross_thought import CrossThoughtConfig
+from deepsiam.models.pretraining.ict import IctConfig
+from deepsiam.models.pretraining.mlm import MlmConfig
+from deepsiam.models.pretraining.pairs import PairsConfig
+from deepsiam.models.pretraining.poly import PolyConfig
+from deepsiam.models.pretraining.retromae import RetroMaeConfig
+from deepsiam.models.pretraining.seed import SeedConfig
+from deepsiam.models.pretraining.skip_thought import SkipThoughtConfig
 
 _PRETRAINING: tuple[type[PretrainingConfig], ...] = (
     SeedConfig,

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.causality import is_causal, is_causal_now
-from models.encode import encode, first_position
-from models.layers.pooling import Pooling, bottleneck
-from models.vectors import Vectors, one_vector
+from deepsiam.models.causality import is_causal, is_causal_now
+from deepsiam.models.encode import encode, first_position
+from deepsiam.models.layers.pooling import Pooling, bottleneck
+from deepsiam.models.vectors import Vectors, one_vector
 
 # of a trunk that knows the distances of tokens alone, such as T5's, which has no limit of its own
 POSITIONS_OF_DISTANCES = 2048

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from data_prep.common import progress
+from deepsiam.data_prep.common import progress
 from tests import toy
 
 # hypothesis's deadlines would fail on a busy machine

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 from tests import toy
 
 NETWORK = "10.213.77"

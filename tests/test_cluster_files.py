@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from deepsiam.trainer.cluster.hosts import hostfile
+from deepsiam.trainer.cluster.hosts.launch import Launch
 from tests.toy import ROOT
-from trainer.cluster.hosts import hostfile
-from trainer.cluster.hosts.launch import Launch
 
 MANIFEST = ROOT / "docs" / "kubernetes.yaml"
 # the schema of Kubernetes 1.34, from kubernetes-validate 1.37 (Apache 2.0): ConfigMap, Service, Job and the parts of

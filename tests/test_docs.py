@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from models.matching.config import MatchingConfig
-from models.matching.dual_encoder import DualEncoderConfig
-from models.registry import MATCHING
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.models.matching.dual_encoder import DualEncoderConfig
+from deepsiam.models.registry import MATCHING
 from tests.test_imports import ROOMS
 from tests.toy import ROOT
 

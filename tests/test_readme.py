@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from deepsiam.trainer.ranking.evaluation.results_file import read_results
+from deepsiam.trainer.ranking.evaluation.table import table
 from tests.toy import ROOT, environment
-from trainer.ranking.evaluation.results_file import read_results
-from trainer.ranking.evaluation.table import table
 
 # added to the trainings of `make demo`: a full run, as in benchmarks/results/demo.json, takes up to twenty minutes
 BRIEF = "steps=6 optimizer.warmup_steps=2 checkpoint.every=6"

@@ -86,7 +86,7 @@ def test_ranks_reduce_their_tensors(run: Run) -> None:
     lines = """
 import os, sys, torch
 import torch.distributed as dist
-from trainer.training.engine.world import World, join
+from deepsiam.trainer.training.engine.world import World, join
 
 world = World.from_environment()
 join(world)

@@ -11,11 +11,11 @@ import numpy as np
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.collections.derive import NewCandidates, derive
-from data_prep.shards.writer import ShardWriter
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.derive import NewCandidates, derive
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.tokenizers import tokenizer
 from tests import warm
 from tests.ports import free_port
 

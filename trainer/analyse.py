@@ -16,25 +16,25 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.extras import require
-from data_prep.common.figures import COLORS, new_figure, save
-from data_prep.common.files import make_directory, refuse_folder
-from data_prep.common.parser import Parser
-from models.pretraining.cross_thought import CrossThought
-from trainer.analysis import learning
-from trainer.analysis.cross_thought import case_study
-from trainer.analysis.curves import draw_curves, read_curve
-from trainer.analysis.held_out import held_out_arrays
-from trainer.analysis.plots import smooth
-from trainer.analysis.seed import cosines
-from trainer.analysis.wiring import draw, wiring
-from trainer.ranking.evaluation.metrics import more_metrics
-from trainer.ranking.evaluation.task import Task
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load as load_recipe
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.common.figures import COLORS, new_figure, save
+from deepsiam.data_prep.common.files import make_directory, refuse_folder
+from deepsiam.data_prep.common.parser import Parser
+from deepsiam.models.pretraining.cross_thought import CrossThought
+from deepsiam.trainer.analysis import learning
+from deepsiam.trainer.analysis.cross_thought import case_study
+from deepsiam.trainer.analysis.curves import draw_curves, read_curve
+from deepsiam.trainer.analysis.held_out import held_out_arrays
+from deepsiam.trainer.analysis.plots import smooth
+from deepsiam.trainer.analysis.seed import cosines
+from deepsiam.trainer.analysis.wiring import draw, wiring
+from deepsiam.trainer.ranking.evaluation.metrics import more_metrics
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 
 
 def main(argv: Sequence[str] | None = None) -> None:

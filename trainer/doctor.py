@@ -16,27 +16,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.argument_types import port_number, positive
-from data_prep.common.errors import InputError, exit_on_input_error, printable
-from data_prep.common.files import os_errors_as_input_errors
-from data_prep.common.imports import without_collecting
-from data_prep.common.parser import Parser
+from deepsiam.data_prep.common.argument_types import port_number, positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error, printable
+from deepsiam.data_prep.common.files import os_errors_as_input_errors
+from deepsiam.data_prep.common.imports import without_collecting
+from deepsiam.data_prep.common.parser import Parser
 
 with without_collecting():
-    from trainer import finetune, pretrain
-    from trainer.cluster.hosts import checks, network, speed
-    from trainer.cluster.hosts.ask import ask
-    from trainer.cluster.hosts.checks import Finding
-    from trainer.cluster.hosts.facts import HostFacts, existing, gather
-    from trainer.cluster.hosts.launch import Launch
-    from trainer.cluster.planning.communication import Backend, Link, Network, Zero, collectives, step_seconds
-    from trainer.training.checkpoints import checkpoint
-    from trainer.training.engine import ds_config, launcher
-    from trainer.training.engine.all_reduce import Measured
-    from trainer.training.engine.device import this_device
-    from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
-    from trainer.training.recipe.yaml_file import build, read
-    from trainer.training.run.job import Job
+    from deepsiam.trainer import finetune, pretrain
+    from deepsiam.trainer.cluster.hosts import checks, network, speed
+    from deepsiam.trainer.cluster.hosts.ask import ask
+    from deepsiam.trainer.cluster.hosts.checks import Finding
+    from deepsiam.trainer.cluster.hosts.facts import HostFacts, existing, gather
+    from deepsiam.trainer.cluster.hosts.launch import Launch
+    from deepsiam.trainer.cluster.planning.communication import Backend, Link, Network, Zero, collectives, step_seconds
+    from deepsiam.trainer.training.checkpoints import checkpoint
+    from deepsiam.trainer.training.engine import ds_config, launcher
+    from deepsiam.trainer.training.engine.all_reduce import Measured
+    from deepsiam.trainer.training.engine.device import this_device
+    from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
+    from deepsiam.trainer.training.recipe.yaml_file import build, read
+    from deepsiam.trainer.training.run.job import Job
 
 HERE = "this host"
 FIRST_OF_ALL = {"hosts", "versions", "GPUs", "interface", "port", "layout"}  # what a launch needs

@@ -16,26 +16,26 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.relevant import IDENTICAL_IDS
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.extras import require
-from data_prep.common.files import make_directory, refuse_folder
-from data_prep.common.parser import Parser
-from trainer.ranking.evaluation import many_collections, run_file
-from trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
-from trainer.ranking.evaluation.classes import compare_classes, read_classes
-from trainer.ranking.evaluation.compare import compare
-from trainer.ranking.evaluation.expression import Given, Leaf, walk
-from trainer.ranking.evaluation.metrics import IR_MEASURES, more_metrics
-from trainer.ranking.evaluation.results_file import write_results
-from trainer.ranking.evaluation.systems import Systems, is_run_file, read_systems
-from trainer.ranking.evaluation.table import table
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS
-from trainer.ranking.retrieval.shared import rank_0_first, shared_by
-from trainer.training.engine.world import World, failed_rank_exits_first, joined, rank_0_speaks, say
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.relevant import IDENTICAL_IDS
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.common.files import make_directory, refuse_folder
+from deepsiam.data_prep.common.parser import Parser
+from deepsiam.trainer.ranking.evaluation import many_collections, run_file
+from deepsiam.trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
+from deepsiam.trainer.ranking.evaluation.classes import compare_classes, read_classes
+from deepsiam.trainer.ranking.evaluation.compare import compare
+from deepsiam.trainer.ranking.evaluation.expression import Given, Leaf, walk
+from deepsiam.trainer.ranking.evaluation.metrics import IR_MEASURES, more_metrics
+from deepsiam.trainer.ranking.evaluation.results_file import write_results
+from deepsiam.trainer.ranking.evaluation.systems import Systems, is_run_file, read_systems
+from deepsiam.trainer.ranking.evaluation.table import table
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS
+from deepsiam.trainer.ranking.retrieval.shared import rank_0_first, shared_by
+from deepsiam.trainer.training.engine.world import World, failed_rank_exits_first, joined, rank_0_speaks, say
 
 OF_ONE_COLLECTION = ("write_runs", "all_pairs", "candidates", "classes", "dimensions")
 PREPARED = "collections"  # in the folder of results: what was in BEIR's layout alone

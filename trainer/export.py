@@ -15,17 +15,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.files import refuse_folder
-from data_prep.common.imports import without_collecting
-from data_prep.common.parser import Parser
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.files import refuse_folder
+from deepsiam.data_prep.common.imports import without_collecting
+from deepsiam.data_prep.common.parser import Parser
 
 with without_collecting():
-    from trainer.ranking.export import export_anserini
-    from trainer.ranking.export.export import export_encoder
-    from trainer.ranking.indexes.registry import open_index
-    from trainer.ranking.indexes.sparse import SparseIndex
-    from trainer.training.checkpoints.load import load_trained
+    from deepsiam.trainer.ranking.export import export_anserini
+    from deepsiam.trainer.ranking.export.export import export_encoder
+    from deepsiam.trainer.ranking.indexes.registry import open_index
+    from deepsiam.trainer.ranking.indexes.sparse import SparseIndex
+    from deepsiam.trainer.training.checkpoints.load import load_trained
 
 
 def main(argv: Sequence[str] | None = None) -> None:

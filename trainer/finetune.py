@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from data_prep.common.errors import InputError
-from data_prep.common.imports import without_collecting
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.imports import without_collecting
 
 with without_collecting():
     from collections.abc import Sequence
@@ -12,21 +12,21 @@ with without_collecting():
     import torch
     from transformers import PreTrainedModel
 
-    from data_prep.common.parser import Parser
-    from data_prep.tokenizers.tokenizer import Tokenizer
-    from models.adapters import Adapters
-    from models.build_trunk import build_trunk
-    from models.matching.start_terms import DOCUMENTS, FitsStart
-    from trainer.ranking.while_training.refresh import INDEXES, open_refresh
-    from trainer.ranking.while_training.retrieval_probe import open_retrieval_probe
-    from trainer.training.checkpoints.base import base_of
-    from trainer.training.checkpoints.init_from import PretrainedEncoder, load_start
-    from trainer.training.checkpoints.load import saved_trunk
-    from trainer.training.checkpoints.start_keys import take_over, take_over_again
-    from trainer.training.data.group_source import GroupSource
-    from trainer.training.data.open_data import Data, pair_data
-    from trainer.training.engine.world import say
-    from trainer.training.recipe.build import (
+    from deepsiam.data_prep.common.parser import Parser
+    from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+    from deepsiam.models.adapters import Adapters
+    from deepsiam.models.build_trunk import build_trunk
+    from deepsiam.models.matching.start_terms import DOCUMENTS, FitsStart
+    from deepsiam.trainer.ranking.while_training.refresh import INDEXES, open_refresh
+    from deepsiam.trainer.ranking.while_training.retrieval_probe import open_retrieval_probe
+    from deepsiam.trainer.training.checkpoints.base import base_of
+    from deepsiam.trainer.training.checkpoints.init_from import PretrainedEncoder, load_start
+    from deepsiam.trainer.training.checkpoints.load import saved_trunk
+    from deepsiam.trainer.training.checkpoints.start_keys import take_over, take_over_again
+    from deepsiam.trainer.training.data.group_source import GroupSource
+    from deepsiam.trainer.training.data.open_data import Data, pair_data
+    from deepsiam.trainer.training.engine.world import say
+    from deepsiam.trainer.training.recipe.build import (
         as_input_error,
         build_model,
         check_length,
@@ -34,9 +34,9 @@ with without_collecting():
         resize_embeddings,
         settings_of,
     )
-    from trainer.training.recipe.schema import FinetuneRecipe
-    from trainer.training.run.command import run
-    from trainer.training.run.job import Job, make_job, make_ready
+    from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+    from deepsiam.trainer.training.run.command import run
+    from deepsiam.trainer.training.run.job import Job, make_job, make_ready
 
 
 def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:

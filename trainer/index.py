@@ -11,19 +11,19 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_prep.collections.collection import Collection
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.parser import Parser
-from trainer.ranking.indexes import approximate
-from trainer.ranking.indexes.folder import MANIFEST
-from trainer.ranking.indexes.index import require_choice
-from trainer.ranking.indexes.registry import APPROXIMATIONS, DTYPES, kind_of
-from trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS, PROMPTS, ModelRanker
-from trainer.ranking.rankers.registry import open_ranker
-from trainer.ranking.retrieval.shared import rank_0_first
-from trainer.training.engine.world import failed_rank_exits_first, joined, rank_0_speaks, say
-from trainer.training.recipe.build import as_input_error
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.parser import Parser
+from deepsiam.trainer.ranking.indexes import approximate
+from deepsiam.trainer.ranking.indexes.folder import MANIFEST
+from deepsiam.trainer.ranking.indexes.index import require_choice
+from deepsiam.trainer.ranking.indexes.registry import APPROXIMATIONS, DTYPES, kind_of
+from deepsiam.trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS, PROMPTS, ModelRanker
+from deepsiam.trainer.ranking.rankers.registry import open_ranker
+from deepsiam.trainer.ranking.retrieval.shared import rank_0_first
+from deepsiam.trainer.training.engine.world import failed_rank_exits_first, joined, rank_0_speaks, say
+from deepsiam.trainer.training.recipe.build import as_input_error
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -19,25 +19,34 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.derive import CORPUS, derive, expand, require_room
-from data_prep.collections.relevant import Relevant
-from data_prep.common.argument_types import positive, seed
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.files import make_directory, require_name, whole_file
-from data_prep.common.parser import Parser
-from trainer.analysis.negatives_page import negatives_page
-from trainer.ranking.consistency import Filter
-from trainer.ranking.expansion import likeliest_terms
-from trainer.ranking.miners import Miners
-from trainer.ranking.mining import REASONS, Found, limited, merged, mine, mining_texts, with_negatives, with_scores
-from trainer.ranking.published import load_any
-from trainer.ranking.ranker import PRECISION_HELP, PRECISIONS
-from trainer.ranking.rankers.likelihoods import Likelihoods
-from trainer.ranking.rankers.registry import open_ranker, ranker_of
-from trainer.ranking.retrieval.shared import rank_0_first
-from trainer.training.engine.world import World, failed_rank_exits_first, joined, rank_0_speaks, say
-from trainer.training.recipe.margin import read_margin
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.derive import CORPUS, derive, expand, require_room
+from deepsiam.data_prep.collections.relevant import Relevant
+from deepsiam.data_prep.common.argument_types import positive, seed
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.files import make_directory, require_name, whole_file
+from deepsiam.data_prep.common.parser import Parser
+from deepsiam.trainer.analysis.negatives_page import negatives_page
+from deepsiam.trainer.ranking.consistency import Filter
+from deepsiam.trainer.ranking.expansion import likeliest_terms
+from deepsiam.trainer.ranking.miners import Miners
+from deepsiam.trainer.ranking.mining import (
+    REASONS,
+    Found,
+    limited,
+    merged,
+    mine,
+    mining_texts,
+    with_negatives,
+    with_scores,
+)
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.ranking.ranker import PRECISION_HELP, PRECISIONS
+from deepsiam.trainer.ranking.rankers.likelihoods import Likelihoods
+from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
+from deepsiam.trainer.ranking.retrieval.shared import rank_0_first
+from deepsiam.trainer.training.engine.world import World, failed_rank_exits_first, joined, rank_0_speaks, say
+from deepsiam.trainer.training.recipe.margin import read_margin
 
 DEPTH, TERMS = 100, 200
 OF_MINING = ("depth", "margin", "skip", "per_document")

@@ -19,26 +19,32 @@ from typing import Any
 
 import torch
 
-from data_prep.common.argument_types import margin, positive, positive_number, share
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.extras import require
-from data_prep.common.files import in_a_folder, os_errors_as_input_errors, read_bytes, refuse_folder, whole_file
-from data_prep.common.imports import without_collecting
-from data_prep.common.parser import Parser
+from deepsiam.data_prep.common.argument_types import margin, positive, positive_number, share
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.common.files import (
+    in_a_folder,
+    os_errors_as_input_errors,
+    read_bytes,
+    refuse_folder,
+    whole_file,
+)
+from deepsiam.data_prep.common.imports import without_collecting
+from deepsiam.data_prep.common.parser import Parser
 
 with without_collecting():
-    from trainer.analysis.plans import draw_preparation, draw_training
-    from trainer.cluster.planning import report
-    from trainer.cluster.planning.communication import Link
-    from trainer.cluster.planning.compute import MeasuredSpeed, count, measured_speed, vocabulary_of
-    from trainer.cluster.planning.machines import Machines
-    from trainer.cluster.planning.preparing import SOURCES, prepare, with_rates
-    from trainer.cluster.planning.roofline import LAUNCH, PRODUCTS, START, Roofline
-    from trainer.cluster.planning.training import DAY, limits, plan
-    from trainer.training.engine import ds_config
-    from trainer.training.engine.hardware import DEVICES, WITHOUT_BF16
-    from trainer.training.recipe.schema import PretrainRecipe, kind_of
-    from trainer.training.recipe.yaml_file import build, read
+    from deepsiam.trainer.analysis.plans import draw_preparation, draw_training
+    from deepsiam.trainer.cluster.planning import report
+    from deepsiam.trainer.cluster.planning.communication import Link
+    from deepsiam.trainer.cluster.planning.compute import MeasuredSpeed, count, measured_speed, vocabulary_of
+    from deepsiam.trainer.cluster.planning.machines import Machines
+    from deepsiam.trainer.cluster.planning.preparing import SOURCES, prepare, with_rates
+    from deepsiam.trainer.cluster.planning.roofline import LAUNCH, PRODUCTS, START, Roofline
+    from deepsiam.trainer.cluster.planning.training import DAY, limits, plan
+    from deepsiam.trainer.training.engine import ds_config
+    from deepsiam.trainer.training.engine.hardware import DEVICES, WITHOUT_BF16
+    from deepsiam.trainer.training.recipe.schema import PretrainRecipe, kind_of
+    from deepsiam.trainer.training.recipe.yaml_file import build, read
 
 GB, MICROSECOND, MINUTE, HOUR = 1e9, 1e-6, 60.0, 3600.0
 

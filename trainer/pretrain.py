@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from data_prep.common.imports import without_collecting
+from deepsiam.data_prep.common.imports import without_collecting
 
 with without_collecting():
     from collections.abc import Sequence
@@ -10,19 +10,19 @@ with without_collecting():
 
     import torch
 
-    from data_prep.common.parser import Parser
-    from trainer.ranking.while_training.probe import open_probe
-    from trainer.training.checkpoints.base import base_of
-    from trainer.training.checkpoints.init_from import load_start
-    from trainer.training.checkpoints.load import saved_trunk
-    from trainer.training.checkpoints.start_keys import take_over, take_over_again
-    from trainer.training.data.open_data import shard_data
-    from trainer.training.engine.memory import check_memory
-    from trainer.training.engine.world import say
-    from trainer.training.recipe.build import build_model, check_length, new_trunk, resize_embeddings
-    from trainer.training.recipe.schema import PretrainRecipe
-    from trainer.training.run.command import run
-    from trainer.training.run.job import Job, make_job, make_ready
+    from deepsiam.data_prep.common.parser import Parser
+    from deepsiam.trainer.ranking.while_training.probe import open_probe
+    from deepsiam.trainer.training.checkpoints.base import base_of
+    from deepsiam.trainer.training.checkpoints.init_from import load_start
+    from deepsiam.trainer.training.checkpoints.load import saved_trunk
+    from deepsiam.trainer.training.checkpoints.start_keys import take_over, take_over_again
+    from deepsiam.trainer.training.data.open_data import shard_data
+    from deepsiam.trainer.training.engine.memory import check_memory
+    from deepsiam.trainer.training.engine.world import say
+    from deepsiam.trainer.training.recipe.build import build_model, check_length, new_trunk, resize_embeddings
+    from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+    from deepsiam.trainer.training.run.command import run
+    from deepsiam.trainer.training.run.job import Job, make_job, make_ready
 
 
 def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:

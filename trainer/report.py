@@ -12,16 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.extras import require
-from data_prep.common.figures import COLORS, GREY, new_figure, save
-from data_prep.common.files import make_directory, whole_file
-from data_prep.common.parser import Parser
-from trainer.analysis.plots import Curve, read_scalars, smooth
-from trainer.analysis.report_page import report_page
-from trainer.ranking.evaluation.metrics import HEADINGS
-from trainer.ranking.evaluation.results_file import Results, read_results
-from trainer.ranking.evaluation.table import compared, title
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.common.figures import COLORS, GREY, new_figure, save
+from deepsiam.data_prep.common.files import make_directory, whole_file
+from deepsiam.data_prep.common.parser import Parser
+from deepsiam.trainer.analysis.plots import Curve, read_scalars, smooth
+from deepsiam.trainer.analysis.report_page import report_page
+from deepsiam.trainer.ranking.evaluation.metrics import HEADINGS
+from deepsiam.trainer.ranking.evaluation.results_file import Results, read_results
+from deepsiam.trainer.ranking.evaluation.table import compared, title
 
 LOSSES = {  # loss term: its name, its unit
     "mlm": ("masked language model", "nats per masked token"),

@@ -19,19 +19,19 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.collections.relevant import IDENTICAL_IDS
-from data_prep.common.argument_types import port, positive
-from data_prep.common.errors import InputError, exit_on_input_error, printable
-from data_prep.common.files import refuse_folder
-from data_prep.common.parser import Parser
-from trainer.ranking.evaluation import run_file
-from trainer.ranking.indexes.index import Found, Index, in_words, require_choice
-from trainer.ranking.indexes.query_file import read_queries
-from trainer.ranking.indexes.registry import APPROXIMATIONS, open_index
-from trainer.ranking.indexes.serve import make_server
-from trainer.ranking.retrieval.search import Ranked
-from trainer.ranking.retrieval.shared import merge, rank_0_first
-from trainer.training.engine.world import World, failed_rank_exits_first, joined, rank_0_speaks
+from deepsiam.data_prep.collections.relevant import IDENTICAL_IDS
+from deepsiam.data_prep.common.argument_types import port, positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error, printable
+from deepsiam.data_prep.common.files import refuse_folder
+from deepsiam.data_prep.common.parser import Parser
+from deepsiam.trainer.ranking.evaluation import run_file
+from deepsiam.trainer.ranking.indexes.index import Found, Index, in_words, require_choice
+from deepsiam.trainer.ranking.indexes.query_file import read_queries
+from deepsiam.trainer.ranking.indexes.registry import APPROXIMATIONS, open_index
+from deepsiam.trainer.ranking.indexes.serve import make_server
+from deepsiam.trainer.ranking.retrieval.search import Ranked
+from deepsiam.trainer.ranking.retrieval.shared import merge, rank_0_first
+from deepsiam.trainer.training.engine.world import World, failed_rank_exits_first, joined, rank_0_speaks
 
 WIDTH = 100  # characters that are shown of a document
 AT_ONCE = 1024  # queries of a run file

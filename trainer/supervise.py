@@ -13,13 +13,13 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from data_prep.common import streams
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.imports import without_collecting
-from data_prep.common.parser import Parser
+from deepsiam.data_prep.common import streams
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.imports import without_collecting
+from deepsiam.data_prep.common.parser import Parser
 
 with without_collecting():
-    from trainer.cluster.hosts.supervisor import STOP_SIGNALS, Training, supervise
+    from deepsiam.trainer.cluster.hosts.supervisor import STOP_SIGNALS, Training, supervise
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import InputError, exit_on_input_error, printable
-from data_prep.common.parser import Parser
-from data_prep.tokenizers.tokenizer import Tokenizer
-from models.interface import MicroBatch
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.start_keys import take_over
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.loader import Loader, check_layout
-from trainer.training.data.open_data import Data, pair_data, resume_invariants, shard_data
-from trainer.training.data.order import LaneBatch
-from trainer.training.recipe import schema, yaml_file
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error, printable
+from deepsiam.data_prep.common.parser import Parser
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.models.interface import MicroBatch
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.start_keys import take_over
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.data.loader import Loader, check_layout
+from deepsiam.trainer.training.data.open_data import Data, pair_data, resume_invariants, shard_data
+from deepsiam.trainer.training.data.order import LaneBatch
+from deepsiam.trainer.training.recipe import schema, yaml_file
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 
 if TYPE_CHECKING:
-    from trainer.training.run.job import Refresh
+    from deepsiam.trainer.training.run.job import Refresh
 
 # what must not change on resume, and changes nothing of the data
 OF_MODEL = ("trunk", "init_from", "bidirectional", "random_weights", "optimizer.name", "optimizer.train", "optimizer")
@@ -91,7 +91,7 @@ def trace(
 def _refresh(recipe: PretrainRecipe | FinetuneRecipe, data: Data) -> Refresh | None:
     if not isinstance(recipe, FinetuneRecipe) or recipe.refresh is None:
         return None
-    from trainer.ranking.while_training.refresh import open_refresh  # imports what ranks: seconds
+    from deepsiam.trainer.ranking.while_training.refresh import open_refresh  # imports what ranks: seconds
 
     return open_refresh(recipe, data)
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
-from data_prep.tokenizers.tokenizer import Tokenizer
-from trainer.ranking.evaluation.metrics import DEPTH, Metrics
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.retrieval.bm25 import Bm25
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.trainer.ranking.evaluation.metrics import DEPTH, Metrics
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.retrieval.bm25 import Bm25
 
 
 def cut(texts: Iterable[str], tokenizer: Tokenizer, max_tokens: int) -> Iterator[str]:

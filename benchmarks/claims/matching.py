@@ -26,13 +26,13 @@ from benchmarks.claims.matching_measure import baseline, measure
 from benchmarks.claims.matching_tables import Results, report
 from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import Trainings, file_name, tokens_a_step
-from data_prep.collections.collection import Collection
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import exit_on_input_error
-from data_prep.common.files import make_directory
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load as load_recipe
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.common.files import make_directory
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 
 RANDOM, PRETRAINED = "random", {"mlm": "demo_long_mlm", "seed": "demo_long_seed"}  # a recipe each
 STARTS = (RANDOM, *PRETRAINED)

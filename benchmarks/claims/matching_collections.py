@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.claims.material import FOLDS, classic, data_prep, write
-from data_prep.common.files import read_bytes
-from trainer.ranking.evaluation.metrics import Metrics
+from deepsiam.data_prep.common.files import read_bytes
+from deepsiam.trainer.ranking.evaluation.metrics import Metrics
 
 CLASSIC = ("cranfield", "cacm", "vaswani")
 TUNED_ON = ("cranfield", "vaswani")  # CACM has too few queries to choose a rate on

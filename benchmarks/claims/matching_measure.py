@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.claims.matching_collections import Kind
-from data_prep.collections.collection import Collection
-from trainer.ranking.evaluation.candidate_lists import CandidateTask
-from trainer.ranking.evaluation.classes import predict, read_classes
-from trainer.ranking.evaluation.expression import BM25, Leaf, Rerank
-from trainer.ranking.evaluation.metrics import DEPTH, Metrics
-from trainer.ranking.evaluation.parts import Parts
-from trainer.ranking.evaluation.systems import Systems
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.training.checkpoints.load import LoadedModel
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer.ranking.evaluation.candidate_lists import CandidateTask
+from deepsiam.trainer.ranking.evaluation.classes import predict, read_classes
+from deepsiam.trainer.ranking.evaluation.expression import BM25, Leaf, Rerank
+from deepsiam.trainer.ranking.evaluation.metrics import DEPTH, Metrics
+from deepsiam.trainer.ranking.evaluation.parts import Parts
+from deepsiam.trainer.ranking.evaluation.systems import Systems
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.training.checkpoints.load import LoadedModel
 
 RERANKED = 100  # of BM25's documents, by a model that cannot search
 

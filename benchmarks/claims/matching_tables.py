@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.claims.matching_collections import Study
-from trainer.ranking.evaluation.metrics import paired_permutation_test
+from deepsiam.trainer.ranking.evaluation.metrics import paired_permutation_test
 
 Results = dict[tuple[str, str, str, str], list[list[float]]]  # (title, metric, model, start): [seeds, queries]
 START = {"random": "random weights", "mlm": "masked LM", "seed": "SEED"}

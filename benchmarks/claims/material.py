@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.training import run_or_exit
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, read_bytes, whole_file
-from data_prep.demo.pairs import in_hash_order
-from data_prep.sources.document import Document
-from data_prep.sources.registry import SOURCES
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import make_directory, read_bytes, whole_file
+from deepsiam.data_prep.demo.pairs import in_hash_order
+from deepsiam.data_prep.sources.document import Document
+from deepsiam.data_prep.sources.registry import SOURCES
+from deepsiam.data_prep.tokenizers import tokenizer
 
 DOCSTRINGS = Path("data/demo")  # made by `make demo`
 TOKENIZER = DOCSTRINGS / "shards" / "tokenizer.json"

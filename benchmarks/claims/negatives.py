@@ -36,12 +36,12 @@ from benchmarks.claims import material
 from benchmarks.claims.tunings import COLLECTIONS, Tuning, Values, by_table, rank, tunings
 from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import file_name, train
-from data_prep.collections.collection import Collection
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.files import make_directory
-from trainer import mine
-from trainer.ranking.evaluation.metrics import paired_permutation_test
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.files import make_directory
+from deepsiam.trainer import mine
+from deepsiam.trainer.ranking.evaluation.metrics import paired_permutation_test
 
 RECIPE = "recipes/demo_siamese.yaml"
 ENCODER = Path("runs/demo/ict")

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
-from data_prep.common.errors import InputError, exit_on_input_error
-from trainer.ranking.evaluation.results_file import Results, SystemResult, read_results
-from trainer.ranking.evaluation.table import title
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.trainer.ranking.evaluation.results_file import Results, SystemResult, read_results
+from deepsiam.trainer.ranking.evaluation.table import title
 
 
 def table(seeds: Sequence[Results]) -> list[str]:

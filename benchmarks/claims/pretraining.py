@@ -34,11 +34,11 @@ from benchmarks.claims.tunings import RATES, RECIPE, Tuning, Values, bm25, by_ta
 from benchmarks.common.embeddings_only import embeddings_only
 from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import Trainings, file_name, tokens_a_step
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import exit_on_input_error
-from data_prep.common.files import make_directory
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load as load_recipe
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.common.files import make_directory
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 
 
 @dataclass(frozen=True)

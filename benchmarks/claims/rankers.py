@@ -29,14 +29,14 @@ from typing import Any
 from benchmarks.claims import material
 from benchmarks.claims.rankers_table import FUSED, table
 from benchmarks.common.training import run_or_exit, train
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.files import make_directory
-from data_prep.common.rng import keyed_rng
-from trainer.ranking.evaluation.results_file import Results, read_results
-from trainer.training.checkpoints.checkpoint import newest_first, step_of
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.files import make_directory
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.trainer.ranking.evaluation.results_file import Results, read_results
+from deepsiam.trainer.training.checkpoints.checkpoint import newest_first, step_of
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 
 DEMO = Path("data/demo/collection")
 QUERIES = {"dev": 100, "test": 200}  # judged queries that are kept

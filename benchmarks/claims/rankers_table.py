@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 
-from trainer.ranking.evaluation.results_file import Results
+from deepsiam.trainer.ranking.evaluation.results_file import Results
 
 BASE, FUSED = "bm25", "{}_bm25"  # the system that p is against, and the name of a system's fusion with it
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from benchmarks.claims.material import TOKENIZER, add_data_option, prepare
 from benchmarks.common.training import file_name, run_or_exit, train
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
 
 ATTENTION = {"window 2": 2, "whole past": "all"}  # tokens that a decoder layer sees
 FROZEN: dict[str, object] = {"trunk": "null", "method.freeze_encoder": "true"}  # and init_from=the masked LM

@@ -18,10 +18,10 @@ from statistics import mean
 from benchmarks.claims import material
 from benchmarks.claims.rankers import MODELS, Bench, Model, command, encoder
 from benchmarks.common.training import run_or_exit
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import exit_on_input_error
-from data_prep.common.files import make_directory
-from trainer.ranking.evaluation.results_file import Results, read_results
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.common.files import make_directory
+from deepsiam.trainer.ranking.evaluation.results_file import Results, read_results
 
 START, METRIC = "minilm", "ndcg@10"
 SIZES = (384, 128, 64)

@@ -31,15 +31,15 @@ from benchmarks.claims.tables import ROUNDS, best
 from benchmarks.claims.tunings import DOCSTRINGS, RATES, Values, mean, mrr, rank
 from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import Trainings, file_name, tokens_a_step
-from data_prep.collections.collection import Collection
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import exit_on_input_error
-from data_prep.common.files import make_directory
-from trainer.ranking.evaluation.metrics import paired_permutation_test
-from trainer.ranking.evaluation.task import evaluate_split
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.common.files import make_directory
+from deepsiam.trainer.ranking.evaluation.metrics import paired_permutation_test
+from deepsiam.trainer.ranking.evaluation.task import evaluate_split
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 
 TEXT, PAIRS, MIX = "text", "pairs", "mix"
 ALL = "all stages"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.claims.tunings import RATES, Tuning, Values
-from trainer.ranking.evaluation.metrics import paired_permutation_test
-from trainer.ranking.evaluation.significance import bootstrap_interval
+from deepsiam.trainer.ranking.evaluation.metrics import paired_permutation_test
+from deepsiam.trainer.ranking.evaluation.significance import bootstrap_interval
 
 AGAINST = {"mlm": "the masked LM", "random": "random weights"}  # starts to compare all others with
 ROUNDS = 10_000

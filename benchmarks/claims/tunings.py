@@ -16,14 +16,14 @@ import numpy as np
 
 from benchmarks.claims.cut_bm25 import evaluate_cut_bm25
 from benchmarks.claims.material import CLASSIC, FOLDS
-from data_prep.collections.collection import Collection
-from trainer.ranking.evaluation.metrics import Metrics
-from trainer.ranking.evaluation.task import evaluate_split
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load as load_recipe
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer.ranking.evaluation.metrics import Metrics
+from deepsiam.trainer.ranking.evaluation.task import evaluate_split
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 
 RECIPE = "recipes/demo_siamese.yaml"
 RATES = (3e-4, 1e-3, 3e-3)  # learning rates to try with every start

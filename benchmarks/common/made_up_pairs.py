@@ -13,15 +13,15 @@ import tokenizers
 import torch
 
 from benchmarks.common.made_up_text import draw_words
-from data_prep.collections.build import build as build_collection
-from data_prep.common.rng import keyed_rng
-from data_prep.tokenizers import tokenizer as own_tokenizers
-from data_prep.tokenizers.tokenizer import Tokenizer
-from trainer.ranking.export.export import export_encoder
-from trainer.training.checkpoints.load import TrainedModel
-from trainer.training.recipe.build import build_model, new_trunk
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import build
+from deepsiam.data_prep.collections.build import build as build_collection
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.data_prep.tokenizers import tokenizer as own_tokenizers
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
+from deepsiam.trainer.training.recipe.build import build_model, new_trunk
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 
 QUERY_TOKENS = range(5, 21)
 SPREAD = 0.7  # of ln(tokens of a document)

@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
-from data_prep.shards.manifest import Manifest
-from data_prep.shards.manifest import write as write_manifest
-from data_prep.shards.writer import ShardWriter
-from data_prep.tokenizers import tokenizer
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.interface import MicroBatch
-from models.pretraining.seed import SeedBatcher, SeedConfig
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.lanes import Lanes, Position
-from trainer.training.data.loader import Loader
-from trainer.training.data.mixing import Mix
-from trainer.training.data.order import Order
-from trainer.training.data.shard_source import ShardSource
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.shards.manifest import write as write_manifest
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.pretraining.seed import SeedBatcher, SeedConfig
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.data.lanes import Lanes, Position
+from deepsiam.trainer.training.data.loader import Loader
+from deepsiam.trainer.training.data.mixing import Mix
+from deepsiam.trainer.training.data.order import Order
+from deepsiam.trainer.training.data.shard_source import ShardSource
 
 VOCABULARY = 30522
 MAX_TOKENS, MICRO_BATCH = 512, 32

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainer.ranking.retrieval.sparse import BLOCK, Postings, term_type
+from deepsiam.trainer.ranking.retrieval.sparse import BLOCK, Postings, term_type
 
 DRAWS = 1 << 18  # chances that the terms share
 FREQUENT = 50  # a term's probability is as 1 / (its rank + this): some terms are in half of the texts, most in few

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from data_prep.common.rng import keyed_rng
-from data_prep.shards.document import TokenDocument
-from data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 
 MEGABYTE = 1_000_000
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from data_prep.common.files import whole_file
+from deepsiam.data_prep.common.files import whole_file
 
 Value = TypeVar("Value")  # anything that JSON can represent
 

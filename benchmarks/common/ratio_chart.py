@@ -8,7 +8,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from data_prep.common import figures
+from deepsiam.data_prep.common import figures
 
 WIDE = 20  # a largest ratio above this gets a logarithmic axis
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import ratio_chart
-from data_prep.common.errors import InputError
-from data_prep.common.extras import require
-from data_prep.common.files import make_directory, whole_file
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.common.files import make_directory, whole_file
 
 RESULTS = Path(__file__).parents[1] / "results"
 LEAST_ROUNDS, MOST_ROUNDS = 3, 50

@@ -12,18 +12,18 @@ import torch
 from torch import Tensor
 
 from benchmarks.common.made_up_text import make_document
-from data_prep.common.rng import keyed_rng, keyed_rngs
-from data_prep.shards.document import TokenDocument
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.build_trunk import build_trunk
-from models.config import MethodConfig
-from models.interface import MicroBatch
-from models.trunk import TrunkModel
-from trainer.training.engine import ds_config
-from trainer.training.recipe.build import build_batcher, build_model
-from trainer.training.recipe.objective import Objective
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
+from deepsiam.data_prep.common.rng import keyed_rng, keyed_rngs
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.config import MethodConfig
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.training.engine import ds_config
+from deepsiam.trainer.training.recipe.build import build_batcher, build_model
+from deepsiam.trainer.training.recipe.objective import Objective
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 DEMO_WORDS = 8192

@@ -11,7 +11,7 @@ import torch
 from transformers import Trainer, TrainerCallback
 
 from benchmarks.common import machine
-from trainer.training.recipe.schema import OptimizerConfig
+from deepsiam.trainer.training.recipe.schema import OptimizerConfig
 
 
 def trainer_arguments(keys: OptimizerConfig) -> dict[str, Any]:

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.data.lanes import START, Lanes, examples_of
+from deepsiam.trainer.training.data.open_data import shard_data
+from deepsiam.trainer.training.engine.world import World, join
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from tests.ports import free_port
-from trainer.training.data.lanes import START, Lanes, examples_of
-from trainer.training.data.open_data import shard_data
-from trainer.training.engine.world import World, join
-from trainer.training.recipe.schema import PretrainRecipe
 
 SAMPLED = 4  # lanes of each source whose first window is used to estimate the tokens of an example
 

@@ -15,9 +15,9 @@ import torch
 
 from benchmarks.common.made_up_shards import CHUNKS_PER_SHARD, Reading, lengthen, resume, write_shards
 from benchmarks.costs.pieces import Work, text_to_shards, train_step
-from data_prep.shards.manifest import Manifest
-from models.layers.shape import Shape
-from models.pretraining.seed_decoder import WeakDecoder
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.models.layers.shape import Shape
+from deepsiam.models.pretraining.seed_decoder import WeakDecoder
 
 VOCABULARY = "trunk.vocab_size=1024"
 SHAPE = Shape(1024, 192, 3, 768, "gelu", 0.0, 0.0, 1e-12, 0.02)  # that of recipes/seed_small.yaml

@@ -32,9 +32,9 @@ from benchmarks.common.curve_fit import Law, fit, slope
 from benchmarks.common.machine import use_one_thread
 from benchmarks.common.side_by_side import Values, in_words, rounds, run_all, spread, write
 from benchmarks.costs.curve_cases import CURVES, Curve
-from data_prep.common import figures
-from data_prep.common.errors import exit_on_input_error
-from data_prep.common.extras import require
+from deepsiam.data_prep.common import figures
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.common.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,11 +15,11 @@ import torch
 
 from benchmarks.common.made_up_text import json_lines, up_to
 from benchmarks.common.step_cases import RECIPES, rate_of_pass, workload_of
-from data_prep.prepare.run import Options, prepare
-from data_prep.sources.registry import SOURCES
-from data_prep.tokenizers import tokenizer
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
+from deepsiam.data_prep.prepare.run import Options, prepare
+from deepsiam.data_prep.sources.registry import SOURCES
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 
 Work = Callable[[], object]
 WORDS = 8192  # of made-up text

@@ -26,9 +26,9 @@ from benchmarks.common.calibration import CALIBRATIONS, cpu_seconds, in_calibrat
 from benchmarks.common.machine import use_one_thread
 from benchmarks.common.side_by_side import alternate, spread, write
 from benchmarks.costs.quick_pieces import FULL, Piece, PieceSizes, pieces
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.files import read_bytes
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.files import read_bytes
 
 COMMITTED = Path(__file__).parents[1] / "results" / "quick.json"
 MOVED = 1.15  # the smallest ratio of two medians, the larger one above

@@ -14,9 +14,9 @@ import numpy as np
 from benchmarks.common.made_up_shards import Reading, write_shards
 from benchmarks.common.made_up_sparse import SparseSizes, sparse_pool
 from benchmarks.costs.pieces import Work, text_to_shards, train_step
-from data_prep.shards.verify import verify
-from trainer.ranking.retrieval.search import search
-from trainer.ranking.retrieval.sparse import search_postings
+from deepsiam.data_prep.shards.verify import verify
+from deepsiam.trainer.ranking.retrieval.search import search
+from deepsiam.trainer.ranking.retrieval.sparse import search_postings
 
 STEPS = {
     "SEED": "demo_seed.yaml",

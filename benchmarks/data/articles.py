@@ -18,8 +18,8 @@ from hashlib import blake2b
 from pathlib import Path
 
 from benchmarks.data.preparation import RawText, data_argument, extractors
-from data_prep.common.errors import exit_on_input_error
-from data_prep.common.files import make_directory
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.common.files import make_directory
 
 MARKUP = "in the markup"
 # The text is searched for each match's longest run without markup, if that has at least this many characters

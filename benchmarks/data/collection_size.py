@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.side_by_side import write
-from data_prep.collections.collection import FORMAT, MANIFEST, SPLITS, Collection
-from data_prep.collections.format import Text, Where
-from data_prep.collections.write_texts import write_texts
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import exit_on_input_error
-from data_prep.common.files import make_directory
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.collections.collection import FORMAT, MANIFEST, SPLITS, Collection
+from deepsiam.data_prep.collections.format import Text, Where
+from deepsiam.data_prep.collections.write_texts import write_texts
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.common.files import make_directory
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 
 TOKENS = 64  # of a document
 READS = 2_000  # documents that each process looks up by id and reads

@@ -29,12 +29,12 @@ from torch.utils.data import DataLoader
 
 from benchmarks.common.made_up_shards import MICRO_BATCH, Reading, lengthen, resume, write_shards
 from benchmarks.common.side_by_side import alternate, in_words, ratios, spread, write
-from data_prep.common.argument_types import positive
-from data_prep.common.environment import usable_cores
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.shards.document import TokenDocument
-from data_prep.tokenizers import tokenizer
-from models.interface import MicroBatch
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.environment import usable_cores
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.models.interface import MicroBatch
 
 LANES, WINDOW = 8, 16
 LONGER = 16  # resuming is timed in an epoch that is this many times longer

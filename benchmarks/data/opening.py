@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data.collection_size import make, memory, show
-from data_prep.collections.collection import MANIFEST, SPLITS, Collection
-from data_prep.collections.relevant import write_relevant
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import exit_on_input_error
-from trainer.training.data.open_data import pair_data
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
+from deepsiam.data_prep.collections.collection import MANIFEST, SPLITS, Collection
+from deepsiam.data_prep.collections.relevant import write_relevant
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.trainer.training.data.open_data import pair_data
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 
 RECIPE = Path("recipes/siamese_small.yaml")
 MICRO_BATCHES = 64

@@ -40,15 +40,15 @@ import tokenizers
 
 from benchmarks.common.made_up_text import MEGABYTE, up_to
 from benchmarks.common.side_by_side import alternate, in_words, ratios, spread, write
-from data_prep.common import workers
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.files import make_directory
-from data_prep.prepare import batches, reading, spool, stages, writing
-from data_prep.prepare.writing import Selection, ShardPlan
-from data_prep.sources.compressed import open_input
-from data_prep.sources.registry import SOURCES
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.common import workers
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.files import make_directory
+from deepsiam.data_prep.prepare import batches, reading, spool, stages, writing
+from deepsiam.data_prep.prepare.writing import Selection, ShardPlan
+from deepsiam.data_prep.sources.compressed import open_input
+from deepsiam.data_prep.sources.registry import SOURCES
+from deepsiam.data_prep.tokenizers import tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY, CHUNK_TOKENS = 32768, 32768
@@ -59,13 +59,13 @@ WIKIEXTRACTOR = [sys.executable, "-m", "wikiextractor.WikiExtractor", "--json", 
 EXTRACT = """
 import json, sys
 from pathlib import Path
-from data_prep.sources.wikipedia.articles import WIKIPEDIA
+from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
 with open(sys.argv[2], "w") as out:
     for item in WIKIPEDIA.documents([Path(sys.argv[1])]):
         if hasattr(item, "segments"):
             out.write(json.dumps({"id": item.id.split("/")[1], "text": "\\n".join(item.segments)}) + "\\n")
 """
-PEAK = "import sys; from data_prep.__main__ import main; main(sys.argv[1:]); print(open('/proc/self/status').read())"
+PEAK = "import sys; from deepsiam.data_prep.__main__ import main; main(sys.argv[1:]); print(open('/proc/self/status').read())"
 
 # spool, tokenizer, folder -> seconds of a shard
 Start = Callable[[list[Path], Path, Path], Callable[[ShardPlan], float]]

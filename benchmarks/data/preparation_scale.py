@@ -30,8 +30,8 @@ import psutil
 from benchmarks.common.made_up_text import MEGABYTE, up_to
 from benchmarks.common.side_by_side import write
 from benchmarks.data.preparation import RawText, data_argument, line_of, run
-from data_prep.common.errors import exit_on_input_error
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.tokenizers import tokenizer
 
 PARTS = 64
 SIZES = (4, 8, 16)  # MB of text

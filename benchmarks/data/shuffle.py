@@ -20,10 +20,10 @@ import numpy as np
 import webdataset
 
 from benchmarks.common.side_by_side import write
-from data_prep.common.errors import exit_on_input_error
-from data_prep.common.rng import keyed_rng
-from models.interface import MicroBatch
-from trainer.training.data.lanes import START, Lanes
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.models.interface import MicroBatch
+from deepsiam.trainer.training.data.lanes import START, Lanes
 
 LANES, WINDOW, CHUNKS_PER_SHARD, DOCUMENTS_PER_CHUNK, MICRO_BATCH = 16, 16, 16, 128, 32
 

@@ -13,11 +13,11 @@ import json
 from pathlib import Path
 
 from benchmarks.common.training import train
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import exit_on_input_error
-from trainer.ranking.evaluation.task import evaluate_split
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.training.checkpoints.load import load_trained
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.trainer.ranking.evaluation.task import evaluate_split
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.training.checkpoints.load import load_trained
 
 RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 SIMILARITIES = (("dot", 1.0), ("cosine", 0.05))

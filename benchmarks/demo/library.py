@@ -21,13 +21,13 @@ from transformers import PreTrainedModel
 
 from benchmarks.common.library_trainer import in_order, trainer_is_missing
 from benchmarks.common.trainer_turns import trainer_arguments
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.files import make_directory, whole_folder
-from models.matching.siamese import SiameseConfig
-from models.trunk import layers_of
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.files import make_directory, whole_folder
+from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.models.trunk import layers_of
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.trainer.pairs_in_order import pairs_in_order
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
 
 
 def main(argv: Sequence[str] | None = None) -> None:

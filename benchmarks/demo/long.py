@@ -16,18 +16,18 @@ from pathlib import Path
 
 from benchmarks.common.measurements import Measurements
 from benchmarks.common.training import tokens_a_step, train
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import exit_on_input_error
-from data_prep.common.figures import COLORS, GREY, new_figure, save
-from data_prep.common.files import whole_file
-from trainer.ranking.evaluation.metrics import paired_permutation_test
-from trainer.ranking.evaluation.task import evaluate_split
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load as load_recipe
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.common.figures import COLORS, GREY, new_figure, save
+from deepsiam.data_prep.common.files import whole_file
+from deepsiam.trainer.ranking.evaluation.metrics import paired_permutation_test
+from deepsiam.trainer.ranking.evaluation.task import evaluate_split
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 
 OUT = Path("runs/demo_long")
 PRETRAINED = {"mlm": OUT / "mlm", "seed": OUT / "seed"}

@@ -15,15 +15,15 @@ from typing import Any
 from benchmarks.common.embeddings_only import embeddings_only
 from benchmarks.common.side_by_side import write
 from benchmarks.common.training import train
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import exit_on_input_error
-from trainer.ranking.evaluation.compare import compare
-from trainer.ranking.evaluation.systems import Systems, read_systems
-from trainer.ranking.evaluation.task import evaluate_split
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
-from trainer.training.recipe.yaml_file import load as load_recipe
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.trainer.ranking.evaluation.compare import compare
+from deepsiam.trainer.ranking.evaluation.systems import Systems, read_systems
+from deepsiam.trainer.ranking.evaluation.task import evaluate_split
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 
 COLLECTION, DEMO, OUT = Path("data/demo/collection"), Path("runs/demo"), Path("runs/demo_parts")
 SEED, ICT = "recipes/demo_seed.yaml", "recipes/demo_ict.yaml"

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from benchmarks.common.side_by_side import write
 from benchmarks.common.training import train
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import exit_on_input_error
-from trainer.ranking.evaluation.compare import compare
-from trainer.ranking.evaluation.results_file import Results
-from trainer.ranking.evaluation.systems import Systems, read_systems
-from trainer.ranking.evaluation.table import table
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.trainer.ranking.evaluation.compare import compare
+from deepsiam.trainer.ranking.evaluation.results_file import Results
+from deepsiam.trainer.ranking.evaluation.systems import Systems, read_systems
+from deepsiam.trainer.ranking.evaluation.table import table
 
 SEEDS = (1, 2, 3)
 OUTPUT = Path(__file__).parents[1] / "results" / "demo_seeds.json"

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.side_by_side import Values, alternate, in_words, ratios, write
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
 from tests.ports import free_port
 
 ALONE, BESIDE = "alone", "beside a busy process"

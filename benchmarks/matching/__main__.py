@@ -35,9 +35,9 @@ from benchmarks.common.side_by_side import Values, in_words, part_options, ratio
 from benchmarks.matching.rivals import Elsewhere, OurTraining, TrainingRival
 from benchmarks.matching.scoring import ScoringSizes
 from benchmarks.matching.scoring import measure as measure_scoring
-from data_prep.common.errors import exit_on_input_error
-from data_prep.common.extras import require
-from trainer.training.engine import ds_config
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.common.extras import require
+from deepsiam.trainer.training.engine import ds_config
 
 OURS = "deepsiam"
 LIBRARY = "sentence-transformers"

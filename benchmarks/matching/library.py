@@ -21,10 +21,10 @@ from benchmarks.common.library_trainer import in_order
 from benchmarks.common.made_up_pairs import PairSizes
 from benchmarks.common.trainer_turns import Turns, trainer_arguments
 from benchmarks.matching.rivals import TrainingRival
+from deepsiam.trainer.training.engine import ds_config
+from deepsiam.trainer.training.engine.optimizer import build_optimizer
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from tests.trainer.pairs_in_order import Pairs, pairs_in_order
-from trainer.training.engine import ds_config
-from trainer.training.engine.optimizer import build_optimizer
-from trainer.training.recipe.schema import FinetuneRecipe
 
 
 class Library(TrainingRival):

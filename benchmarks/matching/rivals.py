@@ -18,14 +18,14 @@ import torch
 from benchmarks.common import machine
 from benchmarks.common.made_up_pairs import PairSizes
 from benchmarks.common.training import join_alone
-from trainer import finetune
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.loader import Loader
-from trainer.training.data.rng import dropout_seed
-from trainer.training.engine.engine import Engine
-from trainer.training.engine.world import World
-from trainer.training.recipe.objective import Objective
-from trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer import finetune
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.data.loader import Loader
+from deepsiam.trainer.training.data.rng import dropout_seed
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.recipe.objective import Objective
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 
 
 class TrainingRival:

@@ -17,11 +17,11 @@ from torch import Tensor
 from benchmarks.common import machine
 from benchmarks.common.made_up_pairs import bert
 from benchmarks.common.side_by_side import Values, ratios, rounds, spread
-from models.build_trunk import build_trunk
-from models.matching.dual_encoder import DualEncoder
-from models.matching.poly_encoder import PolyEncoder, PolyEncoderConfig
-from models.matching.siamese import Siamese, SiameseConfig
-from models.vectors import Vectors, one_vector
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.matching.dual_encoder import DualEncoder
+from deepsiam.models.matching.poly_encoder import PolyEncoder, PolyEncoderConfig
+from deepsiam.models.matching.siamese import Siamese, SiameseConfig
+from deepsiam.models.vectors import Vectors, one_vector
 
 BI = "bi"
 WHOLE, SCORES = "encode and score", "score"

@@ -36,8 +36,8 @@ from benchmarks.common.made_up_pairs import PairSizes
 from benchmarks.common.made_up_sparse import SparseSizes
 from benchmarks.common.side_by_side import in_words, part_options, run_parts
 from benchmarks.retrieval import encoding, refresh, residual, search, small, sparse_search, whole_path
-from data_prep.common.errors import exit_on_input_error
-from data_prep.common.extras import require
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.common.extras import require
 
 SIZES: dict[str, Any] = {
     "encoding": PairSizes(layers=6, hidden=384, words=8192, batch=32, micro=32, median=60, longest=256, steps=2),

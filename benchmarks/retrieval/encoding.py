@@ -18,9 +18,9 @@ from benchmarks.common import machine
 from benchmarks.common.calibration import cpu_seconds
 from benchmarks.common.made_up_pairs import PairSizes, made_up_pairs, write_encoder, write_tokenizer
 from benchmarks.common.side_by_side import ratios, rounds, spread
-from models.matching.siamese import Siamese, SiameseConfig
-from trainer.ranking.published import load_published
-from trainer.ranking.retrieval.encode import TextEncoder
+from deepsiam.models.matching.siamese import Siamese, SiameseConfig
+from deepsiam.trainer.ranking.published import load_published
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 
 OURS, LIBRARY = "deepsiam", "sentence-transformers"
 BF16 = {"AVX512-BF16", "AMX-BF16"}  # instructions without which bf16 is slower than fp32

@@ -14,8 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from benchmarks.common.made_up_pairs import PairSizes, prepare, values_of
 from benchmarks.common.training import train
-from data_prep.collections.collection import Collection
-from trainer import mine
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer import mine
 
 DEPTH = 50  # documents ranked for each query
 

@@ -13,14 +13,23 @@ import torch
 
 from benchmarks.common.calibration import cpu_seconds
 from benchmarks.common.side_by_side import ratios, rounds, spread
-from models.matching.colbert import Colbert
-from trainer.ranking.indexes.blocks import Blocks
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.kmeans import TRAINED_ON
-from trainer.ranking.indexes.residual import BITS, HELD_OUT, Codec, Residuals, centroids_for, fit, unit, with_buckets
-from trainer.ranking.retrieval.encode import Rows, TextVectors
-from trainer.ranking.retrieval.search import Ranking, best
-from trainer.ranking.retrieval.system import Scored
+from deepsiam.models.matching.colbert import Colbert
+from deepsiam.trainer.ranking.indexes.blocks import Blocks
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.kmeans import TRAINED_ON
+from deepsiam.trainer.ranking.indexes.residual import (
+    BITS,
+    HELD_OUT,
+    Codec,
+    Residuals,
+    centroids_for,
+    fit,
+    unit,
+    with_buckets,
+)
+from deepsiam.trainer.ranking.retrieval.encode import Rows, TextVectors
+from deepsiam.trainer.ranking.retrieval.search import Ranking, best
+from deepsiam.trainer.ranking.retrieval.system import Scored
 
 FP16, COMPARED = "float16", "residual2"
 DEPTH, PART = 10, 10  # documents compared; what 1, 2 and 4 bits find is measured on one in so many texts

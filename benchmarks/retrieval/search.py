@@ -16,7 +16,7 @@ from benchmarks.common import machine
 from benchmarks.common.calibration import cpu_seconds
 from benchmarks.common.machine import use_one_thread
 from benchmarks.common.side_by_side import ratios, rounds, spread
-from trainer.ranking.retrieval.search import search
+from deepsiam.trainer.ranking.retrieval.search import search
 
 OURS, FAISS = "deepsiam", "faiss IndexFlatIP"
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from benchmarks.common.calibration import cpu_seconds
 from benchmarks.common.side_by_side import ratios, rounds, spread
-from trainer.ranking.indexes.blocks import Blocks
-from trainer.ranking.indexes.dense import DEPTHS
-from trainer.ranking.indexes.residual import unit
-from trainer.ranking.indexes.small_vectors import CODES, SAMPLE, Codes, bits_of, bytes_of, ranges_of
-from trainer.ranking.retrieval.search import Ranked, search
+from deepsiam.trainer.ranking.indexes.blocks import Blocks
+from deepsiam.trainer.ranking.indexes.dense import DEPTHS
+from deepsiam.trainer.ranking.indexes.residual import unit
+from deepsiam.trainer.ranking.indexes.small_vectors import CODES, SAMPLE, Codes, bits_of, bytes_of, ranges_of
+from deepsiam.trainer.ranking.retrieval.search import Ranked, search
 
 FP16, BLOCK = "float16", 32_768
 Search = Callable[[np.ndarray, int], list[Ranked]]  # queries, how many documents

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.common.made_up_sparse import SparseSizes, made_up, sparse_pool
 from benchmarks.retrieval.search import OURS, speeds
-from trainer.ranking.retrieval.sparse import search_postings
+from deepsiam.trainer.ranking.retrieval.sparse import search_postings
 
 SCIPY, BM25S = "scipy product", "bm25s"
 

@@ -21,13 +21,13 @@ from benchmarks.common.curve_fit import fit
 from benchmarks.common.machine import use_one_thread
 from benchmarks.common.made_up_pairs import PairSizes, word, write_encoder, write_tokenizer
 from benchmarks.common.made_up_text import draw_words
-from data_prep.collections.build import build as build_collection
-from data_prep.collections.collection import Collection
-from data_prep.common.rng import keyed_rng
-from data_prep.tokenizers import tokenizer as tokenizers
-from trainer.ranking.indexes.dense import DenseIndex
-from trainer.ranking.indexes.registry import open_index
-from trainer.ranking.rankers.registry import open_ranker
+from deepsiam.data_prep.collections.build import build as build_collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.ranking.indexes.dense import DenseIndex
+from deepsiam.trainer.ranking.indexes.registry import open_index
+from deepsiam.trainer.ranking.rankers.registry import open_ranker
 
 WORDS = 8192  # distinct words
 BEST = 100

@@ -22,7 +22,7 @@ from benchmarks.common import machine
 from benchmarks.common.side_by_side import TooLongError, in_words, part_options, ratios, run_parts, spread
 from benchmarks.scaling import hosts, ranks
 from benchmarks.scaling.saving import measure_code
-from data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.common.errors import exit_on_input_error
 
 ROOT = Path(__file__).parents[2]
 

@@ -31,12 +31,12 @@ from benchmarks.common import machine
 from benchmarks.common.measurements import Measurements
 from benchmarks.common.side_by_side import in_words, write
 from benchmarks.scaling.communication_ranks import ACCUMULATION, NetworkSettings
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.files import make_directory
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.files import make_directory
+from deepsiam.trainer.cluster.planning.communication import Link, Network, Zero, collectives, sent_by_host, step_seconds
 from tests import hosts as test_hosts
 from tests.hosts import CABLE, Hosts
-from trainer.cluster.planning.communication import Link, Network, Zero, collectives, sent_by_host, step_seconds
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "communication.json"

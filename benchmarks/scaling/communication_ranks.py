@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.scaling.rank_steps import RankSteps, end, timed, without_exchange
-from data_prep.common.files import whole_file
-from trainer.training.engine.world import World, join
+from deepsiam.data_prep.common.files import whole_file
+from deepsiam.trainer.training.engine.world import World, join
 
 ACCUMULATION = 2  # micro-batches that a rank has in a step
 MODEL = "mlm-512"  # of benchmarks.common.step_cases: many weights, and little to compute with such short sequences

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.side_by_side import rounds, spread
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 from tests import toy
 from tests.hosts import Hosts, network
 

@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 from benchmarks.common.collectives import replace_collectives
 from benchmarks.common.step_cases import recipe_of, workload_of
-from trainer.training.engine.engine import Engine
-from trainer.training.engine.world import World
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.engine.world import World
 
 
 class RankSteps:

@@ -20,9 +20,9 @@ from typing import Any
 
 from benchmarks.common.side_by_side import ratios, rounds, spread
 from benchmarks.scaling.rank_steps import RankSteps, end, timed
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.engine.world import World, join
 from tests.ports import free_port
-from trainer.training.engine.world import World, join
 
 ROOT = Path(__file__).parents[2]
 CASE = "seed-demo"  # of benchmarks.common.step_cases

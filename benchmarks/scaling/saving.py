@@ -27,16 +27,16 @@ from torch import nn
 
 from benchmarks.common.side_by_side import Values, alternate, in_words, ratios, spread, write
 from benchmarks.scaling.start_up import HERE, THERE
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.checkpoint import State
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.engine.world import World, join
+from deepsiam.trainer.training.recipe.schema import CheckpointConfig, PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 from tests.ports import free_port
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.checkpoint import State
-from trainer.training.data.cursor import Cursor
-from trainer.training.engine.engine import Engine
-from trainer.training.engine.world import World, join
-from trainer.training.recipe.schema import CheckpointConfig, PretrainRecipe
-from trainer.training.recipe.yaml_file import build
 
 
 class Stack(nn.Sequential):

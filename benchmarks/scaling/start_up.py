@@ -30,8 +30,8 @@ import yaml
 
 from benchmarks.common.made_up_shards import write_shards
 from benchmarks.common.side_by_side import Values, in_words, ratios, spread, write
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
 from tests.ports import free_port
 
 RANKS = 2

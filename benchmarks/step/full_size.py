@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.common.rng import keyed_rngs
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.batching.candidates import Candidates, Example
-from models.interface import MicroBatch
-from models.trunk import TrunkModel
-from trainer.cluster.planning.compute import SPECIAL, made_up_batch
-from trainer.training.recipe.build import build_model, trunk_of
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
-from trainer.training.recipe.yaml_file import load
+from deepsiam.data_prep.common.rng import keyed_rngs
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.batching.candidates import Candidates, Example
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.cluster.planning.compute import SPECIAL, made_up_batch
+from deepsiam.trainer.training.recipe.build import build_model, trunk_of
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 RANKS, WORDS, TEXTS = 8, 30_522, 4096

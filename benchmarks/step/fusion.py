@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainer.cluster.planning.kernels import ADD_ROWS, LOOK_UP, Kernel, Kernels, size
+from deepsiam.trainer.cluster.planning.kernels import ADD_ROWS, LOOK_UP, Kernel, Kernels, size
 
 OVER_ROWS = {"sum"}
 BACKWARD_OF_NORM = "native_layer_norm_backward"

@@ -17,8 +17,8 @@ from benchmarks.common import machine
 from benchmarks.common.step_cases import Workload
 from benchmarks.common.trainer_turns import Turns, trainer_arguments
 from benchmarks.step.rivals import StepRival
-from models.interface import IGNORED, MicroBatch
-from trainer.training.engine.compiler import missing_tools
+from deepsiam.models.interface import IGNORED, MicroBatch
+from deepsiam.trainer.training.engine.compiler import missing_tools
 
 Row = dict[str, Tensor]
 NAME = "Hugging Face"

@@ -24,7 +24,7 @@ from benchmarks.step.hugging_face import NAME as HUGGING_FACE
 from benchmarks.step.hugging_face import HuggingFace
 from benchmarks.step.parts import count_flops, exchange_share, time_parts
 from benchmarks.step.rivals import Bare, OurStep, Plain, StepRival
-from data_prep.common.errors import printable
+from deepsiam.data_prep.common.errors import printable
 
 OURS, OURS_BF16, COMPILED = "deepsiam", "deepsiam, bf16", f"{HUGGING_FACE}, compiled"
 WARM_UP = STEPS  # the whole workload; in fp16 more steps, until one does not overflow

@@ -25,18 +25,18 @@ from benchmarks.common.made_up_text import make_document
 from benchmarks.common.side_by_side import alternate, in_words, ratios, spread, write
 from benchmarks.common.step_cases import rate_of_pass
 from benchmarks.step.plain_way import plain_arrays, plain_layers
-from data_prep.common.argument_types import positive
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.rng import keyed_rng, keyed_rngs
-from data_prep.shards.document import TokenDocument
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.build_trunk import build_trunk
-from models.interface import MicroBatch
-from models.pretraining.config import PretrainingConfig
-from models.registry import PRETRAINING
-from models.trunk import TrunkModel
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import build
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.rng import keyed_rng, keyed_rngs
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.pretraining.config import PretrainingConfig
+from deepsiam.models.registry import PRETRAINING
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 
 SIZES = {"tokens": 512, "vocab": 32768, "hidden": 256, "layers": 4, "batch": 8}
 

@@ -24,15 +24,15 @@ from benchmarks.common.step_cases import Step
 from benchmarks.common.training import join_alone
 from benchmarks.step.full_size import CASES, RANKS, micro_batch_of, model_of, recipe_of
 from benchmarks.step.measures import free
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.parser import Parser
-from models.interface import MicroBatch
-from trainer.training.engine.engine import Engine
-from trainer.training.engine.hardware import GPUS
-from trainer.training.engine.world import World
-from trainer.training.recipe.objective import Objective
-from trainer.training.recipe.schema import Recipe
-from trainer.training.run.job import make_ready
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.parser import Parser
+from deepsiam.models.interface import MicroBatch
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.engine.hardware import GPUS
+from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.recipe.objective import Objective
+from deepsiam.trainer.training.recipe.schema import Recipe
+from deepsiam.trainer.training.run.job import make_ready
 
 RESULTS = Path(__file__).parents[1] / "results" / "step_on_gpu.json"
 PREDICTED = RESULTS.with_name("roofline.json")

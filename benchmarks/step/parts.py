@@ -16,9 +16,9 @@ from benchmarks.common import machine
 from benchmarks.common.collectives import replace_collectives
 from benchmarks.common.step_cases import Step
 from benchmarks.step.rivals import OurStep
+from deepsiam.trainer.training.run.agree import exchange
+from deepsiam.trainer.training.run.health import Health
 from tests.flops import CPU_ATTENTION
-from trainer.training.run.agree import exchange
-from trainer.training.run.health import Health
 
 PARTS = ("trunk", "heads", "optimizer", "communication", "rest")
 

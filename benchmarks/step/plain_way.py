@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.interface import IGNORED, MicroBatch
-from models.layers.local_attention import masked_local_attention
-from models.pretraining.config import PretrainingConfig
+from deepsiam.models.interface import IGNORED, MicroBatch
+from deepsiam.models.layers.local_attention import masked_local_attention
+from deepsiam.models.pretraining.config import PretrainingConfig
 
 
 @contextmanager

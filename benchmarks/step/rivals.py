@@ -17,9 +17,9 @@ from torch import Tensor
 from benchmarks.common import machine
 from benchmarks.common.step_cases import Step, Workload
 from benchmarks.step.plain_way import plain_batch, plain_layers
-from trainer.training.engine.engine import Engine, StepResult
-from trainer.training.engine.optimizer import build_optimizer
-from trainer.training.engine.world import World
+from deepsiam.trainer.training.engine.engine import Engine, StepResult
+from deepsiam.trainer.training.engine.optimizer import build_optimizer
+from deepsiam.trainer.training.engine.world import World
 
 LOSS_SCALE = 2.0**16  # of the bare loop in fp16: DeepSpeed's initial one
 

@@ -27,13 +27,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from benchmarks.step.full_size import CASES, RANKS, micro_batch_of, model_of, recipe_of
 from benchmarks.step.fusion import KernelsOfLayers, fused
-from data_prep.common.parser import Parser
-from models.interface import MicroBatch
-from models.trunk import encoders_of, layers_of
+from deepsiam.data_prep.common.parser import Parser
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.trunk import encoders_of, layers_of
+from deepsiam.trainer.cluster.planning.kernels import Kernel
+from deepsiam.trainer.cluster.planning.roofline import Roofline
+from deepsiam.trainer.training.engine.hardware import DEVICES
 from tests.fake_gpu import deepspeed_device, device, watch
-from trainer.cluster.planning.kernels import Kernel
-from trainer.cluster.planning.roofline import Roofline
-from trainer.training.engine.hardware import DEVICES
 
 RESULTS = Path(__file__).parents[1] / "results" / "roofline.json"
 PARTS = ("products", "attention", "other kernels", "between kernels", "waiting for Python")

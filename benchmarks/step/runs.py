@@ -25,9 +25,9 @@ from benchmarks.common.made_up_text import json_lines
 from benchmarks.common.side_by_side import Values, ratios, rounds, spread
 from benchmarks.common.step_cases import CASES, DEMO_WORDS, RECIPES
 from benchmarks.common.training import file_name
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.recipe.yaml_file import read
 from tests.ports import free_port
-from trainer.training.recipe.yaml_file import read
 
 ROOT = Path(__file__).parents[2]
 RUN_STEPS, LINE_STEPS = 25, 5  # steps of a run, and between progress lines; the time before the first is ignored

@@ -17,8 +17,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from data_prep.collections import gaps
-from data_prep.collections.collection import (
+from deepsiam.data_prep.collections import gaps
+from deepsiam.data_prep.collections.collection import (
     FORMAT,
     GRADED,
     MANIFEST,
@@ -32,18 +32,18 @@ from data_prep.collections.collection import (
     is_collection,
     name_in,
 )
-from data_prep.collections.excluded import ExcludedDocuments, write_excluded
-from data_prep.collections.format import Format, split_and_file
-from data_prep.collections.groups import Groups, no_grades
-from data_prep.collections.ids import Ids
-from data_prep.collections.registry import FORMATS
-from data_prep.collections.relevant import FOLDER as RELEVANT
-from data_prep.collections.relevant import write_relevant
-from data_prep.collections.texts import Texts
-from data_prep.collections.write_groups import write_groups
-from data_prep.collections.write_texts import remove_temporary, write_texts, write_tokens
-from data_prep.common.errors import InputError, StoppedError
-from data_prep.common.files import (
+from deepsiam.data_prep.collections.excluded import ExcludedDocuments, write_excluded
+from deepsiam.data_prep.collections.format import Format, split_and_file
+from deepsiam.data_prep.collections.groups import Groups, no_grades
+from deepsiam.data_prep.collections.ids import Ids
+from deepsiam.data_prep.collections.registry import FORMATS
+from deepsiam.data_prep.collections.relevant import FOLDER as RELEVANT
+from deepsiam.data_prep.collections.relevant import write_relevant
+from deepsiam.data_prep.collections.texts import Texts
+from deepsiam.data_prep.collections.write_groups import write_groups
+from deepsiam.data_prep.collections.write_texts import remove_temporary, write_texts, write_tokens
+from deepsiam.data_prep.common.errors import InputError, StoppedError
+from deepsiam.data_prep.common.files import (
     lock,
     make_directory,
     os_errors_as_input_errors,
@@ -53,9 +53,9 @@ from data_prep.common.files import (
     sync,
     whole_file,
 )
-from data_prep.common.json_file import FileName, parse_json
-from data_prep.common.progress import track
-from data_prep.tokenizers.tokenizer import SPLIT, Tokenizer
+from deepsiam.data_prep.common.json_file import FileName, parse_json
+from deepsiam.data_prep.common.progress import track
+from deepsiam.data_prep.tokenizers.tokenizer import SPLIT, Tokenizer
 
 BUILDING, LOCK = "building.partial", "building.lock"
 COMMAND = "command.json"  # in BUILDING: the command and the state of its input

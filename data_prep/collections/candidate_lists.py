@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from data_prep.collections.format import Format, Labelled, Text, Where, files_by_split, joined
-from data_prep.collections.ids import content_id
+from deepsiam.data_prep.collections.format import Format, Labelled, Text, Where, files_by_split, joined
+from deepsiam.data_prep.collections.ids import content_id
 
 
 class CandidateList(NamedTuple):

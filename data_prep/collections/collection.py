@@ -22,15 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.collections.excluded import ExcludedDocuments
-from data_prep.collections.formats.beir import Beir
-from data_prep.collections.groups import Groups, no_grades
-from data_prep.collections.texts import Texts
-from data_prep.common.errors import InputError
-from data_prep.common.files import read_bytes, sha256_of
-from data_prep.common.json_file import Count, InsideName, Record, Sha256, read_json
-from data_prep.tokenizers import tokenizer as tokenizers
-from data_prep.tokenizers.tokenizer import SPLIT, Tokenizer
+from deepsiam.data_prep.collections.excluded import ExcludedDocuments
+from deepsiam.data_prep.collections.formats.beir import Beir
+from deepsiam.data_prep.collections.groups import Groups, no_grades
+from deepsiam.data_prep.collections.texts import Texts
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import read_bytes, sha256_of
+from deepsiam.data_prep.common.json_file import Count, InsideName, Record, Sha256, read_json
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.tokenizer import SPLIT, Tokenizer
 
 FORMAT = 1
 GRADED = "graded"  # the key of the manifest with the splits whose labels are relevance

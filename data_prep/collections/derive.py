@@ -12,12 +12,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.collections.collection import GRADED, MANIFEST, PARTS, SPLITS, TOKENIZER, Collection, input_record
-from data_prep.collections.groups import no_grades
-from data_prep.collections.relevant import ARRAYS, FOLDER, write_relevant
-from data_prep.collections.write_texts import RowsWriter
-from data_prep.common.errors import InputError
-from data_prep.common.files import blocks, make_directory, read_bytes, sha256_of, whole_folder
+from deepsiam.data_prep.collections.collection import (
+    GRADED,
+    MANIFEST,
+    PARTS,
+    SPLITS,
+    TOKENIZER,
+    Collection,
+    input_record,
+)
+from deepsiam.data_prep.collections.groups import no_grades
+from deepsiam.data_prep.collections.relevant import ARRAYS, FOLDER, write_relevant
+from deepsiam.data_prep.collections.write_texts import RowsWriter
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import blocks, make_directory, read_bytes, sha256_of, whole_folder
 
 DERIVED = "derived"  # the key of the manifest
 CORPUS = PARTS[0]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.collections.flat_arrays import Rows
-from data_prep.collections.format import Format
-from data_prep.collections.ids import Ids
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.flat_arrays import Rows
+from deepsiam.data_prep.collections.format import Format
+from deepsiam.data_prep.collections.ids import Ids
+from deepsiam.data_prep.common.errors import InputError
 
 
 class ExcludedDocuments:

@@ -10,8 +10,8 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import open_new, require_plain_file
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import open_new, require_plain_file
 
 
 class Appender:

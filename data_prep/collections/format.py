@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import os_errors_as_input_errors
-from data_prep.sources.compressed import lines, open_input
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import os_errors_as_input_errors
+from deepsiam.data_prep.sources.compressed import lines, open_input
 
 LONGEST_LINE = 1 << 27  # bytes; a damaged file may have no line ends
 LARGEST_LABEL = 3.4e38  # nearly that of fp32

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.collections.format import Format
-from data_prep.collections.groups import Groups, no_grades, span
-from data_prep.collections.relevant import positive_pairs
-from data_prep.collections.texts import Texts
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.format import Format
+from deepsiam.data_prep.collections.groups import Groups, no_grades, span
+from deepsiam.data_prep.collections.relevant import positive_pairs
+from deepsiam.data_prep.collections.texts import Texts
+from deepsiam.data_prep.common.errors import InputError
 
 NAMED = 3  # files in a message
 

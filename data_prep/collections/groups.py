@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.collections.flat_arrays import Rows, map_array
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.flat_arrays import Rows, map_array
+from deepsiam.data_prep.common.errors import InputError
 
 LARGEST_GRADE = 1_000_000  # of relevance; pytrec_eval takes 8 bytes for each possible grade
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.collections.flat_arrays import Rows, map_array
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.flat_arrays import Rows, map_array
+from deepsiam.data_prep.common.errors import InputError
 
 HASH = np.dtype("<u8")
 HALVES = "surrogatepass"  # lone surrogates may be hashed; the writer of the text refuses them, naming the line

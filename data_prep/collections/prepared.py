@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.collections.format import Where, check_id
-from data_prep.common.errors import InputError
-from data_prep.shards.document import TokenDocument
-from data_prep.shards.manifest import NAME, Manifest
-from data_prep.shards.reader import Shard
-from data_prep.sources.bytes_read import tally
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.collections.format import Where, check_id
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.shards.manifest import NAME, Manifest
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.sources.bytes_read import tally
+from deepsiam.data_prep.tokenizers import tokenizer
 
 Numbered = tuple[Where, TokenDocument]  # a document, with its number in the shard from 1
 

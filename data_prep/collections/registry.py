@@ -1,23 +1,23 @@
 """The formats of labelled texts by name."""
 
-from data_prep.collections.format import Format
-from data_prep.collections.formats.answer_selection import AnswerSelection
-from data_prep.collections.formats.beir import Beir
-from data_prep.collections.formats.bright import Bright
-from data_prep.collections.formats.convai2 import ConvAI2
-from data_prep.collections.formats.dpr import Dpr
-from data_prep.collections.formats.dstc7 import Dstc7
-from data_prep.collections.formats.flagembedding import FlagEmbedding
-from data_prep.collections.formats.mind import Mind
-from data_prep.collections.formats.msmarco import MsMarco
-from data_prep.collections.formats.nli import Nli
-from data_prep.collections.formats.pairs import Pairs
-from data_prep.collections.formats.reddit_dialogues import RedditDialogues
-from data_prep.collections.formats.tevatron import Tevatron
-from data_prep.collections.formats.trec import Trec
-from data_prep.collections.formats.triples import Triples
-from data_prep.collections.formats.ubuntu import Ubuntu
-from data_prep.collections.formats.wikipedia_search import WikipediaSearch
+from deepsiam.data_prep.collections.format import Format
+from deepsiam.data_prep.collections.formats.answer_selection import AnswerSelection
+from deepsiam.data_prep.collections.formats.beir import Beir
+from deepsiam.data_prep.collections.formats.bright import Bright
+from deepsiam.data_prep.collections.formats.convai2 import ConvAI2
+from deepsiam.data_prep.collections.formats.dpr import Dpr
+from deepsiam.data_prep.collections.formats.dstc7 import Dstc7
+from deepsiam.data_prep.collections.formats.flagembedding import FlagEmbedding
+from deepsiam.data_prep.collections.formats.mind import Mind
+from deepsiam.data_prep.collections.formats.msmarco import MsMarco
+from deepsiam.data_prep.collections.formats.nli import Nli
+from deepsiam.data_prep.collections.formats.pairs import Pairs
+from deepsiam.data_prep.collections.formats.reddit_dialogues import RedditDialogues
+from deepsiam.data_prep.collections.formats.tevatron import Tevatron
+from deepsiam.data_prep.collections.formats.trec import Trec
+from deepsiam.data_prep.collections.formats.triples import Triples
+from deepsiam.data_prep.collections.formats.ubuntu import Ubuntu
+from deepsiam.data_prep.collections.formats.wikipedia_search import WikipediaSearch
 
 FORMATS: dict[str, type[Format]] = {
     "answer_selection": AnswerSelection,

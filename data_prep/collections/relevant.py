@@ -14,12 +14,12 @@ from typing import Literal
 
 import numpy as np
 
-from data_prep.collections.collection import PARTS, SPLITS, Collection
-from data_prep.collections.flat_arrays import Rows, map_array
-from data_prep.collections.groups import Groups
-from data_prep.collections.texts import Texts
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.collection import PARTS, SPLITS, Collection
+from deepsiam.data_prep.collections.flat_arrays import Rows, map_array
+from deepsiam.data_prep.collections.groups import Groups
+from deepsiam.data_prep.collections.texts import Texts
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 FOLDER = "relevant"  # of a split
 ARRAYS = "queries", "texts", "own_documents", "labelled", "pairs", "numbers", "places"

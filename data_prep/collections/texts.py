@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.collections.flat_arrays import Rows
-from data_prep.collections.ids import Ids, content_id, is_content_id
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import id_type
+from deepsiam.data_prep.collections.flat_arrays import Rows
+from deepsiam.data_prep.collections.ids import Ids, content_id, is_content_id
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import id_type
 
 SHOWN = 50  # characters of a text in a message
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.collections.excluded import ExcludedDocuments
-from data_prep.collections.format import Format, Unlisted, Where
-from data_prep.collections.gaps import NAMED, require_any
-from data_prep.collections.ids import Ids, zeros_hint
-from data_prep.common.errors import InputError
-from data_prep.sources.bytes_read import track_files
+from deepsiam.data_prep.collections.excluded import ExcludedDocuments
+from deepsiam.data_prep.collections.format import Format, Unlisted, Where
+from deepsiam.data_prep.collections.gaps import NAMED, require_any
+from deepsiam.data_prep.collections.ids import Ids, zeros_hint
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.bytes_read import track_files
 
 BATCH = 1_000  # items of a format whose ids are looked up at once
 OF = {"queries": "there is no query", "documents": "the corpus lacks"}

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.collections.flat_arrays import Appender, Rows
-from data_prep.collections.format import Text
-from data_prep.collections.ids import Ids, hash_of, repeated, write_index
-from data_prep.common.errors import InputError
-from data_prep.common.files import whole_file
-from data_prep.common.progress import meter
-from data_prep.common.workers import run
-from data_prep.sources.bytes_read import track_files
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.flat_arrays import Appender, Rows
+from deepsiam.data_prep.collections.format import Text
+from deepsiam.data_prep.collections.ids import Ids, hash_of, repeated, write_index
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import whole_file
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.data_prep.common.workers import run
+from deepsiam.data_prep.sources.bytes_read import track_files
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 BATCH = 1_000  # texts written at once
 TASK = 20_000  # texts that a worker tokenises at once

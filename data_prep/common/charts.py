@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.common.figures import COLORS
+from deepsiam.data_prep.common.figures import COLORS
 
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "1 2")  # of the lines, for readers without colours
 WIDTH, HEIGHT = 420, 220  # of a chart, in CSS pixels

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from data_prep.common import streams
+from deepsiam.data_prep.common import streams
 
 OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 OF_PATHS = (errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS)

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 
 
 def require(extra: str, *packages: str, what: str = "") -> None:

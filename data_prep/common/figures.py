@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.common.files import whole_file
+from deepsiam.data_prep.common.files import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from data_prep.common.errors import InputError, StoppedError
+from deepsiam.data_prep.common.errors import InputError, StoppedError
 
 PARTIAL = ".partial"  # the ending of every temporary name
 LARGEST_JSON = 1 << 25  # bytes of a manifest.json (100,000 shards) or a tokenizer.json (a million tokens)

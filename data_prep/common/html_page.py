@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from data_prep.common.words import STOP_WORDS, pieces, split_words
+from deepsiam.data_prep.common.words import STOP_WORDS, pieces, split_words
 
 SHORTEST_MARKED = 3  # letters
 SHOWN = 320  # characters of a passage

@@ -7,8 +7,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import LARGEST_JSON, read_bytes
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import LARGEST_JSON, read_bytes
 
 T = TypeVar("T")
 Count = Annotated[int, Field(ge=0, lt=2**48)]  # of texts, tokens, bytes or steps: no sum or product of two overflows

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from data_prep.common.errors import did_you_mean
+from deepsiam.data_prep.common.errors import did_you_mean
 
 _CHOICE = re.compile(r"[^']*invalid choice: '(.*)' \(choose from (.*)\)")
 

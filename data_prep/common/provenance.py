@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from data_prep.common import json_file
-from data_prep.common.errors import InputError
-from data_prep.common.json_file import Count, Sha256, first_problem
+from deepsiam.data_prep.common import json_file
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.json_file import Count, Sha256, first_problem
 
 MOST_SHARDS = 100_000  # of a split: what a manifest can list
 MOST = 1 << 53  # of any count: JSON readers agree on integers up to here

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import fsspec
 
-from data_prep.common.errors import InputError
-from data_prep.common.extras import require
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
 
 SCHEMES = ("file", "http", "https", "s3")
 PACKAGES = {"http": "aiohttp", "https": "aiohttp", "s3": "s3fs"}  # the package that fsspec needs for each scheme

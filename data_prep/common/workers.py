@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from data_prep.common.environment import variable
-from data_prep.common.errors import OF_DISKS, OF_PATHS, SHARED_MEMORY, StoppedError
+from deepsiam.data_prep.common.environment import variable
+from deepsiam.data_prep.common.errors import OF_DISKS, OF_PATHS, SHARED_MEMORY, StoppedError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

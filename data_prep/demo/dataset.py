@@ -13,20 +13,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.build import build as build_collection
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, remove, replace_folder
-from data_prep.common.progress import track
-from data_prep.demo.pairs import SPLITS, Split, in_hash_order, split, write_collection
-from data_prep.shards.manifest import NAME, Manifest
-from data_prep.shards.verify import verify
-from data_prep.shards.writer import ShardWriter
-from data_prep.sources.docstrings import modules
-from data_prep.sources.docstrings.installed import SourceFile
-from data_prep.sources.docstrings.modules import Docstring
-from data_prep.tokenizers import tokenizer
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build as build_collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, remove, replace_folder
+from deepsiam.data_prep.common.progress import track
+from deepsiam.data_prep.demo.pairs import SPLITS, Split, in_hash_order, split, write_collection
+from deepsiam.data_prep.shards.manifest import NAME, Manifest
+from deepsiam.data_prep.shards.verify import verify
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.sources.docstrings import modules
+from deepsiam.data_prep.sources.docstrings.installed import SourceFile
+from deepsiam.data_prep.sources.docstrings.modules import Docstring
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 BEGUN = "docstrings"  # in OUT/.partial: it is this command's
 SAMPLE = 10_000_000  # characters of training text that the tokenizer is trained on

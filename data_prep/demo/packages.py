@@ -1,7 +1,7 @@
 """The Python files of the packages whose docstrings are the demo's text."""
 
-from data_prep.demo.distributions import DISTRIBUTIONS
-from data_prep.sources.docstrings.installed import SourceFile, installed
+from deepsiam.data_prep.demo.distributions import DISTRIBUTIONS
+from deepsiam.data_prep.sources.docstrings.installed import SourceFile, installed
 
 
 def files() -> list[SourceFile]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.common.files import make_directory, whole_file
-from data_prep.sources.docstrings.modules import Docstring
-from data_prep.text.normalize import fold
+from deepsiam.data_prep.common.files import make_directory, whole_file
+from deepsiam.data_prep.sources.docstrings.modules import Docstring
+from deepsiam.data_prep.text.normalize import fold
 
 SPLITS = ("test", "dev", "train")  # in the order in which they claim packages and texts
 QUERIES = {"test": 1000, "dev": 500}

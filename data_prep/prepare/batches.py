@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
 
-from data_prep.common.errors import CutOffError, InputError
-from data_prep.common.files import os_errors_as_input_errors
-from data_prep.prepare import spool
-from data_prep.sources.bytes_read import tally
-from data_prep.sources.source import Choices, File, Piece, Source
+from deepsiam.data_prep.common.errors import CutOffError, InputError
+from deepsiam.data_prep.common.files import os_errors_as_input_errors
+from deepsiam.data_prep.prepare import spool
+from deepsiam.data_prep.sources.bytes_read import tally
+from deepsiam.data_prep.sources.source import Choices, File, Piece, Source
 
 LEAST, LARGEST = 1 << 20, 1 << 24  # bytes of a batch's pieces
 BATCHES = 64  # of a small input, so that every worker has some

@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from data_prep.common import urls
-from data_prep.common.errors import CutOffError, InputError
-from data_prep.common.progress import amount, duration
-from data_prep.prepare import inputs, output, run, texts
-from data_prep.prepare.batches import Part
-from data_prep.prepare.options import Options, check_inputs, check_options
-from data_prep.sources import cleaned, registry
-from data_prep.sources.bytes_read import tally
-from data_prep.sources.source import File
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.common import urls
+from deepsiam.data_prep.common.errors import CutOffError, InputError
+from deepsiam.data_prep.common.progress import amount, duration
+from deepsiam.data_prep.prepare import inputs, output, run, texts
+from deepsiam.data_prep.prepare.batches import Part
+from deepsiam.data_prep.prepare.options import Options, check_inputs, check_options
+from deepsiam.data_prep.sources import cleaned, registry
+from deepsiam.data_prep.sources.bytes_read import tally
+from deepsiam.data_prep.sources.source import File
+from deepsiam.data_prep.tokenizers import tokenizer
 
 SAMPLE = 8_000_000  # bytes of text
 FILES = 4  # that share the sample; more where they are small

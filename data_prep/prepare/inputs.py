@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from data_prep.common import urls
-from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, os_errors_as_input_errors, sha256_of, whole_file
-from data_prep.common.progress import track
-from data_prep.sources.source import File, Source
+from deepsiam.data_prep.common import urls
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import make_directory, os_errors_as_input_errors, sha256_of, whole_file
+from deepsiam.data_prep.common.progress import track
+from deepsiam.data_prep.sources.source import File, Source
 
 MOST_LISTED = 10_000  # files that a manifest lists one by one
 

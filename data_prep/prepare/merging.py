@@ -15,18 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common import workers
-from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, read_bytes
-from data_prep.common.progress import track
-from data_prep.common.provenance import require_every_part
-from data_prep.prepare import near_duplicates, output, spool, tally, writing
-from data_prep.prepare.batches import Part
-from data_prep.prepare.writing import ShardPlan
-from data_prep.shards.document import TokenDocument
-from data_prep.shards.manifest import NAME, REBUILD, Manifest
-from data_prep.shards.reader import Shard
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.common import workers
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import make_directory, read_bytes
+from deepsiam.data_prep.common.progress import track
+from deepsiam.data_prep.common.provenance import require_every_part
+from deepsiam.data_prep.prepare import near_duplicates, output, spool, tally, writing
+from deepsiam.data_prep.prepare.batches import Part
+from deepsiam.data_prep.prepare.writing import ShardPlan
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.shards.manifest import NAME, REBUILD, Manifest
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.tokenizers import tokenizer
 
 WHOLE = asdict(Part())
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.errors import InputError
-from data_prep.common.extras import require
-from data_prep.prepare import ngrams
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.prepare import ngrams
 
 SHINGLE = 5  # words
 PERMUTATIONS = 128

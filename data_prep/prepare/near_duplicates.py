@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.common.files import save_array, whole_file
-from data_prep.prepare import minhash, spool
-from data_prep.prepare.minhash import RECORD
+from deepsiam.data_prep.common.files import save_array, whole_file
+from deepsiam.data_prep.prepare import minhash, spool
+from deepsiam.data_prep.prepare.minhash import RECORD
 
 RANGE_BYTES = 1 << 27  # of bands that are compared at once
 

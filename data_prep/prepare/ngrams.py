@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.collections.collection import texts_of
-from data_prep.common.progress import track
-from data_prep.prepare.spool import key_of
-from data_prep.text.characters import visible
-from data_prep.text.normalize import normalise
+from deepsiam.data_prep.collections.collection import texts_of
+from deepsiam.data_prep.common.progress import track
+from deepsiam.data_prep.prepare.spool import key_of
+from deepsiam.data_prep.text.characters import visible
+from deepsiam.data_prep.text.normalize import normalise
 
 LONGEST_WORD = 64  # characters; a longer run counts as several words, which bounds the bytes of the cache
 CACHED = 1 << 18  # words whose hashes a process keeps: 50 MB of usual ones, 120 MB of the longest

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.collections.collection import texts_of
-from data_prep.common import urls
-from data_prep.common.errors import InputError
-from data_prep.common.extras import require
-from data_prep.common.files import require_once, sha256_of
-from data_prep.prepare import inputs, minhash, output, stages
-from data_prep.prepare.batches import Part
-from data_prep.prepare.stages import StageOptions
-from data_prep.shards import manifest
-from data_prep.sources import registry
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.collections.collection import texts_of
+from deepsiam.data_prep.common import urls
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.common.files import require_once, sha256_of
+from deepsiam.data_prep.prepare import inputs, minhash, output, stages
+from deepsiam.data_prep.prepare.batches import Part
+from deepsiam.data_prep.prepare.stages import StageOptions
+from deepsiam.data_prep.shards import manifest
+from deepsiam.data_prep.sources import registry
+from deepsiam.data_prep.tokenizers import tokenizer
 
 CONTENTS = "sha256"  # in a record of options: of what the text was compared with, which earlier records lack
 

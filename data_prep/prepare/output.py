@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common import provenance
-from data_prep.common.errors import InputError, printable
-from data_prep.common.files import (
+from deepsiam.data_prep.common import provenance
+from deepsiam.data_prep.common.errors import InputError, printable
+from deepsiam.data_prep.common.files import (
     PARTIAL,
     lock,
     make_directory,
@@ -23,16 +23,16 @@ from data_prep.common.files import (
     sync,
     whole_file,
 )
-from data_prep.common.provenance import MOST_SHARDS
-from data_prep.prepare import spool, tally, writing
-from data_prep.prepare.writing import ShardPlan
-from data_prep.shards import manifest
-from data_prep.shards.document import TokenDocument
-from data_prep.shards.manifest import Manifest
-from data_prep.shards.reader import Shard
-from data_prep.shards.verify import verify
-from data_prep.tokenizers import unknown
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.common.provenance import MOST_SHARDS
+from deepsiam.data_prep.prepare import spool, tally, writing
+from deepsiam.data_prep.prepare.writing import ShardPlan
+from deepsiam.data_prep.shards import manifest
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.shards.verify import verify
+from deepsiam.data_prep.tokenizers import unknown
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 SPLITS = ("held_out", "shards")  # in the order in which they are moved into place
 REMOVALS = ("against", "duplicates", "near_duplicates")  # the last stages, which compare documents

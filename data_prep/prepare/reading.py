@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.prepare import minhash, spool, stages
-from data_prep.prepare.batches import Batch, Part
-from data_prep.prepare.rejected import Rejected
-from data_prep.prepare.stages import Stage
-from data_prep.prepare.tally import Tally
-from data_prep.sources import registry
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.source import EXPECTED, Choices, File, Piece, Source
-from data_prep.text.normalize import fold
+from deepsiam.data_prep.prepare import minhash, spool, stages
+from deepsiam.data_prep.prepare.batches import Batch, Part
+from deepsiam.data_prep.prepare.rejected import Rejected
+from deepsiam.data_prep.prepare.stages import Stage
+from deepsiam.data_prep.prepare.tally import Tally
+from deepsiam.data_prep.sources import registry
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.source import EXPECTED, Choices, File, Piece, Source
+from deepsiam.data_prep.text.normalize import fold
 
 NAMED = 5  # bad records that are listed for each batch
 RECORDS = 7  # the version of spool files: a resumed run uses none of another version

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from data_prep.common.files import blocks, whole_file
-from data_prep.sources.document import Document
+from deepsiam.data_prep.common.files import blocks, whole_file
+from deepsiam.data_prep.sources.document import Document
 
 SUFFIX = ".rejected"
 

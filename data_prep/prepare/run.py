@@ -26,11 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common import workers
-from data_prep.common.errors import InputError
-from data_prep.common.files import in_a_folder, make_directory, read_bytes, save_array, sha256_of, whole_file
-from data_prep.common.progress import BYTES, meter, track
-from data_prep.prepare import (
+from deepsiam.data_prep.common import workers
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import in_a_folder, make_directory, read_bytes, save_array, sha256_of, whole_file
+from deepsiam.data_prep.common.progress import BYTES, meter, track
+from deepsiam.data_prep.prepare import (
     inputs,
     near_duplicates,
     ngrams,
@@ -42,15 +42,15 @@ from data_prep.prepare import (
     texts,
     writing,
 )
-from data_prep.prepare.batches import Batch, Part, batches
-from data_prep.prepare.options import CONTENTS, Options, check_inputs, check_options
-from data_prep.prepare.reading import Reading
-from data_prep.prepare.tally import Totals
-from data_prep.prepare.writing import Selection
-from data_prep.shards import manifest
-from data_prep.sources import cleaned, compressed, registry
-from data_prep.tokenizers import tokenizer
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.prepare.batches import Batch, Part, batches
+from deepsiam.data_prep.prepare.options import CONTENTS, Options, check_inputs, check_options
+from deepsiam.data_prep.prepare.reading import Reading
+from deepsiam.data_prep.prepare.tally import Totals
+from deepsiam.data_prep.prepare.writing import Selection
+from deepsiam.data_prep.shards import manifest
+from deepsiam.data_prep.sources import cleaned, compressed, registry
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 SAMPLE = 1 << 25  # bytes of text that a tokenizer is trained on
 JOIN_BYTES = 1 << 26  # of fragments that are joined at once

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.files import os_errors_as_input_errors, whole_file
+from deepsiam.data_prep.common.files import os_errors_as_input_errors, whole_file
 
 KEY = np.dtype("<u8")
 KEYS = 1 << 64

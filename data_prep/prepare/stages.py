@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.errors import InputError
-from data_prep.common.extras import require
-from data_prep.prepare import ngrams
-from data_prep.sources.document import Document, Dropped
-from data_prep.text import language_id, scrub, sentences
-from data_prep.text.normalize import fold, one_line
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.prepare import ngrams
+from deepsiam.data_prep.sources.document import Document, Dropped
+from deepsiam.data_prep.text import language_id, scrub, sentences
+from deepsiam.data_prep.text.normalize import fold, one_line
 
 # Bounds of --quality: rules of Gopher (Rae et al. 2021, appendix A.1.1; the last: table A1, duplicate lines), similar
 # to those of C4 (Raffel et al. 2020, section 2.2). Their other rules are for web pages, or for English.

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from data_prep.common.errors import InputError, printable
+from deepsiam.data_prep.common.errors import InputError, printable
 
 SURE = 100_000  # records after which too many bad ones end a run early
 NAMED = 5  # bad records that are printed

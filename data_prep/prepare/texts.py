@@ -20,19 +20,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import (
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import (
     PARTIAL,
     make_directory,
     os_errors_as_input_errors,
     sync,
     whole_file,
 )
-from data_prep.prepare import output, tally, writing
-from data_prep.prepare.rejected import Rejected
-from data_prep.prepare.writing import Selection, ShardPlan
-from data_prep.sources.cleaned import FOLDER, FORMAT, NAME, load, problems, require_whole
-from data_prep.sources.document import Document
+from deepsiam.data_prep.prepare import output, tally, writing
+from deepsiam.data_prep.prepare.rejected import Rejected
+from deepsiam.data_prep.prepare.writing import Selection, ShardPlan
+from deepsiam.data_prep.sources.cleaned import FOLDER, FORMAT, NAME, load, problems, require_whole
+from deepsiam.data_prep.sources.document import Document
 
 
 def is_finished(out: Path) -> bool:

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import fsspec
 
-from data_prep.common import urls
-from data_prep.common.errors import InputError
-from data_prep.common.extras import require
-from data_prep.common.files import sha256_of
-from data_prep.common.progress import track
-from data_prep.common.urls import TransferError
-from data_prep.prepare import output
-from data_prep.shards import manifest
-from data_prep.sources import cleaned
+from deepsiam.data_prep.common import urls
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.data_prep.common.progress import track
+from deepsiam.data_prep.common.urls import TransferError
+from deepsiam.data_prep.prepare import output
+from deepsiam.data_prep.shards import manifest
+from deepsiam.data_prep.sources import cleaned
 
 SCHEME = "s3"
 SHA256 = "sha256"  # the metadata of an object

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.files import make_directory, whole_file
-from data_prep.prepare import spool
-from data_prep.prepare.reading import document_of
-from data_prep.prepare.rejected import NOT_WANTED, Rejected
-from data_prep.shards import manifest, packing
-from data_prep.shards.document import TokenDocument
-from data_prep.sources.document import Document
-from data_prep.tokenizers import tokenizer
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.common.files import make_directory, whole_file
+from deepsiam.data_prep.prepare import spool
+from deepsiam.data_prep.prepare.reading import document_of
+from deepsiam.data_prep.prepare.rejected import NOT_WANTED, Rejected
+from deepsiam.data_prep.shards import manifest, packing
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.sources.document import Document
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 SHARD_BYTES = 1 << 26  # of text in a shard, unless --shards is given: about 30 MB of ids
 FEW_SHARDS = 256  # enough for 64 lanes

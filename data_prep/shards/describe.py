@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.common.errors import InputError, printable
-from data_prep.shards.document import TokenDocument
-from data_prep.shards.manifest import Manifest
-from data_prep.shards.reader import Shard
-from data_prep.tokenizers import tokenizer
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.common.errors import InputError, printable
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 WIDTH = 40  # characters of the longest bar
 SEGMENTS, TOKENS = 200, 500  # how many segments of a document, and tokens of a segment, are printed at most

@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from data_prep.common.errors import CacheError
-from data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, sha256_of, sync
-from data_prep.shards.manifest import ShardEntry
+from deepsiam.data_prep.common.errors import CacheError
+from deepsiam.data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, sha256_of, sync
+from deepsiam.data_prep.shards.manifest import ShardEntry
 
 OURS = re.compile(rf".+-[0-9a-f]{{64}}\.tar({re.escape(PARTIAL)})?")  # other files are neither counted nor removed
 POLL = 0.1  # seconds between two attempts to make room

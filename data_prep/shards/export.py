@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, count
 from pathlib import Path
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import whole_file, whole_folder
-from data_prep.shards.manifest import Manifest
-from data_prep.shards.packing import plain_tar
-from data_prep.shards.reader import Shard
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import whole_file, whole_folder
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.shards.packing import plain_tar
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.tokenizers import tokenizer
 
 SIZE = 1 << 26  # bytes of the samples from which a tar is full
 

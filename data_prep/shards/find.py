@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from data_prep.common.errors import InputError
-from data_prep.common.progress import track
-from data_prep.shards.describe import shown
-from data_prep.shards.document import TokenDocument
-from data_prep.shards.manifest import Manifest
-from data_prep.shards.reader import Shard
-from data_prep.tokenizers import tokenizer
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.progress import track
+from deepsiam.data_prep.shards.describe import shown
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 Matches = Callable[[Tokenizer, TokenDocument], bool]
 

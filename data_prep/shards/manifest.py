@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
+from deepsiam.data_prep.tokenizers import tokenizer
 
 FORMAT = 2  # 1 had no groups
 NAME = "manifest.json"

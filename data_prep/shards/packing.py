@@ -7,12 +7,12 @@ from typing import BinaryIO
 
 import numpy as np
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import sha256_of, whole_file
-from data_prep.common.webdataset_without_torch import TarWriter
-from data_prep.shards import chunk
-from data_prep.shards.document import TokenDocument, to_json
-from data_prep.shards.manifest import ShardEntry
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import sha256_of, whole_file
+from deepsiam.data_prep.common.webdataset_without_torch import TarWriter
+from deepsiam.data_prep.shards import chunk
+from deepsiam.data_prep.shards.document import TokenDocument, to_json
+from deepsiam.data_prep.shards.manifest import ShardEntry
 
 
 @dataclass(frozen=True)

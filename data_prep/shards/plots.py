@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_prep.common.extras import require
-from data_prep.common.figures import COLORS, GREY, new_figure, save
-from data_prep.common.files import make_directory
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.common.figures import COLORS, GREY, new_figure, save
+from deepsiam.data_prep.common.files import make_directory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import os_errors_as_input_errors, sha256_of
-from data_prep.common.webdataset_without_torch import group_by_keys, tar_file_expander
-from data_prep.shards import chunk
-from data_prep.shards.document import TokenDocument, from_json
-from data_prep.shards.manifest import REBUILD, Manifest, ShardEntry
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import os_errors_as_input_errors, sha256_of
+from deepsiam.data_prep.common.webdataset_without_torch import group_by_keys, tar_file_expander
+from deepsiam.data_prep.shards import chunk
+from deepsiam.data_prep.shards.document import TokenDocument, from_json
+from deepsiam.data_prep.shards.manifest import REBUILD, Manifest, ShardEntry
 
 # the tar's first bytes are a name: one of digits cannot begin a compressed file, which tarfile would inflate
 MEMBER = re.compile(r"[0-9]{12}\.(npz|json)", re.ASCII)

@@ -14,14 +14,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO
 
-from data_prep.common import urls
-from data_prep.common.errors import CacheError, InputError
-from data_prep.common.files import LARGEST_JSON, PARTIAL, make_directory, os_errors_as_input_errors, whole_file
-from data_prep.common.urls import TransferError
-from data_prep.shards import manifest
-from data_prep.shards.disk_cache import Store
-from data_prep.shards.manifest import Manifest, ShardEntry
-from data_prep.shards.reader import Shard
+from deepsiam.data_prep.common import urls
+from deepsiam.data_prep.common.errors import CacheError, InputError
+from deepsiam.data_prep.common.files import LARGEST_JSON, PARTIAL, make_directory, os_errors_as_input_errors, whole_file
+from deepsiam.data_prep.common.urls import TransferError
+from deepsiam.data_prep.shards import manifest
+from deepsiam.data_prep.shards.disk_cache import Store
+from deepsiam.data_prep.shards.manifest import Manifest, ShardEntry
+from deepsiam.data_prep.shards.reader import Shard
 
 SMALL_FILES = ("tokenizer.json", manifest.NAME)  # besides the shards
 

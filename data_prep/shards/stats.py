@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.errors import printable
-from data_prep.common.extras import require
-from data_prep.common.files import in_a_folder
-from data_prep.common.progress import track
-from data_prep.common.provenance import stages_of
-from data_prep.shards import plots, stats_page
-from data_prep.shards.manifest import Manifest, shards_folder
-from data_prep.shards.reader import Shard
+from deepsiam.data_prep.common.errors import printable
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.common.files import in_a_folder
+from deepsiam.data_prep.common.progress import track
+from deepsiam.data_prep.common.provenance import stages_of
+from deepsiam.data_prep.shards import plots, stats_page
+from deepsiam.data_prep.shards.manifest import Manifest, shards_folder
+from deepsiam.data_prep.shards.reader import Shard
 
 QUANTILES = {f"p{percent}": percent for percent in (5, 25, 50, 75, 95)}
 REASONS = 20  # the most reasons for dropping that a table or a plot lists

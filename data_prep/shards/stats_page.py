@@ -8,14 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from data_prep.common import charts, html_page
-from data_prep.common.errors import printable
-from data_prep.common.files import whole_file
-from data_prep.common.html_page import Number
-from data_prep.shards.manifest import Manifest, shards_folder
-from data_prep.shards.reader import Shard
-from data_prep.text import language_id
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.common import charts, html_page
+from deepsiam.data_prep.common.errors import printable
+from deepsiam.data_prep.common.files import whole_file
+from deepsiam.data_prep.common.html_page import Number
+from deepsiam.data_prep.shards.manifest import Manifest, shards_folder
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.text import language_id
+from deepsiam.data_prep.tokenizers import tokenizer
 
 SAMPLE = 1000  # documents whose words and languages are examined
 SHOWN = 6  # documents that are printed

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from data_prep.common.errors import InputError
-from data_prep.common.progress import track
-from data_prep.shards.manifest import REBUILD, Manifest
-from data_prep.shards.reader import Shard
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.progress import track
+from deepsiam.data_prep.shards.manifest import REBUILD, Manifest
+from deepsiam.data_prep.shards.reader import Shard
 
 
 def verify(directory: Path) -> list[tuple[str, str]]:

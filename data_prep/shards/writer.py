@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, read_bytes, whole_file
-from data_prep.shards import manifest
-from data_prep.shards.document import TokenDocument
-from data_prep.shards.manifest import MOST_CHUNKS_OF_A_SHARD, Manifest, ShardEntry
-from data_prep.shards.packing import Chunk, Packer, write_shard
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import make_directory, read_bytes, whole_file
+from deepsiam.data_prep.shards import manifest
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.shards.manifest import MOST_CHUNKS_OF_A_SHARD, Manifest, ShardEntry
+from deepsiam.data_prep.shards.packing import Chunk, Packer, write_shard
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 
 class ShardWriter:

@@ -10,18 +10,37 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.common.errors import InputError
-from data_prep.sources.compressed import lines, open_input
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.gutenberg import without_frame
-from data_prep.sources.pairing import neighbours
-from data_prep.sources.plain_text import EMPTY, ENCODING, LONGEST, Text, decoded, text_files, whole_file, whole_text
-from data_prep.sources.recognise import not_text
-from data_prep.sources.source import APPLE_DOUBLE, OF_A_MAC, PAIRS, Choices, File, Piece, Source, named, numbered
-from data_prep.sources.tar_stream import members
-from data_prep.text.encoding import wide
-from data_prep.text.normalize import legible_line, one_line
-from data_prep.text.paragraphs import paragraphs
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.compressed import lines, open_input
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.gutenberg import without_frame
+from deepsiam.data_prep.sources.pairing import neighbours
+from deepsiam.data_prep.sources.plain_text import (
+    EMPTY,
+    ENCODING,
+    LONGEST,
+    Text,
+    decoded,
+    text_files,
+    whole_file,
+    whole_text,
+)
+from deepsiam.data_prep.sources.recognise import not_text
+from deepsiam.data_prep.sources.source import (
+    APPLE_DOUBLE,
+    OF_A_MAC,
+    PAIRS,
+    Choices,
+    File,
+    Piece,
+    Source,
+    named,
+    numbered,
+)
+from deepsiam.data_prep.sources.tar_stream import members
+from deepsiam.data_prep.text.encoding import wide
+from deepsiam.data_prep.text.normalize import legible_line, one_line
+from deepsiam.data_prep.text.paragraphs import paragraphs
 
 KIND = "bookcorpus"
 LINES = 500  # in a document of a sentence file without blank lines

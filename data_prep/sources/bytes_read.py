@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.common.progress import BYTES, Item, meter
+from deepsiam.data_prep.common.progress import BYTES, Item, meter
 
 
 @dataclass

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import StringConstraints
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import sha256_of
-from data_prep.common.json_file import Count, Sha256, read_json
-from data_prep.common.provenance import Made, Record, require_every_part
-from data_prep.sources.compressed import open_input
-from data_prep.sources.document import Bad, Document
-from data_prep.sources.plain_text import Line, json_line, line_pieces, require_characters
-from data_prep.sources.source import Choices, File, Piece, Source, named
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.data_prep.common.json_file import Count, Sha256, read_json
+from deepsiam.data_prep.common.provenance import Made, Record, require_every_part
+from deepsiam.data_prep.sources.compressed import open_input
+from deepsiam.data_prep.sources.document import Bad, Document
+from deepsiam.data_prep.sources.plain_text import Line, json_line, line_pieces, require_characters
+from deepsiam.data_prep.sources.source import Choices, File, Piece, Source, named
 
 LONGEST_LINE = 1 << 24  # bytes; a document has at most 1 MiB of text
 FOLDER = "text"  # in the --out of the first step

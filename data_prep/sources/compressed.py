@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from data_prep.common.errors import CutOffError, InputError
-from data_prep.common.extras import require
-from data_prep.common.files import os_errors_as_input_errors
-from data_prep.sources import bzip2_blocks
-from data_prep.sources.bytes_read import tally
+from deepsiam.data_prep.common.errors import CutOffError, InputError
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.common.files import os_errors_as_input_errors
+from deepsiam.data_prep.sources import bzip2_blocks
+from deepsiam.data_prep.sources.bytes_read import tally
 
 STEP = 1 << 10  # bytes of input inflated at a time; 4 bytes of zstd can inflate to 128 KiB
 PIECE = 1 << 20  # bytes of output inflated at a time, in the formats that can limit it

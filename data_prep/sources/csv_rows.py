@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 
 Place = TypeVar("Place")
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 
-from data_prep.sources.document import Document, Dropped
+from deepsiam.data_prep.sources.document import Document, Dropped
 
 SHORTEST = 20  # characters of a pair's document
 SHORTEST_PARAGRAPH = 40  # characters; a shorter one is a heading without markup, or an item

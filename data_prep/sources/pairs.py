@@ -5,15 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.common.errors import InputError, printable
-from data_prep.sources.compressed import lines, open_input, require_line_ends
-from data_prep.sources.csv_rows import csv_rows
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
-from data_prep.sources.plain_text import LONGEST, Line, json_object, line_pieces, name_in, require_characters
-from data_prep.sources.source import Choices, File, Option, Piece, Source, named, uncompressed, walk
-from data_prep.sources.webdataset import Sample, expand, member, samples
-from data_prep.text.normalize import legible_line
+from deepsiam.data_prep.common.errors import InputError, printable
+from deepsiam.data_prep.sources.compressed import lines, open_input, require_line_ends
+from deepsiam.data_prep.sources.csv_rows import csv_rows
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
+from deepsiam.data_prep.sources.plain_text import LONGEST, Line, json_object, line_pieces, name_in, require_characters
+from deepsiam.data_prep.sources.source import Choices, File, Option, Piece, Source, named, uncompressed, walk
+from deepsiam.data_prep.sources.webdataset import Sample, expand, member, samples
+from deepsiam.data_prep.text.normalize import legible_line
 
 KIND = "pairs"
 BEGINNING = 1 << 9  # bytes of a file that determine its format: a tar's header

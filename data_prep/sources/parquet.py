@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.errors import InputError
-from data_prep.common.extras import require
-from data_prep.sources.bytes_read import tally
-from data_prep.sources.compressed import LIMITS, Growth, Limits
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.sources.bytes_read import tally
+from deepsiam.data_prep.sources.compressed import LIMITS, Growth, Limits
 
 READ = 1 << 27  # bytes: no more rows are decoded at once than surely fit in these
 MOST_ROWS = 1_000

@@ -11,17 +11,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 
-from data_prep.common.errors import CutOffError
-from data_prep.common.files import os_errors_as_input_errors
-from data_prep.sources.compressed import EmptyFileError, lines, open_input
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.pairing import neighbours
-from data_prep.sources.recognise import not_text
-from data_prep.sources.source import EXPECTED, PAIRS, Choices, File, Option, Piece, Source, named, walk
-from data_prep.text.encoding import GUESS, decode, known
-from data_prep.text.language_id import ANY
-from data_prep.text.normalize import one_line
-from data_prep.text.paragraphs import paragraphs
+from deepsiam.data_prep.common.errors import CutOffError
+from deepsiam.data_prep.common.files import os_errors_as_input_errors
+from deepsiam.data_prep.sources.compressed import EmptyFileError, lines, open_input
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.pairing import neighbours
+from deepsiam.data_prep.sources.recognise import not_text
+from deepsiam.data_prep.sources.source import EXPECTED, PAIRS, Choices, File, Option, Piece, Source, named, walk
+from deepsiam.data_prep.text.encoding import GUESS, decode, known
+from deepsiam.data_prep.text.language_id import ANY
+from deepsiam.data_prep.text.normalize import one_line
+from deepsiam.data_prep.text.paragraphs import paragraphs
 
 LONGEST = 1 << 24  # bytes of a document
 MANY_LINES = 10_000  # with so many, a file that is too long may be a list of sentences

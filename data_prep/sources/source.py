@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import PARTIAL, os_errors_as_input_errors
-from data_prep.sources.compressed import FORMATS
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.pairing import Pairing, pairs_of
-from data_prep.text import language_id
-from data_prep.text.normalize import one_line
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import PARTIAL, os_errors_as_input_errors
+from deepsiam.data_prep.sources.compressed import FORMATS
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.pairing import Pairing, pairs_of
+from deepsiam.data_prep.text import language_id
+from deepsiam.data_prep.text.normalize import one_line
 
 APPLE_DOUBLE = b"\0\5\x16\7"  # how such a file begins
 OF_A_MAC = Dropped("a Mac's ._ file")

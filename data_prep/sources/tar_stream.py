@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from data_prep.common.errors import CutOffError, InputError, printable
+from deepsiam.data_prep.common.errors import CutOffError, InputError, printable
 
 LONGEST_HEADER = 1 << 16  # bytes of an extended header: a long name, or a list of attributes
 BLOCK = tarfile.BLOCKSIZE

@@ -13,15 +13,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.common.errors import CutOffError, InputError, StoppedError
-from data_prep.common.webdataset_without_torch import expand_urls, group_by_keys
-from data_prep.sources.compressed import lines, open_input
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.plain_text import EMPTY, LONGEST, decoded, json_object, name_in, require_characters
-from data_prep.sources.source import Choices, File, Option, Piece, Source, named, numbered, walk
-from data_prep.sources.tar_stream import members
-from data_prep.text.normalize import legible_line, one_line
-from data_prep.text.paragraphs import paragraphs
+from deepsiam.data_prep.common.errors import CutOffError, InputError, StoppedError
+from deepsiam.data_prep.common.webdataset_without_torch import expand_urls, group_by_keys
+from deepsiam.data_prep.sources.compressed import lines, open_input
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.plain_text import EMPTY, LONGEST, decoded, json_object, name_in, require_characters
+from deepsiam.data_prep.sources.source import Choices, File, Option, Piece, Source, named, numbered, walk
+from deepsiam.data_prep.sources.tar_stream import members
+from deepsiam.data_prep.text.normalize import legible_line, one_line
+from deepsiam.data_prep.text.paragraphs import paragraphs
 
 KIND = "webdataset"
 SEGMENTS = ("sentences", "utterances")

@@ -4,8 +4,8 @@ import codecs
 import re
 from collections import Counter
 
-from data_prep.common.errors import InputError
-from data_prep.text import guess, language_id
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.text import guess, language_id
 
 GUESS = "guess"
 BEGINNING = 1 << 16  # bytes in which NULs are counted

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import cache
 from math import log2
 
-from data_prep.text import language_id
-from data_prep.text.alphabets import ALPHABETS, USUAL, WESTERN, Alphabet
+from deepsiam.data_prep.text import language_id
+from deepsiam.data_prep.text.alphabets import ALPHABETS, USUAL, WESTERN, Alphabet
 
 SAMPLE = 1 << 12  # bytes of words that are weighed
 BEGINNING = 1 << 16  # bytes whose language is identified

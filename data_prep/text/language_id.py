@@ -3,8 +3,8 @@
 from functools import cache
 from typing import Any
 
-from data_prep.common.errors import InputError
-from data_prep.common.extras import require
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
 
 ANY = "any"  # in place of a language: keep all languages
 THRESHOLD = 20.0  # nats; docs/data.md shows what it keeps and drops

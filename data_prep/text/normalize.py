@@ -4,7 +4,7 @@ import html
 import re
 import unicodedata
 
-from data_prep.text import characters
+from deepsiam.data_prep.text import characters
 
 _C1 = re.compile(r"[\x80-\x9f]")  # no text has these controls: they are bytes of Windows-1252 that were read as Latin-1
 _WINDOWS = {byte: character for byte in range(0x80, 0xA0) if (character := bytes([byte]).decode("cp1252", "ignore"))}

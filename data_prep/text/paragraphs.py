@@ -2,7 +2,7 @@
 
 import re
 
-from data_prep.text.normalize import legible
+from deepsiam.data_prep.text.normalize import legible
 
 WRAPPED = 120  # columns: hard-wrapped lines are not longer, most paragraphs on one line are
 LINES_OF_A_BLOCK = 15  # on average; in longer blocks, blank lines separate something larger than paragraphs

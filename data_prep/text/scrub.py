@@ -5,7 +5,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any
 
-from data_prep.common.extras import require
+from deepsiam.data_prep.common.extras import require
 
 EMAIL, PHONE, IP = "[e-mail address]", "[phone number]", "[IP address]"
 REGION = "US"  # assumed for phone numbers without a country code

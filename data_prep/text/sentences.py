@@ -4,7 +4,7 @@ import re
 
 import blingfire
 
-from data_prep.text.language import word_set
+from deepsiam.data_prep.text.language import word_set
 
 # Abbreviations: before a name, before a number, and in the middle of a sentence
 TITLES = word_set(

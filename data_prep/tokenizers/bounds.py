@@ -9,7 +9,7 @@ from typing import Any
 
 import tokenizers
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 
 DEEPEST = 8  # steps within steps
 MOST_STEPS = 64  # of a part of a tokenizer; published ones have ten or so

@@ -1,7 +1,7 @@
 """Refuse to mix data of different tokenizers."""
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 
 def require_same_tokenizer(tokenizer: Tokenizer, owner: object, fingerprint: str, data: object, remedy: str) -> None:

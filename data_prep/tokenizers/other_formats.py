@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.errors import InputError
-from data_prep.common.json_file import read_json
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.json_file import read_json
 
 CONFIG, ADAPTER, SAFETENSORS = "config.json", "adapter_config.json", "*.safetensors"
 NAME = "name a folder with config.json, tokenizer.json and model.safetensors"

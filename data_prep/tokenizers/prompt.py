@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.tokenizers.frame import Ids
+from deepsiam.data_prep.tokenizers.frame import Ids
 
 HEAD = 16  # tokens of a text that are read again behind the prompt
 SURE = 6  # tokens at their end with the same ids alone and behind the prompt: so have all that follow

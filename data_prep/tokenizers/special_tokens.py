@@ -9,7 +9,7 @@ from typing import Any
 
 import tokenizers
 
-from data_prep.tokenizers import frame
+from deepsiam.data_prep.tokenizers import frame
 
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 ROBERTA_TOKENS = {

@@ -22,15 +22,15 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
-from data_prep.common.words import STOP_WORDS
-from data_prep.tokenizers import bounds, frame, special_tokens, wordpiece
-from data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, alphabet, learnable
-from data_prep.tokenizers.other_formats import require_tokenizer
-from data_prep.tokenizers.prompt import Prompt
-from data_prep.tokenizers.special_tokens import ROBERTA_TOKENS, SPECIAL_TOKENS
-from data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
+from deepsiam.data_prep.common.words import STOP_WORDS
+from deepsiam.data_prep.tokenizers import bounds, frame, special_tokens, wordpiece
+from deepsiam.data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, alphabet, learnable
+from deepsiam.data_prep.tokenizers.other_formats import require_tokenizer
+from deepsiam.data_prep.tokenizers.prompt import Prompt
+from deepsiam.data_prep.tokenizers.special_tokens import ROBERTA_TOKENS, SPECIAL_TOKENS
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 
 TOKENIZER_CONFIG, SPLIT = (
     "tokenizer_config.json",

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from data_prep.tokenizers.frame import Frames, Ids
-from data_prep.tokenizers.prompt import Prompt
+from deepsiam.data_prep.tokenizers.frame import Frames, Ids
+from deepsiam.data_prep.tokenizers.prompt import Prompt
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from models.interface import Corpus
+from deepsiam.models.interface import Corpus
 
 Unit = Literal["positive", "group", "pair"]
 """What an example is: a relevant document of a query; a query with all its candidates; or a query with one of them."""

@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from models.batching.packing import frame, joined, pad
-from models.batching.roles import required
-from models.interface import Prompt, Vocabulary
+from deepsiam.models.batching.packing import frame, joined, pad
+from deepsiam.models.batching.roles import required
+from deepsiam.models.interface import Prompt, Vocabulary
 
 Kept = Literal["start", "end"]
 PairFrame = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]

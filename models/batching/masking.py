@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.batching.roles import required
-from models.interface import Vocabulary
+from deepsiam.models.batching.roles import required
+from deepsiam.models.interface import Vocabulary
 
 
 class Masking:

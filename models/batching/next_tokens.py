@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.batching.packing import pad_flat
-from models.interface import IGNORED
+from deepsiam.models.batching.packing import pad_flat
+from deepsiam.models.interface import IGNORED
 
 
 class NextTokens(NamedTuple):

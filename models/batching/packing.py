@@ -7,8 +7,8 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from models.batching.roles import required
-from models.interface import Vocabulary
+from deepsiam.models.batching.roles import required
+from deepsiam.models.interface import Vocabulary
 
 Packing = Literal["complete", "complete_doc"]
 Item = TypeVar("Item")

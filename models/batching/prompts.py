@@ -13,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from models.batching.framing import Kept
-from models.batching.packing import joined, pad
-from models.interface import Vocabulary
+from deepsiam.models.batching.framing import Kept
+from deepsiam.models.batching.packing import joined, pad
+from deepsiam.models.interface import Vocabulary
 
 PLACES = ("query", "document", "passages", "labels")
 LINE_PLACES = ("label", "passage")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from models.interface import Vocabulary
+from deepsiam.models.interface import Vocabulary
 
 Role = Literal["cls", "sep", "mask"]
 NAMES = {"cls": "a token before a text ([CLS])", "sep": "a token after a text ([SEP])", "mask": "a mask token ([MASK])"}

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from models.interface import TokenDocument
+from deepsiam.models.interface import TokenDocument
 
 Example = TypeVar("Example")
 ENOUGH = 16  # this many documents without a sentence boundary are refused; fewer may be chance

@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from models.layers.shape import setting
+from deepsiam.models.layers.shape import setting
 
 
 class LabelHead(nn.Linear):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from models.layers.losses import linear_cross_entropy
-from models.layers.shape import Shape, initialise
+from deepsiam.models.layers.losses import linear_cross_entropy
+from deepsiam.models.layers.shape import Shape, initialise
 
 
 class LmHead(nn.Module):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.interface import IGNORED
+from deepsiam.models.interface import IGNORED
 
 ALIGNED = 64  # on a GPU a row of logits is a multiple of this
 

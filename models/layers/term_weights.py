@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.layers.losses import ALIGNED
+from deepsiam.models.layers.losses import ALIGNED
 
 TermPooling = Literal["max", "sum"]
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from models.layers.shape import Shape
+from deepsiam.models.layers.shape import Shape
 
 
 class TransformerLayer(nn.Module):

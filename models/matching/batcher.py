@@ -8,10 +8,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from models.batching.candidates import Candidates, Example, columns, labels_of, scores_of
-from models.batching.packing import text_tokens
-from models.interface import MicroBatch, Vocabulary
-from models.matching.config import MatchingConfig
+from deepsiam.models.batching.candidates import Candidates, Example, columns, labels_of, scores_of
+from deepsiam.models.batching.packing import text_tokens
+from deepsiam.models.interface import MicroBatch, Vocabulary
+from deepsiam.models.matching.config import MatchingConfig
 
 Keys = TypeVar("Keys", bound=MatchingConfig)
 

@@ -20,14 +20,14 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.batching.candidates import Candidates
-from models.batching.framing import Framing
-from models.batching.roles import require_roles
-from models.encode import encode_slots, encode_texts
-from models.interface import Vocabulary
-from models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
-from models.trunk import require_bidirectional
-from models.vectors import Vectors, score_in_blocks
+from deepsiam.models.batching.candidates import Candidates
+from deepsiam.models.batching.framing import Framing
+from deepsiam.models.batching.roles import require_roles
+from deepsiam.models.encode import encode_slots, encode_texts
+from deepsiam.models.interface import Vocabulary
+from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
+from deepsiam.models.trunk import require_bidirectional
+from deepsiam.models.vectors import Vectors, score_in_blocks
 
 
 class ColbertConfig(DualEncoderConfig):

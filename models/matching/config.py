@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, TypeVar
 import numpy as np
 from pydantic import Discriminator, Field, PositiveFloat, Tag, model_validator
 
-from models.batching.candidates import Candidates, Example, Scale, Unit
-from models.batching.framing import Framing, Kept
-from models.config import MethodConfig, Section
-from models.interface import Batcher, Vocabulary
+from deepsiam.models.batching.candidates import Candidates, Example, Scale, Unit
+from deepsiam.models.batching.framing import Framing, Kept
+from deepsiam.models.config import MethodConfig, Section
+from deepsiam.models.interface import Batcher, Vocabulary
 
 TEACHERS = ("kl", "margin_mse", "rank_net")  # the losses that learn a teacher's scores
 NEEDS_NEGATIVES = ("hinge",)  # the losses that need at least one negative

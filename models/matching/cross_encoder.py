@@ -8,12 +8,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.batching.candidates import Candidates
-from models.batching.framing import PairFraming
-from models.batching.roles import require_roles
-from models.interface import Vocabulary
-from models.matching.joint_encoder import Activation, JointEncoder, JointPooling
-from models.matching.pair_model import PairBatcher, PairModel, PairModelConfig
+from deepsiam.models.batching.candidates import Candidates
+from deepsiam.models.batching.framing import PairFraming
+from deepsiam.models.batching.roles import require_roles
+from deepsiam.models.interface import Vocabulary
+from deepsiam.models.matching.joint_encoder import Activation, JointEncoder, JointPooling
+from deepsiam.models.matching.pair_model import PairBatcher, PairModel, PairModelConfig
 
 
 class CrossEncoderConfig(PairModelConfig):

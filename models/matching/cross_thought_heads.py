@@ -21,17 +21,17 @@ from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.batching.framing import PairFraming
-from models.batching.packing import frame, pad
-from models.encode import as_rows, encode, insert_special_tokens
-from models.interface import Vocabulary
-from models.layers.shape import Shape, initialise, shape_of
-from models.layers.transformer import TransformerLayer
-from models.matching.config import MatchingConfig
-from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
-from models.matching.pair_model import PairModel, PairModelConfig
-from models.trunk import require_bidirectional
-from models.vectors import Vectors
+from deepsiam.models.batching.framing import PairFraming
+from deepsiam.models.batching.packing import frame, pad
+from deepsiam.models.encode import as_rows, encode, insert_special_tokens
+from deepsiam.models.interface import Vocabulary
+from deepsiam.models.layers.shape import Shape, initialise, shape_of
+from deepsiam.models.layers.transformer import TransformerLayer
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig
+from deepsiam.models.matching.pair_model import PairModel, PairModelConfig
+from deepsiam.models.trunk import require_bidirectional
+from deepsiam.models.vectors import Vectors
 
 
 class SpecialTokensConfig(MatchingConfig):

@@ -15,15 +15,15 @@ from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.batching.candidates import Candidates, Example
-from models.batching.framing import Framing
-from models.encode import as_rows, in_one_run, unpadding_kernel
-from models.interface import MicroBatch, Prompt, Vocabulary
-from models.layers import ranking_losses
-from models.matching.batcher import CandidateBatcher
-from models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig, Side, compares_batch
-from models.trunk import Encoder
-from models.vectors import Vectors
+from deepsiam.models.batching.candidates import Candidates, Example
+from deepsiam.models.batching.framing import Framing
+from deepsiam.models.encode import as_rows, in_one_run, unpadding_kernel
+from deepsiam.models.interface import MicroBatch, Prompt, Vocabulary
+from deepsiam.models.layers import ranking_losses
+from deepsiam.models.matching.batcher import CandidateBatcher
+from deepsiam.models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig, Side, compares_batch
+from deepsiam.models.trunk import Encoder
+from deepsiam.models.vectors import Vectors
 
 Loss = Literal["softmax", "hinge", "binary", "kl", "margin_mse"]
 Negatives = Literal["own", "micro_batch", "step"]

@@ -11,14 +11,14 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.batching.candidates import Candidates, Example
-from models.batching.framing import DuelFraming, Framing
-from models.batching.packing import text_tokens
-from models.interface import MicroBatch, Vocabulary
-from models.matching.batcher import ExampleBatcher
-from models.matching.config import NEED_OF_NEGATIVES, MatchingConfig
-from models.matching.joint_encoder import JointEncoder, JointPooling
-from models.trunk import widen_token_types
+from deepsiam.models.batching.candidates import Candidates, Example
+from deepsiam.models.batching.framing import DuelFraming, Framing
+from deepsiam.models.batching.packing import text_tokens
+from deepsiam.models.interface import MicroBatch, Vocabulary
+from deepsiam.models.matching.batcher import ExampleBatcher
+from deepsiam.models.matching.config import NEED_OF_NEGATIVES, MatchingConfig
+from deepsiam.models.matching.joint_encoder import JointEncoder, JointPooling
+from deepsiam.models.trunk import widen_token_types
 
 TYPES = 3  # the query's, the first document's, the second's
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
-from models.encode import encode_texts
-from models.layers.pooling import pool
-from models.layers.shape import initialise, layer_norm_eps, setting
-from models.trunk import TrunkModel, require_bidirectional, token_types
+from deepsiam.models.encode import encode_texts
+from deepsiam.models.layers.pooling import pool
+from deepsiam.models.layers.shape import initialise, layer_norm_eps, setting
+from deepsiam.models.trunk import TrunkModel, require_bidirectional, token_types
 
 JointPooling = Literal["cls", "last", "mean", "max"]  # ParlAI's first, mean and max, and decoders' last
 Activation = Literal["tanh", "relu", "gelu"]

@@ -19,18 +19,18 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.batching.candidates import Candidates, Example, Unit, columns, labels_of, scores_of
-from models.batching.packing import text_tokens
-from models.batching.prompts import LINE_PLACES, PLACES, PromptFraming, Reader, places_of
-from models.causality import is_causal
-from models.encode import encode_texts
-from models.interface import MicroBatch, Vocabulary
-from models.layers import ranking_losses
-from models.layers.label_head import LabelHead
-from models.layers.pooling import pool
-from models.matching.batcher import ExampleBatcher
-from models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
-from models.trunk import TrunkModel
+from deepsiam.models.batching.candidates import Candidates, Example, Unit, columns, labels_of, scores_of
+from deepsiam.models.batching.packing import text_tokens
+from deepsiam.models.batching.prompts import LINE_PLACES, PLACES, PromptFraming, Reader, places_of
+from deepsiam.models.causality import is_causal
+from deepsiam.models.encode import encode_texts
+from deepsiam.models.interface import MicroBatch, Vocabulary
+from deepsiam.models.layers import ranking_losses
+from deepsiam.models.layers.label_head import LabelHead
+from deepsiam.models.layers.pooling import pool
+from deepsiam.models.matching.batcher import ExampleBatcher
+from deepsiam.models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
+from deepsiam.models.trunk import TrunkModel
 
 Loss = Literal["softmax", "binary", "kl", "margin_mse", "rank_net"]
 TEMPLATE = (

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from pydantic import PositiveInt, model_validator
 from torch import Tensor
 
-from models.batching.candidates import Candidates, Example
-from models.batching.framing import PairFraming
-from models.interface import Vocabulary
-from models.layers import ranking_losses
-from models.matching.batcher import CandidateBatcher
-from models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
-from models.trunk import TrunkModel
+from deepsiam.models.batching.candidates import Candidates, Example
+from deepsiam.models.batching.framing import PairFraming
+from deepsiam.models.interface import Vocabulary
+from deepsiam.models.layers import ranking_losses
+from deepsiam.models.matching.batcher import CandidateBatcher
+from deepsiam.models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
+from deepsiam.models.trunk import TrunkModel
 
 Loss = Literal["softmax", "binary", "classes", "kl", "margin_mse"]
 

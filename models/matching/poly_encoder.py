@@ -16,12 +16,12 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.batching.framing import Kept
-from models.encode import encode_texts
-from models.layers.pooling import pool
-from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
-from models.trunk import require_bidirectional
-from models.vectors import Vectors, one_vector, score_in_blocks
+from deepsiam.models.batching.framing import Kept
+from deepsiam.models.encode import encode_texts
+from deepsiam.models.layers.pooling import pool
+from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig
+from deepsiam.models.trunk import require_bidirectional
+from deepsiam.models.vectors import Vectors, one_vector, score_in_blocks
 
 VectorsOfQuery = Literal["learnt", "first", "last", "last_and_first"]
 Reduction = Literal["first", "mean"]

@@ -13,13 +13,13 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.batching.framing import ChunkFraming, Framing
-from models.encode import as_rows, encode, encode_texts, insert_special_tokens
-from models.interface import Vocabulary
-from models.layers.pooling import Pooling, pool
-from models.matching.dual_encoder import DualEncoder, DualEncoderConfig, allowed_documents
-from models.trunk import require_bidirectional
-from models.vectors import Vectors, one_vector
+from deepsiam.models.batching.framing import ChunkFraming, Framing
+from deepsiam.models.encode import as_rows, encode, encode_texts, insert_special_tokens
+from deepsiam.models.interface import Vocabulary
+from deepsiam.models.layers.pooling import Pooling, pool
+from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig, allowed_documents
+from deepsiam.models.trunk import require_bidirectional
+from deepsiam.models.vectors import Vectors, one_vector
 
 Similarity = Literal["dot", "cosine"]
 Dimensions = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]

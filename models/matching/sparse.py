@@ -22,19 +22,19 @@ from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.batching.candidates import Candidates, Example
-from models.batching.framing import Framing
-from models.causality import is_causal
-from models.config import Section
-from models.encode import encode_texts
-from models.interface import MicroBatch, Vocabulary
-from models.layers.lm_head import LmHead
-from models.layers.shape import initialise, setting, shape_of
-from models.layers.term_weights import TermPooling, own_vocabulary_weights, scatter_weights, vocabulary_weights
-from models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
-from models.matching.start_terms import FitsStart, StartTerms
-from models.trunk import token_embedding
-from models.vectors import Vectors, one_vector
+from deepsiam.models.batching.candidates import Candidates, Example
+from deepsiam.models.batching.framing import Framing
+from deepsiam.models.causality import is_causal
+from deepsiam.models.config import Section
+from deepsiam.models.encode import encode_texts
+from deepsiam.models.interface import MicroBatch, Vocabulary
+from deepsiam.models.layers.lm_head import LmHead
+from deepsiam.models.layers.shape import initialise, setting, shape_of
+from deepsiam.models.layers.term_weights import TermPooling, own_vocabulary_weights, scatter_weights, vocabulary_weights
+from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
+from deepsiam.models.matching.start_terms import FitsStart, StartTerms
+from deepsiam.models.trunk import token_embedding
+from deepsiam.models.vectors import Vectors, one_vector
 
 SIDES = ("query", "document")
 MANY = 1000  # of a regulariser: texts with weights for most terms of a vocabulary have more, as a rule 20,000 and more

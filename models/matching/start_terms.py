@@ -12,9 +12,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from models.config import Section
-from models.layers.lm_head import LmHead
-from models.trunk import TrunkModel
+from deepsiam.models.config import Section
+from deepsiam.models.layers.lm_head import LmHead
+from deepsiam.models.trunk import TrunkModel
 
 DOCUMENTS = 32  # to count the terms of
 

@@ -21,18 +21,18 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.batching.candidates import Candidates, Example
-from models.batching.framing import Framing
-from models.batching.packing import joined
-from models.encode import encode, in_one_run, unpadding_kernel
-from models.interface import Vocabulary
-from models.layers.lm_head import LmHead
-from models.layers.shape import shape_of
-from models.matching.batcher import CandidateBatcher
-from models.matching.config import Losses, MatchingConfig
-from models.matching.start_terms import FitsStart, StartTerms
-from models.trunk import Encoder, require_bidirectional
-from models.vectors import Vectors, one_vector
+from deepsiam.models.batching.candidates import Candidates, Example
+from deepsiam.models.batching.framing import Framing
+from deepsiam.models.batching.packing import joined
+from deepsiam.models.encode import encode, in_one_run, unpadding_kernel
+from deepsiam.models.interface import Vocabulary
+from deepsiam.models.layers.lm_head import LmHead
+from deepsiam.models.layers.shape import shape_of
+from deepsiam.models.matching.batcher import CandidateBatcher
+from deepsiam.models.matching.config import Losses, MatchingConfig
+from deepsiam.models.matching.start_terms import FitsStart, StartTerms
+from deepsiam.models.trunk import Encoder, require_bidirectional
+from deepsiam.models.vectors import Vectors, one_vector
 
 Loss = Literal["query_likelihood", "document_likelihood"]
 SIDES = ("query", "document")

@@ -13,17 +13,17 @@ import numpy as np
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.batching.next_tokens import next_tokens
-from models.batching.packing import pad, text_tokens
-from models.causality import is_causal
-from models.encode import encode
-from models.interface import Batcher, MicroBatch, Vocabulary
-from models.layers.losses import linear_cross_entropy
-from models.layers.pooling import pool, select
-from models.pretraining.config import BlockConfig
-from models.pretraining.mlm import MlmBatcher
-from models.trunk import Encoder, token_embedding
-from models.vectors import Vectors, one_vector
+from deepsiam.models.batching.next_tokens import next_tokens
+from deepsiam.models.batching.packing import pad, text_tokens
+from deepsiam.models.causality import is_causal
+from deepsiam.models.encode import encode
+from deepsiam.models.interface import Batcher, MicroBatch, Vocabulary
+from deepsiam.models.layers.losses import linear_cross_entropy
+from deepsiam.models.layers.pooling import pool, select
+from deepsiam.models.pretraining.config import BlockConfig
+from deepsiam.models.pretraining.mlm import MlmBatcher
+from deepsiam.models.trunk import Encoder, token_embedding
+from deepsiam.models.vectors import Vectors, one_vector
 
 
 class ClmConfig(BlockConfig):

@@ -19,15 +19,15 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.encode import encode_with_layer
-from models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
-from models.layers.lm_head import LmHead
-from models.layers.pooling import select
-from models.layers.shape import initialise, shape_of
-from models.layers.transformer import TransformerLayer
-from models.pretraining.config import BlockConfig
-from models.pretraining.mlm import MlmBatcher
-from models.trunk import Encoder, require_bidirectional, token_embedding
+from deepsiam.models.encode import encode_with_layer
+from deepsiam.models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
+from deepsiam.models.layers.lm_head import LmHead
+from deepsiam.models.layers.pooling import select
+from deepsiam.models.layers.shape import initialise, shape_of
+from deepsiam.models.layers.transformer import TransformerLayer
+from deepsiam.models.pretraining.config import BlockConfig
+from deepsiam.models.pretraining.mlm import MlmBatcher
+from deepsiam.models.trunk import Encoder, require_bidirectional, token_embedding
 
 
 class CondenserConfig(BlockConfig):

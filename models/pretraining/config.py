@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from models.config import MethodConfig
-from models.interface import Batcher, Vocabulary
+from deepsiam.models.config import MethodConfig
+from deepsiam.models.interface import Batcher, Vocabulary
 
 
 class PretrainingConfig(MethodConfig):

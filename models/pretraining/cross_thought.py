@@ -20,19 +20,19 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.arrays import keep_lengths
-from models.batching.masking import Masking
-from models.batching.packing import pad_flat, text_tokens
-from models.batching.roles import require_roles
-from models.encode import encode, first_position, insert_special_tokens
-from models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
-from models.layers.lm_head import LmHead
-from models.layers.pooling import select, unmask_empty_rows
-from models.layers.shape import initialise, shape_of
-from models.layers.transformer import TransformerLayer
-from models.pretraining.config import PretrainingConfig
-from models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
-from models.vectors import Vectors, one_vector
+from deepsiam.models.arrays import keep_lengths
+from deepsiam.models.batching.masking import Masking
+from deepsiam.models.batching.packing import pad_flat, text_tokens
+from deepsiam.models.batching.roles import require_roles
+from deepsiam.models.encode import encode, first_position, insert_special_tokens
+from deepsiam.models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
+from deepsiam.models.layers.lm_head import LmHead
+from deepsiam.models.layers.pooling import select, unmask_empty_rows
+from deepsiam.models.layers.shape import initialise, shape_of
+from deepsiam.models.layers.transformer import TransformerLayer
+from deepsiam.models.pretraining.config import PretrainingConfig
+from deepsiam.models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
+from deepsiam.models.vectors import Vectors, one_vector
 
 
 class CrossThoughtConfig(PretrainingConfig):

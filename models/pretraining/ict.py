@@ -22,14 +22,14 @@ from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.batching.packing import frame, pad, spread, text_tokens
-from models.batching.sentences import SentenceBatcher, sentences
-from models.encode import encode, in_one_run, unpadding_kernel
-from models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
-from models.layers.pooling import Pooling, pool
-from models.layers.ranking_losses import in_batch_softmax
-from models.pretraining.config import LeftOut, PretrainingConfig
-from models.trunk import Encoder, require_bidirectional
+from deepsiam.models.batching.packing import frame, pad, spread, text_tokens
+from deepsiam.models.batching.sentences import SentenceBatcher, sentences
+from deepsiam.models.encode import encode, in_one_run, unpadding_kernel
+from deepsiam.models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
+from deepsiam.models.layers.pooling import Pooling, pool
+from deepsiam.models.layers.ranking_losses import in_batch_softmax
+from deepsiam.models.pretraining.config import LeftOut, PretrainingConfig
+from deepsiam.models.trunk import Encoder, require_bidirectional
 
 
 class IctConfig(PretrainingConfig):

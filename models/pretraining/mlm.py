@@ -10,16 +10,16 @@ from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.batching.masking import Masking
-from models.batching.packing import pack, pad, pad_flat, spread, text_tokens
-from models.batching.roles import require_roles
-from models.encode import encode
-from models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
-from models.layers.lm_head import LmHead
-from models.layers.pooling import select
-from models.layers.shape import shape_of
-from models.pretraining.config import BlockConfig
-from models.trunk import Encoder, require_bidirectional, token_embedding
+from deepsiam.models.batching.masking import Masking
+from deepsiam.models.batching.packing import pack, pad, pad_flat, spread, text_tokens
+from deepsiam.models.batching.roles import require_roles
+from deepsiam.models.encode import encode
+from deepsiam.models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
+from deepsiam.models.layers.lm_head import LmHead
+from deepsiam.models.layers.pooling import select
+from deepsiam.models.layers.shape import shape_of
+from deepsiam.models.pretraining.config import BlockConfig
+from deepsiam.models.trunk import Encoder, require_bidirectional, token_embedding
 
 
 class MlmConfig(BlockConfig):

@@ -18,15 +18,15 @@ from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.batching.candidates import hash_of, text_key
-from models.batching.packing import text_tokens
-from models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
-from models.layers.ranking_losses import in_batch_softmax
-from models.matching.dual_encoder import allowed_documents, relevance, side_arrays
-from models.matching.siamese import Siamese, SiameseConfig, Similarity
-from models.pretraining.config import LeftOut, PretrainingConfig
-from models.trunk import Encoder
-from models.vectors import Vectors
+from deepsiam.models.batching.candidates import hash_of, text_key
+from deepsiam.models.batching.packing import text_tokens
+from deepsiam.models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
+from deepsiam.models.layers.ranking_losses import in_batch_softmax
+from deepsiam.models.matching.dual_encoder import allowed_documents, relevance, side_arrays
+from deepsiam.models.matching.siamese import Siamese, SiameseConfig, Similarity
+from deepsiam.models.pretraining.config import LeftOut, PretrainingConfig
+from deepsiam.models.trunk import Encoder
+from deepsiam.models.vectors import Vectors
 
 LOSSES = ("pairs", "reverse")  # a query among documents, a document among queries
 QUERY, DOCUMENT = 1, 2  # the key of a text's side

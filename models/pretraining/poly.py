@@ -22,17 +22,17 @@ from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.batching.masking import Masking
-from models.batching.packing import pad_flat
-from models.batching.roles import require_roles, required
-from models.batching.sentences import check_boundaries
-from models.encode import encode
-from models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
-from models.layers.lm_head import LmHead
-from models.layers.pooling import select
-from models.layers.shape import initialise, shape_of
-from models.pretraining.config import InputConfig
-from models.trunk import Encoder, require_bidirectional, token_embedding, token_types
+from deepsiam.models.batching.masking import Masking
+from deepsiam.models.batching.packing import pad_flat
+from deepsiam.models.batching.roles import require_roles, required
+from deepsiam.models.batching.sentences import check_boundaries
+from deepsiam.models.encode import encode
+from deepsiam.models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
+from deepsiam.models.layers.lm_head import LmHead
+from deepsiam.models.layers.pooling import select
+from deepsiam.models.layers.shape import initialise, shape_of
+from deepsiam.models.pretraining.config import InputConfig
+from deepsiam.models.trunk import Encoder, require_bidirectional, token_embedding, token_types
 
 Loss = Literal["mlm", "next"]
 PairKind = Literal["sentences", "spans", "utterances"]

@@ -18,17 +18,17 @@ from pydantic import Field
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.batching.next_tokens import next_tokens
-from models.batching.packing import pad
-from models.encode import encode
-from models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
-from models.layers.lm_head import LmHead
-from models.layers.pooling import Pooling, bottleneck, select
-from models.layers.shape import Shape, initialise, shape_of
-from models.layers.transformer import TransformerLayer
-from models.pretraining.config import BlockConfig, LeftOut
-from models.pretraining.mlm import MlmBatcher
-from models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
+from deepsiam.models.batching.next_tokens import next_tokens
+from deepsiam.models.batching.packing import pad
+from deepsiam.models.encode import encode
+from deepsiam.models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
+from deepsiam.models.layers.lm_head import LmHead
+from deepsiam.models.layers.pooling import Pooling, bottleneck, select
+from deepsiam.models.layers.shape import Shape, initialise, shape_of
+from deepsiam.models.layers.transformer import TransformerLayer
+from deepsiam.models.pretraining.config import BlockConfig, LeftOut
+from deepsiam.models.pretraining.mlm import MlmBatcher
+from deepsiam.models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
 
 
 class RetroMaeConfig(BlockConfig):

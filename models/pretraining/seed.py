@@ -19,19 +19,19 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.batching.next_tokens import next_tokens
-from models.batching.packing import pad
-from models.config import Section
-from models.encode import encode
-from models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
-from models.layers.lm_head import LmHead
-from models.layers.losses import linear_cross_entropy
-from models.layers.pooling import bottleneck, select
-from models.layers.shape import shape_of
-from models.pretraining.config import BlockConfig, LeftOut
-from models.pretraining.mlm import MlmBatcher
-from models.pretraining.seed_decoder import Variant, WeakDecoder
-from models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
+from deepsiam.models.batching.next_tokens import next_tokens
+from deepsiam.models.batching.packing import pad
+from deepsiam.models.config import Section
+from deepsiam.models.encode import encode
+from deepsiam.models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
+from deepsiam.models.layers.lm_head import LmHead
+from deepsiam.models.layers.losses import linear_cross_entropy
+from deepsiam.models.layers.pooling import bottleneck, select
+from deepsiam.models.layers.shape import shape_of
+from deepsiam.models.pretraining.config import BlockConfig, LeftOut
+from deepsiam.models.pretraining.mlm import MlmBatcher
+from deepsiam.models.pretraining.seed_decoder import Variant, WeakDecoder
+from deepsiam.models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
 
 
 class LossWeights(Section):

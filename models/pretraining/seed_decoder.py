@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.local_attention import local_attention
-from models.layers.shape import Shape, initialise
-from models.layers.transformer import FeedForward
+from deepsiam.models.layers.local_attention import local_attention
+from deepsiam.models.layers.shape import Shape, initialise
+from deepsiam.models.layers.transformer import FeedForward
 
 Window = int | Literal["all"]
 Variant = Literal["paper", "released"]

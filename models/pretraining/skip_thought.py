@@ -18,18 +18,18 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.batching.next_tokens import next_tokens
-from models.batching.packing import frame, pad, spread, text_tokens
-from models.batching.roles import require_roles
-from models.batching.sentences import SentenceBatcher, sentences
-from models.encode import encode
-from models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary, swap_vectors
-from models.layers.losses import linear_cross_entropy
-from models.layers.pooling import select
-from models.layers.shape import shape_of
-from models.pretraining.config import InputConfig
-from models.pretraining.seed_decoder import WeakDecoder
-from models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
+from deepsiam.models.batching.next_tokens import next_tokens
+from deepsiam.models.batching.packing import frame, pad, spread, text_tokens
+from deepsiam.models.batching.roles import require_roles
+from deepsiam.models.batching.sentences import SentenceBatcher, sentences
+from deepsiam.models.encode import encode
+from deepsiam.models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary, swap_vectors
+from deepsiam.models.layers.losses import linear_cross_entropy
+from deepsiam.models.layers.pooling import select
+from deepsiam.models.layers.shape import shape_of
+from deepsiam.models.pretraining.config import InputConfig
+from deepsiam.models.pretraining.seed_decoder import WeakDecoder
+from deepsiam.models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
 
 
 class SkipThoughtConfig(InputConfig):

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.sources.docstrings.installed import SourceFile, find
-from data_prep.tokenizers import tokenizer
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.sources.docstrings.installed import SourceFile, find
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.files import sha256_of
-from data_prep.shards.manifest import NAME
+from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.data_prep.shards.manifest import NAME
 
 
 class TouchesAFile:

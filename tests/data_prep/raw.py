@@ -12,12 +12,12 @@ from xml.sax.saxutils import escape
 import numpy as np
 import pytest
 
-from data_prep.__main__ import main
-from data_prep.shards.document import TokenDocument
-from data_prep.shards.manifest import Manifest
-from data_prep.shards.reader import Shard
-from data_prep.text.language import word_set
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.text.language import word_set
+from deepsiam.data_prep.tokenizers import tokenizer
 from tests.toy import ROOT, environment
 
 WORDS = word_set(

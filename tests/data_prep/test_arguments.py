@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from data_prep import arguments
-from data_prep.__main__ import main
-from data_prep.common.errors import InputError
-from data_prep.prepare import stages
-from data_prep.prepare.batches import Part
-from data_prep.prepare.options import Options
-from data_prep.sources.registry import SOURCES
+from deepsiam.data_prep import arguments
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import stages
+from deepsiam.data_prep.prepare.batches import Part
+from deepsiam.data_prep.prepare.options import Options
+from deepsiam.data_prep.sources.registry import SOURCES
 
 
 def parsed(source: str, *line: str) -> argparse.Namespace:

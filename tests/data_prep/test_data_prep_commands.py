@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.__main__ import main
-from data_prep.demo import packages
-from data_prep.shards.writer import ShardWriter
-from data_prep.sources.docstrings.installed import SourceFile
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.demo import packages
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.sources.docstrings.installed import SourceFile
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import data_prep
+from deepsiam import data_prep
 from tests.data_prep.linear import is_linear
 
 try:

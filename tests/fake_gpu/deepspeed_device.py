@@ -17,9 +17,9 @@ from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 from torch import nn
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from deepsiam.trainer.training.engine import optimizer
 from tests.fake_gpu.device import GPU
 from tests.fake_gpu.watch import Watch
-from trainer.training.engine import optimizer
 
 RANKS = 8
 ENVIRONMENT = {

@@ -13,7 +13,7 @@ import transformers.masking_utils
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from trainer.cluster.planning.kernels import attend_as_on_cuda
+from deepsiam.trainer.cluster.planning.kernels import attend_as_on_cuda
 
 GPU = "fakegpu"
 OLDEST = (2, 13)  # the first torch with a backend that is written in Python alone

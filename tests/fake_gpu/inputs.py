@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel
 
-from data_prep.common.rng import keyed_rngs
-from models.batching.candidates import Candidates, Example
-from models.build_trunk import build_trunk
-from models.interface import MicroBatch
-from models.matching.config import MatchingConfig
-from models.registry import MATCHING, PRETRAINING
+from deepsiam.data_prep.common.rng import keyed_rngs
+from deepsiam.models.batching.candidates import Candidates, Example
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.models.registry import MATCHING, PRETRAINING
+from deepsiam.trainer.cluster.planning.compute import SPECIAL, made_up_batch
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.models.matching.examples import spelled
 from tests.models.tiny import Spelled
 from tests.toy import ROOT
-from trainer.cluster.planning.compute import SPECIAL, made_up_batch
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
-from trainer.training.recipe.yaml_file import load
 
 VOCABULARY = Spelled(2048, **SPECIAL)
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}

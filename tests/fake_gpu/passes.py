@@ -10,16 +10,16 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from data_prep.common.errors import InputError
-from models.arrays import on_device
-from models.interface import MicroBatch
-from models.trunk import TrunkModel
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.arrays import on_device
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.cluster.planning.kernels import Kernels
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
+from deepsiam.trainer.training.recipe.build import build_model
 from tests.fake_gpu.device import GPU, to_gpu
 from tests.fake_gpu.inputs import RECIPES, TRUNKS, VOCABULARY, batch_of, recipe_of, suited, trunk_of
 from tests.fake_gpu.watch import Watch
-from trainer.cluster.planning.kernels import Kernels
-from trainer.ranking.retrieval.encode import TextEncoder
-from trainer.training.recipe.build import build_model
 
 Count = dict[str, object]  # kernels, waits, ...; or the reason why a method refuses a trunk
 FAULTS = ("device", "item", "mask", "copy", "none")

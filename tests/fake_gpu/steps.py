@@ -8,8 +8,16 @@ from functools import partial
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
-from models.interface import MicroBatch
-from models.trunk import TrunkModel
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.cluster.planning.kernels import Kernels
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.recipe.build import build_model
+from deepsiam.trainer.training.recipe.objective import Objective
+from deepsiam.trainer.training.recipe.schema import Recipe
+from deepsiam.trainer.training.run.agree import exchange
+from deepsiam.trainer.training.run.health import Health
 from tests.fake_gpu import deepspeed_device
 from tests.fake_gpu.deepspeed_device import RANKS
 from tests.fake_gpu.device import GPU, to_gpu
@@ -17,14 +25,6 @@ from tests.fake_gpu.inputs import batch_of, recipe_of, trunk_of
 from tests.fake_gpu.passes import Count
 from tests.fake_gpu.watch import Watch
 from tests.toy import ROOT
-from trainer.cluster.planning.kernels import Kernels
-from trainer.training.engine.engine import Engine
-from trainer.training.engine.world import World
-from trainer.training.recipe.build import build_model
-from trainer.training.recipe.objective import Objective
-from trainer.training.recipe.schema import Recipe
-from trainer.training.run.agree import exchange
-from trainer.training.run.health import Health
 
 FILES = sorted(file.stem for file in (ROOT / "ds_configs").glob("zero*.json"))
 OF_ALL = ("siamese", "method.negatives=step")  # negatives of the whole step: GradCache

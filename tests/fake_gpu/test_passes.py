@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.registry import MATCHING, PRETRAINING
+from deepsiam.models.registry import MATCHING, PRETRAINING
 from tests.fake_gpu.counts import Counts, budgets, check, counted, needs_fake_gpu
 from tests.fake_gpu.inputs import TRUNKS
 

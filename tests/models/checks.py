@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.interface import IGNORED, MicroBatch
-from models.trunk import TrunkModel
+from deepsiam.models.interface import IGNORED, MicroBatch
+from deepsiam.models.trunk import TrunkModel
 from tests.models.tiny import VOCABULARY, tensors
 
 HALF_PRECISIONS = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.layers.lm_head import LmHead
-from models.layers.transformer import Attention, TransformerLayer
-from models.pretraining.seed_decoder import LocalSelfAttention, Variant, WeakDecoder, Window
+from deepsiam.models.layers.lm_head import LmHead
+from deepsiam.models.layers.transformer import Attention, TransformerLayer
+from deepsiam.models.pretraining.seed_decoder import LocalSelfAttention, Variant, WeakDecoder, Window
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, heads: int, seen: Sequence[Sequence[int]]) -> Tensor:

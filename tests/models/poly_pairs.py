@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from models.pretraining.poly import PolyBatcher, PolyConfig
+from deepsiam.models.pretraining.poly import PolyBatcher, PolyConfig
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, documents
 
 V = VOCABULARY

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from models.pretraining.cross_thought import CrossThoughtBatcher, CrossThoughtConfig
+from deepsiam.models.pretraining.cross_thought import CrossThoughtBatcher, CrossThoughtConfig
 from tests.models.tiny import VOCABULARY, rngs
 
 SEQUENCES, WORDS, SPECIALS = 6, 7, 3

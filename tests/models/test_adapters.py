@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import AutoModel
 
-from models.adapters import Lora, add_adapters, choose_targets
+from deepsiam.models.adapters import Lora, add_adapters, choose_targets
 from tests.models.test_freeze import Model, trained, trunk_of
 
 peft = pytest.importorskip("peft")  # an extra

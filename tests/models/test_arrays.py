@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from models.arrays import keep_lengths, lengths_of, on_device
-from models.attention import flash
-from models.encode import encode, encode_texts, insert_special_tokens
-from models.matching.siamese import Siamese, SiameseConfig
-from models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
+from deepsiam.models.arrays import keep_lengths, lengths_of, on_device
+from deepsiam.models.attention import flash
+from deepsiam.models.encode import encode, encode_texts, insert_special_tokens
+from deepsiam.models.matching.siamese import Siamese, SiameseConfig
+from deepsiam.models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
 from tests.models.tiny import trunk
 from tests.models.trunks import SETTINGS, trunk_like
 
@@ -57,7 +57,7 @@ def test_no_trunk_asks_the_device(name):
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "llama"])
 def test_the_kernel_for_a_gpu_takes_texts_in_one_row(name, monkeypatch):
-    monkeypatch.setattr("models.encode.kernel_for", lambda *_: flash)
+    monkeypatch.setattr("deepsiam.models.encode.kernel_for", lambda *_: flash)
     model = trunk_like(name).to("meta", torch.bfloat16)
     states = encode(model, *on_device(ARRAYS, "meta").values())
     assert (states.shape, states.dtype) == ((3, 12, 16), torch.bfloat16)

@@ -2,10 +2,10 @@ import pytest
 import torch
 from transformers import BertModel
 
-from models.build_trunk import build_trunk
-from models.causality import is_causal
-from models.encode import encode
-from models.trunk import layers_of, max_positions
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.causality import is_causal
+from deepsiam.models.encode import encode
+from deepsiam.models.trunk import layers_of, max_positions
 from tests.models.tiny import CONFIG
 
 

@@ -9,12 +9,12 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from models.build_trunk import build_trunk
-from models.causality import is_causal
-from models.encode import encode_texts
-from models.layers.pooling import pool
-from models.registry import MATCHING, PRETRAINING
-from models.trunk import make_bidirectional, require_bidirectional
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.causality import is_causal
+from deepsiam.models.encode import encode_texts
+from deepsiam.models.layers.pooling import pool
+from deepsiam.models.registry import MATCHING, PRETRAINING
+from deepsiam.models.trunk import make_bidirectional, require_bidirectional
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 COMMON = {**SIZES, "vocab_size": 60, "pad_token_id": 1, "max_position_embeddings": 40}

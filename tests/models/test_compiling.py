@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from models.build_trunk import build_trunk
-from models.compiling import compile_layers
-from models.encode import encode_texts
-from models.pretraining.mlm import Mlm
-from models.trunk import layers_of
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.compiling import compile_layers
+from deepsiam.models.encode import encode_texts
+from deepsiam.models.pretraining.mlm import Mlm
+from deepsiam.models.trunk import layers_of
 from tests.models import tiny
 
 needs_compiler = pytest.mark.skipif(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.registry import MATCHING, PRETRAINING
+from deepsiam.models.registry import MATCHING, PRETRAINING
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,16 @@ import numpy as np
 import pytest
 import torch
 
-from models.causality import is_causal
-from models.encode import TAKES_RECTANGLES, UNPADS, encode, encode_texts, encode_with_layer, insert_special_tokens
-from models.trunk import require_bidirectional
+from deepsiam.models.causality import is_causal
+from deepsiam.models.encode import (
+    TAKES_RECTANGLES,
+    UNPADS,
+    encode,
+    encode_texts,
+    encode_with_layer,
+    insert_special_tokens,
+)
+from deepsiam.models.trunk import require_bidirectional
 from tests.models.tiny import VOCABULARY, trunk
 from tests.models.trunks import SETTINGS, trunk_like
 from tests.models.varlen import attend_text_by_text
@@ -127,7 +134,7 @@ def test_texts_of_like_lengths_and_other_trunks_stay_one_rectangle(config, lengt
 
 def without_padding(monkeypatch, run, model, *inputs):
     """Return the states and gradients, with a kernel for texts in one row, and the shapes of the trunk's inputs."""
-    monkeypatch.setattr("models.encode.kernel_for", lambda *_: attend_text_by_text)
+    monkeypatch.setattr("deepsiam.models.encode.kernel_for", lambda *_: attend_text_by_text)
     widths = Widths(model)
     return with_gradients(run, model, *inputs), widths.shapes
 
@@ -157,7 +164,7 @@ def test_texts_without_padding_keep_token_types_positions_and_layers(lengths, mo
     types, positions = ((torch.arange(LONG) + i) % (2 + 14 * i) for i in (0, 1))
     arguments = [each.expand(len(lengths), -1) for each in (types, positions)]
     expected = encode(model, TEXTS, mask, *arguments), *encode_with_layer(model, TEXTS, mask, 1)
-    monkeypatch.setattr("models.encode.kernel_for", lambda *_: attend_text_by_text)
+    monkeypatch.setattr("deepsiam.models.encode.kernel_for", lambda *_: attend_text_by_text)
     own = encode(model, TEXTS, mask, *arguments), *encode_with_layer(model, TEXTS, mask, 1)
     for states, padded in zip(own, expected, strict=True):
         torch.testing.assert_close(states[mask], padded[mask], rtol=1e-9, atol=1e-10)

@@ -6,9 +6,9 @@ import pytest
 from torch import nn
 from transformers import PreTrainedModel
 
-from models.build_trunk import build_trunk
-from models.freeze import embeddings_of, freeze
-from models.trunk import TrunkModel, layers_of
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.freeze import embeddings_of, freeze
+from deepsiam.models.trunk import TrunkModel, layers_of
 from tests import toy
 
 SHAPE = {k: v for k, v in toy.TRUNK.items() if k not in ("model_type", "intermediate_size")} | {"num_hidden_layers": 3}

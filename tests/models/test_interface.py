@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.interface import swap_vectors
-from models.pretraining.mlm import MlmBatcher, MlmConfig
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.interface import swap_vectors
+from deepsiam.models.pretraining.mlm import MlmBatcher, MlmConfig
 from tests.models.tiny import VOCABULARY, Text
 
 

@@ -7,12 +7,12 @@ import copy
 import pytest
 import torch
 
-from data_prep.common.errors import InputError
-from models.arrays import on_device
-from models.interface import MicroBatch
-from models.trunk import TrunkModel
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.arrays import on_device
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.training.recipe.build import build_model
 from tests.fake_gpu.inputs import RECIPES, TRUNKS, batch_of, recipe_of, suited, trunk_of
-from trainer.training.recipe.build import build_model
 
 pytestmark = [
     pytest.mark.slow,

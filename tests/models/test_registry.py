@@ -35,7 +35,7 @@ def add_method(checkout: Path, room: str, config: str) -> None:
     lines = registry.read_text().splitlines()
     (start,) = (i for i, line in enumerate(lines) if line.startswith(f"_{room.upper()}:"))
     lines[start] = re.sub(r"= \(", f"= ({config}, ", lines[start])
-    (first,) = (i for i, line in enumerate(lines) if line.startswith("from models.config import"))
+    (first,) = (i for i, line in enumerate(lines) if line.startswith("from deepsiam.models.config import"))
     lines.insert(first, f"from models.{room}.{name} import {config}")
     registry.write_text("\n".join(lines) + "\n")
 

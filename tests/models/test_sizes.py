@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from models.build_trunk import build_trunk
-from models.pretraining.seed import SeedConfig
-from models.sizes import check_sizes
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.pretraining.seed import SeedConfig
+from deepsiam.models.sizes import check_sizes
 from tests.toy import TRUNK
 
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from models.encode import encode
-from models.trunk import max_positions
+from deepsiam.models.encode import encode
+from deepsiam.models.trunk import max_positions
 from tests.models.tiny import CONFIG, trunk
 
 

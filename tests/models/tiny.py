@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
-from data_prep.tokenizers.prompt import Prompt
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.batching.packing import pack
-from models.build_trunk import build_trunk
-from models.interface import MicroBatch
-from models.pretraining.seed import Seed, SeedBatcher, SeedConfig
+from deepsiam.data_prep.tokenizers.prompt import Prompt
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.batching.packing import pack
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.pretraining.seed import Seed, SeedBatcher, SeedConfig
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 

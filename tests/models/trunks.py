@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from models.build_trunk import build_trunk
+from deepsiam.models.build_trunk import build_trunk
 from tests.models.tiny import CONFIG, VOCABULARY
 
 SIZES: dict[str, Any] = {

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.attention import TextsInRow
+from deepsiam.models.attention import TextsInRow
 
 
 def attend_text_by_text(

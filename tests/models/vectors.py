@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from models.vectors import Vectors
+from deepsiam.models.vectors import Vectors
 
 
 def random_vectors(texts: int, m: int, seed: int, *, padded: bool = True) -> Vectors:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.collection import Collection
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ from typing import Any
 
 import torch
 
-from data_prep.common.files import make_directory
+from deepsiam.data_prep.common.files import make_directory
+from deepsiam.trainer import finetune, pretrain
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.engine.world import World, join
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
+from deepsiam.trainer.training.recipe.yaml_file import build, read
+from deepsiam.trainer.training.run.command import from_rank_0, record, skip_interpreter_shutdown
+from deepsiam.trainer.training.run.job import Job
+from deepsiam.trainer.training.run.loop import Run
 from tests import toy
-from trainer import finetune, pretrain
-from trainer.training.checkpoints import checkpoint
-from trainer.training.engine.world import World, join
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
-from trainer.training.recipe.yaml_file import build, read
-from trainer.training.run.command import from_rank_0, record, skip_interpreter_shutdown
-from trainer.training.run.job import Job
-from trainer.training.run.loop import Run
 
 
 def train(ranks: int, runs: Sequence[Sequence[object]], folder: Path) -> str:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from data_prep.collections.collection import Collection
-from trainer.training.data.group_source import GroupSource
-from trainer.training.data.open_data import pair_data
-from trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer.training.data.group_source import GroupSource
+from deepsiam.trainer.training.data.open_data import pair_data
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 
 Pairs = list[tuple[str, str]]  # texts of queries and of their documents
 

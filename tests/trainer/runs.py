@@ -9,18 +9,18 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.registry import MATCHING
-from models.trunk import TrunkModel
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.registry import MATCHING
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer import finetune
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.data.lanes import START
+from deepsiam.trainer.training.recipe.build import build_model, new_trunk, resize_embeddings, settings_of
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
+from deepsiam.trainer.training.run.job import Job
 from tests import toy
-from trainer import finetune
-from trainer.training.checkpoints import checkpoint
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.lanes import START
-from trainer.training.recipe.build import build_model, new_trunk, resize_embeddings, settings_of
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
-from trainer.training.recipe.yaml_file import build
-from trainer.training.run.job import Job
 
 STEP = 7
 

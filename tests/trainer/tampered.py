@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from models.pretraining.seed import Seed
-from trainer import pretrain
-from trainer.trace import digest
-from trainer.training.data import shard_source
-from trainer.training.engine.engine import Engine
+from deepsiam.models.pretraining.seed import Seed
+from deepsiam.trainer import pretrain
+from deepsiam.trainer.trace import digest
+from deepsiam.trainer.training.data import shard_source
+from deepsiam.trainer.training.engine.engine import Engine
 
 
 def poison(forward: Callable[..., dict[str, torch.Tensor]]) -> Callable[..., dict[str, torch.Tensor]]:

@@ -11,19 +11,19 @@ import torch
 import yaml
 from transformers import PreTrainedModel
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.build_trunk import build_trunk
-from models.causality import is_causal
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.causality import is_causal
+from deepsiam.trainer import finetune
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.init_from import load_encoder
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer import finetune
-from trainer.ranking.export.export import export_encoder
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.init_from import load_encoder
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import build
 
 METHODS = {
     1: {"name": "seed", "max_tokens": 32},

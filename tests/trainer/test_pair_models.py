@@ -9,15 +9,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer import finetune
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
 from tests.trainer.runs import save_run, write_run
 from tests.trainer.training.published.test_cross_encoder_folder import write_folder
-from trainer import finetune
-from trainer.ranking.export.export import export_encoder
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
 
 CROSS_THOUGHT = {"name": "cross_thought", "sequences": 4, "sequence_tokens": 8, "special_tokens": 3}
 LENGTHS = {"max_query_tokens": 16, "max_document_tokens": 24}

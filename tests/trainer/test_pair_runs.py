@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 import torch
 
-from data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer import finetune
+from deepsiam.trainer.ranking.evaluation.task import evaluate_split
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer import finetune
-from trainer.ranking.evaluation.task import evaluate_split
-from trainer.ranking.export.export import export_encoder
-from trainer.ranking.published import load_any
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import build
 
 KEYS: dict[str, Any] = {
     "similarity": "cosine",

@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.common.errors import InputError
-from data_prep.shards.writer import ShardWriter
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.causality import is_causal
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.causality import is_causal
+from deepsiam.trainer import finetune, pretrain
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
+from deepsiam.trainer.training.run.job import Job
 from tests import toy
 from tests.data_prep.tokenizers.families import WORDS
 from tests.trainer.launches.test_methods import METHODS
 from tests.trainer.runs import save_run
 from tests.trainer.training.published.published_folders import own_embeddings
 from tests.trainer.training.published.test_families import write_folder
-from trainer import finetune, pretrain
-from trainer.ranking.export.export import export_encoder
-from trainer.ranking.published import load_any
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
-from trainer.training.recipe.yaml_file import build
-from trainer.training.run.job import Job
 
 WIDTH, MASK, CLS = "its width 16 must be hidden_size 32", r"needs a mask token", r"needs a token before a text"
 CAUSAL = "is causal, so .CLS. sees no text"

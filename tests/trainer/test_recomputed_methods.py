@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from models.registry import MATCHING, PRETRAINING
+from deepsiam.models.registry import MATCHING, PRETRAINING
+from deepsiam.trainer.training.run.job import Job
 from tests import toy
 from tests.trainer.launches.test_matching import DECODERS, KEYS, OF_CLASSES, OWN
 from tests.trainer.launches.test_methods import METHODS
 from tests.trainer.many_runs import job_of
-from trainer.training.run.job import Job
 
 TRUNK = {**toy.TRUNK, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 

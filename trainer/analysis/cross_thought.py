@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from data_prep.common.errors import InputError, printable
-from trainer.training.checkpoints.load import TrainedModel
+from deepsiam.data_prep.common.errors import InputError, printable
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
 
 SHOWN = 5  # sequences listed, besides the sequence itself
 

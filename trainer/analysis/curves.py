@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_prep.common.errors import InputError
-from data_prep.common.figures import COLORS, new_figure, save
-from trainer.analysis.plots import Curve, read_scalars, smooth
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.figures import COLORS, new_figure, save
+from deepsiam.trainer.analysis.plots import Curve, read_scalars, smooth
 
 
 def read_curve(run: Path, tag: str) -> Curve:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.retrieval.search import Ranked
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.retrieval.search import Ranked
 
 QUERIES = 5  # shown for each direction
 PASSAGES = 3  # shown for each system

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.rng import keyed_rngs
-from data_prep.shards.manifest import Manifest
-from data_prep.tokenizers.check import require_same_tokenizer
-from trainer.training.checkpoints.load import TrainedModel
-from trainer.training.data.shard_source import ShardSource
-from trainer.training.recipe.build import build_batcher
-from trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.data_prep.common.rng import keyed_rngs
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
+from deepsiam.trainer.training.data.shard_source import ShardSource
+from deepsiam.trainer.training.recipe.build import build_batcher
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 
 
 def held_out_arrays(trained: TrainedModel, shards: Path, number: int, size: int) -> Iterator[dict[str, np.ndarray]]:

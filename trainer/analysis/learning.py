@@ -8,24 +8,24 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.common.figures import COLORS, GREY, new_figure, save
-from data_prep.common.files import sha256_of, whole_file
-from data_prep.common.json_file import Count, Record, read_json
-from models.matching.config import MatchingConfig
-from trainer.ranking.evaluation.metrics import DEPTH, Metric
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.ranker import usual_precision
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.load import load_trained, recipe_of
-from trainer.training.data.group_source import GroupSource
-from trainer.training.data.open_data import EXAMPLES_OF_A_UNIT
-from trainer.training.engine.device import this_device
-from trainer.training.recipe.data_keys import PairsConfig
-from trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.figures import COLORS, GREY, new_figure, save
+from deepsiam.data_prep.common.files import sha256_of, whole_file
+from deepsiam.data_prep.common.json_file import Count, Record, read_json
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.trainer.ranking.evaluation.metrics import DEPTH, Metric
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.ranker import usual_precision
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.load import load_trained, recipe_of
+from deepsiam.trainer.training.data.group_source import GroupSource
+from deepsiam.trainer.training.data.open_data import EXAMPLES_OF_A_UNIT
+from deepsiam.trainer.training.engine.device import this_device
+from deepsiam.trainer.training.recipe.data_keys import PairsConfig
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 
 OVER = {"steps": "fine-tuning step", "labels": "labelled pairs"}  # the label of each horizontal axis
 

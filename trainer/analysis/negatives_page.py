@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.groups import Groups
-from data_prep.collections.relevant import group_of
-from data_prep.common.errors import InputError
-from data_prep.common.html_page import note, page, passage, section, side_by_side, words_of
-from data_prep.common.rng import keyed_rng
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.groups import Groups
+from deepsiam.data_prep.collections.relevant import group_of
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.html_page import note, page, passage, section, side_by_side, words_of
+from deepsiam.data_prep.common.rng import keyed_rng
 
 MOST = 10  # documents of a kind that are shown for a query
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data_prep.common.figures import COLORS, GREY, new_figure, save
-from trainer.cluster.planning.preparing import Preparation
-from trainer.cluster.planning.training import PlanRow
+from deepsiam.data_prep.common.figures import COLORS, GREY, new_figure, save
+from deepsiam.trainer.cluster.planning.preparing import Preparation
+from deepsiam.trainer.cluster.planning.training import PlanRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

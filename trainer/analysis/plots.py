@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 
 Curve = tuple[np.ndarray, np.ndarray]  # steps int64 [n], values fp64 [n]
 
@@ -19,7 +19,7 @@ def read_scalars(run: Path) -> dict[str, Curve]:
     """
     if not (run / "tensorboard").is_dir():
         raise InputError(f"{run}: has logged nothing: it has no folder tensorboard; name another run")
-    from trainer.training.run.events import scalars  # imports TensorBoard: a second
+    from deepsiam.trainer.training.run.events import scalars  # imports TensorBoard: a second
 
     curves = {}
     for tag, by_step in scalars(run / "tensorboard").items():

@@ -9,9 +9,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.collection import Collection
-from data_prep.common.charts import Line, histogram, line_chart
-from data_prep.common.html_page import (
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.charts import Line, histogram, line_chart
+from deepsiam.data_prep.common.html_page import (
     Number,
     note,
     page,
@@ -22,15 +22,15 @@ from data_prep.common.html_page import (
     table,
     words_of,
 )
-from data_prep.common.json_file import Record, Sha256, read_json
-from trainer.analysis.differences import Difference, Passage, most_different, scores_of
-from trainer.analysis.plots import Curve, smooth
-from trainer.ranking.evaluation import run_file
-from trainer.ranking.evaluation.metrics import HEADINGS
-from trainer.ranking.evaluation.results_file import Results
-from trainer.ranking.evaluation.table import conditions, title
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.retrieval.search import Ranked
+from deepsiam.data_prep.common.json_file import Record, Sha256, read_json
+from deepsiam.trainer.analysis.differences import Difference, Passage, most_different, scores_of
+from deepsiam.trainer.analysis.plots import Curve, smooth
+from deepsiam.trainer.ranking.evaluation import run_file
+from deepsiam.trainer.ranking.evaluation.metrics import HEADINGS
+from deepsiam.trainer.ranking.evaluation.results_file import Results
+from deepsiam.trainer.ranking.evaluation.table import conditions, title
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.retrieval.search import Ranked
 
 TESTED = "mrr@10"
 CURVES = {  # curves to draw of a run: the prefix of their tags, the title

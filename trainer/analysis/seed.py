@@ -8,14 +8,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from data_prep.common.errors import InputError
-from models.encode import encode
-from models.interface import IGNORED
-from models.layers.pooling import bottleneck
-from models.pretraining.seed import Seed
-from models.trunk import token_embedding
-from trainer.analysis.held_out import held_out_arrays
-from trainer.training.checkpoints.load import TrainedModel
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.encode import encode
+from deepsiam.models.interface import IGNORED
+from deepsiam.models.layers.pooling import bottleneck
+from deepsiam.models.pretraining.seed import Seed
+from deepsiam.models.trunk import token_embedding
+from deepsiam.trainer.analysis.held_out import held_out_arrays
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
 
 EXAMPLES = 256  # blocks that the mean is taken over
 

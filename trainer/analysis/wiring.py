@@ -14,15 +14,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from data_prep.common.errors import InputError
-from data_prep.common.figures import COLORS, new_figure, save
-from data_prep.common.rng import keyed_rngs
-from data_prep.shards.document import TokenDocument
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.interface import IGNORED, MicroBatch
-from models.trunk import TrunkModel
-from trainer.training.recipe.build import build_batcher, build_model, trunk_of
-from trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.figures import COLORS, new_figure, save
+from deepsiam.data_prep.common.rng import keyed_rngs
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.interface import IGNORED, MicroBatch
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.training.recipe.build import build_batcher, build_model, trunk_of
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 
 TEXT = (
     ("rain fell all night", "the river rose", "at noon the bridge was gone"),

@@ -17,23 +17,23 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import save_array, whole_folder
-from data_prep.common.progress import meter
-from data_prep.common.rng import keyed_rng
-from data_prep.shards import manifest
-from data_prep.shards.document import TokenDocument
-from data_prep.shards.manifest import Manifest
-from data_prep.shards.packing import encode_chunk, write_shard
-from data_prep.shards.reader import Shard
-from data_prep.tokenizers import tokenizer as tokenizers
-from data_prep.tokenizers.check import require_same_tokenizer
-from models.batching.candidates import text_key
-from trainer.ranking.published import load_any
-from trainer.ranking.rankers.dense import Dense
-from trainer.ranking.retrieval.kept_work import begin_or_resume
-from trainer.ranking.retrieval.shared import rank_0_first, shared_by, wait_for
-from trainer.ranking.retrieval.system import Embedded
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import save_array, whole_folder
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.data_prep.shards import manifest
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.shards.packing import encode_chunk, write_shard
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
+from deepsiam.models.batching.candidates import text_key
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.ranking.rankers.dense import Dense
+from deepsiam.trainer.ranking.retrieval.kept_work import begin_or_resume
+from deepsiam.trainer.ranking.retrieval.shared import rank_0_first, shared_by, wait_for
+from deepsiam.trainer.ranking.retrieval.system import Embedded
 
 POOL, POOL_KEYS = "pool.npy", "pool_keys.npy"
 

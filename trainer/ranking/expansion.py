@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.common.files import save_array
-from data_prep.common.progress import meter
-from models.matching.tilde import terms_in
-from trainer.ranking.rankers.likelihoods import Likelihoods
-from trainer.ranking.retrieval.encode import distinct, require_finite
-from trainer.ranking.retrieval.kept_work import begin_or_resume
+from deepsiam.data_prep.common.files import save_array
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.models.matching.tilde import terms_in
+from deepsiam.trainer.ranking.rankers.likelihoods import Likelihoods
+from deepsiam.trainer.ranking.retrieval.encode import distinct, require_finite
+from deepsiam.trainer.ranking.retrieval.kept_work import begin_or_resume
 
 BLOCK = 4096  # texts
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.relevant import Relevant
-from data_prep.common.errors import InputError
-from trainer.ranking.evaluation.expression import Expression, Given, Leaf, Rerank, parse_unnamed, problem, walk
-from trainer.ranking.evaluation.systems import Systems, is_run_file
-from trainer.ranking.ranker import Ranker
-from trainer.ranking.retrieval.search import Ranked, best, salts_of
-from trainer.ranking.retrieval.shared import NOTHING
-from trainer.ranking.retrieval.system import Texts
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.relevant import Relevant
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.evaluation.expression import Expression, Given, Leaf, Rerank, parse_unnamed, problem, walk
+from deepsiam.trainer.ranking.evaluation.systems import Systems, is_run_file
+from deepsiam.trainer.ranking.ranker import Ranker
+from deepsiam.trainer.ranking.retrieval.search import Ranked, best, salts_of
+from deepsiam.trainer.ranking.retrieval.shared import NOTHING
+from deepsiam.trainer.ranking.retrieval.system import Texts
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.derive import NewCandidates
-from data_prep.collections.groups import Groups
-from data_prep.collections.relevant import Relevant
-from data_prep.common.errors import InputError
-from data_prep.common.progress import track
-from models.interface import Corpus
-from trainer.ranking.ranker import Ranker
-from trainer.ranking.retrieval.search import Ranked
-from trainer.ranking.retrieval.system import Texts, in_pool_order
-from trainer.training.recipe.margin import most
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.derive import NewCandidates
+from deepsiam.data_prep.collections.groups import Groups
+from deepsiam.data_prep.collections.relevant import Relevant
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.progress import track
+from deepsiam.models.interface import Corpus
+from deepsiam.trainer.ranking.ranker import Ranker
+from deepsiam.trainer.ranking.retrieval.search import Ranked
+from deepsiam.trainer.ranking.retrieval.system import Texts, in_pool_order
+from deepsiam.trainer.training.recipe.margin import most
 
 SHINGLE = 5  # tokens
 NEAR = 0.8  # Jaccard similarity from which on a document counts as a copy

@@ -8,32 +8,32 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from data_prep.tokenizers.tokenizer import Tokenizer
-from models.matching.colbert import ColbertConfig
-from models.matching.cross_encoder import CrossEncoderConfig
-from models.matching.label_ranker import LabelRankerConfig
-from models.matching.siamese import SiameseConfig
-from models.pretraining.config import PretrainingConfig
-from models.trunk import max_positions
-from trainer.training.checkpoints.init_from import load_encoder
-from trainer.training.checkpoints.load import LoadedModel, load_trained
-from trainer.training.engine.world import warn
-from trainer.training.published import colbert_folder, cross_encoder_folder
-from trainer.training.published.causal_lm import read_label_head, require_known_head
-from trainer.training.published.folder import check_settings, kind_of
-from trainer.training.published.hugging_face import TOKENIZER
-from trainer.training.published.logit_score import is_logit_score, refuse_other_modules, remark_on_labels
-from trainer.training.published.prompts import prompts_of
-from trainer.training.published.sentence_transformer import (
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.models.matching.colbert import ColbertConfig
+from deepsiam.models.matching.cross_encoder import CrossEncoderConfig
+from deepsiam.models.matching.label_ranker import LabelRankerConfig
+from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.models.pretraining.config import PretrainingConfig
+from deepsiam.models.trunk import max_positions
+from deepsiam.trainer.training.checkpoints.init_from import load_encoder
+from deepsiam.trainer.training.checkpoints.load import LoadedModel, load_trained
+from deepsiam.trainer.training.engine.world import warn
+from deepsiam.trainer.training.published import colbert_folder, cross_encoder_folder
+from deepsiam.trainer.training.published.causal_lm import read_label_head, require_known_head
+from deepsiam.trainer.training.published.folder import check_settings, kind_of
+from deepsiam.trainer.training.published.hugging_face import TOKENIZER
+from deepsiam.trainer.training.published.logit_score import is_logit_score, refuse_other_modules, remark_on_labels
+from deepsiam.trainer.training.published.prompts import prompts_of
+from deepsiam.trainer.training.published.sentence_transformer import (
     dimensions_of,
     encoder_of,
     longest_texts,
     read_modules,
 )
-from trainer.training.published.settings import CAUSAL, COLBERT, DENSE, PAIRS, SETTINGS, SPARSE, Kind
-from trainer.training.recipe.build import as_input_error, build_model, check_length, resize_embeddings
+from deepsiam.trainer.training.published.settings import CAUSAL, COLBERT, DENSE, PAIRS, SETTINGS, SPARSE, Kind
+from deepsiam.trainer.training.recipe.build import as_input_error, build_model, check_length, resize_embeddings
 
 MOST_PROMPT_TOKENS = 4096  # of a published model's prompts, unless a recipe says otherwise
 

@@ -18,16 +18,16 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from models.batching.framing import Framing
-from models.matching.config import MatchingConfig
-from trainer.ranking.options import TEXT, check_options
-from trainer.ranking.retrieval.encode import TextEncoder, batch_tokens, length_batches, places
-from trainer.ranking.retrieval.shared import computed
-from trainer.ranking.retrieval.system import List, System, Texts, scores_of_lists
-from trainer.training.checkpoints.load import LoadedModel
-from trainer.training.engine.device import has_bf16, this_device
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.batching.framing import Framing
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.trainer.ranking.options import TEXT, check_options
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder, batch_tokens, length_batches, places
+from deepsiam.trainer.ranking.retrieval.shared import computed
+from deepsiam.trainer.ranking.retrieval.system import List, System, Texts, scores_of_lists
+from deepsiam.trainer.training.checkpoints.load import LoadedModel
+from deepsiam.trainer.training.engine.device import has_bf16, this_device
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 
 
 class SharedError(InputError):

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.format import BYTE_ORDER_MARK, LONGEST_LINE, Where, json_lines
-from data_prep.common.errors import InputError
-from data_prep.sources.compressed import open_input
+from deepsiam.data_prep.collections.format import BYTE_ORDER_MARK, LONGEST_LINE, Where, json_lines
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.compressed import open_input
 
 PIECE = 1 << 20  # characters read at once
 LONGEST_TOKEN = 16  # characters of a literal or an escape, such as -Infinity

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.collections.format import split_and_file
-from data_prep.common.errors import InputError
-from data_prep.common.files import os_errors_as_input_errors
-from data_prep.sources import compressed
+from deepsiam.data_prep.collections.format import split_and_file
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import os_errors_as_input_errors
+from deepsiam.data_prep.sources import compressed
 
 ENDINGS = {".tsv", ".txt", ".json", ".jsonl"}
 SUFFIXES = {suffix for known in compressed.FORMATS for suffix in known.suffixes}

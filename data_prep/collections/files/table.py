@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.files.json_array import beginning, json_records
-from data_prep.collections.files.tsv import counted
-from data_prep.collections.format import LONGEST_LINE, Where, suffixes, text_lines
-from data_prep.common.errors import InputError
-from data_prep.sources.compressed import require_line_ends
-from data_prep.sources.csv_rows import csv_rows as rows_of
-from data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
+from deepsiam.data_prep.collections.files.json_array import beginning, json_records
+from deepsiam.data_prep.collections.files.tsv import counted
+from deepsiam.data_prep.collections.format import LONGEST_LINE, Where, suffixes, text_lines
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.compressed import require_line_ends
+from deepsiam.data_prep.sources.csv_rows import csv_rows as rows_of
+from deepsiam.data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
 
 TSV, CSV, JSON, PARQUET = "tsv", "csv", "json", "parquet"
 

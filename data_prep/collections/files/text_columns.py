@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.collections.files.table import CSV, TSV, table_columns, table_kind
-from data_prep.collections.format import Where
-from data_prep.common.errors import InputError
-from data_prep.sources.pairs import LABELS
+from deepsiam.data_prep.collections.files.table import CSV, TSV, table_columns, table_kind
+from deepsiam.data_prep.collections.format import Where
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.pairs import LABELS
 
 QUERY, DOCUMENT, NEGATIVE = "query", "document", "negative"
 NAMES = {  # in lower case

@@ -6,8 +6,17 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from data_prep.collections.format import Labelled, Text, Where, check_grade, check_id, check_text, fields, text_lines
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.format import (
+    Labelled,
+    Text,
+    Where,
+    check_grade,
+    check_id,
+    check_text,
+    fields,
+    text_lines,
+)
+from deepsiam.data_prep.common.errors import InputError
 
 # a first line of only these words is a header and is left out: no id or text is one of these words
 HEADER = (

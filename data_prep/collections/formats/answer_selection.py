@@ -25,12 +25,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
-from data_prep.collections.files.json_array import beginning, json_records
-from data_prep.collections.files.table import JSON, TSV, table_columns, table_kind, table_rows
-from data_prep.collections.format import Where, as_float, check_id, check_text, text_lines
-from data_prep.collections.ids import hash_of
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
+from deepsiam.data_prep.collections.files.json_array import beginning, json_records
+from deepsiam.data_prep.collections.files.table import JSON, TSV, table_columns, table_kind, table_rows
+from deepsiam.data_prep.collections.format import Where, as_float, check_id, check_text, text_lines
+from deepsiam.data_prep.collections.ids import hash_of
+from deepsiam.data_prep.common.errors import InputError
 
 Reader = Callable[..., Iterator[CandidateList | LeftOut]]
 COLUMNS = {  # of tables, in lower case; the first one present is used

@@ -23,8 +23,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.files.named_files import by_split, plain_first
-from data_prep.collections.format import (
+from deepsiam.data_prep.collections.files.named_files import by_split, plain_first
+from deepsiam.data_prep.collections.format import (
     Excluded,
     Format,
     Labelled,
@@ -35,8 +35,8 @@ from data_prep.collections.format import (
     json_lines,
     text_lines,
 )
-from data_prep.common.errors import InputError
-from data_prep.sources.parquet import parquet_columns, parquet_rows
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.parquet import parquet_columns, parquet_rows
 
 HEADER = ["query-id", "corpus-id", "score"]
 EXCLUDED = "excluded_ids"

@@ -16,10 +16,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.files.table import table_columns, table_rows
-from data_prep.collections.format import Excluded, Format, Labelled, Text, Where, check_id, split_and_file
-from data_prep.collections.formats.beir import excluded_documents
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.files.table import table_columns, table_rows
+from deepsiam.data_prep.collections.format import Excluded, Format, Labelled, Text, Where, check_id, split_and_file
+from deepsiam.data_prep.collections.formats.beir import excluded_documents
+from deepsiam.data_prep.common.errors import InputError
 
 DOCUMENTS, EXAMPLES = ("id", "content"), ("id", "query", "gold_ids")
 LONG = "long_documents"

@@ -17,9 +17,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_prep.collections.candidate_lists import CandidateList, CandidateLists
-from data_prep.collections.format import Where, check_text, text_lines
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists
+from deepsiam.data_prep.collections.format import Where, check_text, text_lines
+from deepsiam.data_prep.common.errors import InputError
 
 _LINE = re.compile(r"(\d{1,9}) (.*)", re.DOTALL)
 _PERSONA = re.compile(r"(?:your|partner's) persona:")

@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
-from data_prep.collections.files.json_array import json_records
-from data_prep.collections.format import check_text, titled_text
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
+from deepsiam.data_prep.collections.files.json_array import json_records
+from deepsiam.data_prep.collections.format import check_text, titled_text
+from deepsiam.data_prep.common.errors import InputError
 
 POSITIVE, NEGATIVES = "positive_ctxs", ("hard_negative_ctxs", "negative_ctxs")
 

@@ -25,11 +25,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.candidate_lists import CandidateList, CandidateLists
-from data_prep.collections.files.json_array import json_items
-from data_prep.collections.format import Text, Where, check_text, suffixes, text_lines
-from data_prep.collections.ids import content_id
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists
+from deepsiam.data_prep.collections.files.json_array import json_items
+from deepsiam.data_prep.collections.format import Text, Where, check_text, suffixes, text_lines
+from deepsiam.data_prep.collections.ids import content_id
+from deepsiam.data_prep.common.errors import InputError
 
 MESSAGES, OPTIONS, CORRECT = "messages-so-far", "options-for-next", "options-for-correct-answers"
 NONE_MAY_BE_RIGHT = 4  # the subtask

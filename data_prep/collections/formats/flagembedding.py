@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.candidate_lists import CandidateList, CandidateLists
-from data_prep.collections.files.json_array import json_records
-from data_prep.collections.format import Where, check_number, check_text
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists
+from deepsiam.data_prep.collections.files.json_array import json_records
+from deepsiam.data_prep.collections.format import Where, check_number, check_text
+from deepsiam.data_prep.common.errors import InputError
 
 SIDES = {"pos": 1.0, "neg": 0.0}
 

@@ -16,10 +16,19 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from data_prep.collections.files.named_files import plain_first
-from data_prep.collections.format import Format, Labelled, Text, Where, check_id, check_text, files_by_split, text_lines
-from data_prep.collections.ids import content_id, zeros_hint
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.files.named_files import plain_first
+from deepsiam.data_prep.collections.format import (
+    Format,
+    Labelled,
+    Text,
+    Where,
+    check_id,
+    check_text,
+    files_by_split,
+    text_lines,
+)
+from deepsiam.data_prep.collections.ids import content_id, zeros_hint
+from deepsiam.data_prep.common.errors import InputError
 
 LABELS = {"0": 0.0, "1": 1.0}
 

@@ -34,9 +34,9 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.collections.files.named_files import joined_by_split, named_files
-from data_prep.collections.files.tsv import counted, id_texts, is_header, judgements, rows
-from data_prep.collections.format import (
+from deepsiam.data_prep.collections.files.named_files import joined_by_split, named_files
+from deepsiam.data_prep.collections.files.tsv import counted, id_texts, is_header, judgements, rows
+from deepsiam.data_prep.collections.format import (
     Format,
     Labelled,
     Text,
@@ -48,8 +48,8 @@ from data_prep.collections.format import (
     fields,
     text_lines,
 )
-from data_prep.collections.ids import content_id
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.ids import content_id
+from deepsiam.data_prep.common.errors import InputError
 
 PASSAGES, DOCUMENTS, QUERIES, QRELS, ID_TRIPLES, EXAMPLES, TRIPLES, CANDIDATES = (
     "collection.tsv",

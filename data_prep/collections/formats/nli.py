@@ -21,10 +21,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
-from data_prep.collections.files.table import table_columns, table_rows
-from data_prep.collections.format import Where, check_text, files_by_split, split_and_file
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
+from deepsiam.data_prep.collections.files.table import table_columns, table_rows
+from deepsiam.data_prep.collections.format import Where, check_text, files_by_split, split_and_file
+from deepsiam.data_prep.common.errors import InputError
 
 NLI = ("entailment", "neutral", "contradiction")
 RTE = ("entailment", "not_entailment")

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from data_prep.collections.candidate_lists import CandidateList, CandidateLists
-from data_prep.collections.files.table import table_rows
-from data_prep.collections.files.text_columns import text_columns
-from data_prep.collections.format import Where, check_number, check_text
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists
+from deepsiam.data_prep.collections.files.table import table_rows
+from deepsiam.data_prep.collections.files.text_columns import text_columns
+from deepsiam.data_prep.collections.format import Where, check_number, check_text
+from deepsiam.data_prep.common.errors import InputError
 
 
 class Pairs(CandidateLists):

@@ -18,11 +18,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.collections.format import Format, Labelled, Text, Where, files_by_split
-from data_prep.collections.prepared import ShardFolder, shard_folders
-from data_prep.common.errors import InputError
-from data_prep.common.rng import keyed_rng
-from data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.collections.format import Format, Labelled, Text, Where, files_by_split
+from deepsiam.data_prep.collections.prepared import ShardFolder, shard_folders
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.data_prep.shards.document import TokenDocument
 
 CONTEXT = 360  # tokens, as in the Poly-encoders paper
 NEGATIVES = 19

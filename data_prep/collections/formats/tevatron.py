@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.format import (
+from deepsiam.data_prep.collections.format import (
     Format,
     Labelled,
     Text,
@@ -32,8 +32,8 @@ from data_prep.collections.format import (
     suffixes,
     titled_text,
 )
-from data_prep.collections.ids import content_id
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.ids import content_id
+from deepsiam.data_prep.common.errors import InputError
 
 PASSAGES = ("positive_passages", "negative_passages")
 IDS = ("positive_document_ids", "negative_document_ids")

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from data_prep.collections.files.named_files import joined_by_split, named_files
-from data_prep.collections.files.tsv import id_texts, judgements
-from data_prep.collections.format import Format, Labelled, Text, check_id, json_lines, suffixes, titled_text
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.files.named_files import joined_by_split, named_files
+from deepsiam.data_prep.collections.files.tsv import id_texts, judgements
+from deepsiam.data_prep.collections.format import Format, Labelled, Text, check_id, json_lines, suffixes, titled_text
+from deepsiam.data_prep.common.errors import InputError
 
 CORPUS, TOPICS, QRELS = "corpus.jsonl or .tsv", "topics.*.tsv", "qrels.*"
 KINDS = {

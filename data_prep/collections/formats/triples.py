@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from data_prep.collections.format import Where, check_number
-from data_prep.collections.formats.pairs import Pairs
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.format import Where, check_number
+from deepsiam.data_prep.collections.formats.pairs import Pairs
+from deepsiam.data_prep.common.errors import InputError
 
 
 class Triples(Pairs):

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_prep.collections.candidate_lists import CandidateList, CandidateLists
-from data_prep.collections.files.table import csv_rows
-from data_prep.collections.format import Where
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists
+from deepsiam.data_prep.collections.files.table import csv_rows
+from deepsiam.data_prep.collections.format import Where
+from deepsiam.data_prep.common.errors import InputError
 
 TRAIN = ["Context", "Utterance", "Label"]
 EVALUATION = ["Context", "Ground Truth Utterance", *(f"Distractor_{number}" for number in range(9))]

@@ -21,16 +21,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.collections.format import Format, Labelled, Text, Where, files_by_split
-from data_prep.collections.ids import hash_of
-from data_prep.collections.prepared import ShardFolder, is_prepared, shard_folders
-from data_prep.common.errors import InputError
-from data_prep.common.rng import keyed_rng
-from data_prep.sources.document import Bad, Document
-from data_prep.sources.plain_text import Line
-from data_prep.sources.source import File
-from data_prep.sources.wikipedia.articles import WIKIPEDIA
-from data_prep.text.sentences import sentences
+from deepsiam.data_prep.collections.format import Format, Labelled, Text, Where, files_by_split
+from deepsiam.data_prep.collections.ids import hash_of
+from deepsiam.data_prep.collections.prepared import ShardFolder, is_prepared, shard_folders
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.data_prep.sources.document import Bad, Document
+from deepsiam.data_prep.sources.plain_text import Line
+from deepsiam.data_prep.sources.source import File
+from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
+from deepsiam.data_prep.text.sentences import sentences
 
 POOL = 10_001  # the right article and 10,000 others
 TRAIN, CUT = "train", ("test", "dev")

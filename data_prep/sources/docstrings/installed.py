@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 
 STANDARD_LIBRARY = "python"  # its package name here; its modules share texts, so they are held out together
 # Docstrings of tests repeat the name of the test; parsing these files would take a fifth of the time.

@@ -9,14 +9,14 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
-from data_prep.common.errors import InputError
-from data_prep.common.progress import track
-from data_prep.common.workers import shared_memory_errors
-from data_prep.sources.docstrings.installed import SourceFile
-from data_prep.sources.docstrings.prose import paragraphs
-from data_prep.sources.document import Document
-from data_prep.text.language import is_english
-from data_prep.text.sentences import sentences
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.progress import track
+from deepsiam.data_prep.common.workers import shared_memory_errors
+from deepsiam.data_prep.sources.docstrings.installed import SourceFile
+from deepsiam.data_prep.sources.docstrings.prose import paragraphs
+from deepsiam.data_prep.sources.document import Document
+from deepsiam.data_prep.text.language import is_english
+from deepsiam.data_prep.text.sentences import sentences
 
 MIN_WORDS = 8  # of a document
 UNPARSED = "file cannot be parsed"

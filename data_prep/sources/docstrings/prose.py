@@ -8,8 +8,8 @@ import inspect
 import re
 from collections.abc import Callable
 
-from data_prep.text.language import is_prose, word_set
-from data_prep.text.normalize import normalise
+from deepsiam.data_prep.text.language import is_prose, word_set
+from deepsiam.data_prep.text.normalize import normalise
 
 FIELDS = word_set(
     """args arguments attributes inputs keyword_args keyword_arguments kwargs options other_parameters outputs

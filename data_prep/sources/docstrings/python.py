@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from data_prep.sources.docstrings.installed import TEST_FOLDERS
-from data_prep.sources.docstrings.modules import Docstring, docstrings_of
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.pairing import pairs_of
-from data_prep.sources.plain_text import LONGEST, whole_bytes, whole_file
-from data_prep.sources.source import PAIRS, Choices, File, Piece, Source, named, walk
+from deepsiam.data_prep.sources.docstrings.installed import TEST_FOLDERS
+from deepsiam.data_prep.sources.docstrings.modules import Docstring, docstrings_of
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.pairing import pairs_of
+from deepsiam.data_prep.sources.plain_text import LONGEST, whole_bytes, whole_file
+from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Piece, Source, named, walk
 
 KIND = "python"
 

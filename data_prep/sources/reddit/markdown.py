@@ -8,7 +8,7 @@ are linear in the text.
 import re
 from collections.abc import Iterator
 
-from data_prep.text.normalize import legible, legible_line, unescape
+from deepsiam.data_prep.text.normalize import legible, legible_line, unescape
 
 _FENCE = re.compile(r"(?:```|~~~)[^`]*")  # ```on one line``` is code inside a sentence
 _QUOTATION = re.compile(r">(?!!)")  # >!text!< is a spoiler

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from data_prep.sources.document import Document, Dropped
-from data_prep.sources.pairing import is_short
-from data_prep.sources.reddit.threads import Utterance
+from deepsiam.data_prep.sources.document import Document, Dropped
+from deepsiam.data_prep.sources.pairing import is_short
+from deepsiam.data_prep.sources.reddit.threads import Utterance
 
 BEST = 3  # comments of a post
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from data_prep.sources.document import Document, Dropped
+from deepsiam.data_prep.sources.document import Document, Dropped
 
 CONTEXT = 4  # utterances
 CONTEXT_CHARACTERS = 1500  # 360 tokens or so, as much as a Poly-encoder reads of a context

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import read_bytes
-from data_prep.sources.reddit.markdown import is_links_only
-from data_prep.text.language import word_set
-from data_prep.text.normalize import unescape
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import read_bytes
+from deepsiam.data_prep.sources.reddit.markdown import is_links_only
+from deepsiam.data_prep.text.language import word_set
+from deepsiam.data_prep.text.normalize import unescape
 
 LONGEST_MARKDOWN = 100_000  # characters; Reddit allows 40,000, before escaping
 LONGEST_NOTICE = 500  # characters

@@ -12,16 +12,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.sources.compressed import open_input
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.plain_text import Line, json_line, line_pieces, require_characters
-from data_prep.sources.reddit import unwanted
-from data_prep.sources.reddit.markdown import paragraphs
-from data_prep.sources.reddit.pairs import pairs
-from data_prep.sources.reddit.threads import OTHER_LANGUAGE, Utterance, cut, select
-from data_prep.sources.reddit.unwanted import LONGEST_MARKDOWN, MOST
-from data_prep.sources.source import PAIRS, Choices, File, Join, Option, Piece, Source, named, walk
-from data_prep.text import language_id
+from deepsiam.data_prep.sources.compressed import open_input
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.plain_text import Line, json_line, line_pieces, require_characters
+from deepsiam.data_prep.sources.reddit import unwanted
+from deepsiam.data_prep.sources.reddit.markdown import paragraphs
+from deepsiam.data_prep.sources.reddit.pairs import pairs
+from deepsiam.data_prep.sources.reddit.threads import OTHER_LANGUAGE, Utterance, cut, select
+from deepsiam.data_prep.sources.reddit.unwanted import LONGEST_MARKDOWN, MOST
+from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Join, Option, Piece, Source, named, walk
+from deepsiam.data_prep.text import language_id
 
 LONGEST_LINE = 1 << 22  # bytes
 

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.common.errors import InputError
-from data_prep.sources.compressed import open_input
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.pairing import titled
-from data_prep.sources.parquet import parquet_columns, parquet_rows
-from data_prep.sources.plain_text import EMPTY, Line, line_pieces
-from data_prep.sources.source import PAIRS, Choices, File, Option, Piece, Source, named, walk
-from data_prep.sources.wikipedia.functions import Facts
-from data_prep.sources.wikipedia.wikitext import HIDING, MEDIA, Wiki, plain
-from data_prep.sources.wikipedia.xml_export import LARGEST_PAGE, Export, Page
-from data_prep.text.normalize import legible, legible_line, unescape
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.compressed import open_input
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.pairing import titled
+from deepsiam.data_prep.sources.parquet import parquet_columns, parquet_rows
+from deepsiam.data_prep.sources.plain_text import EMPTY, Line, line_pieces
+from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Option, Piece, Source, named, walk
+from deepsiam.data_prep.sources.wikipedia.functions import Facts
+from deepsiam.data_prep.sources.wikipedia.wikitext import HIDING, MEDIA, Wiki, plain
+from deepsiam.data_prep.sources.wikipedia.xml_export import LARGEST_PAGE, Export, Page
+from deepsiam.data_prep.text.normalize import legible, legible_line, unescape
 
 LARGEST_LINE = LARGEST_PAGE  # bytes of a line of JSON
 PARQUET = "the Parquet of wikimedia/wikipedia"

@@ -4,9 +4,9 @@ import math
 import re
 from typing import NamedTuple
 
-from data_prep.sources.wikipedia.arguments import Arguments
-from data_prep.sources.wikipedia.numbers import decimals, rounded, shown, value_of
-from data_prep.sources.wikipedia.units import COMBINED, Unit, unit_of
+from deepsiam.data_prep.sources.wikipedia.arguments import Arguments
+from deepsiam.data_prep.sources.wikipedia.numbers import decimals, rounded, shown, value_of
+from deepsiam.data_prep.sources.wikipedia.units import COMBINED, Unit, unit_of
 
 # what joins the numbers of a range
 _RANGES = {

@@ -1,6 +1,6 @@
 """The templates of dates and ages; what depends on the day of reading counts from the page's last revision."""
 
-from data_prep.sources.wikipedia.arguments import Arguments
+from deepsiam.data_prep.sources.wikipedia.arguments import Arguments
 
 MONTHS = (
     "January",

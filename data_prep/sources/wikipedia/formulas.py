@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from data_prep.text.language import word_set
+from deepsiam.data_prep.text.language import word_set
 
 LONGEST = 200  # characters
 

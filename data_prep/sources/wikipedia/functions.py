@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from data_prep.sources.wikipedia import dates
-from data_prep.sources.wikipedia.arithmetic import evaluate
-from data_prep.sources.wikipedia.languages import LANGUAGES
-from data_prep.sources.wikipedia.marks import has_hole
-from data_prep.sources.wikipedia.numbers import grouped, value_of
+from deepsiam.data_prep.sources.wikipedia import dates
+from deepsiam.data_prep.sources.wikipedia.arithmetic import evaluate
+from deepsiam.data_prep.sources.wikipedia.languages import LANGUAGES
+from deepsiam.data_prep.sources.wikipedia.marks import has_hole
+from deepsiam.data_prep.sources.wikipedia.numbers import grouped, value_of
 
 _TIMESTAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)")
 _NUMBER = re.compile(r"\d[\d.,]*")

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from data_prep.common.errors import InputError
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.pairing import is_short, lead
-from data_prep.sources.source import Choices, File, Join, Piece, Source
-from data_prep.sources.wikipedia.articles import WIKIPEDIA, Article, article, left_out
-from data_prep.sources.wikipedia.wikitext import Wiki, plain
-from data_prep.sources.wikipedia.xml_export import Page
-from data_prep.text.normalize import fold, unescape
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.pairing import is_short, lead
+from deepsiam.data_prep.sources.source import Choices, File, Join, Piece, Source
+from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA, Article, article, left_out
+from deepsiam.data_prep.sources.wikipedia.wikitext import Wiki, plain
+from deepsiam.data_prep.sources.wikipedia.xml_export import Page
+from deepsiam.data_prep.text.normalize import fold, unescape
 
 BEST = 3  # names of a page
 

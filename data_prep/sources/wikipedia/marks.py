@@ -7,7 +7,7 @@ from any other text. A hole has a number, so that its template can be named when
 import re
 from itertools import accumulate
 
-from data_prep.text.sentences import sentences
+from deepsiam.data_prep.text.sentences import sentences
 
 HOLE = "\x02"
 _END = "\x03"

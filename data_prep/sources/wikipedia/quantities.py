@@ -2,8 +2,8 @@
 
 import re
 
-from data_prep.sources.wikipedia.arguments import Arguments
-from data_prep.sources.wikipedia.numbers import AFTER_DIGIT, grouped, shown, ten_to, value_of, with_minus
+from deepsiam.data_prep.sources.wikipedia.arguments import Arguments
+from deepsiam.data_prep.sources.wikipedia.numbers import AFTER_DIGIT, grouped, shown, ten_to, value_of, with_minus
 
 _UNIT_POWER = re.compile(r"(?<=[A-Za-zµμΩ°Å])([-−]?\d+)")
 _UNIT_NAMES = {"deg": "°", "degC": "°C", "degF": "°F", "um": "μm", "us": "μs", "ohm": "Ω", "Ohm": "Ω", "angstrom": "Å"}

@@ -6,7 +6,7 @@ each run becomes a mark before anything else is replaced by its text.
 
 import re
 
-from data_prep.sources.wikipedia.marks import BOLD, BOTH, ITALIC, WALL
+from deepsiam.data_prep.sources.wikipedia.marks import BOLD, BOTH, ITALIC, WALL
 
 _RUN = re.compile(r"<[a-z][a-z0-9]*\s[^<>]*>|'{2,}", re.IGNORECASE)  # those in the attributes of a tag are none
 _MARK = re.compile(f"([{ITALIC}{BOLD}{BOTH}])")

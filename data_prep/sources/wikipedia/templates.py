@@ -4,14 +4,14 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-from data_prep.sources.wikipedia import dates, quantities, words
-from data_prep.sources.wikipedia.arguments import Arguments, arguments_of, template_name, without_prefix
-from data_prep.sources.wikipedia.convert import converted, density
-from data_prep.sources.wikipedia.functions import Facts, function_text, is_function
-from data_prep.sources.wikipedia.languages import COUNTRIES
-from data_prep.sources.wikipedia.marks import aside
-from data_prep.sources.wikipedia.numbers import grouped
-from data_prep.sources.wikipedia.template_table import ASIDES, INVISIBLE, INVISIBLE_NAMES, SHOWN
+from deepsiam.data_prep.sources.wikipedia import dates, quantities, words
+from deepsiam.data_prep.sources.wikipedia.arguments import Arguments, arguments_of, template_name, without_prefix
+from deepsiam.data_prep.sources.wikipedia.convert import converted, density
+from deepsiam.data_prep.sources.wikipedia.functions import Facts, function_text, is_function
+from deepsiam.data_prep.sources.wikipedia.languages import COUNTRIES
+from deepsiam.data_prep.sources.wikipedia.marks import aside
+from deepsiam.data_prep.sources.wikipedia.numbers import grouped
+from deepsiam.data_prep.sources.wikipedia.template_table import ASIDES, INVISIBLE, INVISIBLE_NAMES, SHOWN
 
 _WORD = re.compile(r"\w")
 _APOSTROPHES = re.compile(r"-?(?:['`\"‘’“”] ?)+-?s?")  # {{'}}, {{'s}}, {{" '}}; a hyphen says where it stands off

@@ -11,15 +11,24 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from data_prep.sources.wikipedia.formulas import formula_text
-from data_prep.sources.wikipedia.functions import Facts
-from data_prep.sources.wikipedia.languages import VARIANTS, variant_text
-from data_prep.sources.wikipedia.marks import BOLD, BOTH, ITALIC, WALL, hole, placed, whole_sentences, without_marks
-from data_prep.sources.wikipedia.numbers import AFTER_DIGIT
-from data_prep.sources.wikipedia.quotes import marked, paired, unquoted
-from data_prep.sources.wikipedia.templates import infobox_lines, is_infobox, template_text, unknown_name
-from data_prep.text.language import word_set
-from data_prep.text.normalize import legible_line, unescape
+from deepsiam.data_prep.sources.wikipedia.formulas import formula_text
+from deepsiam.data_prep.sources.wikipedia.functions import Facts
+from deepsiam.data_prep.sources.wikipedia.languages import VARIANTS, variant_text
+from deepsiam.data_prep.sources.wikipedia.marks import (
+    BOLD,
+    BOTH,
+    ITALIC,
+    WALL,
+    hole,
+    placed,
+    whole_sentences,
+    without_marks,
+)
+from deepsiam.data_prep.sources.wikipedia.numbers import AFTER_DIGIT
+from deepsiam.data_prep.sources.wikipedia.quotes import marked, paired, unquoted
+from deepsiam.data_prep.sources.wikipedia.templates import infobox_lines, is_infobox, template_text, unknown_name
+from deepsiam.data_prep.text.language import word_set
+from deepsiam.data_prep.text.normalize import legible_line, unescape
 
 HIDING = word_set("category file image")  # namespaces whose links show nothing, on every wiki
 MEDIA = word_set("media")  # those whose links show their label

@@ -3,9 +3,9 @@
 import re
 import unicodedata
 
-from data_prep.sources.wikipedia.arguments import Arguments
-from data_prep.sources.wikipedia.languages import COUNTRIES, LANGUAGES
-from data_prep.text.language import word_set
+from deepsiam.data_prep.sources.wikipedia.arguments import Arguments
+from deepsiam.data_prep.sources.wikipedia.languages import COUNTRIES, LANGUAGES
+from deepsiam.data_prep.text.language import word_set
 
 _CODE = re.compile(r"[a-z]{2,3}(-[a-z]+)?")
 _MUSIC = {

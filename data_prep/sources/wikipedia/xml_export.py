@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from xml.parsers import expat
 
-from data_prep.common.errors import CutOffError, InputError
-from data_prep.sources.document import Bad
+from deepsiam.data_prep.common.errors import CutOffError, InputError
+from deepsiam.data_prep.sources.document import Bad
 
 LARGEST_PAGE = 1 << 24  # characters of a page; MediaWiki saves at most 2 MiB of text
 CHUNK = 1 << 18  # bytes read at a time

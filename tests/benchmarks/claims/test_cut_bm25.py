@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.claims.cut_bm25 import cut, evaluate_cut_bm25
-from data_prep.collections.collection import Collection
-from data_prep.tokenizers import tokenizer
-from trainer.ranking.evaluation.task import evaluate_split
-from trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.trainer.ranking.evaluation.task import evaluate_split
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 
 
 def test_a_text_keeps_the_whole_words_among_its_first_tokens(toy_collection: Path) -> None:

@@ -22,10 +22,10 @@ from benchmarks.claims.matching_collections import (
 )
 from benchmarks.claims.matching_tables import p_values, table
 from benchmarks.common import training
+from deepsiam.trainer.ranking.evaluation.metrics import Metrics
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.toy import ROOT
-from trainer.ranking.evaluation.metrics import Metrics
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
-from trainer.training.recipe.yaml_file import load
 
 ITEMS = 9
 

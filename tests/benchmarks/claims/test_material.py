@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.claims import material
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer
 
 QUERIES, DOCUMENTS = 62, 5000
 

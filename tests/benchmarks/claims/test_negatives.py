@@ -9,11 +9,11 @@ import pytest
 from benchmarks.claims import negatives
 from benchmarks.claims.negatives import BATCH, KINDS, OWN, RANDOM, NegativesBench, run, table
 from benchmarks.claims.tunings import COLLECTIONS, Tuning
-from data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer.ranking.evaluation.metrics import paired_permutation_test
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.trainer.runs import write_run
-from trainer.ranking.evaluation.metrics import paired_permutation_test
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.claims.pipelines import main
-from trainer.ranking.evaluation.metrics import Metrics
-from trainer.ranking.evaluation.results_file import About, SystemStage, results_of, write_results
+from deepsiam.trainer.ranking.evaluation.metrics import Metrics
+from deepsiam.trainer.ranking.evaluation.results_file import About, SystemStage, results_of, write_results
 
 METRICS = ("mrr@10", "ndcg@10", "recall@100")
 BM25 = SystemStage(stage="bm25", seconds=2.0, passes=0)

@@ -21,11 +21,11 @@ from benchmarks.claims.pretraining import (
 from benchmarks.claims.tables import AGAINST
 from benchmarks.claims.tunings import RATES, Values
 from benchmarks.common import training
-from models.build_trunk import build_trunk
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.trainer.training.recipe.build import build_model
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.toy import ROOT
-from trainer.training.recipe.build import build_model
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
-from trainer.training.recipe.yaml_file import load
 
 TOKENS = 1000
 

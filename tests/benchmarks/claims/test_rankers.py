@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks.claims import rankers
 from benchmarks.claims.rankers import MINILM, MODELS, STARTS, Bench, finished, in_thirds, to_rank
+from deepsiam.trainer.ranking.evaluation.expression import Given, parse
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.toy import ROOT
-from trainer.ranking.evaluation.expression import Given, parse
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
 
 
 @pytest.mark.parametrize("start", STARTS)

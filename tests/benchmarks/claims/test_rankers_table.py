@@ -7,8 +7,8 @@ from statistics import mean, stdev
 import numpy as np
 
 from benchmarks.claims.rankers_table import table
-from trainer.ranking.evaluation.metrics import Metrics
-from trainer.ranking.evaluation.results_file import About, Results, SystemStage, results_of
+from deepsiam.trainer.ranking.evaluation.metrics import Metrics
+from deepsiam.trainer.ranking.evaluation.results_file import About, Results, SystemStage, results_of
 
 TITLES = {"bm25": "BM25", "dense": "one vector", "duo": "duels", "file": "a file"}
 PASSES = {"bm25": 0.0, "dense": 1.0, "dense_bm25": 1.0, "duo": 2450.0, "file": None}

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.claims import seed_figures
-from data_prep.common.errors import InputError
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 
 
 @pytest.fixture

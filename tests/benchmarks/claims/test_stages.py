@@ -14,9 +14,9 @@ from benchmarks.claims.material import MIXED, Material
 from benchmarks.claims.stages import ALL, CHAINS, COLLECTIONS, DOCSTRINGS, RANKS, StagesBench, table
 from benchmarks.claims.tunings import RATES, Values
 from benchmarks.common import training
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.toy import ROOT
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
-from trainer.training.recipe.yaml_file import load
 
 
 class Trained:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.claims.tables import Row, rates_table, report, table
 from benchmarks.claims.tunings import COLLECTIONS, RATES, TEXTS, Tuning
-from trainer.ranking.evaluation.significance import bootstrap_interval
+from deepsiam.trainer.ranking.evaluation.significance import bootstrap_interval
 
 TUNED = {"docstrings": ("docstrings",), "first": ("cranfield", "vaswani"), "second": ("cranfield", "vaswani")}
 

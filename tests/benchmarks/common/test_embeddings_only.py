@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from benchmarks.common.embeddings_only import embeddings_only
+from deepsiam.trainer.finetune import build
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build as build_recipe
 from tests.trainer.runs import write_run
-from trainer.finetune import build
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import build as build_recipe
 
 
 @pytest.mark.parametrize("method", [{"name": "seed", "max_tokens": 32}, {"name": "cross_thought", "special_tokens": 3}])

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from benchmarks.common import training
-from data_prep.common.errors import InputError
-from data_prep.shards.writer import ShardWriter
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.trainer.training.data.open_data import shard_data
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
-from trainer.training.data.open_data import shard_data
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import build
 
 LANES = training.SAMPLED  # all lanes are sampled, with their only window: the estimate is exact
 

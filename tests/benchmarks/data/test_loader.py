@@ -11,7 +11,7 @@ import pytest
 from benchmarks.common import made_up_shards
 from benchmarks.data import loader
 from benchmarks.data.loader import LANES, WINDOW, Readers
-from data_prep.shards.verify import verify
+from deepsiam.data_prep.shards.verify import verify
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from benchmarks.demo.grid import OUTPUT, RATES, RECIPES, SIMILARITIES
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.toy import ROOT
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
 
 
 @pytest.mark.parametrize("start", RECIPES)

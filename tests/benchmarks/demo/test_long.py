@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.demo import long
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 
 
 @pytest.fixture

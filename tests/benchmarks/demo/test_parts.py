@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.demo import parts
-from data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer.ranking.ranker import ModelRanker
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.trainer.runs import write_run
-from trainer.ranking.ranker import ModelRanker
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
-from trainer.training.recipe.yaml_file import load
 
 Recipes = dict[Path, Recipe]
 

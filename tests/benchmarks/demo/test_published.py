@@ -11,11 +11,11 @@ import pytest
 
 from benchmarks.common.library_trainer import trainer_is_missing
 from benchmarks.demo import library
+from deepsiam.trainer.ranking.evaluation.results_file import read_results
+from deepsiam.trainer.ranking.evaluation.table import table
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.toy import ROOT, environment, write_collection
-from trainer.ranking.evaluation.results_file import read_results
-from trainer.ranking.evaluation.table import table
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
 
 SMALL = "steps=2 batch.size=4 batch.micro=2 optimizer.warmup_steps=0 probe.every=1 data.window=4 data.lanes=2"
 RECIPE = "recipes/demo_published.yaml"

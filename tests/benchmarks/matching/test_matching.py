@@ -13,8 +13,8 @@ from benchmarks.common.made_up_pairs import PairSizes, made_up_pairs, prepare
 from benchmarks.matching import __main__ as matching
 from benchmarks.matching import scoring
 from benchmarks.matching.scoring import ScoringSizes, query_of
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
 from tests.trainer.pairs_in_order import pairs_in_order
 
 SIZES = PairSizes(layers=1, hidden=32, words=300, batch=4, micro=4, median=8, longest=24, steps=2, dropout=0.0)

@@ -11,7 +11,7 @@ import torch
 from benchmarks.common import machine, side_by_side
 from benchmarks.retrieval import __main__ as retrieval
 from benchmarks.retrieval import encoding, search, whole_path
-from trainer.ranking.retrieval.search import CORPUS_BLOCK
+from deepsiam.trainer.ranking.retrieval.search import CORPUS_BLOCK
 
 ENCODER = {"layers": 1, "hidden": 32, "words": 300, "batch": 4, "micro": 4, "median": 8, "longest": 24}
 TINY = {

@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.scaling import communication
 from benchmarks.scaling.communication import ACCUMULATION, PAYLOAD, ZERO, compare, line_of, spread_of
-from data_prep.common.errors import InputError
-from trainer.cluster.planning.communication import Zero, collectives
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.cluster.planning.communication import Zero, collectives
 
 SIZES = [1_000_000, 500_000]
 BYTES = 4 * sum(SIZES)

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.scaling import saving
 from benchmarks.scaling.start_up import HERE, THERE
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 from tests import toy
 
 

@@ -11,7 +11,7 @@ from benchmarks.scaling import hosts
 from benchmarks.scaling.hosts import Lines, when
 from benchmarks.scaling.ranks import APART, ONE, TWO, RankSettings, run
 from benchmarks.scaling.ranks import scaling as ratios_of
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 
 
 def test_efficiencies_are_those_within_a_round() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.scaling.start_up import HERE, PARTS, THERE, cpu, rest, summary
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 
 BURN = "import time\nwhile time.process_time() < 0.3: pass\n"
 

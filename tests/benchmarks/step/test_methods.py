@@ -5,7 +5,7 @@ import torch
 
 from benchmarks.common.step_cases import rate_of_pass
 from benchmarks.step.methods import agree, ways_of
-from models.registry import PRETRAINING
+from deepsiam.models.registry import PRETRAINING
 
 SIZES = {"tokens": 32, "vocab": 100, "hidden": 16, "layers": 3, "batch": 3}
 

@@ -14,12 +14,12 @@ from benchmarks.step import __main__ as pretrain_step
 from benchmarks.step import runs
 from benchmarks.step.plain_way import plain_batch, plain_layers
 from benchmarks.step.rivals import Bare
-from data_prep.common.errors import InputError
-from models.interface import IGNORED, MicroBatch
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.interface import IGNORED, MicroBatch
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
 from tests.benchmarks.step import tiny_steps
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import build
 
 
 @pytest.fixture(params=list(tiny_steps.CASES))

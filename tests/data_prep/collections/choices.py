@@ -1,7 +1,7 @@
 """Read back the groups of a collection, or read a format to its end."""
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.format import Format
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.format import Format
 
 
 def choices(opened: Collection, split: str) -> list[tuple[str, dict[str, float]]]:

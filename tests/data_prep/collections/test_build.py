@@ -14,16 +14,16 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 
-from data_prep.collections import build as build_module
-from data_prep.collections import write_texts
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection, texts_of, verify
-from data_prep.collections.format import Format, Labelled, Text, Where, text_lines
-from data_prep.collections.registry import FORMATS
-from data_prep.common.errors import InputError, StoppedError
-from data_prep.common.files import whole_file
-from data_prep.tokenizers import tokenizer
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections import build as build_module
+from deepsiam.data_prep.collections import write_texts
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection, texts_of, verify
+from deepsiam.data_prep.collections.format import Format, Labelled, Text, Where, text_lines
+from deepsiam.data_prep.collections.registry import FORMATS
+from deepsiam.data_prep.common.errors import InputError, StoppedError
+from deepsiam.data_prep.common.files import whole_file
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import HEADER, write_beir
 from tests.data_prep.raw import contents
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection, verify
-from data_prep.collections.derive import NewCandidates, derive, expand
-from data_prep.collections.relevant import ARRAYS, Relevant
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection, verify
+from deepsiam.data_prep.collections.derive import NewCandidates, derive, expand
+from deepsiam.data_prep.collections.relevant import ARRAYS, Relevant
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 MINED = NewCandidates(
     np.array([3, 4]),

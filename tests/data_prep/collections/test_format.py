@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.format import (
+from deepsiam.data_prep.collections.format import (
     Where,
     check_number,
     files_by_split,
@@ -14,8 +14,8 @@ from data_prep.collections.format import (
     text_lines,
     titled_text,
 )
-from data_prep.collections.registry import FORMATS
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.registry import FORMATS
+from deepsiam.data_prep.common.errors import InputError
 
 
 def test_lines_have_their_numbers_and_no_ends(tmp_path: Path) -> None:

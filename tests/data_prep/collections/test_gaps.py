@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.collections.formats.beir import Beir
-from data_prep.collections.gaps import require_any
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.formats.beir import Beir
+from deepsiam.data_prep.collections.gaps import require_any
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.toy import write_beir
 
 CORPUS = ["a fox", "", "dogs sleep", " "]

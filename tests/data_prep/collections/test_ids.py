@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.collections import ids as ids_module
-from data_prep.collections.format import Text, Where
-from data_prep.collections.ids import Ids, content_id, hash_of, repeated, zeros_hint
-from data_prep.collections.write_texts import write_texts
+from deepsiam.data_prep.collections import ids as ids_module
+from deepsiam.data_prep.collections.format import Text, Where
+from deepsiam.data_prep.collections.ids import Ids, content_id, hash_of, repeated, zeros_hint
+from deepsiam.data_prep.collections.write_texts import write_texts
 
 HERE = Where(Path("file"), 1)
 NAMES = st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=30)
@@ -44,7 +44,7 @@ def test_ids_with_the_same_hash_are_told_apart(tmp_path: Path, monkeypatch: pyte
 def test_a_repeated_id_is_found_behind_another_of_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["aa", "bb", "aa", "bb"]
     hashes = np.array([2, 2, 2, 2], np.uint64)
-    monkeypatch.setattr("data_prep.collections.write_texts.repeated", lambda ids: {})
+    monkeypatch.setattr("deepsiam.data_prep.collections.write_texts.repeated", lambda ids: {})
     written(tmp_path / "texts", names)
     ids_module.write_index(tmp_path / "texts", hashes)
     assert repeated(Ids.map(tmp_path / "texts")) == {2: 0, 3: 1}

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.collections import relevant
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection, verify
-from data_prep.collections.flat_arrays import Rows
-from data_prep.collections.relevant import Relevant, first_equal, left_out, own_documents, unranked
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections import relevant
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection, verify
+from deepsiam.data_prep.collections.flat_arrays import Rows
+from deepsiam.data_prep.collections.relevant import Relevant, first_equal, left_out, own_documents, unranked
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests import toy
 
 

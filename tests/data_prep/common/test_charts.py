@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.charts import (
+from deepsiam.data_prep.common.charts import (
     BOTTOM,
     HEIGHT,
     LEFT,

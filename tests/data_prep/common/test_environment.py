@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.common import environment
-from data_prep.common.environment import usable_cores, variable
+from deepsiam.data_prep.common import environment
+from deepsiam.data_prep.common.environment import usable_cores, variable
 
 V2 = "31 23 0:41 {root} /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw,nsdelegate"
 V1 = """32 31 0:29 {root} /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct

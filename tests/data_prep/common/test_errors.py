@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from data_prep.common import errors
-from data_prep.common.errors import InputError, did_you_mean, exit_on_input_error
+from deepsiam.data_prep.common import errors
+from deepsiam.data_prep.common.errors import InputError, did_you_mean, exit_on_input_error
 
 
 def test_an_input_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,8 +51,8 @@ def test_a_path_that_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.C
 
 
 PROGRAM = """
-from data_prep.common import errors
-from data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.common import errors
+from deepsiam.data_prep.common.errors import exit_on_input_error
 with exit_on_input_error("tool"):
     print("x" * {size})
 """

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.common.figures import new_figure, save
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.figures import new_figure, save
 
 pytest.importorskip("matplotlib")  # an extra
 

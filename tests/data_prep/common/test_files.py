@@ -8,9 +8,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from data_prep.common import files
-from data_prep.common.errors import InputError
-from data_prep.common.files import whole_folder
+from deepsiam.data_prep.common import files
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import whole_folder
 
 
 def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-from data_prep.common.html_page import Number, marked, note, page, paragraph, section, table, words_of
+from deepsiam.data_prep.common.html_page import Number, marked, note, page, paragraph, section, table, words_of
 
 HOSTILE = "<script>alert('x')</script> & \"quotes\""
 

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from data_prep.common.imports import without_collecting
+from deepsiam.data_prep.common.imports import without_collecting
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.common.json_file import Count, FileName, InsideName, Record, Sha256, read_json
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.json_file import Count, FileName, InsideName, Record, Sha256, read_json
 
 
 class Part(Record):

@@ -1,6 +1,6 @@
 import pytest
 
-from data_prep.common.parser import Parser
+from deepsiam.data_prep.common.parser import Parser
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from data_prep.common import progress
+from deepsiam.data_prep.common import progress
 
 
 @pytest.fixture(autouse=True)

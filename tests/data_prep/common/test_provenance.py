@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_prep.__main__ import main
-from data_prep.common import provenance
-from data_prep.common.errors import InputError
-from data_prep.prepare import output
-from data_prep.shards.manifest import NAME, Manifest
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.common import provenance
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import output
+from deepsiam.data_prep.shards.manifest import NAME, Manifest
 from tests.data_prep import raw
 
 OPTIONS = ["--held-out", 0.2]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from data_prep.common.rng import keyed_rng
+from deepsiam.data_prep.common.rng import keyed_rng
 
 
 def test_a_name_alone_determines_the_numbers() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 PROGRAM = """
 import os, sys
-from data_prep.common import streams
+from deepsiam.data_prep.common import streams
 streams.set_up(lossy=True)
 for line in range(3):
     print("Fluß № \\udce9", line)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.common import urls
-from data_prep.common.errors import InputError
-from data_prep.common.urls import TransferError
+from deepsiam.data_prep.common import urls
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.urls import TransferError
 from tests.data_prep.server import FolderServer, cut_short, endless, serving, status
 
 

@@ -7,7 +7,7 @@ from tests.toy import ROOT, environment
 
 WITHOUT = """
 import sys
-import data_prep.__main__
+import deepsiam.data_prep.__main__
 assert not {"torch", "webdataset"} & set(sys.modules)
 """
 LATER = """
@@ -16,7 +16,7 @@ assert issubclass(webdataset.DataPipeline, torch.utils.data.IterableDataset)
 """
 EARLIER = """
 import sys, webdataset
-from data_prep.common import webdataset_without_torch
+from deepsiam.data_prep.common import webdataset_without_torch
 assert webdataset_without_torch.TarWriter is webdataset.TarWriter
 assert sys.modules["torch"]
 """

@@ -4,8 +4,8 @@ import unicodedata
 
 import pytest
 
-from data_prep.common import words
-from data_prep.common.words import pieces, split_words
+from deepsiam.data_prep.common import words
+from deepsiam.data_prep.common.words import pieces, split_words
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from data_prep.common import workers
-from data_prep.common.errors import InputError, StoppedError
+from deepsiam.data_prep.common import workers
+from deepsiam.data_prep.common.errors import InputError, StoppedError
 
 
 def _add(number: int) -> Callable[[int], int]:

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.common.files import replace_folder
-from data_prep.demo import dataset
-from data_prep.demo.dataset import DemoOptions, build
-from data_prep.shards import verify
-from data_prep.shards.manifest import Manifest
-from data_prep.shards.reader import Shard
-from data_prep.sources.docstrings.installed import SourceFile, find
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import replace_folder
+from deepsiam.data_prep.demo import dataset
+from deepsiam.data_prep.demo.dataset import DemoOptions, build
+from deepsiam.data_prep.shards import verify
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.sources.docstrings.installed import SourceFile, find
+from deepsiam.data_prep.tokenizers import tokenizer
 from tests.data_prep.raw import contents
 
 OPTIONS = DemoOptions(vocab_size=400, chunk_tokens=300, chunks_per_shard=2)

@@ -6,9 +6,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from data_prep.demo import packages
-from data_prep.demo.distributions import DISTRIBUTIONS
-from data_prep.sources.docstrings.installed import SourceFile
+from deepsiam.data_prep.demo import packages
+from deepsiam.data_prep.demo.distributions import DISTRIBUTIONS
+from deepsiam.data_prep.sources.docstrings.installed import SourceFile
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 

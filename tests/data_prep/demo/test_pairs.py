@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.demo import pairs
-from data_prep.demo.pairs import hold_out, in_hash_order, split, write_collection
-from data_prep.sources.docstrings.modules import Docstring
-from data_prep.sources.document import Document
-from data_prep.text.normalize import fold
+from deepsiam.data_prep.demo import pairs
+from deepsiam.data_prep.demo.pairs import hold_out, in_hash_order, split, write_collection
+from deepsiam.data_prep.sources.docstrings.modules import Docstring
+from deepsiam.data_prep.sources.document import Document
+from deepsiam.data_prep.text.normalize import fold
 
 LONG = "it has a body of more than fifteen words so that it may be found again by whoever looks"
 

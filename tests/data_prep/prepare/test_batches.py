@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.prepare import batches
-from data_prep.prepare.batches import LARGEST, LEAST, Batch, Part
-from data_prep.sources.source import Choices, File, Piece, Source
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import batches
+from deepsiam.data_prep.prepare.batches import LARGEST, LEAST, Batch, Part
+from deepsiam.data_prep.sources.source import Choices, File, Piece, Source
 
 HALF = LEAST // 2
 ALL = Part()

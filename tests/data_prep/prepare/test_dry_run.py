@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.prepare import dry_run, run
-from data_prep.sources import compressed
+from deepsiam.data_prep.prepare import dry_run, run
+from deepsiam.data_prep.sources import compressed
 from tests.data_prep import raw
 from tests.data_prep.raw import contents, source_of
 

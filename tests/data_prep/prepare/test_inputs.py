@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import webdataset
 
-from data_prep.common.errors import InputError
-from data_prep.prepare import inputs
-from data_prep.sources.source import File
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import inputs
+from deepsiam.data_prep.sources.source import File
 from tests.data_prep import raw
 from tests.data_prep.raw import contents
 from tests.data_prep.server import cut_short, serving, status

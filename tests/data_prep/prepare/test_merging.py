@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.__main__ import main
-from data_prep.prepare import output
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.prepare import output
 from tests.data_prep import raw
 from tests.data_prep.raw import contents, near_copy
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.prepare import minhash
-from data_prep.prepare.minhash import PERMUTATIONS, RECALL, RECORD, bands, layout, surpassed
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import minhash
+from deepsiam.data_prep.prepare.minhash import PERMUTATIONS, RECALL, RECORD, bands, layout, surpassed
 
 TOP = 2**64 - 1
 records = st.lists(st.tuples(st.integers(0, 3) | st.just(TOP), st.integers(0, 5) | st.just(TOP)), max_size=30)

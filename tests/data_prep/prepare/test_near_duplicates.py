@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.prepare import near_duplicates, spool
-from data_prep.prepare.minhash import RECORD
-from data_prep.prepare.near_duplicates import BandRange, Result
+from deepsiam.data_prep.prepare import near_duplicates, spool
+from deepsiam.data_prep.prepare.minhash import RECORD
+from deepsiam.data_prep.prepare.near_duplicates import BandRange, Result
 
 EDGE = spool.KEYS // 2
 BAND = st.sampled_from([1, 2, 3, EDGE - 1, EDGE, EDGE + 1, spool.KEYS - 1])

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.prepare import ngrams
-from data_prep.text.characters import visible
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import ngrams
+from deepsiam.data_prep.text.characters import visible
 
 WORDS = (b"the", b"quick", b"fox")
 NONE = np.empty(0, np.uint64)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.__main__ import main
-from data_prep.common.errors import InputError
-from data_prep.prepare import output
-from data_prep.shards import stats
-from data_prep.shards.writer import ShardWriter
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import output
+from deepsiam.data_prep.shards import stats
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep import raw
 
 

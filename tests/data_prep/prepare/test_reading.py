@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.prepare import batches, reading, spool
-from data_prep.prepare.batches import Part
-from data_prep.prepare.reading import Range, Reading
-from data_prep.prepare.stages import StageOptions
-from data_prep.sources.document import Document
-from data_prep.sources.registry import SOURCES
-from data_prep.text.normalize import fold
+from deepsiam.data_prep.prepare import batches, reading, spool
+from deepsiam.data_prep.prepare.batches import Part
+from deepsiam.data_prep.prepare.reading import Range, Reading
+from deepsiam.data_prep.prepare.stages import StageOptions
+from deepsiam.data_prep.sources.document import Document
+from deepsiam.data_prep.sources.registry import SOURCES
+from deepsiam.data_prep.text.normalize import fold
 from tests.data_prep import raw
 
 CHOICES = {"text": "text", "id": None}

@@ -10,8 +10,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.prepare import rejected, writing
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import rejected, writing
 from tests.data_prep import raw
 from tests.data_prep.raw import contents, refusal, source_of
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.prepare import spool
-from data_prep.prepare.spool import KEYS
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import spool
+from deepsiam.data_prep.prepare.spool import KEYS
 
 KEY = st.integers(0, KEYS - 1) | st.sampled_from([0, 1, KEYS // 2, KEYS - 1])  # some keys are frequent
 RECORDS = st.lists(st.tuples(KEY, st.binary(max_size=6)), max_size=12)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.prepare import ngrams, stages
-from data_prep.prepare.stages import StageOptions, build
-from data_prep.sources.document import Document, Dropped
-from data_prep.sources.registry import SOURCES
-from data_prep.text import sentences
-from data_prep.text.normalize import one_line
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import ngrams, stages
+from deepsiam.data_prep.prepare.stages import StageOptions, build
+from deepsiam.data_prep.sources.document import Document, Dropped
+from deepsiam.data_prep.sources.registry import SOURCES
+from deepsiam.data_prep.text import sentences
+from deepsiam.data_prep.text.normalize import one_line
 from tests.data_prep import raw
 
 EVERYTHING = StageOptions(

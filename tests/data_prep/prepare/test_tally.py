@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.prepare import tally
-from data_prep.prepare.tally import Tally, Totals
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import tally
+from deepsiam.data_prep.prepare.tally import Tally, Totals
 
 
 def stage(name: str, came: int, **dropped: int) -> dict[str, Any]:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.__main__ import main
-from data_prep.common.errors import InputError
-from data_prep.prepare import output, texts
-from data_prep.sources import cleaned
-from data_prep.sources.cleaned import CLEANED, document
-from data_prep.sources.document import Document
-from data_prep.sources.plain_text import Line
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import output, texts
+from deepsiam.data_prep.sources import cleaned
+from deepsiam.data_prep.sources.cleaned import CLEANED, document
+from deepsiam.data_prep.sources.document import Document
+from deepsiam.data_prep.sources.plain_text import Line
 from tests.data_prep import raw
 from tests.data_prep.raw import contents, refusal
 

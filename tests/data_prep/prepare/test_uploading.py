@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.__main__ import main
-from data_prep.common import urls
-from data_prep.common.errors import InputError
-from data_prep.prepare import uploading
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.common import urls
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import uploading
 
 NOTHING = b"<ListBucketResult><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>"
 

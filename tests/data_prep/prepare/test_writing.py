@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.files import save_array
-from data_prep.prepare import spool, writing
-from data_prep.prepare.writing import Selection, ShardPlan, is_held_out
-from data_prep.sources.document import Document
-from data_prep.tokenizers import tokenizer
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.common.files import save_array
+from deepsiam.data_prep.prepare import spool, writing
+from deepsiam.data_prep.prepare.writing import Selection, ShardPlan, is_held_out
+from deepsiam.data_prep.sources.document import Document
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 KEY = st.integers(0, 8).map(lambda number: number * (spool.KEYS // 9) + 5)
 GROUP = st.sampled_from(["", *map(str, range(6))])

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.shards.document import TokenDocument
 
 IDS = np.dtype(np.uint16)
 SEGMENTS = st.lists(st.lists(st.integers(0, 75), max_size=5).map(lambda ids: np.array(ids, IDS)), max_size=4)

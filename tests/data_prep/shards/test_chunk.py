@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.shards import chunk
+from deepsiam.data_prep.shards import chunk
 from tests.data_prep.forge import npz
 
 UINT16, UINT32 = np.dtype(np.uint16), np.dtype(np.uint32)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.__main__ import main
-from data_prep.common.errors import InputError
-from data_prep.shards import find
-from data_prep.shards.describe import describe
-from data_prep.shards.writer import ShardWriter
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards import find
+from deepsiam.data_prep.shards.describe import describe
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import PARTIAL
-from data_prep.shards.disk_cache import PATIENCE, POLL, Store
-from data_prep.shards.manifest import ShardEntry
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import PARTIAL
+from deepsiam.data_prep.shards.disk_cache import PATIENCE, POLL, Store
+from deepsiam.data_prep.shards.manifest import ShardEntry
 
 
 def content(number: int, size: int) -> bytes:
@@ -234,7 +234,7 @@ def test_a_file_found_is_hashed_once(tmp_path: Path, downloads: Downloads, monke
         hashed.append(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    monkeypatch.setattr("data_prep.shards.disk_cache.sha256_of", sha256_of)
+    monkeypatch.setattr("deepsiam.data_prep.shards.disk_cache.sha256_of", sha256_of)
     use(Store(tmp_path, 1000), downloads, 1)
     assert hashed == []  # it was hashed when it was downloaded
     reopened = Store(tmp_path, 1000)

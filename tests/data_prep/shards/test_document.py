@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.shards.document import TokenDocument, from_json, to_json
+from deepsiam.data_prep.shards.document import TokenDocument, from_json, to_json
 from tests.data_prep.shards import drawn
 
 SEGMENTS = [np.array([1], np.uint16)] * 2

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import webdataset
 
-from data_prep.__main__ import main
-from data_prep.shards import export
-from data_prep.shards.export import json_lines
-from data_prep.shards.writer import ShardWriter
-from data_prep.sources.document import Document
-from data_prep.sources.webdataset import WEBDATASET
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.shards import export
+from deepsiam.data_prep.shards.export import json_lines
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.sources.document import Document
+from deepsiam.data_prep.sources.webdataset import WEBDATASET
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep import raw
 from tests.toy import ROOT, environment
 

@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.__main__ import main
-from data_prep.common.errors import InputError
-from data_prep.common.files import LARGEST_JSON
-from data_prep.shards.chunk import LARGEST
-from data_prep.shards.manifest import MOST_CHUNKS_OF_A_SHARD, NAME, Manifest
-from data_prep.shards.writer import ShardWriter
-from data_prep.tokenizers import tokenizer
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import LARGEST_JSON
+from deepsiam.data_prep.shards.chunk import LARGEST
+from deepsiam.data_prep.shards.manifest import MOST_CHUNKS_OF_A_SHARD, NAME, Manifest
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.forge import (
     ONE,
     TouchesAFile,
@@ -344,7 +344,7 @@ def many_tokens(folder: Path) -> None:
 
 LIMITED = """
 import resource, sys
-from data_prep.__main__ import main
+from deepsiam.data_prep.__main__ import main
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[1]),) * 2)
 sys.exit(main(["verify", sys.argv[2]]))

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import sha256_of
-from data_prep.shards.manifest import NAME, Manifest
-from data_prep.shards.writer import ShardWriter
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.data_prep.shards.manifest import NAME, Manifest
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.forge import edit
 
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import sha256_of
-from data_prep.shards import chunk, packing
-from data_prep.shards.chunk import decode
-from data_prep.shards.document import TokenDocument, from_json
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.data_prep.shards import chunk, packing
+from deepsiam.data_prep.shards.chunk import decode
+from deepsiam.data_prep.shards.document import TokenDocument, from_json
 from tests.data_prep import forge
 from tests.data_prep.shards import drawn
 from tests.data_prep.shards.drawn import IDS

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.shards import verify
-from data_prep.shards.reader import Shard
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards import verify
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.shards.written import DOCUMENTS, flip, truncate, write
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from data_prep.common import urls
-from data_prep.common.errors import InputError
-from data_prep.common.files import LARGEST_JSON
-from data_prep.shards.manifest import NAME, Manifest
-from data_prep.shards.reader import Shard
-from data_prep.shards.remote_folder import Cache
-from data_prep.shards.writer import ShardWriter
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.common import urls
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import LARGEST_JSON
+from deepsiam.data_prep.shards.manifest import NAME, Manifest
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.shards.remote_folder import Cache
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests import toy
 from tests.data_prep.server import FolderServer, Handler, cut_short, endless, serving, shorter, status, wrong_bytes
 
@@ -317,7 +317,7 @@ def test_a_forked_worker_fetches_ahead_with_a_thread_of_its_own(server: FolderSe
 READ = """
 import sys
 from pathlib import Path
-from data_prep.shards.remote_folder import Cache
+from deepsiam.data_prep.shards.remote_folder import Cache
 cache = Cache(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
 for index in map(int, sys.argv[4:]):
     assert cache.open(index).read(0)[0].segments[0][0] == index

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.shards import plots, stats
-from data_prep.shards.manifest import NAME, shards_folder
-from data_prep.shards.writer import ShardWriter
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards import plots, stats
+from deepsiam.data_prep.shards.manifest import NAME, shards_folder
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.forge import edit
 
 DROPPED = {"too short": 30, "not English": 10}

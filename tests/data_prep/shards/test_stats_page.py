@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.__main__ import main
-from data_prep.common.errors import InputError
-from data_prep.shards import stats
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards import stats
 from tests.data_prep import raw
 
 pytest.importorskip("py3langid", reason="needs the packages of the extra `dumps`")

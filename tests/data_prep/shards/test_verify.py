@@ -2,8 +2,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.shards import verify
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.shards import verify
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.forge import npz, pack, unpack, vouch_again
 from tests.data_prep.shards.written import DOCUMENTS, flip, write
 

@@ -11,11 +11,11 @@ import webdataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.shards import verify
-from data_prep.shards.reader import Shard
-from data_prep.shards.writer import ShardWriter
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards import verify
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.shards.written import DOCUMENTS, Texts, read_back, write
 
 

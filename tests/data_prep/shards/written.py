@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from data_prep.shards.manifest import Manifest
-from data_prep.shards.reader import Shard
-from data_prep.shards.writer import ShardWriter
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 Texts = list[list[list[int]]]
 DOCUMENTS: Texts = [[[n % 70, 1, 2], [], [3]] if n % 5 else [] for n in range(40)]

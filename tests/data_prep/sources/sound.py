@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 
 Record = Document | Bad | Dropped
 

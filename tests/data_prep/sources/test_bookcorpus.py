@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.sources import bookcorpus, plain_text
-from data_prep.sources.bookcorpus import BOOKCORPUS, BOOKCORPUS_SENTENCES
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.text.encoding import wide
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources import bookcorpus, plain_text
+from deepsiam.data_prep.sources.bookcorpus import BOOKCORPUS, BOOKCORPUS_SENTENCES
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.text.encoding import wide
 from tests.data_prep.sources.sound import sound
 from tests.data_prep.sources.test_tar_stream import packed
 from tests.samples import DATA, needs

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.format import text_lines
-from data_prep.common import progress
-from data_prep.sources.bytes_read import tally, track_files
-from data_prep.sources.parquet import parquet_rows
+from deepsiam.data_prep.collections.format import text_lines
+from deepsiam.data_prep.common import progress
+from deepsiam.data_prep.sources.bytes_read import tally, track_files
+from deepsiam.data_prep.sources.parquet import parquet_rows
 
 
 def test_the_files_bytes_tell_the_time_left(

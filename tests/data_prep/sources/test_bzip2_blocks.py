@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.sources import bzip2_blocks, compressed
-from data_prep.sources.bzip2_blocks import UnusualError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources import bzip2_blocks, compressed
+from deepsiam.data_prep.sources.bzip2_blocks import UnusualError
 
 TEXT = b"".join(b"%d foxes, %d dogs.\n" % (n, zlib.crc32(b"%d" % n)) for n in range(12_000))
 SMALL_BLOCKS = bz2.compress(TEXT, 1)  # three blocks

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.sources.compressed import EmptyFileError, Limits, inflating_with, lines, open_input
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.compressed import EmptyFileError, Limits, inflating_with, lines, open_input
 from tests.samples import DATA, needs
 
 zstandard = pytest.importorskip("zstandard", reason="needs the packages of the extra `dumps`")

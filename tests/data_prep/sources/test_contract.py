@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.registry import SOURCES
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.registry import SOURCES
 from tests.data_prep.sources.sound import sound
 from tests.data_prep.sources.test_tar_stream import packed
 

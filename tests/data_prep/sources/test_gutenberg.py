@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.sources.bookcorpus import BOOKCORPUS
-from data_prep.sources.document import Bad
-from data_prep.sources.gutenberg import GAP
+from deepsiam.data_prep.sources.bookcorpus import BOOKCORPUS
+from deepsiam.data_prep.sources.document import Bad
+from deepsiam.data_prep.sources.gutenberg import GAP
 from tests.data_prep.sources.test_bookcorpus import STORY, book, wrapped
 
 GUTENBERG = """\ufeffThe Project Gutenberg EBook of The Fox, by A. Dog

@@ -1,8 +1,8 @@
 """Which pairs are made of a document."""
 
-from data_prep.sources import pairing
-from data_prep.sources.document import Document, Dropped
-from data_prep.sources.pairing import neighbours, pairs_of, titled
+from deepsiam.data_prep.sources import pairing
+from deepsiam.data_prep.sources.document import Document, Dropped
+from deepsiam.data_prep.sources.pairing import neighbours, pairs_of, titled
 
 LEAD = "The fox is a small animal that jumps over the dog."
 MORE = "It does so quickly, as far as anybody in the garden has seen."

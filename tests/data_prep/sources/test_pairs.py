@@ -13,9 +13,9 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-from data_prep.common.errors import InputError
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.pairs import PAIRS
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.pairs import PAIRS
 from tests.data_prep.sources.sound import sound
 from tests.data_prep.sources.test_tar_stream import packed
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from data_prep.common import extras
-from data_prep.common.errors import InputError
-from data_prep.sources import parquet
-from data_prep.sources.compressed import Limits
-from data_prep.sources.parquet import parquet_columns, parquet_rows
+from deepsiam.data_prep.common import extras
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources import parquet
+from deepsiam.data_prep.sources.compressed import Limits
+from deepsiam.data_prep.sources.parquet import parquet_columns, parquet_rows
 
 
 @pytest.fixture

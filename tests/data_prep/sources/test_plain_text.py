@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.sources import plain_text
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.plain_text import JSONL, TEXT
+from deepsiam.data_prep.sources import plain_text
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.plain_text import JSONL, TEXT
 from tests.data_prep.sources.sound import sound
 
 EMPTY = Dropped("empty")

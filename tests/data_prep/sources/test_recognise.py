@@ -4,7 +4,7 @@ import zipfile
 
 import pytest
 
-from data_prep.sources.recognise import not_text
+from deepsiam.data_prep.sources.recognise import not_text
 from tests.data_prep.sources.test_tar_stream import packed
 
 

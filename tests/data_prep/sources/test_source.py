@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.__main__ import main
-from data_prep.shards.manifest import Manifest
-from data_prep.sources.document import Bad, Document
-from data_prep.sources.plain_text import EMPTY
-from data_prep.sources.registry import SOURCES
-from data_prep.sources.source import Source
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.sources.document import Bad, Document
+from deepsiam.data_prep.sources.plain_text import EMPTY
+from deepsiam.data_prep.sources.registry import SOURCES
+from deepsiam.data_prep.sources.source import Source
 from tests.toy import ROOT
 
 SPOKEN = (

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.sources.tar_stream import LONGEST_HEADER, Member, members
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.tar_stream import LONGEST_HEADER, Member, members
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 LONG = "a" * 90 + "/" + "é" * 90 + ".txt"

@@ -3,11 +3,11 @@
 import tarfile
 from pathlib import Path
 
-from data_prep.sources.bookcorpus import BOOKCORPUS
-from data_prep.sources.document import Document
-from data_prep.sources.plain_text import TEXT
-from data_prep.sources.source import APPLE_DOUBLE, OF_A_MAC
-from data_prep.sources.wikipedia.articles import WIKIPEDIA
+from deepsiam.data_prep.sources.bookcorpus import BOOKCORPUS
+from deepsiam.data_prep.sources.document import Document
+from deepsiam.data_prep.sources.plain_text import TEXT
+from deepsiam.data_prep.sources.source import APPLE_DOUBLE, OF_A_MAC
+from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
 
 OF_ANOTHER = APPLE_DOUBLE + b"\0\2\0\0Mac OS X        \0\2\0\0\0\x09"
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import webdataset
 
-from data_prep.common.errors import CutOffError, InputError
-from data_prep.sources.compressed import Limits
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.plain_text import LONGEST
-from data_prep.sources.webdataset import WEBDATASET
+from deepsiam.data_prep.common.errors import CutOffError, InputError
+from deepsiam.data_prep.sources.compressed import Limits
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.plain_text import LONGEST
+from deepsiam.data_prep.sources.webdataset import WEBDATASET
 from tests.data_prep import raw
 from tests.data_prep.forge import TouchesAFile
 from tests.data_prep.prepare.run.test_faults import go_on, kill, wait_for
@@ -206,7 +206,9 @@ def test_bombs_take_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 8 * LONGEST
-    monkeypatch.setattr("data_prep.sources.compressed.open_input.__wrapped__.__defaults__", (Limits(200, 1 << 20),))
+    monkeypatch.setattr(
+        "deepsiam.data_prep.sources.compressed.open_input.__wrapped__.__defaults__", (Limits(200, 1 << 20),)
+    )
     (tmp_path / "b.tar.gz").write_bytes(gzip.compress(packed({"a.txt": FOX.encode(), "b.jpg": bytes(8 << 20)})))
     [(where, reason)] = reasons(tmp_path / "b.tar.gz")
     assert (where, reason[:7]) == ("the rest of the tar", "a bomb:")

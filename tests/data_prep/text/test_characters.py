@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.text.characters import INSTEAD, KEPT, TABLE, WINDOWS
-from data_prep.text.normalize import fold, normalise
+from deepsiam.data_prep.text.characters import INSTEAD, KEPT, TABLE, WINDOWS
+from deepsiam.data_prep.text.normalize import fold, normalise
 from tests.toy import ROOT
 
 EVERY = "".join(map(chr, range(sys.maxunicode + 1))).translate({10: "", 32: ""})

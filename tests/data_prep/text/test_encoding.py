@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.text.encoding import GUESS, decode, known
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.text.encoding import GUESS, decode, known
 
 pytest.importorskip("py3langid", reason="needs the packages of the extra `dumps`")
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from data_prep.text import guess
-from data_prep.text.encoding import GUESS, decode
+from deepsiam.data_prep.text import guess
+from deepsiam.data_prep.text.encoding import GUESS, decode
 
 pytest.importorskip("py3langid", reason="needs the packages of the extra `dumps`")
 

@@ -1,6 +1,6 @@
 import pytest
 
-from data_prep.text.language import is_english, is_prose
+from deepsiam.data_prep.text.language import is_english, is_prose
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.text import language_id
-from data_prep.text.language_id import ANY, SAMPLE, THRESHOLD, known, odds_against, sampled
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.text import language_id
+from deepsiam.data_prep.text.language_id import ANY, SAMPLE, THRESHOLD, known, odds_against, sampled
 
 # the first article of the Universal Declaration of Human Rights
 ARTICLE = {

@@ -4,7 +4,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.text.normalize import fold, legible, legible_line, normalise, one_line, unescape
+from deepsiam.data_prep.text.normalize import fold, legible, legible_line, normalise, one_line, unescape
 
 
 @given(st.text())

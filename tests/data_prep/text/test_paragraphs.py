@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.text.paragraphs import paragraphs
+from deepsiam.data_prep.text.paragraphs import paragraphs
 from tests.samples import DATA, needs
 
 SENTENCE = "The quick brown fox jumps over the lazy dog, which sleeps on in the sun beside the old and quiet river"

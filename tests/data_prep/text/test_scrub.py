@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.text.scrub import EMAIL, IP, PHONE, scrub
+from deepsiam.data_prep.text.scrub import EMAIL, IP, PHONE, scrub
 
 pytest.importorskip("phonenumbers", reason="needs the packages of the extra `dumps`")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.text.sentences import sentences
+from deepsiam.data_prep.text.sentences import sentences
 
 
 def test_sentences_are_split_but_not_after_abbreviations() -> None:

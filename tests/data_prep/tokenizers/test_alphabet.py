@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from data_prep.tokenizers import alphabet, tokenizer, wordpiece
-from data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, learnable
-from data_prep.tokenizers.tokenizer import without_long_words
+from deepsiam.data_prep.tokenizers import alphabet, tokenizer, wordpiece
+from deepsiam.data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, learnable
+from deepsiam.data_prep.tokenizers.tokenizer import without_long_words
 
 HAN = "".join(map(chr, range(0x4E00, 0x4E00 + 1000)))  # the n-th occurs 1,000 / n times in `chinese`
 WIDE = 1 << 30

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import bounds, tokenizer
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import bounds, tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 
 def sequence(steps: str, *items: Any) -> dict[str, Any]:

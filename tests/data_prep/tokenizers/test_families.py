@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.tokenizers import tokenizer
 from tests.data_prep.tokenizers.families import FAMILIES, WORDS, odd_strings
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer
 
 ADAPTERS, NAME = json.dumps({"base_model_name_or_path": "some/base"}), "name a folder with config.json, tokenizer.json"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.tokenizers.tokenizer import load
-from data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.data_prep.tokenizers.tokenizer import load
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from tests.data_prep.tokenizers.families import FAMILIES, WORDS, odd_strings
 
 PROMPTS = ["query: ", "Instruct: find the ship\nQuery:", "<s>the", "title: none | text: "]

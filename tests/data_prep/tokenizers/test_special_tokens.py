@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer
 
 WORDS = ["a", "b", "the", "ship", "bread"]
 ROLES = ("pad", "unk", "cls", "sep", "mask")

@@ -14,12 +14,12 @@ from bm25s.stopwords import STOPWORDS_EN
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.common.words import STOP_WORDS
-from data_prep.tokenizers import tokenizer, wordpiece
-from data_prep.tokenizers.alphabet import LONGEST_WORD
-from data_prep.tokenizers.tokenizer import ROBERTA_TOKENS, Tokenizer
-from data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.words import STOP_WORDS
+from deepsiam.data_prep.tokenizers import tokenizer, wordpiece
+from deepsiam.data_prep.tokenizers.alphabet import LONGEST_WORD
+from deepsiam.data_prep.tokenizers.tokenizer import ROBERTA_TOKENS, Tokenizer
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from tests.data_prep.conftest import TEXTS
 from tests.data_prep.raw import contents
 
@@ -199,7 +199,7 @@ def test_a_large_vocabulary_has_uint32_ids(large: Tokenizer) -> None:
 
 def test_training_twice_gives_the_same_bytes_in_any_process(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from data_prep.tokenizers import tokenizer\n"
+        "import sys; from pathlib import Path; from deepsiam.data_prep.tokenizers import tokenizer\n"
         "texts = [f'word{n % 97} Thing{n % 31} abc{n % 13} {n % 89 * 7919:b}' for n in range(2000)]\n"
         "for kind in tokenizer.KINDS: tokenizer.train(texts, 500, Path(sys.argv[1], kind), kind)"
     )

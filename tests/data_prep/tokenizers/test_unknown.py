@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from data_prep.tokenizers import unknown
+from deepsiam.data_prep.tokenizers import unknown
 
 
 def test_the_share_of_unknown_tokens_is_described_and_warned_about(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.batching.candidates import Candidates, scores_of
+from deepsiam.models.batching.candidates import Candidates, scores_of
 from tests.models.matching.examples import Corpus, positive
 
 DOCUMENTS = 12  # ten texts: documents 10 and 11 are copies of 0 and 1

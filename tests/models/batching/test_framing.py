@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, processors
 
-from data_prep.tokenizers.tokenizer import Tokenizer, load
-from models.batching.framing import ChunkFraming, DuelFraming, Framing, PairFraming
-from models.batching.packing import frame, text_tokens
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer, load
+from deepsiam.models.batching.framing import ChunkFraming, DuelFraming, Framing, PairFraming
+from deepsiam.models.batching.packing import frame, text_tokens
 from tests.data_prep.tokenizers.families import FAMILIES, odd_strings
 from tests.models.tiny import VOCABULARY
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.batching.masking import Masking
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.batching.masking import Masking
 from tests.models.tiny import VOCABULARY, rngs
 
 SPECIAL = VOCABULARY.special

@@ -2,8 +2,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.batching.next_tokens import next_tokens
-from models.interface import IGNORED
+from deepsiam.models.batching.next_tokens import next_tokens
+from deepsiam.models.interface import IGNORED
 
 
 @given(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=20), min_size=1, max_size=6), st.integers(0, 9))

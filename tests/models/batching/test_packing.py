@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.batching.packing import pack, pad, pad_flat, spread
+from deepsiam.models.batching.packing import pack, pad, pad_flat, spread
 from tests.models.tiny import VOCABULARY, documents
 
 CLS, SEP = VOCABULARY.cls, VOCABULARY.sep

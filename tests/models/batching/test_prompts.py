@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.batching.prompts import PromptFraming, length_that_fits
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.batching.prompts import PromptFraming, length_that_fits
 from tests.data_prep.tokenizers.families import FAMILIES
 from tests.models.tiny import VOCABULARY
 

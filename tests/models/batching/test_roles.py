@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.tokenizers.tokenizer import load
-from models.batching.candidates import Candidates
-from models.registry import MATCHING, PRETRAINING
+from deepsiam.data_prep.tokenizers.tokenizer import load
+from deepsiam.models.batching.candidates import Candidates
+from deepsiam.models.registry import MATCHING, PRETRAINING
 from tests.data_prep.tokenizers.families import FAMILIES
 from tests.models.tiny import Text
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.batching.packing import frame
-from models.batching.sentences import ENOUGH, check_boundaries, sentences
+from deepsiam.models.batching.packing import frame
+from deepsiam.models.batching.sentences import ENOUGH, check_boundaries, sentences
 from tests.models.tiny import VOCABULARY, Text, documents
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from models.layers.label_head import LabelHead, name_of_output
+from deepsiam.models.layers.label_head import LabelHead, name_of_output
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 30}
 ROWS = [3, 7, 5]

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.layers.local_attention import local_attention, masked_local_attention
+from deepsiam.models.layers.local_attention import local_attention, masked_local_attention
 from tests.models.tiny import Sizes
 
 

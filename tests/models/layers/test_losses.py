@@ -4,8 +4,8 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.interface import IGNORED
-from models.layers.losses import _LinearCrossEntropy, linear_cross_entropy
+from deepsiam.models.interface import IGNORED
+from deepsiam.models.layers.losses import _LinearCrossEntropy, linear_cross_entropy
 from tests.models.tiny import Sizes
 
 

@@ -1,6 +1,6 @@
 import torch
 
-from models.layers.pooling import pool, select
+from deepsiam.models.layers.pooling import pool, select
 
 MASK = torch.arange(12) < torch.tensor([12, 1, 7])[:, None]
 

@@ -5,7 +5,13 @@ import math
 import pytest
 import torch
 
-from models.layers.ranking_losses import in_batch_hinge, in_batch_softmax, of_own, triplet_hinge, without_higher
+from deepsiam.models.layers.ranking_losses import (
+    in_batch_hinge,
+    in_batch_softmax,
+    of_own,
+    triplet_hinge,
+    without_higher,
+)
 
 OWN = torch.tensor([[2.0, 0.5, 3.0], [0.5, 1.0, 7.0], [-1.0, 0.0, 9.0]], dtype=torch.float64)
 REAL = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 0]], dtype=torch.bool)

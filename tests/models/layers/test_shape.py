@@ -1,7 +1,7 @@
 import pytest
 
-from models.build_trunk import build_trunk
-from models.layers.shape import layer_norm_eps, shape_of
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.layers.shape import layer_norm_eps, shape_of
 from tests.models.tiny import CONFIG, trunk
 
 SIZES = (

@@ -3,8 +3,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from models.layers.shape import initialise, shape_of
-from models.layers.transformer import TransformerLayer
+from deepsiam.models.layers.shape import initialise, shape_of
+from deepsiam.models.layers.transformer import TransformerLayer
 from tests.models import plain
 from tests.models.tiny import perturbed, trunk
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from models.batching.candidates import Candidates, Example
-from models.interface import MicroBatch
-from models.matching.config import MatchingConfig
-from models.matching.siamese import SiameseConfig
+from deepsiam.models.batching.candidates import Candidates, Example
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.models.matching.siamese import SiameseConfig
 from tests.models.tiny import VOCABULARY, rngs
 
 

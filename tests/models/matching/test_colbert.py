@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models import vectors as vectors_module
-from models.batching.candidates import Candidates
-from models.batching.packing import text_tokens
-from models.interface import MicroBatch
-from models.matching.colbert import Colbert, ColbertConfig
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models import vectors as vectors_module
+from deepsiam.models.batching.candidates import Candidates
+from deepsiam.models.batching.packing import text_tokens
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.matching.colbert import Colbert, ColbertConfig
 from tests.models.matching.examples import Corpus, positive
 from tests.models.plain import same_gradients
 from tests.models.tiny import VOCABULARY as SPELLED

@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.registry import MATCHING
+from deepsiam.models.registry import MATCHING
 from tests.models import tiny
 
 

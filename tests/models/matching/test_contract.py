@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.batching.candidates import Candidates
-from models.registry import MATCHING
+from deepsiam.models.batching.candidates import Candidates
+from deepsiam.models.registry import MATCHING
 from tests.models.checks import HALF_PRECISIONS, half_precision, losses_add_up, training_lowers_every_loss
 from tests.models.matching.examples import Corpus, group, micro_batch, positive
 from tests.models.tiny import VOCABULARY, perturbed, rekeyed, tensors, trunk
@@ -182,7 +182,7 @@ def test_texts_without_padding_give_the_same_losses_and_gradients(model, monkeyp
         return losses, {name: p.grad for name, p in built.named_parameters() if p.grad is not None}
 
     expected = run()
-    monkeypatch.setattr("models.encode.kernel_for", lambda *_: attend_text_by_text)
+    monkeypatch.setattr("deepsiam.models.encode.kernel_for", lambda *_: attend_text_by_text)
     shapes = []
     built.trunk.register_forward_pre_hook(lambda *call: shapes.append(call[2]["input_ids"].shape), with_kwargs=True)
     torch.testing.assert_close(run(), expected, rtol=1e-9, atol=1e-10)

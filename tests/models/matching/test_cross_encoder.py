@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.batching.candidates import Candidates, Example
-from models.build_trunk import build_trunk
-from models.interface import MicroBatch
-from models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
+from deepsiam.models.batching.candidates import Candidates, Example
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
 from tests.models.matching.examples import Corpus, group, positive
 from tests.models.tiny import VOCABULARY, perturbed, rngs, tensors, trunk
 

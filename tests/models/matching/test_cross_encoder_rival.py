@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
-from models.build_trunk import build_trunk
-from models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
 from tests.models.tiny import CONFIG, VOCABULARY
 
 rival = pytest.importorskip("sentence_transformers.cross_encoder", reason="the extra `dev` is not installed")

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from models.batching.candidates import Candidates, Example
-from models.encode import insert_special_tokens
-from models.interface import MicroBatch
-from models.matching.cross_thought_heads import (
+from deepsiam.models.batching.candidates import Candidates, Example
+from deepsiam.models.encode import insert_special_tokens
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.matching.cross_thought_heads import (
     CrossThoughtAnswers,
     CrossThoughtAnswersConfig,
     CrossThoughtPairs,
     CrossThoughtPairsConfig,
 )
-from models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
-from models.vectors import Vectors
+from deepsiam.models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
+from deepsiam.models.vectors import Vectors
 from tests.models.matching.examples import Corpus, group, positive
 from tests.models.tiny import VOCABULARY, perturbed, rngs, tensors, trunk
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from models.batching.candidates import Example
-from models.matching.dual_encoder import OF_BATCH
-from models.matching.siamese import Siamese
+from deepsiam.models.batching.candidates import Example
+from deepsiam.models.matching.dual_encoder import OF_BATCH
+from deepsiam.models.matching.siamese import Siamese
 from tests.models.matching.examples import group, micro_batch, positive, siamese
 from tests.models.tiny import VOCABULARY, tensors, trunk
 

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.batching.framing import DuelFraming, Framing
-from models.matching.duobert import Duobert, DuobertConfig
-from models.trunk import token_types
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.batching.framing import DuelFraming, Framing
+from deepsiam.models.matching.duobert import Duobert, DuobertConfig
+from deepsiam.models.trunk import token_types
 from tests.models.matching.examples import micro_batch, positive
 from tests.models.tiny import VOCABULARY, perturbed, tensors, trunk
 

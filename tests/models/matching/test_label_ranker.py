@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from models.matching.label_ranker import LabelRanker, LabelRankerConfig
+from deepsiam.models.matching.label_ranker import LabelRanker, LabelRankerConfig
 from tests.models.matching.examples import group, micro_batch, positive
 from tests.models.tiny import VOCABULARY, perturbed, tensors, trunk
 from tests.models.trunks import trunk_like

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from models import vectors as vectors_module
-from models.matching.poly_encoder import PolyEncoder, PolyEncoderConfig
-from models.matching.siamese import Siamese
-from models.vectors import Vectors, one_vector
+from deepsiam.models import vectors as vectors_module
+from deepsiam.models.matching.poly_encoder import PolyEncoder, PolyEncoderConfig
+from deepsiam.models.matching.siamese import Siamese
+from deepsiam.models.vectors import Vectors, one_vector
 from tests.models.matching.examples import micro_batch, positive, siamese
 from tests.models.plain import same_gradients
 from tests.models.tiny import CONFIG, VOCABULARY, Sizes, tensors, trunk

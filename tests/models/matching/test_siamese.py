@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from models.matching.siamese import Siamese
-from models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
-from models.vectors import Vectors
+from deepsiam.models.matching.siamese import Siamese
+from deepsiam.models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
+from deepsiam.models.vectors import Vectors
 from tests.models.matching.examples import micro_batch, positive, siamese
 from tests.models.tiny import CONFIG, VOCABULARY, tensors, trunk
 

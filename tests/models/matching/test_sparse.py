@@ -8,13 +8,13 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.batching.framing import Framing
-from models.encode import encode
-from models.layers import term_weights
-from models.layers.term_weights import own_vocabulary_weights, vocabulary_weights
-from models.matching.sparse import Sparse, SparseConfig
-from models.trunk import token_embedding
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.batching.framing import Framing
+from deepsiam.models.encode import encode
+from deepsiam.models.layers import term_weights
+from deepsiam.models.layers.term_weights import own_vocabulary_weights, vocabulary_weights
+from deepsiam.models.matching.sparse import Sparse, SparseConfig
+from deepsiam.models.trunk import token_embedding
 from tests.models.matching.examples import micro_batch, positive
 from tests.models.tiny import VOCABULARY, perturbed, tensors, trunk
 

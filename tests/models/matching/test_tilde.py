@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.batching.candidates import Candidates
-from models.encode import encode
-from models.interface import MicroBatch
-from models.matching.tilde import Tilde, TildeConfig, likelihood_loss, terms_in
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.batching.candidates import Candidates
+from deepsiam.models.encode import encode
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.matching.tilde import Tilde, TildeConfig, likelihood_loss, terms_in
 from tests.models.matching.examples import Corpus, positive
 from tests.models.tiny import perturbed, rngs, tensors, trunk
 

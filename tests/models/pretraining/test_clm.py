@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertLMHeadModel
 
-from models.build_trunk import build_trunk
-from models.encode import encode
-from models.interface import IGNORED
-from models.pretraining.clm import Clm, ClmBatcher, ClmConfig
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.encode import encode
+from deepsiam.models.interface import IGNORED
+from deepsiam.models.pretraining.clm import Clm, ClmBatcher, ClmConfig
 from tests.models import plain
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, perturbed, rngs, tensors, trunk
 

@@ -4,11 +4,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.build_trunk import build_trunk
-from models.encode import encode, encode_with_layer
-from models.interface import IGNORED, Bottleneck
-from models.pretraining.condenser import Condenser, CondenserBatcher, CondenserConfig
-from models.pretraining.mlm import Mlm, MlmBatcher, MlmConfig
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.encode import encode, encode_with_layer
+from deepsiam.models.interface import IGNORED, Bottleneck
+from deepsiam.models.pretraining.condenser import Condenser, CondenserBatcher, CondenserConfig
+from deepsiam.models.pretraining.mlm import Mlm, MlmBatcher, MlmConfig
 from tests.models import plain
 from tests.models.checks import (
     gradient_at_states,

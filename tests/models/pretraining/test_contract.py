@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModel
 
-from models.encode import encode
-from models.interface import Bottleneck
-from models.registry import PRETRAINING
+from deepsiam.models.encode import encode
+from deepsiam.models.interface import Bottleneck
+from deepsiam.models.registry import PRETRAINING
 from tests.models.checks import (
     HALF_PRECISIONS,
     gradient_at_states,
@@ -174,7 +174,7 @@ def test_texts_without_padding_give_the_same_losses_and_gradients(method, monkey
 
     expected = run()
     shapes.clear()
-    monkeypatch.setattr("models.encode.kernel_for", lambda *_: attend_text_by_text)
+    monkeypatch.setattr("deepsiam.models.encode.kernel_for", lambda *_: attend_text_by_text)
     torch.testing.assert_close(run(), expected, rtol=1e-9, atol=1e-10)
     assert [shape[0] for shape in shapes] == [1]  # one run, of one row
 

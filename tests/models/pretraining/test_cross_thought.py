@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModel
 
-from models.interface import IGNORED
-from models.pretraining.cross_thought import (
+from deepsiam.models.interface import IGNORED
+from deepsiam.models.pretraining.cross_thought import (
     CrossThought,
     CrossThoughtBatcher,
     CrossThoughtConfig,
 )
-from models.trunk import max_positions
+from deepsiam.models.trunk import max_positions
 from tests.models import plain
 from tests.models.checks import (
     gradients,

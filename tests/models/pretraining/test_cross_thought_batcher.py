@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.interface import IGNORED
-from models.pretraining.cross_thought import CrossThoughtBatcher, CrossThoughtConfig
+from deepsiam.models.interface import IGNORED
+from deepsiam.models.pretraining.cross_thought import CrossThoughtBatcher, CrossThoughtConfig
 from tests.models.sequences import SIZES, SPECIALS, WIDTH, WORDS, examples
 from tests.models.tiny import VOCABULARY, documents, rngs
 

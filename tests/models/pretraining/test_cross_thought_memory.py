@@ -3,9 +3,9 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.graph import saved_tensors_hooks
 
-from models.build_trunk import build_trunk
-from models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
-from models.recomputing import recompute_layers
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
+from deepsiam.models.recomputing import recompute_layers
 
 
 def saved_bytes(monkeypatch, checkpointing):

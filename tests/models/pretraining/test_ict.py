@@ -4,9 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.batching.sentences import ENOUGH
-from models.encode import encode
-from models.pretraining.ict import Ict, IctBatcher, IctConfig, Passage
+from deepsiam.models.batching.sentences import ENOUGH
+from deepsiam.models.encode import encode
+from deepsiam.models.pretraining.ict import Ict, IctBatcher, IctConfig, Passage
 from tests.models.plain import same_gradients
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, documents, rngs, tensors, trunk
 

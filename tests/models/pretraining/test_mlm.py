@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertForMaskedLM
 
-from models.interface import IGNORED
-from models.pretraining.mlm import Mlm, MlmBatcher, MlmConfig
+from deepsiam.models.interface import IGNORED
+from deepsiam.models.pretraining.mlm import Mlm, MlmBatcher, MlmConfig
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, rngs, tensors, trunk
 
 SENTENCES = st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=3), min_size=1, max_size=4)

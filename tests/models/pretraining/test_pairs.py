@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from models.pretraining.pairs import PairsConfig
+from deepsiam.models.pretraining.pairs import PairsConfig
 from tests.models.plain import same_gradients
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, rngs, tensors, trunk
 

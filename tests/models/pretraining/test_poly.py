@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from models.build_trunk import build_trunk
-from models.interface import IGNORED
-from models.pretraining.poly import PolyPretraining
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.interface import IGNORED
+from deepsiam.models.pretraining.poly import PolyPretraining
 from tests.models import plain
 from tests.models.checks import (
     gradient_at_states,

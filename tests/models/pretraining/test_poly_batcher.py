@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.sources.document import Document
-from data_prep.sources.reddit.threads import Utterance, cut
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.interface import IGNORED
-from models.pretraining.poly import PADDING, PolyBatcher, PolyConfig, cut_pairs
+from deepsiam.data_prep.sources.document import Document
+from deepsiam.data_prep.sources.reddit.threads import Utterance, cut
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.interface import IGNORED
+from deepsiam.models.pretraining.poly import PADDING, PolyBatcher, PolyConfig, cut_pairs
 from tests.models.poly_pairs import KINDS, LENGTHS, WINDOW, V, batcher, for_loss, rows_of
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, documents, rngs
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.encode import encode
-from models.layers.ranking_losses import in_batch_softmax
-from models.registry import PRETRAINING
+from deepsiam.models.encode import encode
+from deepsiam.models.layers.ranking_losses import in_batch_softmax
+from deepsiam.models.registry import PRETRAINING
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, documents, perturbed, rngs, tensors, trunk
 
 

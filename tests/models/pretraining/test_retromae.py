@@ -4,10 +4,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.batching.packing import pad
-from models.encode import encode
-from models.interface import IGNORED, Bottleneck
-from models.pretraining.retromae import RetroMae, RetroMaeBatcher, RetroMaeConfig, unpack_bits, visible_tokens
+from deepsiam.models.batching.packing import pad
+from deepsiam.models.encode import encode
+from deepsiam.models.interface import IGNORED, Bottleneck
+from deepsiam.models.pretraining.retromae import RetroMae, RetroMaeBatcher, RetroMaeConfig, unpack_bits, visible_tokens
 from tests.models import plain
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, perturbed, rngs, tensors, trunk
 

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_model, save_model
 
-from models.batching.packing import pad
-from models.encode import encode
-from models.interface import IGNORED, Bottleneck
-from models.pretraining.mlm import Mlm, MlmBatcher, MlmConfig
-from models.pretraining.seed import SeedBatcher, SeedConfig
+from deepsiam.models.batching.packing import pad
+from deepsiam.models.encode import encode
+from deepsiam.models.interface import IGNORED, Bottleneck
+from deepsiam.models.pretraining.mlm import Mlm, MlmBatcher, MlmConfig
+from deepsiam.models.pretraining.seed import SeedBatcher, SeedConfig
 from tests.models.checks import (
     gradient_at_states,
     gradients,

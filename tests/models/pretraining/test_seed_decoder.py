@@ -3,8 +3,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from models.pretraining.seed import Seed, SeedConfig
-from models.pretraining.seed_decoder import ClsAttention
+from deepsiam.models.pretraining.seed import Seed, SeedConfig
+from deepsiam.models.pretraining.seed_decoder import ClsAttention
 from tests.models import plain
 from tests.models.tiny import VOCABULARY, seed, trunk
 

@@ -4,9 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.batching.sentences import ENOUGH
-from models.interface import IGNORED
-from models.pretraining.skip_thought import SkipThought, SkipThoughtBatcher, SkipThoughtConfig
+from deepsiam.models.batching.sentences import ENOUGH
+from deepsiam.models.interface import IGNORED
+from deepsiam.models.pretraining.skip_thought import SkipThought, SkipThoughtBatcher, SkipThoughtConfig
 from tests.models import plain
 from tests.models.checks import (
     gradient_at_states,

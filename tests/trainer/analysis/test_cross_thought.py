@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_prep.common.errors import InputError
-from trainer.analysis.cross_thought import SHOWN, case_study
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.analysis.cross_thought import SHOWN, case_study
 
 TOKENIZER = SimpleNamespace(vocab_size=100, decode=lambda ids: " ".join(map(str, ids)))
 TRAINED: Any = SimpleNamespace(tokenizer=TOKENIZER)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
-from data_prep.common.errors import InputError
-from trainer.analysis.curves import draw_curves, read_curve
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.analysis.curves import draw_curves, read_curve
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer.analysis.differences import PASSAGES, most_different, scores_of
+from deepsiam.trainer.ranking.evaluation.task import Task
 from tests.trainer.ranking.retrieval.fakes import ranked_as
-from trainer.analysis.differences import PASSAGES, most_different, scores_of
-from trainer.ranking.evaluation.task import Task
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.shards.manifest import Manifest
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.analysis.held_out import held_out_arrays
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.data.shard_source import ShardSource
+from deepsiam.trainer.training.recipe.build import build_batcher
 from tests.trainer.runs import write_run
-from trainer.analysis.held_out import held_out_arrays
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.data.shard_source import ShardSource
-from trainer.training.recipe.build import build_batcher
 
 
 def test_the_first_examples_come_in_batches_always_with_the_same_masks(tmp_path: Path, shards: Path) -> None:

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 import yaml
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer import analyse
+from deepsiam.trainer.analysis import learning
+from deepsiam.trainer.analysis.learning import Point
+from deepsiam.trainer.ranking.evaluation.task import evaluate_split
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests import toy
 from tests.trainer.runs import STEP, vouch, write_run
-from trainer import analyse
-from trainer.analysis import learning
-from trainer.analysis.learning import Point
-from trainer.ranking.evaluation.task import evaluate_split
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.load import load_trained
 
 KEYS = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer import mine
+from deepsiam.trainer.analysis.negatives_page import MOST, negatives_page
 from tests import toy
-from trainer import mine
-from trainer.analysis.negatives_page import MOST, negatives_page
 
 
 @pytest.fixture(scope="module")

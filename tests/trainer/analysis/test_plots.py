@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.tensorboard import SummaryWriter
 
-from data_prep.common.errors import InputError
-from trainer.analysis.plots import read_scalars, smooth
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.analysis.plots import read_scalars, smooth
 
 
 def log(run: Path, values: list[float], start: int = 0, purge: int | None = None) -> None:

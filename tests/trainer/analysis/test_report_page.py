@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
-from data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer import evaluate, report
+from deepsiam.trainer.ranking.evaluation.metrics import HEADINGS
 from tests.data_prep.common.test_html_page import Reader
 from tests.trainer.runs import write_run
-from trainer import evaluate, report
-from trainer.ranking.evaluation.metrics import HEADINGS
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 TAGS = ("loss/softmax", "validation/softmax", "probe/mrr@10", "negatives/age", "lr")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.common.errors import InputError
-from models.pretraining.seed import Seed
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.pretraining.seed import Seed
+from deepsiam.trainer.analysis.seed import cosines
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.trainer.runs import write_run
-from trainer.analysis.seed import cosines
-from trainer.training.checkpoints.load import load_trained
 
 
 def test_cosines_are_those_of_a_plain_loop(tmp_path: Path, shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.registry import PRETRAINING
+from deepsiam.models.registry import PRETRAINING
+from deepsiam.trainer.analyse import main
+from deepsiam.trainer.analysis.wiring import Wiring, wiring
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.toy import ROOT
-from trainer.analyse import main
-from trainer.analysis.wiring import Wiring, wiring
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
 
 COMMANDS = {  # page name: the command on it that draws its figure
     page.stem: command[1]

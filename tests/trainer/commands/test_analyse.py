@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
+from deepsiam.trainer.analyse import main
 from tests.trainer.runs import write_run
-from trainer.analyse import main
 
 Refused = Callable[..., str]
 

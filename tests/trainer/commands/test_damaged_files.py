@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_prep.common.files import sha256_of
+from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.trainer import evaluate, export, index, report, search
+from deepsiam.trainer.training.checkpoints import checkpoint
 from tests.trainer.commands.test_report import log
 from tests.trainer.damage import damaged, restored
 from tests.trainer.runs import STEP, write_run
-from trainer import evaluate, export, index, report, search
-from trainer.training.checkpoints import checkpoint
 
 Main = Callable[[list[str]], None]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from deepsiam.trainer.cluster.planning.communication import Zero
+from deepsiam.trainer.doctor import HERE, Cluster, exchange_seconds, main
+from deepsiam.trainer.training.engine.all_reduce import Measured
 from tests import toy
 from tests.trainer.cluster.hosts import fake_ssh
-from trainer.cluster.planning.communication import Zero
-from trainer.doctor import HERE, Cluster, exchange_seconds, main
-from trainer.training.engine.all_reduce import Measured
 
 CHECKS = ["hosts", "versions", "GPUs", "clocks", "run folder", "port", "layout", "recipe", "shards", "memory", "disk"]
 

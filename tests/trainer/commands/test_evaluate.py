@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer import evaluate
+from deepsiam.trainer.ranking.evaluation.metrics import paired_permutation_test
+from deepsiam.trainer.ranking.evaluation.task import Task, evaluate_split
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.trainer.runs import STEP, write_run
-from trainer import evaluate
-from trainer.ranking.evaluation.metrics import paired_permutation_test
-from trainer.ranking.evaluation.task import Task, evaluate_split
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval.encode import TextEncoder
-from trainer.training.checkpoints.load import load_trained
 
 SIAMESE = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
 
@@ -335,7 +335,9 @@ def test_another_tokenizer_is_refused(runs: dict[str, Path], toy_collection: Pat
 def test_a_missing_package_is_named(
     toy_collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("data_prep.common.extras.find_spec", lambda name: None if name == "bm25s" else object())
+    monkeypatch.setattr(
+        "deepsiam.data_prep.common.extras.find_spec", lambda name: None if name == "bm25s" else object()
+    )
     error = refusal(capsys, arguments(toy_collection, tmp_path / "r.json", "--system=bm25"))
     assert "bm25s" in error
     assert "pip install 'deepsiam[evaluate]'" in error

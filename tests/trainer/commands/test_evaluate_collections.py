@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.tokenizers.tokenizer import load, train
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.tokenizers.tokenizer import load, train
+from deepsiam.trainer import evaluate
+from deepsiam.trainer.ranking.evaluation.metrics import paired_permutation_test
+from deepsiam.trainer.ranking.evaluation.task import evaluate_split
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from tests.trainer.runs import write_run
-from trainer import evaluate
-from trainer.ranking.evaluation.metrics import paired_permutation_test
-from trainer.ranking.evaluation.task import evaluate_split
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.registry import open_ranker
 
 RAW = ("corpus.jsonl", "queries.jsonl", "qrels", "pools")
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer import evaluate
+from deepsiam.trainer.ranking.evaluation.metrics import HEADINGS
+from deepsiam.trainer.ranking.rankers import registry
 from tests.trainer.ranking.retrieval.fakes import tokens_run
-from trainer import evaluate
-from trainer.ranking.evaluation.metrics import HEADINGS
-from trainer.ranking.rankers import registry
 
 
 @pytest.fixture(autouse=True)

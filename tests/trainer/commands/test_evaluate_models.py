@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.collections.collection import Collection
-from models.registry import MATCHING
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.models.registry import MATCHING
+from deepsiam.trainer import evaluate
+from deepsiam.trainer.ranking.evaluation.candidate_lists import CandidateTask
+from deepsiam.trainer.ranking.evaluation.fusion import ALONE, reordered
+from deepsiam.trainer.ranking.evaluation.metrics import LIST_HEADINGS
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.rankers import registry
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.multi_vector import MultiVector
+from deepsiam.trainer.ranking.rankers.pairs import Pairs
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests import toy
 from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_scores, positions, ranked_as, tokens_run
 from tests.trainer.ranking.retrieval.small_collections import candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
-from trainer import evaluate
-from trainer.ranking.evaluation.candidate_lists import CandidateTask
-from trainer.ranking.evaluation.fusion import ALONE, reordered
-from trainer.ranking.evaluation.metrics import LIST_HEADINGS
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.rankers import registry
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.multi_vector import MultiVector
-from trainer.ranking.rankers.pairs import Pairs
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 KEYS: dict[str, dict[str, Any]] = {  # what a model needs besides its name, or for texts of these lengths

@@ -8,17 +8,17 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer import evaluate
+from deepsiam.trainer.ranking.evaluation.fusion import ALONE, reordered
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.pairs import Pairs
+from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from tests import toy
 from tests.trainer.ranking.retrieval.small_collections import candidate_lists
 from tests.trainer.runs import write_run
 from tests.trainer.training.published.causal_folders import write_causal_lm
-from trainer import evaluate
-from trainer.ranking.evaluation.fusion import ALONE, reordered
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.pairs import Pairs
-from trainer.ranking.rankers.registry import open_ranker
 
 BIAS = "position_bias"
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16, "hard_negatives": 1}

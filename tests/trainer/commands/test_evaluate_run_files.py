@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer import evaluate
 from tests.trainer.commands.test_evaluate import SIAMESE, arguments
 from tests.trainer.runs import write_run
-from trainer import evaluate
 
 
 def test_run_files_are_written_read_compared_and_ranked_again(

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer import index
+from deepsiam.trainer.export import main
+from deepsiam.trainer.ranking.export import export_anserini
+from deepsiam.trainer.ranking.rankers.registry import open_ranker
+from deepsiam.trainer.ranking.rankers.sparse import Sparse
 from tests.trainer.runs import STEP, write_run
-from trainer import index
-from trainer.export import main
-from trainer.ranking.export import export_anserini
-from trainer.ranking.rankers.registry import open_ranker
-from trainer.ranking.rankers.sparse import Sparse
 
 
 def test_the_newest_checkpoint_is_exported_and_named(

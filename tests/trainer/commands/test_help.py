@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
-from data_prep.__main__ import main as data_prep
-from data_prep.collections.registry import FORMATS
+from deepsiam.data_prep.__main__ import main as data_prep
+from deepsiam.data_prep.collections.registry import FORMATS
 from tests import toy
 
 TRAINED = ("finetune", "pretrain")

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.collections.collection import Collection, verify
-from models.matching.tilde import terms_in
+from deepsiam.data_prep.collections.collection import Collection, verify
+from deepsiam.models.matching.tilde import terms_in
+from deepsiam.trainer import mine
+from deepsiam.trainer.ranking import expansion
+from deepsiam.trainer.ranking.evaluation.expression import parse_unnamed
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.data.group_source import GroupSource
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer import mine
-from trainer.ranking import expansion
-from trainer.ranking.evaluation.expression import parse_unnamed
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.data.group_source import GroupSource
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 

@@ -8,9 +8,9 @@ from typing import Any
 import matplotlib.image
 import pytest
 
+from deepsiam.trainer.plan import main
 from tests import toy
 from tests.test_imports import FILES, imported
-from trainer.plan import main
 
 SMALL = ["recipes/seed_small.yaml", "trunk.vocab_size=4096"]
 
@@ -108,7 +108,7 @@ def test_a_preparation_is_planned(source: str, tmp_path: Path, capsys: pytest.Ca
 def test_a_chart_without_matplotlib_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("data_prep.common.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("deepsiam.data_prep.common.extras.find_spec", lambda name: None)
     with pytest.raises(SystemExit):
         main([*SMALL, "--chart", "x.png"])
     assert "deepsiam[evaluate]" in capsys.readouterr().err

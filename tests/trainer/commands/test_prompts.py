@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer import evaluate, index, mine, search
+from deepsiam.trainer.trace import main as trace
 from tests import toy
 from tests.trainer.ranking.indexes.shares import tree
 from tests.trainer.runs import write_run
-from trainer import evaluate, index, mine, search
-from trainer.trace import main as trace
 
 QUERY, DOCUMENT = "abc de ", "fgh "
 METHODS = {

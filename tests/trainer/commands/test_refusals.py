@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from deepsiam.trainer import index
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer import index
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 RUNS = {

@@ -10,20 +10,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.common.files import sha256_of
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer import index, search
+from deepsiam.trainer.ranking.indexes.index import Found
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval.system import Texts
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests import toy
 from tests.trainer.ranking.indexes.shares import tree
 from tests.trainer.runs import write_run
-from trainer import index, search
-from trainer.ranking.indexes.index import Found
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval.system import Texts
-from trainer.training.checkpoints.load import load_trained
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.interface import MicroBatch
+from deepsiam.models.interface import MicroBatch
+from deepsiam.trainer import finetune
+from deepsiam.trainer.trace import digest, main
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
 from tests.trainer.runs import save_run, set_invariants, write_run
-from trainer import finetune
-from trainer.trace import digest, main
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
-from trainer.training.recipe.yaml_file import load
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import os
 import sys
 
-from trainer import pretrain
-from trainer.training.run import command
+from deepsiam.trainer import pretrain
+from deepsiam.trainer.training.run import command
 
 if __name__ == "__main__":
     read, (edit, *given) = command.load_recipe, [word for word in sys.argv[1:] if "--local_rank" not in word]

@@ -11,8 +11,8 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.formats.ubuntu import EVALUATION
-from data_prep.collections.formats.ubuntu import TRAIN as PAIRS
+from deepsiam.data_prep.collections.formats.ubuntu import EVALUATION
+from deepsiam.data_prep.collections.formats.ubuntu import TRAIN as PAIRS
 from tests.data_prep import raw
 from tests.data_prep.collections import raw_formats
 from tests.data_prep.collections.raw_formats import (

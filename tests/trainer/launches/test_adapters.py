@@ -8,15 +8,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
 from tests.trainer.many_runs import LOSS_SCALE_POWER, ds_config, job_of, stage_file, train, train_and_resume
 from tests.trainer.pairs_in_order import pairs_in_order
 from tests.trainer.runs import write_run
-from trainer.ranking.export.export import export_encoder
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
 
 peft = pytest.importorskip("peft")  # an extra
 pytestmark = pytest.mark.slow  # real processes

@@ -11,18 +11,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from deepsiam.trainer import evaluate, export, index
+from deepsiam.trainer.cluster.hosts.supervisor import Training
+from deepsiam.trainer.training.checkpoints import best as best_module
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.best import save_best
+from deepsiam.trainer.training.checkpoints.checkpoint import State
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.engine.world import World
 from tests import toy
 from tests.killed import kill_at
 from tests.trainer.runs import STEP, write_run
-from trainer import evaluate, export, index
-from trainer.cluster.hosts.supervisor import Training
-from trainer.training.checkpoints import best as best_module
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.best import save_best
-from trainer.training.checkpoints.checkpoint import State
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.data.cursor import Cursor
-from trainer.training.engine.world import World
 
 STEPS, EVERY, PATIENCE = 30, 3, 3
 

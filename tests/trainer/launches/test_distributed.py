@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from data_prep.shards.manifest import Manifest
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.pretraining.seed import Seed
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.pretraining.seed import Seed
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.data.open_data import shard_data
+from deepsiam.trainer.training.engine import ds_config
+from deepsiam.trainer.training.recipe.build import new_trunk
+from deepsiam.trainer.training.recipe.schedule import learning_rate
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 from tests import toy
 from tests.trainer.many_runs import CONFIGS
-from trainer.training.checkpoints import checkpoint
-from trainer.training.data.open_data import shard_data
-from trainer.training.engine import ds_config
-from trainer.training.recipe.build import new_trunk
-from trainer.training.recipe.schedule import learning_rate
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load as load_recipe
 
 pytestmark = pytest.mark.slow  # every test starts real processes, about ten seconds each
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from deepsiam.trainer.training.checkpoints import checkpoint
 from tests import toy
 from tests.trainer.many_runs import train
-from trainer.training.checkpoints import checkpoint
 
 pytestmark = pytest.mark.slow  # real processes
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.engine import plain_files
 from tests import toy
 from tests.trainer import many_runs
 from tests.trainer.runs import vouch
 from tests.trainer.training.engine.hostile_pickles import callers, plant
-from trainer.training.checkpoints import checkpoint
-from trainer.training.engine import plain_files
 
 pytestmark = pytest.mark.slow  # real processes
 

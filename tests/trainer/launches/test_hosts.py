@@ -13,11 +13,11 @@ import psutil
 import pytest
 import yaml
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.run.stop import RESUME
 from tests import toy
 from tests.hosts import VARIABLES, Hosts, network, remove_stale
-from trainer.training.checkpoints import checkpoint
-from trainer.training.run.stop import RESUME
 
 pytestmark = pytest.mark.slow
 

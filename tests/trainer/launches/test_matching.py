@@ -6,12 +6,12 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from models.matching.dual_encoder import DualEncoderConfig
-from models.registry import MATCHING
+from deepsiam.models.matching.dual_encoder import DualEncoderConfig
+from deepsiam.models.registry import MATCHING
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.yaml_file import read
 from tests import toy
 from tests.trainer.many_runs import configs_of, job_of, train, train_in_all_ways
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.yaml_file import read
 
 pytestmark = pytest.mark.slow  # every launch is real processes, about ten seconds
 

@@ -8,16 +8,16 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from data_prep.common.errors import InputError
-from models.encode import encode
-from models.pretraining.config import PretrainingConfig
-from models.registry import PRETRAINING
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.encode import encode
+from deepsiam.models.pretraining.config import PretrainingConfig
+from deepsiam.models.registry import PRETRAINING
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints.init_from import load_encoder
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.build import build_batcher, new_trunk
 from tests import toy
 from tests.trainer.many_runs import configs_of, train, train_in_all_ways
-from trainer.ranking.export.export import export_encoder
-from trainer.training.checkpoints.init_from import load_encoder
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.build import build_batcher, new_trunk
 
 pytestmark = pytest.mark.slow  # every run is real processes, about ten seconds each
 
@@ -144,10 +144,10 @@ def test_pretraining_continues_from_an_export(trained: Path, published: dict[str
 def test_a_trunk_of_any_kind_learns_or_is_refused_by_name(
     shards_of: dict[str, Path], tmp_path: Path, name: str
 ) -> None:
-    from data_prep.tokenizers import tokenizer as tokenizers
-    from trainer.training.recipe.build import build_model, resize_embeddings
-    from trainer.training.recipe.schema import PretrainRecipe
-    from trainer.training.recipe.yaml_file import load as load_recipe
+    from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+    from deepsiam.trainer.training.recipe.build import build_model, resize_embeddings
+    from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+    from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 
     shards = shards_of[name]
     tokenizer = tokenizers.load(shards / "tokenizer.json")
@@ -178,9 +178,9 @@ def test_a_trunk_of_any_kind_learns_or_is_refused_by_name(
 
 
 def one_step(model: Any, method: PretrainingConfig, tokenizer: Any, shards: Path) -> dict[str, torch.Tensor]:
-    from data_prep.common.rng import keyed_rngs
-    from data_prep.shards.manifest import Manifest
-    from trainer.training.data.shard_source import ShardSource
+    from deepsiam.data_prep.common.rng import keyed_rngs
+    from deepsiam.data_prep.shards.manifest import Manifest
+    from deepsiam.trainer.training.data.shard_source import ShardSource
 
     batcher = build_batcher(method, tokenizer)
     examples = batcher.examples(ShardSource(Manifest.load(shards)).read(0, 0))[:4]
@@ -193,8 +193,8 @@ def one_step(model: Any, method: PretrainingConfig, tokenizer: Any, shards: Path
 
 
 def test_data_without_sentences_is_refused_before_the_first_step(tmp_path: Path, shards: Path) -> None:
-    from data_prep.shards.writer import ShardWriter
-    from data_prep.tokenizers import tokenizer as tokenizers
+    from deepsiam.data_prep.shards.writer import ShardWriter
+    from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 
     tokenizer = tokenizers.load(shards / "tokenizer.json")
     with ShardWriter(tmp_path / "flat", tokenizer, chunk_tokens=500, chunks_per_shard=2) as writer:

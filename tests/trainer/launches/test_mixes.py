@@ -7,10 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from deepsiam.trainer.training.checkpoints import checkpoint
 from tests import toy
 from tests.trainer.many_runs import stage_file, train
 from tests.trainer.mixed_recipe import mixed_recipe
-from trainer.training.checkpoints import checkpoint
 
 pytestmark = pytest.mark.slow
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from data_prep.collections.build import build as build_collection
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.collections.build import build as build_collection
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer.ranking.export.export import export_encoder
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.load import load_trained
 
 STEPS = 4
 

@@ -7,13 +7,13 @@ import torch
 from safetensors.torch import load_file
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from deepsiam.trainer import finetune
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
 from tests.trainer.many_runs import LOSS_SCALE_POWER, ds_config, stage_file, train_and_resume
 from tests.trainer.runs import write_run
-from trainer import finetune
-from trainer.training.checkpoints import checkpoint
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
 
 pytestmark = pytest.mark.slow  # real processes
 

@@ -16,20 +16,20 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.__main__ import main
-from data_prep.collections.collection import Collection
-from models.matching.duobert import DuobertConfig
-from models.matching.label_ranker import LabelRankerConfig
-from models.matching.pair_model import PairModelConfig
-from models.matching.tilde import TildeConfig
-from models.registry import MATCHING
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.models.matching.duobert import DuobertConfig
+from deepsiam.models.matching.label_ranker import LabelRankerConfig
+from deepsiam.models.matching.pair_model import PairModelConfig
+from deepsiam.models.matching.tilde import TildeConfig
+from deepsiam.models.registry import MATCHING
+from deepsiam.trainer import evaluate
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load, read
 from tests import toy
 from tests.data_prep import raw
 from tests.trainer.launches.papers_samples import SAMPLES
 from tests.trainer.many_runs import train
-from trainer import evaluate
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load, read
 
 pytestmark = pytest.mark.slow  # real processes: all runs are one launch
 

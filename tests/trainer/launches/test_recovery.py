@@ -16,16 +16,16 @@ from typing import Any
 import psutil
 import pytest
 
+from deepsiam.trainer.trace import digest, trace
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.data.open_data import shard_data
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
+from deepsiam.trainer.training.run import stop
 from tests import toy
 from tests.killed import read_to
 from tests.trainer.many_runs import train
 from tests.warm import PATIENCE
-from trainer.trace import digest, trace
-from trainer.training.checkpoints import checkpoint
-from trainer.training.data.open_data import shard_data
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
-from trainer.training.run import stop
 
 pytestmark = pytest.mark.slow  # every test starts real processes, about ten seconds each
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.recipe.yaml_file import read
 from tests import toy
 from tests.killed import kill_at
 from tests.trainer.launches.test_step_negatives import compare
 from tests.trainer.many_runs import stage_file, train
-from trainer.training.checkpoints import checkpoint
-from trainer.training.recipe.yaml_file import read
 
 pytestmark = pytest.mark.slow  # real processes
 

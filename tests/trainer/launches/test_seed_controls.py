@@ -7,11 +7,11 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from data_prep.common.errors import InputError
-from models.pretraining.seed import SeedConfig
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.pretraining.seed import SeedConfig
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
 
 
 def frozen_recipe(path: Path, shards: Path, init_from: Path, **changes: object) -> Path:

@@ -11,14 +11,14 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from deepsiam.trainer.trace import digest, trace
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.data.open_data import pair_data
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load, read
 from tests import toy
 from tests.killed import kill_at
 from tests.trainer.many_runs import LOSS_SCALE_POWER, ds_config, stage_file, train
-from trainer.trace import digest, trace
-from trainer.training.checkpoints import checkpoint
-from trainer.training.data.open_data import pair_data
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load, read
 
 STEPS = 4
 STAGES = (0, 1, 2, 3)

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.common.rng import keyed_rng
-from data_prep.shards.document import TokenDocument
-from data_prep.shards.manifest import Manifest
-from data_prep.shards.reader import Shard
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.trainer import mine
+from deepsiam.trainer.ranking.consistency import Filter
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer import mine
-from trainer.ranking.consistency import Filter
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 

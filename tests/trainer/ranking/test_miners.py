@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.relevant import Relevant
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.relevant import Relevant
+from deepsiam.trainer.ranking.miners import Miners
+from deepsiam.trainer.ranking.mining import mine, mining_texts
+from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from tests.trainer.runs import write_run
-from trainer.ranking.miners import Miners
-from trainer.ranking.mining import mine, mining_texts
-from trainer.ranking.rankers.registry import open_ranker
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 

@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.collections.relevant import Relevant
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.batching.candidates import Candidates, Example
-from models.matching.siamese import SiameseConfig
-from tests import toy
-from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap
-from tests.trainer.runs import write_run
-from trainer.ranking.mining import (
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.relevant import Relevant
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.batching.candidates import Candidates, Example
+from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.trainer.ranking.mining import (
     NEAR,
     SHINGLE,
     Found,
@@ -32,11 +29,14 @@ from trainer.ranking.mining import (
     with_negatives,
     with_scores,
 )
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval.search import Ranked
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.build import build_model
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval.search import Ranked
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.build import build_model
+from tests import toy
+from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap
+from tests.trainer.runs import write_run
 
 QUERIES = 30
 WORDS = [" ".join(sentences) for sentences in toy.documents(150, seed=8)]

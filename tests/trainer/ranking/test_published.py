@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from models.batching.packing import frame, pad
-from models.pretraining.cross_thought import CrossThought
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.batching.packing import frame, pad
+from deepsiam.models.pretraining.cross_thought import CrossThought
+from deepsiam.trainer import evaluate
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.published import load_any, load_published
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval.system import Embedded
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.trainer.runs import write_run
-from trainer import evaluate
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.export.export import export_encoder
-from trainer.ranking.published import load_any, load_published
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval.system import Embedded
-from trainer.training.checkpoints.load import load_trained
 
 METHOD: dict[str, Any] = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 16}
 

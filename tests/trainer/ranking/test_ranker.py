@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer import index
+from deepsiam.trainer.ranking.indexes.dense import DenseIndex
+from deepsiam.trainer.ranking.indexes.registry import open_index
+from deepsiam.trainer.ranking.ranker import VectorRanker
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval.system import Texts
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.trainer.runs import write_run
-from trainer import index
-from trainer.ranking.indexes.dense import DenseIndex
-from trainer.ranking.indexes.registry import open_index
-from trainer.ranking.ranker import VectorRanker
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval.system import Texts
-from trainer.training.checkpoints.load import load_trained
 
 LENGTHS = {"max_query_tokens": 16, "max_document_tokens": 24}
 

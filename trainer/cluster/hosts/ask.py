@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from data_prep.common.errors import printable
-from trainer.cluster.hosts.facts import HostFacts
+from deepsiam.data_prep.common.errors import printable
+from deepsiam.trainer.cluster.hosts.facts import HostFacts
 
 CONNECT_SECONDS, ANSWER_SECONDS = 10, 120  # a first import of torch from a shared file system takes long
 AT_ONCE = 64
@@ -31,7 +31,7 @@ def ask(hosts: Sequence[str], ssh_port: int | None = None, *of: object) -> dict[
         of: the arguments of trainer.cluster.hosts.facts.
     """
     words = [sys.executable, "-m", "trainer.cluster.hosts.facts", *map(str, of)]
-    from trainer.training.engine import device, launcher  # imported here: it takes seconds
+    from deepsiam.trainer.training.engine import device, launcher  # imported here: it takes seconds
 
     chosen = launcher.exported().get(device.CHOICE)
     setting = f"{device.CHOICE}={shlex.quote(chosen)} " if chosen else ""  # as the ranks there will have it

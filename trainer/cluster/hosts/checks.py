@@ -10,15 +10,15 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from data_prep.common.errors import InputError
-from data_prep.common.progress import amount
-from models.trunk import TrunkModel
-from trainer.cluster.hosts.choose import check_ranks, fewest_ranks, most_ranks
-from trainer.cluster.hosts.facts import HostFacts
-from trainer.training.data.lanes import Lanes
-from trainer.training.data.shard_source import ShardSource
-from trainer.training.engine import ds_config
-from trainer.training.recipe.schema import PairCheckpointConfig, Recipe
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.progress import amount
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.cluster.hosts.choose import check_ranks, fewest_ranks, most_ranks
+from deepsiam.trainer.cluster.hosts.facts import HostFacts
+from deepsiam.trainer.training.data.lanes import Lanes
+from deepsiam.trainer.training.data.shard_source import ShardSource
+from deepsiam.trainer.training.engine import ds_config
+from deepsiam.trainer.training.recipe.schema import PairCheckpointConfig, Recipe
 
 State = Literal["ok", "warning", "wrong"]
 Config = dict[str, Any]  # of DeepSpeed

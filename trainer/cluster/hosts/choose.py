@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from data_prep.common.errors import InputError
-from trainer.cluster.hosts.ask import ask
-from trainer.cluster.hosts.facts import HostFacts, gather
-from trainer.cluster.hosts.launch import Launch
-from trainer.training.data.loader import check_layout
-from trainer.training.recipe.schema import Recipe
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.cluster.hosts.ask import ask
+from deepsiam.trainer.cluster.hosts.facts import HostFacts, gather
+from deepsiam.trainer.cluster.hosts.launch import Launch
+from deepsiam.trainer.training.data.loader import check_layout
+from deepsiam.trainer.training.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import psutil
 
-import trainer
-from data_prep.common.errors import InputError
-from trainer.training.run.commit import UNKNOWN, code_hash, git_commit, versions
+import deepsiam
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.run.commit import UNKNOWN, code_hash, git_commit, versions
 
 LOOPBACK = "127.0.0.1"
 
@@ -62,10 +62,10 @@ def gather(
     """Return the facts of this host, of the folder, port, recipe and cache of shards that a run will use."""
     import torch  # imported here, so that importing this file stays fast
 
-    from trainer.training.engine.device import CHOICE, unseen_gpus
+    from deepsiam.trainer.training.engine.device import CHOICE, unseen_gpus
 
     place = existing(folder or Path())
-    root = Path(trainer.__file__).parent.parent
+    root = Path(deepsiam.__file__).parent
     software = {"Python": platform.python_version(), "commit": git_commit(root), "code": code_hash(root), **versions()}
     unseen = unseen_gpus()  # before the clock is read: what comes after counts as a difference of clocks
     gpus = 0 if os.environ.get(CHOICE) == "cpu" else torch.cuda.device_count()
@@ -91,7 +91,7 @@ def existing(folder: Path) -> Path:
 
 def _hash_of(recipe: Path) -> str:
     """Return the first digits of the SHA-256 of a recipe and the files that it extends, or `unreadable`."""
-    from trainer.training.recipe.yaml_file import read
+    from deepsiam.trainer.training.recipe.yaml_file import read
 
     try:
         values = json.dumps(read(recipe), sort_keys=True, default=str)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from data_prep.common.errors import InputError, printable
-from data_prep.common.files import read_bytes
+from deepsiam.data_prep.common.errors import InputError, printable
+from deepsiam.data_prep.common.files import read_bytes
 
 FORM = "NAME slots=NUMBER"
 LARGEST, MOST_HOSTS, MOST_SLOTS, DIGITS = 1 << 22, 10_000, 1024, 9  # bytes of the file; hosts; of one; of that number

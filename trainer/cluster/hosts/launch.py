@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.common.errors import InputError
-from trainer.cluster.hosts import hostfile
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.cluster.hosts import hostfile
 
 DEEPSPEED = ("deepspeed", "ds", "deepspeed.launcher.runner")  # its command's names, and its module
 PDSH = "pdsh"  # DeepSpeed's launcher by ssh; the others ask a scheduler, which knows its hosts
@@ -40,7 +40,7 @@ class Launch:
         first = next((index + 1 for index, word in enumerate(words) if Path(word).name in DEEPSPEED), 0)
         if not first or not any(word.startswith(("--hostfile", "-H")) for word in words):
             return None
-        from trainer.training.engine import (
+        from deepsiam.trainer.training.engine import (
             launcher,  # imported here: it takes seconds, and a single host does not need it
         )
 

@@ -7,12 +7,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from data_prep.common.errors import printable
-from data_prep.common.progress import amount
-from trainer.cluster.hosts import session
-from trainer.cluster.hosts.checks import Finding
-from trainer.cluster.hosts.facts import HostFacts
-from trainer.training.engine.all_reduce import Measured
+from deepsiam.data_prep.common.errors import printable
+from deepsiam.data_prep.common.progress import amount
+from deepsiam.trainer.cluster.hosts import session
+from deepsiam.trainer.cluster.hosts.checks import Finding
+from deepsiam.trainer.cluster.hosts.facts import HostFacts
+from deepsiam.trainer.training.engine.all_reduce import Measured
 
 MODULE = "trainer.training.engine.all_reduce"
 LAUNCH_SECONDS = 75  # to start the ranks, on top of their own limit

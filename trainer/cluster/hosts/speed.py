@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 import torch
 
-from data_prep.common.errors import InputError
-from models.arrays import on_device
-from models.config import MethodConfig
-from models.interface import MicroBatch
-from models.trunk import TrunkModel
-from trainer.cluster.hosts.checks import Finding, State
-from trainer.cluster.hosts.network import in_seconds
-from trainer.training.data.lanes import START, Lanes
-from trainer.training.data.order import Order
-from trainer.training.engine.device import this_device
-from trainer.training.engine.device import use_threads_of_a_rank as use_threads_of_a_rank
-from trainer.training.recipe.schema import Recipe
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.arrays import on_device
+from deepsiam.models.config import MethodConfig
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.cluster.hosts.checks import Finding, State
+from deepsiam.trainer.cluster.hosts.network import in_seconds
+from deepsiam.trainer.training.data.lanes import START, Lanes
+from deepsiam.trainer.training.data.order import Order
+from deepsiam.trainer.training.engine.device import this_device
+from deepsiam.trainer.training.engine.device import use_threads_of_a_rank as use_threads_of_a_rank
+from deepsiam.trainer.training.recipe.schema import Recipe
 
 SECONDS = 6.0  # about, for the whole measurement
 RUNS = 2

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, os_errors_as_input_errors
-from trainer.cluster.hosts.choose import Choice, check_ranks, choose
-from trainer.cluster.hosts.launch import Launch
-from trainer.cluster.hosts.session import kill
-from trainer.training.checkpoints import checkpoint
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
-from trainer.training.recipe.yaml_file import load as load_recipe
-from trainer.training.run.stop import HUNG, RESUME, STOP_FILE
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import make_directory, os_errors_as_input_errors
+from deepsiam.trainer.cluster.hosts.choose import Choice, check_ranks, choose
+from deepsiam.trainer.cluster.hosts.launch import Launch
+from deepsiam.trainer.cluster.hosts.session import kill
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
+from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
+from deepsiam.trainer.training.run.stop import HUNG, RESUME, STOP_FILE
 
 MODULES: dict[str, type[Recipe]] = {"trainer.pretrain": PretrainRecipe, "trainer.finetune": FinetuneRecipe}
 BAD_INPUT, INTERRUPTED = 2, 130  # exit codes

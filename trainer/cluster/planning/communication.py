@@ -34,7 +34,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainer.training.engine import ds_config
+from deepsiam.trainer.training.engine import ds_config
 
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter"]
 Backend = Literal["nccl", "gloo"]

@@ -12,17 +12,17 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.arrays import on_device
-from models.interface import MicroBatch
-from models.pretraining.config import PretrainingConfig
-from models.recomputing import recompute_layers
-from models.trunk import TrunkModel
-from trainer.cluster.planning.kernels import Kernel, Kernels, attention_as_on_cuda
-from trainer.training.engine.activations import bytes_per_token
-from trainer.training.recipe.build import build_batcher, build_model, check_length, freeze_model, trunk_of
-from trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.arrays import on_device
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.pretraining.config import PretrainingConfig
+from deepsiam.models.recomputing import recompute_layers
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.cluster.planning.kernels import Kernel, Kernels, attention_as_on_cuda
+from deepsiam.trainer.training.engine.activations import bytes_per_token
+from deepsiam.trainer.training.recipe.build import build_batcher, build_model, check_length, freeze_model, trunk_of
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}  # ids of a made-up vocabulary
 FIRST_PIECE = 10  # of made-up text: smaller ids may be special tokens

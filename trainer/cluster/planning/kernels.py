@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from models import attention
+from deepsiam.models import attention
 
 # operations that start no kernel, besides views
 NO_KERNEL = {

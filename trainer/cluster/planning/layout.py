@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trainer.training.recipe.schema import BatchConfig, PretrainRecipe
+from deepsiam.trainer.training.recipe.schema import BatchConfig, PretrainRecipe
 
 
 @dataclass(frozen=True)

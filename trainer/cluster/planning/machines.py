@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.cluster.planning.communication import Backend, Link, Network
-from trainer.cluster.planning.compute import MeasuredSpeed
-from trainer.cluster.planning.roofline import Roofline
-from trainer.training.engine.hardware import Device
+from deepsiam.trainer.cluster.planning.communication import Backend, Link, Network
+from deepsiam.trainer.cluster.planning.compute import MeasuredSpeed
+from deepsiam.trainer.cluster.planning.roofline import Roofline
+from deepsiam.trainer.training.engine.hardware import Device
 
 OVERLAP = {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.5}  # by stage: DeepSpeed's `overlap_comm` is off below stage 3
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 
 HOUR = 3600.0
 MONTH = 140e6  # lines of Reddit's RC_2019-12, for which docs/many_machines.md gives the sizes

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from data_prep.common.progress import amount
-from trainer.cluster.planning.communication import Link
-from trainer.cluster.planning.machines import Machines
-from trainer.cluster.planning.preparing import PlannedSource, Preparation
-from trainer.cluster.planning.training import DAY, PAYS, Limit, PlanRow
+from deepsiam.data_prep.common.progress import amount
+from deepsiam.trainer.cluster.planning.communication import Link
+from deepsiam.trainer.cluster.planning.machines import Machines
+from deepsiam.trainer.cluster.planning.preparing import PlannedSource, Preparation
+from deepsiam.trainer.cluster.planning.training import DAY, PAYS, Limit, PlanRow
 
 SAID = "Computed, not measured: a model of machines that were not there."
 STEP: dict[str, Callable[[PlanRow], str]] = {

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from trainer.cluster.planning.compute import Work
-from trainer.cluster.planning.kernels import Kernel
-from trainer.training.engine.hardware import Device
+from deepsiam.trainer.cluster.planning.compute import Work
+from deepsiam.trainer.cluster.planning.kernels import Kernel
+from deepsiam.trainer.training.engine.hardware import Device
 
 PRODUCTS = 0.58  # of a device's peak: large products attain 72 % of the 800 TFLOP/s that an H100 sustains, of 989
 BANDWIDTH = 0.9  # of the memory's: 3.0 of an H100's 3.35 TB/s

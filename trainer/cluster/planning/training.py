@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from trainer.cluster.hosts.checks import MOST_OF_MEMORY, STATE_BYTES, Numbers, bytes_of
-from trainer.cluster.hosts.choose import most_ranks
-from trainer.cluster.planning.communication import Zero, collectives, exposed, sent_by_host, step_seconds
-from trainer.cluster.planning.compute import Work
-from trainer.cluster.planning.failures import daly_interval
-from trainer.cluster.planning.layout import Layout, fit
-from trainer.cluster.planning.machines import Machines
-from trainer.cluster.planning.simulate import Outcome, Scenario, simulate
-from trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.cluster.hosts.checks import MOST_OF_MEMORY, STATE_BYTES, Numbers, bytes_of
+from deepsiam.trainer.cluster.hosts.choose import most_ranks
+from deepsiam.trainer.cluster.planning.communication import Zero, collectives, exposed, sent_by_host, step_seconds
+from deepsiam.trainer.cluster.planning.compute import Work
+from deepsiam.trainer.cluster.planning.failures import daly_interval
+from deepsiam.trainer.cluster.planning.layout import Layout, fit
+from deepsiam.trainer.cluster.planning.machines import Machines
+from deepsiam.trainer.cluster.planning.simulate import Outcome, Scenario, simulate
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 
 DAY = 86400.0
 STAGES = (1, 2, 3)

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.collections.collection import SPLITS, Collection
-from data_prep.collections.groups import Group
-from data_prep.collections.relevant import IdenticalIds, left_out
-from data_prep.common.errors import InputError
-from trainer.ranking.evaluation.metrics import Metrics, measure_lists
-from trainer.ranking.evaluation.results_file import About, CandidateLists, Identical, Results, results_of
-from trainer.ranking.evaluation.systems import Systems
-from trainer.ranking.ranker import Ranker
-from trainer.ranking.retrieval.search import order_of
-from trainer.ranking.retrieval.system import Texts, in_pool_order
+from deepsiam.data_prep.collections.collection import SPLITS, Collection
+from deepsiam.data_prep.collections.groups import Group
+from deepsiam.data_prep.collections.relevant import IdenticalIds, left_out
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.evaluation.metrics import Metrics, measure_lists
+from deepsiam.trainer.ranking.evaluation.results_file import About, CandidateLists, Identical, Results, results_of
+from deepsiam.trainer.ranking.evaluation.systems import Systems
+from deepsiam.trainer.ranking.ranker import Ranker
+from deepsiam.trainer.ranking.retrieval.search import order_of
+from deepsiam.trainer.ranking.retrieval.system import Texts, in_pool_order
 
 
 @dataclass(frozen=True)

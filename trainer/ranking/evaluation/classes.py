@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_prep.collections.collection import SPLITS, Collection
-from data_prep.common.errors import InputError
-from trainer.ranking.evaluation.metrics import Metrics
-from trainer.ranking.evaluation.results_file import About, Classes, Results, results_of
-from trainer.ranking.evaluation.systems import Systems
-from trainer.ranking.ranker import CLASSES, ModelRanker, Ranker
-from trainer.ranking.retrieval.system import List
+from deepsiam.data_prep.collections.collection import SPLITS, Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.evaluation.metrics import Metrics
+from deepsiam.trainer.ranking.evaluation.results_file import About, Classes, Results, results_of
+from deepsiam.trainer.ranking.evaluation.systems import Systems
+from deepsiam.trainer.ranking.ranker import CLASSES, ModelRanker, Ranker
+from deepsiam.trainer.ranking.retrieval.system import List
 
 
 def compare_classes(systems: Systems, split: str) -> Results:

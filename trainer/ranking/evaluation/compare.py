@@ -6,15 +6,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.relevant import IdenticalIds
-from trainer.ranking.evaluation import run_file
-from trainer.ranking.evaluation.expression import Expression, walk
-from trainer.ranking.evaluation.metrics import DEPTH, Metric
-from trainer.ranking.evaluation.parts import Parts
-from trainer.ranking.evaluation.results_file import About, Identical, Results, results_of
-from trainer.ranking.evaluation.systems import Choice, Systems
-from trainer.ranking.evaluation.task import Task
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.relevant import IdenticalIds
+from deepsiam.trainer.ranking.evaluation import run_file
+from deepsiam.trainer.ranking.evaluation.expression import Expression, walk
+from deepsiam.trainer.ranking.evaluation.metrics import DEPTH, Metric
+from deepsiam.trainer.ranking.evaluation.parts import Parts
+from deepsiam.trainer.ranking.evaluation.results_file import About, Identical, Results, results_of
+from deepsiam.trainer.ranking.evaluation.systems import Choice, Systems
+from deepsiam.trainer.ranking.evaluation.task import Task
 
 
 def compare(

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 
 NO_PATHS = ("bm25", "lrl")  # words that name a ranker
 RESERVED = (*NO_PATHS, "fuse")  # words that name no system of the user's

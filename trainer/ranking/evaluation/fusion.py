@@ -12,11 +12,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from data_prep.common.progress import meter
-from trainer.ranking.evaluation.metrics import Metrics
-from trainer.ranking.retrieval.search import SCORES, Ranked, best, order_of, row_blocks
-from trainer.ranking.retrieval.shared import NOTHING
-from trainer.ranking.retrieval.system import ScoresAll
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.trainer.ranking.evaluation.metrics import Metrics
+from deepsiam.trainer.ranking.retrieval.search import SCORES, Ranked, best, order_of, row_blocks
+from deepsiam.trainer.ranking.retrieval.shared import NOTHING
+from deepsiam.trainer.ranking.retrieval.system import ScoresAll
 
 WEIGHTS = tuple(i / 10 for i in range(11))
 SPLIT = "dev"  # where the weight is chosen, unless another split is named

@@ -8,23 +8,23 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection, is_collection
-from data_prep.collections.formats.beir import Beir
-from data_prep.collections.relevant import IdenticalIds
-from data_prep.common.errors import InputError
-from data_prep.common.files import sha256_of
-from data_prep.tokenizers.check import require_same_tokenizer
-from trainer.ranking.evaluation.expression import NO_PATHS, Given
-from trainer.ranking.evaluation.metrics import ROUNDS, Metric, paired_permutation_test
-from trainer.ranking.evaluation.results_file import Results, SystemStage, read_results
-from trainer.ranking.evaluation.systems import Systems, contents_sha256, is_run_file, leaves
-from trainer.ranking.evaluation.table import title
-from trainer.ranking.evaluation.task import has_relevant
-from trainer.ranking.published import load_any
-from trainer.ranking.ranker import usual_precision
-from trainer.training.checkpoints import checkpoint
-from trainer.training.engine.device import this_device
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection, is_collection
+from deepsiam.data_prep.collections.formats.beir import Beir
+from deepsiam.data_prep.collections.relevant import IdenticalIds
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
+from deepsiam.trainer.ranking.evaluation.expression import NO_PATHS, Given
+from deepsiam.trainer.ranking.evaluation.metrics import ROUNDS, Metric, paired_permutation_test
+from deepsiam.trainer.ranking.evaluation.results_file import Results, SystemStage, read_results
+from deepsiam.trainer.ranking.evaluation.systems import Systems, contents_sha256, is_run_file, leaves
+from deepsiam.trainer.ranking.evaluation.table import title
+from deepsiam.trainer.ranking.evaluation.task import has_relevant
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.ranking.ranker import usual_precision
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.engine.device import this_device
 
 METRIC = "ndcg@10"  # BEIR's; every metric of --metrics has a table of its own
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 
 HEADINGS = {
     "mrr@10": "MRR@10",

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from trainer.ranking.evaluation import fusion, run_file
-from trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Rerank, walk
-from trainer.ranking.evaluation.results_file import SystemStage
-from trainer.ranking.evaluation.systems import Choice, Systems, is_run_file, ranks_all
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.retrieval.search import Ranked
-from trainer.ranking.retrieval.shared import NOTHING
-from trainer.ranking.retrieval.system import ScoresAll, System
+from deepsiam.trainer.ranking.evaluation import fusion, run_file
+from deepsiam.trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Rerank, walk
+from deepsiam.trainer.ranking.evaluation.results_file import SystemStage
+from deepsiam.trainer.ranking.evaluation.systems import Choice, Systems, is_run_file, ranks_all
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.retrieval.search import Ranked
+from deepsiam.trainer.ranking.retrieval.shared import NOTHING
+from deepsiam.trainer.ranking.retrieval.system import ScoresAll, System
 
 CHOSEN = 10  # documents that a weight is chosen by: nDCG@10
 Rankings = list[Ranked]  # one for each query

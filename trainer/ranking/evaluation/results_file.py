@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from data_prep.common.files import whole_file
-from data_prep.common.json_file import Count, Record, Sha256, read_json
-from trainer.ranking.evaluation.metrics import CLASS_HEADINGS, HEADINGS, LIST_HEADINGS, Metric, Metrics
-from trainer.ranking.evaluation.significance import Pair, every_pair
+from deepsiam.data_prep.common.files import whole_file
+from deepsiam.data_prep.common.json_file import Count, Record, Sha256, read_json
+from deepsiam.trainer.ranking.evaluation.metrics import CLASS_HEADINGS, HEADINGS, LIST_HEADINGS, Metric, Metrics
+from deepsiam.trainer.ranking.evaluation.significance import Pair, every_pair
 
 
 class Limits(Record):

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.collections.format import Where, check_number, fields, text_lines
-from data_prep.common.errors import InputError
-from data_prep.common.files import whole_file
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.retrieval.search import Ranked, order_of
+from deepsiam.data_prep.collections.format import Where, check_number, fields, text_lines
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import whole_file
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.retrieval.search import Ranked, order_of
 
 
 class RunFile(NamedTuple):

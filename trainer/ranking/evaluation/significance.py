@@ -9,8 +9,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from data_prep.common.json_file import Record
-from trainer.ranking.evaluation.metrics import ROUNDS, Metrics, permutation_tests
+from deepsiam.data_prep.common.json_file import Record
+from deepsiam.trainer.ranking.evaluation.metrics import ROUNDS, Metrics, permutation_tests
 
 LEVEL = 0.95  # of the intervals
 FLIPS_OF_PAIR = 40  # at least: so the smallest p, corrected by Holm, is 1 / 40

@@ -10,11 +10,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.common.files import sha256_of
-from trainer.ranking.evaluation import fusion
-from trainer.ranking.evaluation.expression import (
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.trainer.ranking.evaluation import fusion
+from deepsiam.trainer.ranking.evaluation.expression import (
     NO_PATHS,
     Expression,
     Fuse,
@@ -27,11 +27,11 @@ from trainer.ranking.evaluation.expression import (
     walk,
     with_leaves,
 )
-from trainer.ranking.evaluation.results_file import Limits, SystemStage
-from trainer.ranking.evaluation.task import has_relevant
-from trainer.ranking.ranker import ModelRanker, Ranker
-from trainer.ranking.rankers.registry import open_ranker
-from trainer.training.checkpoints.checkpoint import MANIFEST
+from deepsiam.trainer.ranking.evaluation.results_file import Limits, SystemStage
+from deepsiam.trainer.ranking.evaluation.task import has_relevant
+from deepsiam.trainer.ranking.ranker import ModelRanker, Ranker
+from deepsiam.trainer.ranking.rankers.registry import open_ranker
+from deepsiam.trainer.training.checkpoints.checkpoint import MANIFEST
 
 
 class Choice(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainer.ranking.evaluation import fusion
-from trainer.ranking.evaluation.results_file import About, Results, SystemResult, SystemStage
-from trainer.ranking.evaluation.significance import LEVEL, Pair, flips_for
-from trainer.ranking.evaluation.task import TIE_RULE
-from trainer.ranking.retrieval import bm25
+from deepsiam.trainer.ranking.evaluation import fusion
+from deepsiam.trainer.ranking.evaluation.results_file import About, Results, SystemResult, SystemStage
+from deepsiam.trainer.ranking.evaluation.significance import LEVEL, Pair, flips_for
+from deepsiam.trainer.ranking.evaluation.task import TIE_RULE
+from deepsiam.trainer.ranking.retrieval import bm25
 
 
 def table(results: Results, all_pairs: bool = False) -> Iterator[str]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.relevant import IdenticalIds, left_out, unranked
-from data_prep.common.errors import InputError
-from trainer.ranking.evaluation.metrics import DEPTH, Metrics, measure
-from trainer.ranking.ranker import Ranker
-from trainer.ranking.retrieval.search import Ranked
-from trainer.ranking.retrieval.system import System, Texts, in_pool_order
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.relevant import IdenticalIds, left_out, unranked
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.evaluation.metrics import DEPTH, Metrics, measure
+from deepsiam.trainer.ranking.ranker import Ranker
+from deepsiam.trainer.ranking.retrieval.search import Ranked
+from deepsiam.trainer.ranking.retrieval.system import System, Texts, in_pool_order
 
 TIE_RULE = "equal scores rank in an order drawn once for all systems"
 

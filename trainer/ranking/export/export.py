@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, whole_folder
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.build_trunk import plain_encoder
-from models.matching.config import MatchingConfig
-from models.matching.siamese import SiameseConfig
-from trainer.ranking.export import (
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import make_directory, whole_folder
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.build_trunk import plain_encoder
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.trainer.ranking.export import (
     export_adapters,
     export_colbert,
     export_cross_encoder,
@@ -23,11 +23,11 @@ from trainer.ranking.export import (
     export_sparse,
     model_card,
 )
-from trainer.ranking.export.export_files import write_json
-from trainer.ranking.export.markdown import as_code
-from trainer.training.checkpoints.load import TrainedModel
-from trainer.training.published.same_reading import require_same_reading
-from trainer.training.published.settings import MARK, TOKENIZER
+from deepsiam.trainer.ranking.export.export_files import write_json
+from deepsiam.trainer.ranking.export.markdown import as_code
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
+from deepsiam.trainer.training.published.same_reading import require_same_reading
+from deepsiam.trainer.training.published.settings import MARK, TOKENIZER
 
 STOCK: dict[str, Callable[..., str]] = {
     "siamese": export_siamese.write,

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.errors import InputError
-from models.adapters import NAME, Adapters, lora_config
-from models.matching.config import MatchingConfig
-from trainer.ranking.export.export_files import prompt_card, refuse, save_tensors, write_tokenizer
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.base import read_base
-from trainer.training.checkpoints.load import TrainedModel
-from trainer.training.published.hugging_face import CONFIG, read_tensors
-from trainer.training.published.sentence_transformer import encoder_of
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.adapters import NAME, Adapters, lora_config
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.trainer.ranking.export.export_files import prompt_card, refuse, save_tensors, write_tokenizer
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.base import read_base
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
+from deepsiam.trainer.training.published.hugging_face import CONFIG, read_tensors
+from deepsiam.trainer.training.published.sentence_transformer import encoder_of
 
 TRUNK, PEFT, LORA = "trunk.", "base_model.model.", ".lora_"  # in the names of parameters
 CARD = """---

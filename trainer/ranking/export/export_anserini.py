@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.collections.texts import Texts
-from data_prep.common.files import make_directory, whole_file
-from data_prep.common.progress import track
+from deepsiam.data_prep.collections.texts import Texts
+from deepsiam.data_prep.common.files import make_directory, whole_file
+from deepsiam.data_prep.common.progress import track
 
 SCALE = 100  # a weight is stored as the nearest integer to this many times itself
 

@@ -10,8 +10,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from models.matching.colbert import ColbertConfig
-from trainer.ranking.export.export_files import (
+from deepsiam.models.matching.colbert import ColbertConfig
+from deepsiam.trainer.ranking.export.export_files import (
     refuse,
     save_tensors,
     write_encoder,
@@ -19,7 +19,7 @@ from trainer.ranking.export.export_files import (
     write_modules,
     write_tokenizer,
 )
-from trainer.training.checkpoints.load import TrainedModel
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
 
 MODULES = {"": "sentence_transformers.models.Transformer", "1_Dense": "pylate.models.Dense.Dense"}
 CARD = """---

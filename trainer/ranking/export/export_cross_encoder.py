@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from models.matching.cross_encoder import CrossEncoderConfig
-from models.trunk import token_types
-from trainer.ranking.export.export_files import refuse, save_tensors, write_tokenizer
-from trainer.training.checkpoints.load import TrainedModel
+from deepsiam.models.matching.cross_encoder import CrossEncoderConfig
+from deepsiam.models.trunk import token_types
+from deepsiam.trainer.ranking.export.export_files import refuse, save_tensors, write_tokenizer
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
 
 CARD = """---
 library_name: sentence-transformers

@@ -16,14 +16,14 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.frame import Frames, Ids, read
-from data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG, Tokenizer
-from models.config import MethodConfig
-from models.matching.config import MatchingConfig, Side
-from trainer.ranking.export.markdown import as_code
-from trainer.training.checkpoints.load import TrainedModel
-from trainer.training.published.settings import SETTINGS
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.frame import Frames, Ids, read
+from deepsiam.data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG, Tokenizer
+from deepsiam.models.config import MethodConfig
+from deepsiam.models.matching.config import MatchingConfig, Side
+from deepsiam.trainer.ranking.export.markdown import as_code
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
+from deepsiam.trainer.training.published.settings import SETTINGS
 
 MODULES = {  # of a SentenceTransformer: class names that every version resolves
     "": "sentence_transformers.models.Transformer",

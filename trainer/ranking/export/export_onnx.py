@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from data_prep.common.errors import InputError
-from data_prep.common.extras import require
-from models.matching.config import MatchingConfig
-from models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
-from models.matching.siamese import Siamese
-from models.vectors import Vectors
-from trainer.ranking.export.export_cross_encoder import write_pair_tokenizer
-from trainer.ranking.export.export_files import prompt_card, write_tokenizer
-from trainer.training.checkpoints.load import TrainedModel
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
+from deepsiam.models.matching.siamese import Siamese
+from deepsiam.models.vectors import Vectors
+from deepsiam.trainer.ranking.export.export_cross_encoder import write_pair_tokenizer
+from deepsiam.trainer.ranking.export.export_files import prompt_card, write_tokenizer
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
 
 TOLERANCE = 1e-5  # largest difference between a graph's and the run's outputs, relative to the largest number or 1
 CARD = """---

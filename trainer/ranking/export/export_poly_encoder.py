@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from models.matching.poly_encoder import PolyEncoder, PolyEncoderConfig
-from trainer.ranking.export.export_files import refuse, save_tensors, write_encoder, write_tokenizer
-from trainer.training.checkpoints.load import TrainedModel
+from deepsiam.models.matching.poly_encoder import PolyEncoder, PolyEncoderConfig
+from deepsiam.trainer.ranking.export.export_files import refuse, save_tensors, write_encoder, write_tokenizer
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
 
 CANDIDATE, CODES = "candidate", "codes.safetensors"
 CARD = """---

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.errors import InputError
-from models.matching.config import MatchingConfig
-from trainer.ranking.export.export_files import (
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.trainer.ranking.export.export_files import (
     MODULES,
     save_tensors,
     write_encoder,
@@ -17,8 +17,8 @@ from trainer.ranking.export.export_files import (
     write_pooling,
     write_tokenizer,
 )
-from trainer.training.checkpoints.load import TrainedModel
-from trainer.training.published.settings import DECODER
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
+from deepsiam.trainer.training.published.settings import DECODER
 
 CARD = """---
 library_name: transformers

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from models.matching.siamese import SiameseConfig
-from trainer.ranking.export.export_files import (
+from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.trainer.ranking.export.export_files import (
     MODULES,
     refuse,
     write_encoder,
@@ -15,7 +15,7 @@ from trainer.ranking.export.export_files import (
     write_pooling,
     write_tokenizer,
 )
-from trainer.training.checkpoints.load import TrainedModel
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
 
 CARD = """---
 library_name: sentence-transformers

@@ -15,9 +15,15 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.matching.sparse import Sparse, SparseConfig
-from trainer.ranking.export.export_files import refuse, save_tensors, write_json, write_modules, write_tokenizer
-from trainer.training.checkpoints.load import TrainedModel
+from deepsiam.models.matching.sparse import Sparse, SparseConfig
+from deepsiam.trainer.ranking.export.export_files import (
+    refuse,
+    save_tensors,
+    write_json,
+    write_modules,
+    write_tokenizer,
+)
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
 
 MODULES = {  # class names that every version resolves
     "mlm": "sentence_transformers.sparse_encoder.models.MLMTransformer",

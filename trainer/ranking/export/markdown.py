@@ -2,7 +2,7 @@
 
 import re
 
-from data_prep.common.errors import printable
+from deepsiam.data_prep.common.errors import printable
 
 
 def as_text(text: object) -> str:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import yaml
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from trainer.ranking.evaluation.expression import Leaf
-from trainer.ranking.evaluation.results_file import read_results
-from trainer.ranking.evaluation.systems import contents_sha256
-from trainer.ranking.export.markdown import as_code, as_text, fence
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.best import BEST
-from trainer.training.checkpoints.load import TrainedModel
-from trainer.training.recipe.data_keys import MixedPairsConfig
-from trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.evaluation.expression import Leaf
+from deepsiam.trainer.ranking.evaluation.results_file import read_results
+from deepsiam.trainer.ranking.evaluation.systems import contents_sha256
+from deepsiam.trainer.ranking.export.markdown import as_code, as_text, fence
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.best import BEST
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
+from deepsiam.trainer.training.recipe.data_keys import MixedPairsConfig
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 
 LICENSE = "license: unknown # yours to fill in, such as apache-2.0; the base's and the data's may bind you"
 EVENTS = "tensorboard"
@@ -75,7 +75,7 @@ def _metrics(trained: TrainedModel) -> Iterator[str]:
 
 def _of_run(run: Path, step: int) -> Mapping[str, float]:
     """Return the scalars of a step that tell how good the model is."""
-    from trainer.training.run.events import scalars_at  # imports TensorBoard: a second
+    from deepsiam.trainer.training.run.events import scalars_at  # imports TensorBoard: a second
 
     tags = scalars_at(run / EVENTS, step) if (run / EVENTS).is_dir() else {}
     return {tag: value for tag, value in sorted(tags.items()) if tag.startswith(MEASURED)}

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.errors import InputError
-from data_prep.common.extras import require
-from data_prep.common.files import whole_file
-from data_prep.common.progress import meter
-from trainer.ranking.indexes.blocks import Blocks
-from trainer.ranking.retrieval.search import Ranked, rescored
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.common.files import whole_file
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.trainer.ranking.indexes.blocks import Blocks
+from deepsiam.trainer.ranking.retrieval.search import Ranked, rescored
 
 LISTS_LOOKED_AT = 16  # one in this many lists is searched
 TRAINED_ON = 256  # about this many vectors for each list, as faiss advises

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.retrieval.search import Ranked
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.retrieval.search import Ranked
 
 ROWS = "rows.npy"
 DTYPES = ("float32", "float16")

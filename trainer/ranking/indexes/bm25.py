@@ -13,15 +13,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from data_prep.common.files import whole_folder
-from data_prep.common.json_file import Count, Record, read_json
-from trainer.ranking.indexes import folder as folders
-from trainer.ranking.indexes.folder import REMEDY, Folder
-from trainer.ranking.indexes.index import Index
-from trainer.ranking.ranker import Ranker
-from trainer.ranking.retrieval.bm25 import DESCRIPTION, NAME, Bm25, index_words
-from trainer.ranking.retrieval.search import Ranked
-from trainer.ranking.retrieval.shared import each_its_queries, rank_0_first
+from deepsiam.data_prep.common.files import whole_folder
+from deepsiam.data_prep.common.json_file import Count, Record, read_json
+from deepsiam.trainer.ranking.indexes import folder as folders
+from deepsiam.trainer.ranking.indexes.folder import REMEDY, Folder
+from deepsiam.trainer.ranking.indexes.index import Index
+from deepsiam.trainer.ranking.ranker import Ranker
+from deepsiam.trainer.ranking.retrieval.bm25 import DESCRIPTION, NAME, Bm25, index_words
+from deepsiam.trainer.ranking.retrieval.search import Ranked
+from deepsiam.trainer.ranking.retrieval.shared import each_its_queries, rank_0_first
 
 LARGEST_VOCABULARY = 1 << 32  # bytes
 
@@ -45,7 +45,7 @@ class Bm25Index(Index):
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> Bm25Index:
         """Open an index."""
-        from trainer.ranking.retrieval.bm25s_without_jax import bm25s
+        from deepsiam.trainer.ranking.retrieval.bm25s_without_jax import bm25s
 
         if not any(name.startswith(NAME) for name in folder.manifest["sha256"]):
             return cls(folder, ranker, None)

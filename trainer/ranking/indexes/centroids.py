@@ -15,16 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.collections.flat_arrays import map_array
-from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, save_array
-from data_prep.common.progress import meter
-from data_prep.common.rng import keyed_rng
-from trainer.ranking.indexes import kmeans
-from trainer.ranking.indexes.blocks import Blocks
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.residual import BITS, FILES, Residuals
-from trainer.ranking.retrieval.shared import wait_for
+from deepsiam.data_prep.collections.flat_arrays import map_array
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import make_directory, save_array
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.trainer.ranking.indexes import kmeans
+from deepsiam.trainer.ranking.indexes.blocks import Blocks
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.residual import BITS, FILES, Residuals
+from deepsiam.trainer.ranking.retrieval.shared import wait_for
 
 NAME = "centroids"
 PROBE = 2  # centroids to select for each vector of a query

@@ -15,17 +15,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from data_prep.common.rng import keyed_rng
-from trainer.ranking.indexes import approximate, blocks, small_vectors
-from trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks
-from trainer.ranking.indexes.encode_blocks import OneVector, Storage, encode_blocks
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.index import Index
-from trainer.ranking.indexes.small_vectors import CodedVector, Codes, open_codes
-from trainer.ranking.ranker import Ranker
-from trainer.ranking.rankers.dense import Dense
-from trainer.ranking.retrieval.search import Ranked, search
-from trainer.ranking.retrieval.shared import NOTHING, each_its_queries, merge, wait_for
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.trainer.ranking.indexes import approximate, blocks, small_vectors
+from deepsiam.trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks
+from deepsiam.trainer.ranking.indexes.encode_blocks import OneVector, Storage, encode_blocks
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.index import Index
+from deepsiam.trainer.ranking.indexes.small_vectors import CodedVector, Codes, open_codes
+from deepsiam.trainer.ranking.ranker import Ranker
+from deepsiam.trainer.ranking.rankers.dense import Dense
+from deepsiam.trainer.ranking.retrieval.search import Ranked, search
+from deepsiam.trainer.ranking.retrieval.shared import NOTHING, each_its_queries, merge, wait_for
 
 DEPTHS, QUERIES = (10, 100), 64  # recall: how many of the first documents are compared, for how many queries
 

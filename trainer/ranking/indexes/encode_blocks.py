@@ -22,13 +22,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from data_prep.common.files import make_directory, save_array
-from data_prep.common.progress import Report, meter
-from trainer.ranking.indexes import folder
-from trainer.ranking.indexes.blocks import ROWS
-from trainer.ranking.ranker import VectorRanker
-from trainer.ranking.retrieval.encode import TextEncoder, distinct, require_finite
-from trainer.ranking.retrieval.shared import rank_0_first, wait_for
+from deepsiam.data_prep.common.files import make_directory, save_array
+from deepsiam.data_prep.common.progress import Report, meter
+from deepsiam.trainer.ranking.indexes import folder
+from deepsiam.trainer.ranking.indexes.blocks import ROWS
+from deepsiam.trainer.ranking.ranker import VectorRanker
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder, distinct, require_finite
+from deepsiam.trainer.ranking.retrieval.shared import rank_0_first, wait_for
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import model_validator
 
-from data_prep.collections.flat_arrays import map_array
-from data_prep.common.errors import InputError
-from data_prep.common.files import PARTIAL, make_directory, require_plain_file, sha256_of, whole_file
-from data_prep.common.json_file import Count, FileName, InsideName, Record, Sha256, read_json
-from trainer.ranking.ranker import Ranker
+from deepsiam.data_prep.collections.flat_arrays import map_array
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import PARTIAL, make_directory, require_plain_file, sha256_of, whole_file
+from deepsiam.data_prep.common.json_file import Count, FileName, InsideName, Record, Sha256, read_json
+from deepsiam.trainer.ranking.ranker import Ranker
 
 FORMAT = 1
 MANIFEST, BUILDING = "manifest.json", "building.json"

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, NamedTuple, TypeVar
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from trainer.ranking.indexes.encode_blocks import Storage, encode_blocks
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.ranker import Ranker, VectorRanker
-from trainer.ranking.retrieval.search import Ranked
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.indexes.encode_blocks import Storage, encode_blocks
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.ranker import Ranker, VectorRanker
+from deepsiam.trainer.ranking.retrieval.search import Ranked
 
 Kind = TypeVar("Kind", bound="Index")
 

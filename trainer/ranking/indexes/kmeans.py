@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from data_prep.common.progress import meter
-from trainer.training.engine.device import this_device
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.trainer.training.engine.device import this_device
 
 ROUNDS, TRAINED_ON = 4, 32  # rounds, and training vectors for each centroid
 PRODUCTS = 2**24  # inner products of vectors and centroids, held at once: 64 MiB in fp32

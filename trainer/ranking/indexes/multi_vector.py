@@ -18,19 +18,19 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from data_prep.common.progress import meter, track
-from trainer.ranking.indexes import blocks, centroids, residual
-from trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks, open_ends
-from trainer.ranking.indexes.encode_blocks import SeveralVectors, Storage, encode_blocks
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.index import Index
-from trainer.ranking.indexes.residual import Residuals, ResidualVectors
-from trainer.ranking.ranker import Ranker
-from trainer.ranking.rankers.multi_vector import MultiVector
-from trainer.ranking.retrieval.encode import TextVectors
-from trainer.ranking.retrieval.search import Ranked, best, merged, packed
-from trainer.ranking.retrieval.shared import NOTHING, rank_0_first
-from trainer.ranking.retrieval.system import Scored
+from deepsiam.data_prep.common.progress import meter, track
+from deepsiam.trainer.ranking.indexes import blocks, centroids, residual
+from deepsiam.trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks, open_ends
+from deepsiam.trainer.ranking.indexes.encode_blocks import SeveralVectors, Storage, encode_blocks
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.index import Index
+from deepsiam.trainer.ranking.indexes.residual import Residuals, ResidualVectors
+from deepsiam.trainer.ranking.ranker import Ranker
+from deepsiam.trainer.ranking.rankers.multi_vector import MultiVector
+from deepsiam.trainer.ranking.retrieval.encode import TextVectors
+from deepsiam.trainer.ranking.retrieval.search import Ranked, best, merged, packed
+from deepsiam.trainer.ranking.retrieval.shared import NOTHING, rank_0_first
+from deepsiam.trainer.ranking.retrieval.system import Scored
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from data_prep.common.html_page import marked, words_of
-from trainer.ranking.indexes.index import Found, Terms, in_words
+from deepsiam.data_prep.common.html_page import marked, words_of
+from deepsiam.trainer.ranking.indexes.index import Found, Terms, in_words
 
 SHOWN = 600  # characters of a document
 STYLE = """

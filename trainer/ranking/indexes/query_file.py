@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.format import text_lines
-from data_prep.collections.relevant import IdenticalIds, left_out, unranked
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.format import text_lines
+from deepsiam.data_prep.collections.relevant import IdenticalIds, left_out, unranked
+from deepsiam.data_prep.common.errors import InputError
 
 
 def read_queries(

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from trainer.ranking.indexes.bm25 import Bm25Index
-from trainer.ranking.indexes.dense import DenseIndex
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.index import Index
-from trainer.ranking.indexes.multi_vector import MultiVectorIndex
-from trainer.ranking.indexes.sparse import SparseIndex
-from trainer.ranking.ranker import PROMPTS, Ranker, VectorRanker
-from trainer.ranking.rankers.registry import open_ranker
-from trainer.ranking.retrieval.bm25 import NAME
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.indexes.bm25 import Bm25Index
+from deepsiam.trainer.ranking.indexes.dense import DenseIndex
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.index import Index
+from deepsiam.trainer.ranking.indexes.multi_vector import MultiVectorIndex
+from deepsiam.trainer.ranking.indexes.sparse import SparseIndex
+from deepsiam.trainer.ranking.ranker import PROMPTS, Ranker, VectorRanker
+from deepsiam.trainer.ranking.rankers.registry import open_ranker
+from deepsiam.trainer.ranking.retrieval.bm25 import NAME
 
 KINDS: dict[str, type[Index]] = {
     "dense": DenseIndex,

@@ -23,19 +23,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from data_prep.collections.flat_arrays import map_array
-from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, save_array, sha256_of
-from data_prep.common.rng import keyed_rng
-from trainer.ranking.indexes.blocks import Blocks, open_blocks, open_ends
-from trainer.ranking.indexes.encode_blocks import Builder, SeveralVectors, encode_blocks
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.kmeans import TRAINED_ON, nearest, train
-from trainer.ranking.ranker import VectorRanker
-from trainer.ranking.retrieval.encode import TextVectors
-from trainer.ranking.retrieval.search import best
-from trainer.ranking.retrieval.shared import wait_for
-from trainer.ranking.retrieval.system import Scored
+from deepsiam.data_prep.collections.flat_arrays import map_array
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import make_directory, save_array, sha256_of
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.trainer.ranking.indexes.blocks import Blocks, open_blocks, open_ends
+from deepsiam.trainer.ranking.indexes.encode_blocks import Builder, SeveralVectors, encode_blocks
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.kmeans import TRAINED_ON, nearest, train
+from deepsiam.trainer.ranking.ranker import VectorRanker
+from deepsiam.trainer.ranking.retrieval.encode import TextVectors
+from deepsiam.trainer.ranking.retrieval.search import best
+from deepsiam.trainer.ranking.retrieval.shared import wait_for
+from deepsiam.trainer.ranking.retrieval.system import Scored
 
 BITS = {"residual1": 1, "residual2": 2, "residual4": 4}  # by dtype
 FILES = ("codec/centroids.npy", "codec/cutoffs.npy", "codec/values.npy", "codec/recall.npy")

@@ -11,10 +11,10 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from data_prep.common.errors import InputError
-from trainer.ranking.deadline import deadline
-from trainer.ranking.indexes.index import Found
-from trainer.ranking.indexes.page import page
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.deadline import deadline
+from deepsiam.trainer.ranking.indexes.index import Found
+from deepsiam.trainer.ranking.indexes.page import page
 
 MOST, LONGEST, DIGITS = 100, 1000, 9  # documents that a page shows; characters of a query, of their number
 IDLE_SECONDS = 30  # for a request to arrive, and for each part of the answer to be taken

@@ -19,15 +19,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from data_prep.collections.flat_arrays import map_array
-from data_prep.common.files import make_directory, save_array, sha256_of
-from data_prep.common.progress import meter
-from data_prep.common.rng import keyed_rng
-from trainer.ranking.indexes.blocks import Blocks, map_blocks
-from trainer.ranking.indexes.encode_blocks import Builder, OneVector
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.retrieval.search import CORPUS_BLOCK, BestPositive, Ranked, rescored, search
-from trainer.ranking.retrieval.shared import wait_for
+from deepsiam.data_prep.collections.flat_arrays import map_array
+from deepsiam.data_prep.common.files import make_directory, save_array, sha256_of
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.trainer.ranking.indexes.blocks import Blocks, map_blocks
+from deepsiam.trainer.ranking.indexes.encode_blocks import Builder, OneVector
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.retrieval.search import CORPUS_BLOCK, BestPositive, Ranked, rescored, search
+from deepsiam.trainer.ranking.retrieval.shared import wait_for
 
 CODES = {"int8": "int8", "binary": "uint64"}  # the numbers of the codes, by dtype of the index
 RANGES = "ranges.npy"

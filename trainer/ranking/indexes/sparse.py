@@ -18,14 +18,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainer.ranking.indexes.blocks import TextDocuments, map_blocks, open_documents, stored_dtypes
-from trainer.ranking.indexes.encode_blocks import Storage
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.index import Index, Terms
-from trainer.ranking.ranker import Ranker
-from trainer.ranking.rankers.sparse import Sparse
-from trainer.ranking.retrieval.search import Ranked
-from trainer.ranking.retrieval.sparse import BLOCK, Postings, search_postings, term_type, warn_of_empty
+from deepsiam.trainer.ranking.indexes.blocks import TextDocuments, map_blocks, open_documents, stored_dtypes
+from deepsiam.trainer.ranking.indexes.encode_blocks import Storage
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.index import Index, Terms
+from deepsiam.trainer.ranking.ranker import Ranker
+from deepsiam.trainer.ranking.rankers.sparse import Sparse
+from deepsiam.trainer.ranking.retrieval.search import Ranked
+from deepsiam.trainer.ranking.retrieval.sparse import BLOCK, Postings, search_postings, term_type, warn_of_empty
 
 SAMPLE = 256  # queries whose terms are counted, for the products that a query takes
 

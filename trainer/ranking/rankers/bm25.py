@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from data_prep.collections.collection import Collection
-from data_prep.common.extras import require
-from trainer.ranking.ranker import Ranker
-from trainer.ranking.retrieval.bm25 import FINGERPRINT, NAME, Bm25
-from trainer.ranking.retrieval.system import System, Texts
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.extras import require
+from deepsiam.trainer.ranking.ranker import Ranker
+from deepsiam.trainer.ranking.retrieval.bm25 import FINGERPRINT, NAME, Bm25
+from deepsiam.trainer.ranking.retrieval.system import System, Texts
 
 
 class Bm25Ranker(Ranker):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data_prep.common.errors import InputError
-from models.matching.siamese import SiameseConfig
-from models.vectors import Vectors
-from trainer.ranking.options import NUMBER
-from trainer.ranking.ranker import PROMPTS, VectorRanker
-from trainer.ranking.retrieval.encode import TextEncoder, without_padding
-from trainer.ranking.retrieval.system import Embedded, System, Texts
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.models.vectors import Vectors
+from deepsiam.trainer.ranking.options import NUMBER
+from deepsiam.trainer.ranking.ranker import PROMPTS, VectorRanker
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder, without_padding
+from deepsiam.trainer.ranking.retrieval.system import Embedded, System, Texts
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -12,18 +12,18 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.texts import Texts
-from data_prep.common.errors import InputError
-from data_prep.common.progress import meter
-from data_prep.common.rng import keyed_rngs
-from models.arrays import on_device
-from models.batching.prompts import PromptFraming
-from models.matching.label_ranker import LabelRankerConfig
-from trainer.ranking.options import NUMBER, TEXT, check_options
-from trainer.ranking.published import by_labels
-from trainer.ranking.ranker import ModelRanker
-from trainer.ranking.rankers.sorting import (
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.texts import Texts
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.data_prep.common.rng import keyed_rngs
+from deepsiam.models.arrays import on_device
+from deepsiam.models.batching.prompts import PromptFraming
+from deepsiam.models.matching.label_ranker import LabelRankerConfig
+from deepsiam.trainer.ranking.options import NUMBER, TEXT, check_options
+from deepsiam.trainer.ranking.published import by_labels
+from deepsiam.trainer.ranking.ranker import ModelRanker
+from deepsiam.trainer.ranking.rankers.sorting import (
     Sorting,
     Window,
     bubble,
@@ -33,12 +33,12 @@ from trainer.ranking.rankers.sorting import (
     slide,
     sort_together,
 )
-from trainer.ranking.retrieval.encode import distinct, places
-from trainer.ranking.retrieval.system import List
-from trainer.training.checkpoints.load import LoadedModel, TrainedModel
-from trainer.training.recipe.build import as_input_error
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
+from deepsiam.trainer.ranking.retrieval.encode import distinct, places
+from deepsiam.trainer.ranking.retrieval.system import List
+from deepsiam.trainer.training.checkpoints.load import LoadedModel, TrainedModel
+from deepsiam.trainer.training.recipe.build import as_input_error
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 
 SORTS = ("window", "heap", "bubble")
 OPTIONS = {

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data_prep.common.progress import meter
-from models.matching.tilde import TildeConfig, terms_in
-from trainer.ranking.ranker import VectorRanker
-from trainer.ranking.retrieval.encode import TextEncoder, distinct, require_finite
-from trainer.ranking.retrieval.system import List, Texts
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.models.matching.tilde import TildeConfig, terms_in
+from deepsiam.trainer.ranking.ranker import VectorRanker
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder, distinct, require_finite
+from deepsiam.trainer.ranking.retrieval.system import List, Texts
 
 
 class Likelihoods(VectorRanker):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from trainer.ranking.ranker import VectorRanker
-from trainer.ranking.retrieval.system import List, Texts, scores_of_lists
+from deepsiam.trainer.ranking.ranker import VectorRanker
+from deepsiam.trainer.ranking.retrieval.system import List, Texts, scores_of_lists
 
 
 class Lists(VectorRanker):

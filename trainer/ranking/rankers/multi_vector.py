@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainer.ranking.ranker import VectorRanker
-from trainer.ranking.retrieval.system import Scored, System, Texts
+from deepsiam.trainer.ranking.ranker import VectorRanker
+from deepsiam.trainer.ranking.retrieval.system import Scored, System, Texts
 
 
 class MultiVector(VectorRanker):

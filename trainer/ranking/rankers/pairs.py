@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from data_prep.common.progress import meter
-from models.arrays import on_device
-from models.matching.pair_model import PairModelConfig
-from trainer.ranking.ranker import ModelRanker
-from trainer.ranking.retrieval.encode import distinct
-from trainer.ranking.retrieval.system import List
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.models.arrays import on_device
+from deepsiam.models.matching.pair_model import PairModelConfig
+from deepsiam.trainer.ranking.ranker import ModelRanker
+from deepsiam.trainer.ranking.retrieval.encode import distinct
+from deepsiam.trainer.ranking.retrieval.system import List
 
 
 class Pairs(ModelRanker):

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_prep.collections.collection import Collection, remedy
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.check import require_same_tokenizer
-from trainer.ranking.published import load_any
-from trainer.ranking.ranker import ModelRanker, Ranker
-from trainer.ranking.rankers import written
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.dense import Dense
-from trainer.ranking.rankers.duels import Duels
-from trainer.ranking.rankers.labels import Listwise, Pointwise
-from trainer.ranking.rankers.likelihoods import Likelihoods
-from trainer.ranking.rankers.lists import Lists
-from trainer.ranking.rankers.multi_vector import MultiVector
-from trainer.ranking.rankers.pairs import Pairs
-from trainer.ranking.rankers.sparse import Sparse
-from trainer.ranking.retrieval.bm25 import NAME
-from trainer.training.checkpoints.load import LoadedModel
+from deepsiam.data_prep.collections.collection import Collection, remedy
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.ranking.ranker import ModelRanker, Ranker
+from deepsiam.trainer.ranking.rankers import written
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.dense import Dense
+from deepsiam.trainer.ranking.rankers.duels import Duels
+from deepsiam.trainer.ranking.rankers.labels import Listwise, Pointwise
+from deepsiam.trainer.ranking.rankers.likelihoods import Likelihoods
+from deepsiam.trainer.ranking.rankers.lists import Lists
+from deepsiam.trainer.ranking.rankers.multi_vector import MultiVector
+from deepsiam.trainer.ranking.rankers.pairs import Pairs
+from deepsiam.trainer.ranking.rankers.sparse import Sparse
+from deepsiam.trainer.ranking.retrieval.bm25 import NAME
+from deepsiam.trainer.training.checkpoints.load import LoadedModel
 
 RANKERS: dict[str, type[ModelRanker]] = {
     "dense": Dense,

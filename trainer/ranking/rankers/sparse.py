@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from models.matching.sparse import SparseConfig
-from trainer.ranking.ranker import VectorRanker
-from trainer.ranking.retrieval import sparse
-from trainer.ranking.retrieval.encode import TextEncoder
-from trainer.ranking.retrieval.system import System, Texts
+from deepsiam.models.matching.sparse import SparseConfig
+from deepsiam.trainer.ranking.ranker import VectorRanker
+from deepsiam.trainer.ranking.retrieval import sparse
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
+from deepsiam.trainer.ranking.retrieval.system import System, Texts
 
 
 class Sparse(VectorRanker):

@@ -19,17 +19,17 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.common.progress import meter
-from trainer.ranking.deadline import deadline
-from trainer.ranking.options import EXAMPLE, NUMBER, URL, WORD, check_options
-from trainer.ranking.ranker import Ranker
-from trainer.ranking.rankers.labels import ListOptions, text_of, windows_of
-from trainer.ranking.rankers.sorting import Window, sort_together
-from trainer.ranking.retrieval.encode import places
-from trainer.ranking.retrieval.shared import computed
-from trainer.ranking.retrieval.system import List
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.trainer.ranking.deadline import deadline
+from deepsiam.trainer.ranking.options import EXAMPLE, NUMBER, URL, WORD, check_options
+from deepsiam.trainer.ranking.ranker import Ranker
+from deepsiam.trainer.ranking.rankers.labels import ListOptions, text_of, windows_of
+from deepsiam.trainer.ranking.rankers.sorting import Window, sort_together
+from deepsiam.trainer.ranking.retrieval.encode import places
+from deepsiam.trainer.ranking.retrieval.shared import computed
+from deepsiam.trainer.ranking.retrieval.system import List
 
 NAME = "lrl"
 OPTIONS = {"url": URL, "model": WORD, "window": NUMBER, "stride": NUMBER, "timeout": NUMBER}

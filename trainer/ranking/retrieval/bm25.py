@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.progress import track
-from data_prep.common.words import STOP_WORDS, split_words
-from trainer.ranking.retrieval.search import Ranked, best, some
+from deepsiam.data_prep.common.progress import track
+from deepsiam.data_prep.common.words import STOP_WORDS, split_words
+from deepsiam.trainer.ranking.retrieval.search import Ranked, best, some
 
 NAME = "bm25"
 K1, B = 1.2, 0.75  # Lucene's defaults
@@ -34,7 +34,7 @@ class Bm25:
     @classmethod
     def of_words(cls, queries: Sequence[str], words: Any, documents: int) -> Bm25:
         """Ask an index of words; warn where it has no word of any query."""
-        from trainer.training.engine.world import warn  # not before it is needed: it loads DeepSpeed
+        from deepsiam.trainer.training.engine.world import warn  # not before it is needed: it loads DeepSpeed
 
         terms = [words.get_tokens_ids(_terms(query)) if words else [] for query in queries]
         if queries and not any(terms):
@@ -74,7 +74,7 @@ class Bm25:
 
 def index_words(documents: Sequence[str]) -> Any:
     """Index the words of texts in a bm25s.BM25; return None where no text has a word, which bm25s cannot index."""
-    from trainer.ranking.retrieval.bm25s_without_jax import bm25s
+    from deepsiam.trainer.ranking.retrieval.bm25s_without_jax import bm25s
 
     columns: dict[str, int] = {}
     terms = [[columns.setdefault(word, len(columns)) for word in _terms(document)] for document in documents]

@@ -11,12 +11,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from data_prep.common.errors import InputError
-from data_prep.common.progress import meter
-from models.arrays import on_device
-from models.batching.framing import Framing
-from models.vectors import Vectors
-from trainer.ranking.retrieval.shared import computed
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.models.arrays import on_device
+from deepsiam.models.batching.framing import Framing
+from deepsiam.models.vectors import Vectors
+from deepsiam.trainer.ranking.retrieval.shared import computed
 
 # enough to fill a GPU; on a CPU, few enough that the feed-forward layers' output, 12 KB a token of BERT-base, is not
 # newly allocated for every layer: from 32 MB on, malloc takes fresh pages, which cost more than the GELU

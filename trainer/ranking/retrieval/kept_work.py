@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, read_bytes, whole_file
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import make_directory, read_bytes, whole_file
 
 MADE_OF = "made_of.json"
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from data_prep.common.errors import InputError
-from data_prep.common.progress import meter
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.progress import meter
 
 QUERY_BLOCK, CORPUS_BLOCK = 256, 8192  # scores held at once: 8 MiB in fp32
 ON_DEVICE = 2048, 65536  # likewise on an accelerator: 512 MiB

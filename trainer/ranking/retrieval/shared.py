@@ -12,8 +12,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from trainer.ranking.retrieval.search import Ranked, merged, packed
-from trainer.training.engine.device import this_device
+from deepsiam.trainer.ranking.retrieval.search import Ranked, merged, packed
+from deepsiam.trainer.training.engine.device import this_device
 
 NOTHING = Ranked(np.empty(0, np.int64), np.empty(0, np.float32))
 Batch = TypeVar("Batch")

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.common.progress import meter
-from models.vectors import Vectors
-from trainer.ranking.retrieval.encode import TextVectors
-from trainer.ranking.retrieval.search import BestPositive, Ranked, require_numbers
-from trainer.training.engine.world import warn
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.models.vectors import Vectors
+from deepsiam.trainer.ranking.retrieval.encode import TextVectors
+from deepsiam.trainer.ranking.retrieval.search import BestPositive, Ranked, require_numbers
+from deepsiam.trainer.training.engine.world import warn
 
 BLOCK = 32_768  # texts whose scores are held at once; their numbers fit in uint16
 

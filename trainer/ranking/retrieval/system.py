@@ -10,12 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data_prep.collections.collection import Collection
-from data_prep.common.progress import meter, track
-from data_prep.common.rng import keyed_rng
-from models.vectors import Vectors
-from trainer.ranking.retrieval.encode import TextVectors
-from trainer.ranking.retrieval.search import CORPUS_BLOCK, Ranked, best, inner_products, row_blocks, search, some
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.progress import meter, track
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.models.vectors import Vectors
+from deepsiam.trainer.ranking.retrieval.encode import TextVectors
+from deepsiam.trainer.ranking.retrieval.search import (
+    CORPUS_BLOCK,
+    Ranked,
+    best,
+    inner_products,
+    row_blocks,
+    search,
+    some,
+)
 
 List = tuple[int, Sequence[int]]  # the number of a query, the numbers of documents
 

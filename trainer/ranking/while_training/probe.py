@@ -16,16 +16,16 @@ from types import MappingProxyType
 import numpy as np
 import torch
 
-from data_prep.collections.collection import Collection, remedy
-from data_prep.tokenizers.check import require_same_tokenizer
-from data_prep.tokenizers.tokenizer import Tokenizer
-from models.batching.packing import frame, pad
-from models.interface import Bottleneck, MicroBatch
-from trainer.ranking.retrieval.encode import length_batches
-from trainer.ranking.retrieval.search import search
-from trainer.ranking.while_training.sample import relevant_places, sample
-from trainer.training.engine.engine import Engine
-from trainer.training.recipe.schema import ShardProbeConfig
+from deepsiam.data_prep.collections.collection import Collection, remedy
+from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.models.batching.packing import frame, pad
+from deepsiam.models.interface import Bottleneck, MicroBatch
+from deepsiam.trainer.ranking.retrieval.encode import length_batches
+from deepsiam.trainer.ranking.retrieval.search import search
+from deepsiam.trainer.ranking.while_training.sample import relevant_places, sample
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.recipe.schema import ShardProbeConfig
 
 DEPTH = 10
 ROWS = 128  # of documents whose products are taken at once

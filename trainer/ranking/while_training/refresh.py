@@ -23,28 +23,35 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import LARGEST_JSON, make_directory, read_bytes, save_array, whole_file, whole_folder
-from data_prep.common.json_file import read_json
-from trainer.ranking.indexes.dense import DenseIndex
-from trainer.ranking.indexes.encode_blocks import encode_blocks
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.sparse import SparseIndex
-from trainer.ranking.mining import mine, mining_texts
-from trainer.ranking.ranker import PROMPTS, VectorRanker, usual_precision
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval.search import salts_of
-from trainer.ranking.retrieval.system import Texts
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.data import generation
-from trainer.training.data.generation import Generation
-from trainer.training.data.group_source import GroupSource
-from trainer.training.data.open_data import Data
-from trainer.training.engine.device import this_device
-from trainer.training.engine.world import World
-from trainer.training.errors import SharedError
-from trainer.training.recipe.schema import FinetuneRecipe, RefreshConfig
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import (
+    LARGEST_JSON,
+    make_directory,
+    read_bytes,
+    save_array,
+    whole_file,
+    whole_folder,
+)
+from deepsiam.data_prep.common.json_file import read_json
+from deepsiam.trainer.ranking.indexes.dense import DenseIndex
+from deepsiam.trainer.ranking.indexes.encode_blocks import encode_blocks
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.sparse import SparseIndex
+from deepsiam.trainer.ranking.mining import mine, mining_texts
+from deepsiam.trainer.ranking.ranker import PROMPTS, VectorRanker, usual_precision
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval.search import salts_of
+from deepsiam.trainer.ranking.retrieval.system import Texts
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.data import generation
+from deepsiam.trainer.training.data.generation import Generation
+from deepsiam.trainer.training.data.group_source import GroupSource
+from deepsiam.trainer.training.data.open_data import Data
+from deepsiam.trainer.training.engine.device import this_device
+from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.errors import SharedError
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, RefreshConfig
 
 PART = 1024  # queries that are searched for together
 INDEXES: dict[str, type[DenseIndex | SparseIndex]] = {"dense": DenseIndex, "sparse": SparseIndex}  # by kind of ranker

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from data_prep.collections.collection import Collection, remedy
-from data_prep.common.errors import InputError
-from data_prep.common.extras import require
-from data_prep.tokenizers.check import require_same_tokenizer
-from models.interface import MicroBatch
-from models.matching.config import MatchingConfig
-from models.trunk import TrunkModel
-from trainer.ranking.evaluation.metrics import DEPTH, Metric, more_metrics
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.ranker import PROMPTS, Ranker
-from trainer.ranking.rankers.registry import RANKERS
-from trainer.ranking.retrieval.shared import shared_by
-from trainer.ranking.while_training.sample import sample
-from trainer.training.checkpoints.load import LoadedModel
-from trainer.training.engine.engine import Engine
-from trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.data_prep.collections.collection import Collection, remedy
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.ranking.evaluation.metrics import DEPTH, Metric, more_metrics
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.ranker import PROMPTS, Ranker
+from deepsiam.trainer.ranking.rankers.registry import RANKERS
+from deepsiam.trainer.ranking.retrieval.shared import shared_by
+from deepsiam.trainer.ranking.while_training.sample import sample
+from deepsiam.trainer.training.checkpoints.load import LoadedModel
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 
 
 @dataclass(frozen=True)

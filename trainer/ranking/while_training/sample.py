@@ -7,12 +7,12 @@ from itertools import zip_longest
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.common.rng import keyed_rng
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.retrieval.system import in_pool_order
-from trainer.training.recipe.schema import ProbeConfig
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.retrieval.system import in_pool_order
+from deepsiam.trainer.training.recipe.schema import ProbeConfig
 
 
 def sample(collection: Collection, keys: ProbeConfig) -> Task:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import sha256_of
-from data_prep.common.json_file import Record, Sha256, read_json
-from models.adapters import Adapters
-from trainer.training.checkpoints import checkpoint
-from trainer.training.published.hugging_face import CONFIG, weight_files
-from trainer.training.published.sentence_transformer import encoder_of
-from trainer.training.recipe.schema import Recipe
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.data_prep.common.json_file import Record, Sha256, read_json
+from deepsiam.models.adapters import Adapters
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.published.hugging_face import CONFIG, weight_files
+from deepsiam.trainer.training.published.sentence_transformer import encoder_of
+from deepsiam.trainer.training.recipe.schema import Recipe
 
 
 class Base(Record):

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer.training.checkpoints.checkpoint import State, newest_first, write
+from deepsiam.trainer.training.checkpoints.checkpoint import State, newest_first, write
 
 if TYPE_CHECKING:  # as in checkpoint.py
-    from trainer.training.engine.engine import Engine
+    from deepsiam.trainer.training.engine.engine import Engine
 
 BEST = "best"
 

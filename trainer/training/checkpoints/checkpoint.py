@@ -28,20 +28,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field
 
-from data_prep.common.environment import usable_cores
-from data_prep.common.errors import InputError
-from data_prep.common.files import make_directory, remove, replace_folder, sha256_of, sync, whole_file
-from data_prep.common.json_file import Count, InsideName, Record, Sha256, read_json
-from trainer.training.checkpoints.weights_file import write_weights
-from trainer.training.data.cursor import Cursor
-from trainer.training.engine.hashed_file import FileEntry, hashed_file
-from trainer.training.errors import SharedError
-from trainer.training.recipe.best import Best
-from trainer.training.recipe.plateau import Plateau
-from trainer.training.recipe.schema import CheckpointConfig
+from deepsiam.data_prep.common.environment import usable_cores
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import make_directory, remove, replace_folder, sha256_of, sync, whole_file
+from deepsiam.data_prep.common.json_file import Count, InsideName, Record, Sha256, read_json
+from deepsiam.trainer.training.checkpoints.weights_file import write_weights
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.engine.hashed_file import FileEntry, hashed_file
+from deepsiam.trainer.training.errors import SharedError
+from deepsiam.trainer.training.recipe.best import Best
+from deepsiam.trainer.training.recipe.plateau import Plateau
+from deepsiam.trainer.training.recipe.schema import CheckpointConfig
 
 if TYPE_CHECKING:  # imports DeepSpeed, which is not needed to read a checkpoint
-    from trainer.training.engine.engine import Engine
+    from deepsiam.trainer.training.engine.engine import Engine
 
 WEIGHTS, STATE, MANIFEST, ENGINE = "weights.safetensors", "state.json", "manifest.json", "engine"
 FORMAT = 2

@@ -10,28 +10,28 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import sha256_of
-from data_prep.common.json_file import Count, Record, read_json
-from data_prep.tokenizers import tokenizer as tokenizers
-from data_prep.tokenizers.tokenizer import Tokenizer
-from models.config import MethodConfig
-from models.trunk import TrunkModel, make_bidirectional
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.load import TrainedModel, load_trained
-from trainer.training.checkpoints.start_keys import start_notes
-from trainer.training.engine.world import say
-from trainer.training.published import colbert_folder, cross_encoder_folder
-from trainer.training.published.causal_lm import read_label_head, require_known_head
-from trainer.training.published.cross_encoder_folder import class_names
-from trainer.training.published.folder import check_settings, kind_of
-from trainer.training.published.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
-from trainer.training.published.masked_lm_head import read_masked_lm_head
-from trainer.training.published.same_reading import require_same_reading
-from trainer.training.published.sentence_transformer import encoder_of, lower_cases
-from trainer.training.published.settings import COLBERT, DECODER, MARK
-from trainer.training.recipe.build import as_input_error
-from trainer.training.recipe.schema import Recipe
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.data_prep.common.json_file import Count, Record, read_json
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.models.config import MethodConfig
+from deepsiam.models.trunk import TrunkModel, make_bidirectional
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
+from deepsiam.trainer.training.checkpoints.start_keys import start_notes
+from deepsiam.trainer.training.engine.world import say
+from deepsiam.trainer.training.published import colbert_folder, cross_encoder_folder
+from deepsiam.trainer.training.published.causal_lm import read_label_head, require_known_head
+from deepsiam.trainer.training.published.cross_encoder_folder import class_names
+from deepsiam.trainer.training.published.folder import check_settings, kind_of
+from deepsiam.trainer.training.published.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
+from deepsiam.trainer.training.published.masked_lm_head import read_masked_lm_head
+from deepsiam.trainer.training.published.same_reading import require_same_reading
+from deepsiam.trainer.training.published.sentence_transformer import encoder_of, lower_cases
+from deepsiam.trainer.training.published.settings import COLBERT, DECODER, MARK
+from deepsiam.trainer.training.recipe.build import as_input_error
+from deepsiam.trainer.training.recipe.schema import Recipe
 
 NEEDED = {  # what a start lacks, by the name of the head
     "lm_head.": "no masked LM's head of BERT's kind, whose output is the token embedding: start from a masked LM, "

@@ -10,24 +10,24 @@ import torch
 from safetensors import safe_open
 from transformers import PreTrainedModel
 
-from data_prep.common.errors import InputError
-from data_prep.common.json_file import read_json
-from data_prep.tokenizers import tokenizer as tokenizers
-from data_prep.tokenizers.tokenizer import Tokenizer
-from models.adapters import Adapters
-from models.causality import is_causal
-from models.config import MethodConfig
-from models.matching.config import MatchingConfig
-from models.pretraining.config import PretrainingConfig
-from models.trunk import TrunkModel, make_bidirectional, max_positions
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.base import read_base
-from trainer.training.published.hugging_face import CONFIG, load_hugging_face, read_tensors
-from trainer.training.published.sentence_transformer import encoder_of
-from trainer.training.recipe.build import adapt_model, build_model, trunk_of
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
-from trainer.training.recipe.yaml_file import build as build_recipe
-from trainer.training.recipe.yaml_file import read_one
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.json_file import read_json
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.models.adapters import Adapters
+from deepsiam.models.causality import is_causal
+from deepsiam.models.config import MethodConfig
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.models.pretraining.config import PretrainingConfig
+from deepsiam.models.trunk import TrunkModel, make_bidirectional, max_positions
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.base import read_base
+from deepsiam.trainer.training.published.hugging_face import CONFIG, load_hugging_face, read_tensors
+from deepsiam.trainer.training.published.sentence_transformer import encoder_of
+from deepsiam.trainer.training.recipe.build import adapt_model, build_model, trunk_of
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
+from deepsiam.trainer.training.recipe.yaml_file import build as build_recipe
+from deepsiam.trainer.training.recipe.yaml_file import read_one
 
 
 @dataclass(frozen=True)

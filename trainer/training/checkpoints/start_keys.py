@@ -6,22 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.config import MethodConfig
-from models.matching.colbert import ColbertConfig
-from models.matching.cross_encoder import CrossEncoderConfig
-from models.matching.dual_encoder import DualEncoderConfig
-from models.matching.siamese import SiameseConfig
-from models.matching.sparse import SparseConfig
-from models.pretraining.config import PretrainingConfig
-from trainer.training.checkpoints import checkpoint
-from trainer.training.published import colbert_folder, cross_encoder_folder, prompts, sentence_transformer
-from trainer.training.published.folder import left_out
-from trainer.training.published.hugging_face import TOKENIZER
-from trainer.training.published.sentence_transformer import encoder_of
-from trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, kind_of
-from trainer.training.recipe.yaml_file import build, read_one
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.config import MethodConfig
+from deepsiam.models.matching.colbert import ColbertConfig
+from deepsiam.models.matching.cross_encoder import CrossEncoderConfig
+from deepsiam.models.matching.dual_encoder import DualEncoderConfig
+from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.models.matching.sparse import SparseConfig
+from deepsiam.models.pretraining.config import PretrainingConfig
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.published import colbert_folder, cross_encoder_folder, prompts, sentence_transformer
+from deepsiam.trainer.training.published.folder import left_out
+from deepsiam.trainer.training.published.hugging_face import TOKENIZER
+from deepsiam.trainer.training.published.sentence_transformer import encoder_of
+from deepsiam.trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, kind_of
+from deepsiam.trainer.training.recipe.yaml_file import build, read_one
 
 
 def take_over(recipe: AnyRecipe) -> AnyRecipe:

@@ -6,7 +6,7 @@ from math import prod
 
 from torch import Tensor
 
-from trainer.training.engine.hashed_file import HashedFile
+from deepsiam.trainer.training.engine.hashed_file import HashedFile
 
 
 def write_weights(file: HashedFile, shapes: Mapping[str, tuple[int, ...]], weights: Iterable[Tensor]) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data_prep.common.errors import InputError
-from trainer.training.data.held_out import HeldOut
-from trainer.training.data.order import Order
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.data.held_out import HeldOut
+from deepsiam.trainer.training.data.order import Order
 
 
 def check_cache_room(

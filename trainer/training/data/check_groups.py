@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_prep.common.errors import InputError
-from models.batching.candidates import Candidates
-from models.matching.config import MatchingConfig
-from trainer.training.data.group_source import GroupSource
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.batching.candidates import Candidates
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.trainer.training.data.group_source import GroupSource
 
 MOST_COPIES = 10_000  # no document has more copies than this
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from data_prep.common.json_file import Count
-from trainer.training.data.lanes import Skip
-from trainer.training.data.order import LaneBatch, Positions
+from deepsiam.data_prep.common.json_file import Count
+from deepsiam.trainer.training.data.lanes import Skip
+from deepsiam.trainer.training.data.order import LaneBatch, Positions
 
 MicroSize = Annotated[int, Field(ge=1, lt=2**31)]
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.collections.flat_arrays import Rows, map_array
-from data_prep.common.errors import InputError
-from data_prep.common.json_file import Count, Record, Sha256, read_json
+from deepsiam.data_prep.collections.flat_arrays import Rows, map_array
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.json_file import Count, Record, Sha256, read_json
 
 ABOUT = "about.json"
 REMEDY = "restore it from a copy"

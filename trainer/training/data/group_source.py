@@ -7,12 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.relevant import Relevant, by_group, group_of, pairs_at
-from data_prep.common.errors import InputError
-from models.batching.candidates import Example, Unit
-from trainer.training.data.generation import Generation
-from trainer.training.data.shuffled import shuffled
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.relevant import Relevant, by_group, group_of, pairs_at
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.batching.candidates import Example, Unit
+from deepsiam.trainer.training.data.generation import Generation
+from deepsiam.trainer.training.data.shuffled import shuffled
 
 AT_ONCE = 1 << 20  # candidates in memory, where all are counted
 

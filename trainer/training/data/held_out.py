@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from data_prep.common.rng import keyed_rngs
-from models.interface import Batcher, MicroBatch
-from trainer.training.data.lanes import ItemSource, examples_of
-from trainer.training.errors import SharedError
+from deepsiam.data_prep.common.rng import keyed_rngs
+from deepsiam.models.interface import Batcher, MicroBatch
+from deepsiam.trainer.training.data.lanes import ItemSource, examples_of
+from deepsiam.trainer.training.errors import SharedError
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from data_prep.common.errors import CacheError, InputError
-from data_prep.common.json_file import Count
-from data_prep.common.rng import keyed_rng, keyed_rngs
-from models.interface import Batcher, MicroBatch
+from deepsiam.data_prep.common.errors import CacheError, InputError
+from deepsiam.data_prep.common.json_file import Count
+from deepsiam.data_prep.common.rng import keyed_rng, keyed_rngs
+from deepsiam.models.interface import Batcher, MicroBatch
 
 
 class ItemSource(Protocol):

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from data_prep.common.errors import InputError
-from data_prep.common.workers import shared_memory_errors
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.lanes import Position
-from trainer.training.data.order import LaneBatch, Order
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.workers import shared_memory_errors
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.data.lanes import Position
+from deepsiam.trainer.training.data.order import LaneBatch, Order
 
 
 class Loader:

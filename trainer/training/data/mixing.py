@@ -15,8 +15,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from data_prep.common.errors import InputError
-from data_prep.common.rng import keyed_rng
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.rng import keyed_rng
 
 LONGEST = 1000  # turns in a block: after each block every source has provided exactly its share
 

@@ -8,31 +8,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.collection import Collection, remedy
-from data_prep.common.errors import InputError
-from data_prep.common.urls import is_remote
-from data_prep.shards.manifest import Manifest
-from data_prep.shards.remote_folder import Cache
-from data_prep.tokenizers import tokenizer as tokenizers
-from data_prep.tokenizers.check import require_same_tokenizer
-from data_prep.tokenizers.tokenizer import Tokenizer
-from models.batching.candidates import Candidates
-from models.interface import Batcher
-from models.matching.config import MatchingConfig
-from trainer.training.data.check_groups import check_copies, check_groups
-from trainer.training.data.group_source import GroupSource
-from trainer.training.data.held_out import HeldOut
-from trainer.training.data.order import Order, WeightedSource, make_order
-from trainer.training.data.shard_source import ShardSource
-from trainer.training.recipe.build import as_input_error, build_batcher
-from trainer.training.recipe.data_keys import (
+from deepsiam.data_prep.collections.collection import Collection, remedy
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.urls import is_remote
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.shards.remote_folder import Cache
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.models.batching.candidates import Candidates
+from deepsiam.models.interface import Batcher
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.trainer.training.data.check_groups import check_copies, check_groups
+from deepsiam.trainer.training.data.group_source import GroupSource
+from deepsiam.trainer.training.data.held_out import HeldOut
+from deepsiam.trainer.training.data.order import Order, WeightedSource, make_order
+from deepsiam.trainer.training.data.shard_source import ShardSource
+from deepsiam.trainer.training.recipe.build import as_input_error, build_batcher
+from deepsiam.trainer.training.recipe.data_keys import (
     MixedPairsConfig,
     PairDataConfig,
     ShardDataConfig,
     of_source,
     with_own_keys,
 )
-from trainer.training.recipe.schema import FinetuneRecipe, PairValidationConfig, PretrainRecipe, Recipe
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PairValidationConfig, PretrainRecipe, Recipe
 
 EXAMPLES_OF_A_UNIT = 32  # dealt to a lane together; with fewer, dealing an epoch would be slower
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from data_prep.common.errors import InputError
-from data_prep.common.rng import keyed_rng
-from models.interface import Batcher, MicroBatch
-from trainer.training.data.lanes import START, ItemSource, Lanes, LaneStep, Position, Skip
-from trainer.training.data.mixing import Mix
-from trainer.training.recipe.data_keys import of_source
-from trainer.training.recipe.schema import Recipe
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.models.interface import Batcher, MicroBatch
+from deepsiam.trainer.training.data.lanes import START, ItemSource, Lanes, LaneStep, Position, Skip
+from deepsiam.trainer.training.data.mixing import Mix
+from deepsiam.trainer.training.recipe.data_keys import of_source
+from deepsiam.trainer.training.recipe.schema import Recipe
 
 Positions = list[list[Position]]  # the position of every lane of every source: [source][lane]
 

@@ -1,6 +1,6 @@
 """The seed of dropout."""
 
-from data_prep.common.rng import keyed_rng
+from deepsiam.data_prep.common.rng import keyed_rng
 
 
 def dropout_seed(seed: int, micro_batch: int) -> int:

@@ -6,11 +6,11 @@ import sys
 import time
 from collections.abc import Sequence
 
-from data_prep.common.errors import InputError
-from data_prep.shards.document import TokenDocument
-from data_prep.shards.manifest import Manifest
-from data_prep.shards.reader import Shard
-from data_prep.shards.remote_folder import Cache
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.shards.remote_folder import Cache
 
 RETRIES = (1.0, 5.0)  # seconds before retrying to read a shard: a file system may fail for a moment
 

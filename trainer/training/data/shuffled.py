@@ -7,7 +7,7 @@ from math import isqrt
 
 import numpy as np
 
-from data_prep.common.rng import keyed_rng
+from deepsiam.data_prep.common.rng import keyed_rng
 
 MOST = 1 << 20  # numbers in an array; ten million would take 80 MB of every rank, and most of a second
 ROUNDS = 6

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from models.layers.shape import setting
-from models.trunk import TrunkModel
-from trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.models.layers.shape import setting
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 
 BYTES = 2  # per number in half precision; full precision needs more
 

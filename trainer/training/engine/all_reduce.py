@@ -22,10 +22,10 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from data_prep.common.errors import exit_on_input_error
-from data_prep.common.parser import Parser
-from trainer.training.engine.device import accelerator, this_device
-from trainer.training.engine.world import World, join
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.data_prep.common.parser import Parser
+from deepsiam.trainer.training.engine.device import accelerator, this_device
+from deepsiam.trainer.training.engine.world import World, join
 
 LATE = 76  # exit code: the ranks did not finish in time
 LIMIT_SECONDS = 35  # for the ranks to meet and measure; after this each rank ends by itself, on any host

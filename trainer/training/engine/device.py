@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.distributed import Store
 
-from data_prep.common.environment import usable_cores
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.environment import usable_cores
+from deepsiam.data_prep.common.errors import InputError
 
 ROOT = Path("/")
 CHOICE = "DS_ACCELERATOR"

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from data_prep.common.errors import InputError, did_you_mean
-from data_prep.common.files import os_errors_as_input_errors, read_bytes
-from trainer.training.engine.device import accelerator, has_bf16
-from trainer.training.recipe.schema import Recipe
+from deepsiam.data_prep.common.errors import InputError, did_you_mean
+from deepsiam.data_prep.common.files import os_errors_as_input_errors, read_bytes
+from deepsiam.trainer.training.engine.device import accelerator, has_bf16
+from deepsiam.trainer.training.recipe.schema import Recipe
 
 FOLDER = Path(__file__).resolve().parents[3] / "ds_configs"
 

@@ -20,22 +20,22 @@ from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchChe
 from deepspeed.utils import safe_get_full_fp32_param
 from torch.nn.utils import get_total_norm
 
-from data_prep.common.errors import InputError
-from models.arrays import on_device, sent
-from models.interface import MicroBatch
-from models.matching.dual_encoder import DualEncoder
-from models.trunk import Encoder, TrunkModel
-from trainer.training.engine import ds_config, grad_cache
-from trainer.training.engine.clock import DeviceClock
-from trainer.training.engine.compiler import without_compiler
-from trainer.training.engine.few_kernels import check_in_few_kernels
-from trainer.training.engine.hashed_file import FileEntry, hashed_file
-from trainer.training.engine.optimizer import build_optimizer
-from trainer.training.engine.plain_files import REMEDY, plain_values_only
-from trainer.training.engine.world import World, rank_0_speaks
-from trainer.training.errors import SharedError
-from trainer.training.recipe.objective import Objective
-from trainer.training.recipe.schema import Recipe
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.arrays import on_device, sent
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.matching.dual_encoder import DualEncoder
+from deepsiam.models.trunk import Encoder, TrunkModel
+from deepsiam.trainer.training.engine import ds_config, grad_cache
+from deepsiam.trainer.training.engine.clock import DeviceClock
+from deepsiam.trainer.training.engine.compiler import without_compiler
+from deepsiam.trainer.training.engine.few_kernels import check_in_few_kernels
+from deepsiam.trainer.training.engine.hashed_file import FileEntry, hashed_file
+from deepsiam.trainer.training.engine.optimizer import build_optimizer
+from deepsiam.trainer.training.engine.plain_files import REMEDY, plain_values_only
+from deepsiam.trainer.training.engine.world import World, rank_0_speaks
+from deepsiam.trainer.training.errors import SharedError
+from deepsiam.trainer.training.recipe.objective import Objective
+from deepsiam.trainer.training.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)

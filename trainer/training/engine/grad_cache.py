@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from models.arrays import sent
-from models.matching.dual_encoder import DualEncoder
-from models.vectors import Vectors
+from deepsiam.models.arrays import sent
+from deepsiam.models.matching.dual_encoder import DualEncoder
+from deepsiam.models.vectors import Vectors
 
 Tensors = Mapping[str, Tensor]
 

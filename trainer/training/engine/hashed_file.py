@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypedDict
 
-from data_prep.common.files import open_new
+from deepsiam.data_prep.common.files import open_new
 
 PIECE = 1 << 20  # bytes given to the operating system and the hashing thread at a time
 AHEAD = 16  # how many pieces writing may be ahead of hashing; they are kept in memory

@@ -18,8 +18,8 @@ from deepspeed.accelerator import get_accelerator
 from deepspeed.launcher import runner
 from deepspeed.launcher.multinode_runner import MultiNodeRunner
 
-from data_prep.common.errors import InputError, printable
-from data_prep.common.files import read_bytes
+from deepsiam.data_prep.common.errors import InputError, printable
+from deepsiam.data_prep.common.files import read_bytes
 
 # launchers with which DeepSpeed (0.19.8) cannot start `python -m`, and what to start the ranks with instead
 WITHOUT_MODULES = {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from trainer.training.engine.world import World
+from deepsiam.trainer.training.engine.world import World
 
 MESSAGE_BYTES = 1 << 18
 

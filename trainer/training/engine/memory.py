@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from data_prep.common.errors import InputError
-from models.trunk import TrunkModel
-from trainer.training.engine.activations import bytes_per_token
-from trainer.training.engine.world import device_memory
-from trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.training.engine.activations import bytes_per_token
+from deepsiam.trainer.training.engine.world import device_memory
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 
 
 def check_memory(recipe: PretrainRecipe, model: TrunkModel) -> None:

@@ -10,8 +10,8 @@ from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import nn
 from torch.optim.adamax import adamax
 
-from trainer.training.engine.device import this_device
-from trainer.training.recipe.schema import OptimizerConfig
+from deepsiam.trainer.training.engine.device import this_device
+from deepsiam.trainer.training.recipe.schema import OptimizerConfig
 
 
 def build_optimizer(model: nn.Module, keys: OptimizerConfig) -> torch.optim.Optimizer:

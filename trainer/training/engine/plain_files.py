@@ -13,7 +13,7 @@ import torch
 from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
 from deepspeed.utils.tensor_fragment import fragment_address
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
 
 # the classes in DeepSpeed's files that torch does not know as plain: making one only sets attributes
 ALLOWED = [

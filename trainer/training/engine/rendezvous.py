@@ -23,8 +23,8 @@ import psutil
 from deepspeed.constants import default_pg_timeout
 from torch.distributed import DistNetworkError, TCPStore
 
-from data_prep.common.argument_types import port_number
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.argument_types import port_number
+from deepsiam.data_prep.common.errors import InputError
 
 ARRIVAL = default_pg_timeout  # within which every rank arrives: DEEPSPEED_TIMEOUT, in minutes
 OTHERS_SECONDS = 60  # how long rank 0 waits to end the others: their hosts may import more slowly

@@ -2,8 +2,8 @@
 
 from deepspeed.checkpoint import ds_to_universal
 
-from data_prep.common.errors import exit_on_input_error
-from trainer.training.engine.plain_files import plain_values_only
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.trainer.training.engine.plain_files import plain_values_only
 
 if __name__ == "__main__":
     with exit_on_input_error("conversion"), plain_values_only():

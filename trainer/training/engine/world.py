@@ -19,10 +19,10 @@ import deepspeed
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from data_prep.common.errors import InputError, printable, without_controls
-from trainer.training.engine.device import accelerator, claim, take, use_threads_of_a_rank
-from trainer.training.engine.rendezvous import ARRIVAL, AbsentError, close, meet, meet_at, port
-from trainer.training.errors import SharedError
+from deepsiam.data_prep.common.errors import InputError, printable, without_controls
+from deepsiam.trainer.training.engine.device import accelerator, claim, take, use_threads_of_a_rank
+from deepsiam.trainer.training.engine.rendezvous import ARRIVAL, AbsentError, close, meet, meet_at, port
+from deepsiam.trainer.training.errors import SharedError
 
 # the variables for rank, number of ranks, local rank and local number of ranks; the first complete line is used
 LAUNCHERS = (

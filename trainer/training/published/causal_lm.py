@@ -10,12 +10,12 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from data_prep.common.errors import InputError
-from models.build_trunk import REFUSALS
-from models.causality import two_texts
-from models.layers.label_head import LabelHead, language_model, name_of_output
-from models.trunk import token_embedding
-from trainer.training.published.hugging_face import CONFIG, WEIGHTS, architecture_of, read_config, weight_files
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.build_trunk import REFUSALS
+from deepsiam.models.causality import two_texts
+from deepsiam.models.layers.label_head import LabelHead, language_model, name_of_output
+from deepsiam.models.trunk import token_embedding
+from deepsiam.trainer.training.published.hugging_face import CONFIG, WEIGHTS, architecture_of, read_config, weight_files
 
 CLASSES = ("ForCausalLM", "LMHeadModel")  # how the names of Hugging Face's classes end
 NAMES = ("lm_head", "embed_out")  # of the output layer in files, also of earlier releases

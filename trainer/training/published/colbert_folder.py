@@ -13,11 +13,18 @@ from typing import Any
 
 from torch import Tensor
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from data_prep.tokenizers.tokenizer import Tokenizer
-from trainer.training.published.hugging_face import CONFIG, TOKENIZER, WEIGHTS, architecture_of, read_keys, read_tensors
-from trainer.training.published.sentence_transformer import (
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.trainer.training.published.hugging_face import (
+    CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    architecture_of,
+    read_keys,
+    read_tensors,
+)
+from deepsiam.trainer.training.published.sentence_transformer import (
     encoder_of,
     is_sentence_transformer,
     longest_texts,
@@ -26,7 +33,7 @@ from trainer.training.published.sentence_transformer import (
     text_length,
     transformer_file,
 )
-from trainer.training.published.settings import MODULES, SETTINGS
+from deepsiam.trainer.training.published.settings import MODULES, SETTINGS
 
 STANFORD, METADATA = "HF_ColBERT", "artifact.metadata"  # its architecture, its file of settings
 PLAIN = {"bias": False, "activation_function": "torch.nn.modules.linear.Identity", "use_residual": False}

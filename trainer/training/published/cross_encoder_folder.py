@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
-from models.matching.cross_encoder import Activation
-from trainer.training.published.hugging_face import (
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
+from deepsiam.models.matching.cross_encoder import Activation
+from deepsiam.trainer.training.published.hugging_face import (
     CONFIG,
     TOKENIZER,
     architecture_of,
@@ -29,9 +29,9 @@ from trainer.training.published.hugging_face import (
     read_keys,
     read_weights,
 )
-from trainer.training.published.prompts import refuse_prompts
-from trainer.training.published.sentence_transformer import is_sentence_transformer, longest_input, modules_of
-from trainer.training.published.settings import MODEL_TYPES, MODULES, PAIRS, SETTINGS
+from deepsiam.trainer.training.published.prompts import refuse_prompts
+from deepsiam.trainer.training.published.sentence_transformer import is_sentence_transformer, longest_input, modules_of
+from deepsiam.trainer.training.published.settings import MODEL_TYPES, MODULES, PAIRS, SETTINGS
 
 CLASSIFIER = "ForSequenceClassification"  # the end of the names of Hugging Face's classes
 SHORTEST = 8  # tokens of a pair of short texts

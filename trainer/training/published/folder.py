@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.json_file import read_json
-from data_prep.tokenizers.other_formats import refuse_other_formats
-from data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
-from trainer.training.published.causal_lm import is_causal_lm
-from trainer.training.published.colbert_folder import is_colbert, unmarked_prompts
-from trainer.training.published.cross_encoder_folder import is_cross_encoder, is_of_library
-from trainer.training.published.hugging_face import AGAIN, CONFIG, read_keys
-from trainer.training.published.logit_score import is_logit_score
-from trainer.training.published.sentence_transformer import (
+from deepsiam.data_prep.common.json_file import read_json
+from deepsiam.data_prep.tokenizers.other_formats import refuse_other_formats
+from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
+from deepsiam.trainer.training.published.causal_lm import is_causal_lm
+from deepsiam.trainer.training.published.colbert_folder import is_colbert, unmarked_prompts
+from deepsiam.trainer.training.published.cross_encoder_folder import is_cross_encoder, is_of_library
+from deepsiam.trainer.training.published.hugging_face import AGAIN, CONFIG, read_keys
+from deepsiam.trainer.training.published.logit_score import is_logit_score
+from deepsiam.trainer.training.published.sentence_transformer import (
     NO_EFFECT,
     SHORTEST,
     SPARSE_MODULES,
@@ -25,7 +25,7 @@ from trainer.training.published.sentence_transformer import (
     modules_of,
     transformer_file,
 )
-from trainer.training.published.settings import (
+from deepsiam.trainer.training.published.settings import (
     CAUSAL,
     COLBERT,
     COMPUTED,
@@ -40,7 +40,7 @@ from trainer.training.published.settings import (
     TRANSFORMER,
     Kind,
 )
-from trainer.training.published.table import unused
+from deepsiam.trainer.training.published.table import unused
 
 Keys = dict[str, Any]
 

@@ -15,11 +15,11 @@ from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from data_prep.common.errors import InputError
-from data_prep.common.json_file import read_json
-from models.build_trunk import REFUSALS, plain_encoder
-from models.sizes import check_sizes
-from trainer.training.recipe.build import as_input_error, settings_of, trunk_of
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.json_file import read_json
+from deepsiam.models.build_trunk import REFUSALS, plain_encoder
+from deepsiam.models.sizes import check_sizes
+from deepsiam.trainer.training.recipe.build import as_input_error, settings_of, trunk_of
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
-from trainer.training.published.hugging_face import read_keys
-from trainer.training.published.sentence_transformer import is_sentence_transformer, modules_of
-from trainer.training.published.settings import MODULES
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.trainer.training.published.hugging_face import read_keys
+from deepsiam.trainer.training.published.sentence_transformer import is_sentence_transformer, modules_of
+from deepsiam.trainer.training.published.settings import MODULES
 
 MODULE = "LogitScore"
 TOKENS = ("true_token_id", "false_token_id")

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from models.layers.shape import setting
-from models.trunk import token_embedding
-from trainer.training.published.hugging_face import architecture_of, read_weights
+from deepsiam.models.layers.shape import setting
+from deepsiam.models.trunk import token_embedding
+from deepsiam.trainer.training.published.hugging_face import architecture_of, read_weights
 
 CLASSES = ("ForMaskedLM", "ForPreTraining")  # how the names of classes end that have the head
 # the names of a published head's layers, by family: dense, LayerNorm, output bias, output matrix

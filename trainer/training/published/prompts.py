@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.config import MethodConfig
-from models.matching.config import Side
-from models.matching.dual_encoder import DualEncoderConfig
-from models.pretraining.config import PretrainingConfig
-from trainer.training.published import colbert_folder
-from trainer.training.published.colbert_folder import is_colbert
-from trainer.training.published.hugging_face import read_keys
-from trainer.training.published.sentence_transformer import encoder_of, is_sentence_transformer, modules_of
-from trainer.training.published.settings import COLBERT, SETTINGS, TOKENIZER
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.config import MethodConfig
+from deepsiam.models.matching.config import Side
+from deepsiam.models.matching.dual_encoder import DualEncoderConfig
+from deepsiam.models.pretraining.config import PretrainingConfig
+from deepsiam.trainer.training.published import colbert_folder
+from deepsiam.trainer.training.published.colbert_folder import is_colbert
+from deepsiam.trainer.training.published.hugging_face import read_keys
+from deepsiam.trainer.training.published.sentence_transformer import encoder_of, is_sentence_transformer, modules_of
+from deepsiam.trainer.training.published.settings import COLBERT, SETTINGS, TOKENIZER
 
 # the names of each side's prompt in the library, the first of which counts that has a text
 NAMES: dict[Side, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}

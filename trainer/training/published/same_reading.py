@@ -12,10 +12,10 @@ from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG, Tokenizer
-from trainer.training.published.hugging_face import read_keys
-from trainer.training.published.settings import ADDED_TOKENS, SPECIAL_TOKENS, TOKENIZER, TRANSFORMER
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG, Tokenizer
+from deepsiam.trainer.training.published.hugging_face import read_keys
+from deepsiam.trainer.training.published.settings import ADDED_TOKENS, SPECIAL_TOKENS, TOKENIZER, TRANSFORMER
 
 LOWER_CASE = "do_lower_case"
 SWITCHES = (LOWER_CASE, "strip_accents", "tokenize_chinese_chars", "add_prefix_space")  # of several tokenizer classes

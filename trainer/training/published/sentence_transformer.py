@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from pydantic import PositiveInt
 
-from data_prep.common.errors import InputError
-from data_prep.common.json_file import Record, read_json
-from data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
-from models.config import MethodConfig
-from trainer.training.published.hugging_face import AGAIN, read_keys
-from trainer.training.published.settings import (
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.json_file import Record, read_json
+from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
+from deepsiam.models.config import MethodConfig
+from deepsiam.trainer.training.published.hugging_face import AGAIN, read_keys
+from deepsiam.trainer.training.published.settings import (
     DENSE,
     ENCODER_CONFIG,
     MARK,
@@ -22,7 +22,7 @@ from trainer.training.published.settings import (
     SETTINGS,
     TRANSFORMER,
 )
-from trainer.training.published.table import unused
+from deepsiam.trainer.training.published.table import unused
 
 PACKAGES = ("sentence_transformers.", "pylate.")  # whose modules are known; others are code of the folder
 KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")

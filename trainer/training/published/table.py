@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.other_formats import ADAPTER
-from data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG as CONFIG
-from trainer.training.published.settings import (
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.other_formats import ADAPTER
+from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG as CONFIG
+from deepsiam.trainer.training.published.settings import (
     ADDED_TOKENS,
     APPLIED,
     CAUSAL,

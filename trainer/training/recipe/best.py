@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from data_prep.common.json_file import Count
+from deepsiam.data_prep.common.json_file import Count
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from data_prep.common.errors import InputError
-from data_prep.common.extras import require
-from data_prep.tokenizers.tokenizer import Tokenizer
-from models.adapters import Adapters, add_adapters, choose_targets
-from models.build_trunk import build_trunk, configuration_keys
-from models.config import MethodConfig
-from models.freeze import freeze
-from models.interface import Batcher, Vocabulary
-from models.pretraining.config import PretrainingConfig
-from models.trunk import TrunkModel, max_positions, token_embedding
-from trainer.training.recipe.schema import AnyRecipe
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.models.adapters import Adapters, add_adapters, choose_targets
+from deepsiam.models.build_trunk import build_trunk, configuration_keys
+from deepsiam.models.config import MethodConfig
+from deepsiam.models.freeze import freeze
+from deepsiam.models.interface import Batcher, Vocabulary
+from deepsiam.models.pretraining.config import PretrainingConfig
+from deepsiam.models.trunk import TrunkModel, max_positions, token_embedding
+from deepsiam.trainer.training.recipe.schema import AnyRecipe
 
 if TYPE_CHECKING:  # an extra
     from peft import LoraModel

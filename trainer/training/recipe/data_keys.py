@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-from data_prep.common.errors import InputError
-from models.config import Section
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.config import Section
 
 # two keys of which a recipe has only one, each with the keys that belong to it
 EXCLUSIVE = (

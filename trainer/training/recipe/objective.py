@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from models.config import MethodConfig
+from deepsiam.models.config import MethodConfig
 
 
 class Objective(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from data_prep.common.json_file import Count
+from deepsiam.data_prep.common.json_file import Count
 
 THRESHOLD = 1e-4  # share of the best loss by which a loss must be lower to count as lower
 

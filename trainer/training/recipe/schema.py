@@ -19,12 +19,12 @@ from pydantic import (
     model_validator,
 )
 
-from data_prep.common.errors import did_you_mean
-from models.adapters import Adapters
-from models.config import MethodConfig, Section
-from models.matching.config import LOSS_TAGS, MatchingConfig, compares_batch
-from models.registry import MATCHING, MatchingMethod, PretrainingMethod
-from trainer.training.recipe.data_keys import (
+from deepsiam.data_prep.common.errors import did_you_mean
+from deepsiam.models.adapters import Adapters
+from deepsiam.models.config import MethodConfig, Section
+from deepsiam.models.matching.config import LOSS_TAGS, MatchingConfig, compares_batch
+from deepsiam.models.registry import MATCHING, MatchingMethod, PretrainingMethod
+from deepsiam.trainer.training.recipe.data_keys import (
     OF_A_SOURCE,
     LanesConfig,
     PairDataConfig,
@@ -32,8 +32,8 @@ from trainer.training.recipe.data_keys import (
     of_source,
     with_own_keys,
 )
-from trainer.training.recipe.margin import Margin
-from trainer.training.recipe.schedule import Schedule, learning_rate
+from deepsiam.trainer.training.recipe.margin import Margin
+from deepsiam.trainer.training.recipe.schedule import Schedule, learning_rate
 
 
 class BatchConfig(Section):

@@ -13,11 +13,11 @@ from typing import Any, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from data_prep.common.errors import InputError, did_you_mean
-from data_prep.common.files import read_bytes
-from models.registry import MATCHING, PRETRAINING
-from trainer.training.recipe.data_keys import EXCLUSIVE
-from trainer.training.recipe.schema import AnyRecipe
+from deepsiam.data_prep.common.errors import InputError, did_you_mean
+from deepsiam.data_prep.common.files import read_bytes
+from deepsiam.models.registry import MATCHING, PRETRAINING
+from deepsiam.trainer.training.recipe.data_keys import EXCLUSIVE
+from deepsiam.trainer.training.recipe.schema import AnyRecipe
 
 LARGEST, MOST_VALUES, DEEPEST = 1 << 18, 10_000, 50  # bytes; values, aliases written out; levels, also of `extends`
 

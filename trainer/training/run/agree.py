@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import torch
 
-from models.arrays import sent
-from models.config import MethodConfig
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.order import LaneBatch
-from trainer.training.engine.engine import Engine
-from trainer.training.recipe.objective import Objective, objectives
-from trainer.training.run.health import Health
+from deepsiam.models.arrays import sent
+from deepsiam.models.config import MethodConfig
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.data.order import LaneBatch
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.recipe.objective import Objective, objectives
+from deepsiam.trainer.training.run.health import Health
 
 
 class Agreed(NamedTuple):

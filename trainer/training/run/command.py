@@ -14,18 +14,18 @@ from typing import BinaryIO
 
 import torch.distributed as dist
 
-from data_prep.common import streams
-from data_prep.common.errors import InputError, exit_on_input_error
-from data_prep.common.extras import require
-from data_prep.common.files import lock, make_directory, undo_replace, whole_file
-from data_prep.common.parser import Parser
-from trainer.training.checkpoints import checkpoint
-from trainer.training.data.cache_room import check_cache_room
-from trainer.training.data.loader import check_layout
-from trainer.training.engine import ds_config, plain_files
-from trainer.training.engine.device import require_visible_gpus
-from trainer.training.engine.rendezvous import end_others, serve
-from trainer.training.engine.world import (
+from deepsiam.data_prep.common import streams
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.common.files import lock, make_directory, undo_replace, whole_file
+from deepsiam.data_prep.common.parser import Parser
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.data.cache_room import check_cache_room
+from deepsiam.trainer.training.data.loader import check_layout
+from deepsiam.trainer.training.engine import ds_config, plain_files
+from deepsiam.trainer.training.engine.device import require_visible_gpus
+from deepsiam.trainer.training.engine.rendezvous import end_others, serve
+from deepsiam.trainer.training.engine.world import (
     World,
     check_address,
     failed_rank_exits_first,
@@ -34,15 +34,15 @@ from trainer.training.engine.world import (
     join,
     rank_0_speaks,
 )
-from trainer.training.errors import SharedError
-from trainer.training.recipe.schema import AnyRecipe, PretrainRecipe, Recipe
-from trainer.training.recipe.yaml_file import load as load_recipe
-from trainer.training.run.commit import git_commit, versions
-from trainer.training.run.find_lr import find_lr
-from trainer.training.run.job import Job
-from trainer.training.run.loop import Run
-from trainer.training.run.shared_folder import check_same, check_shared
-from trainer.training.run.stop import RESUME, exit_with_workers
+from deepsiam.trainer.training.errors import SharedError
+from deepsiam.trainer.training.recipe.schema import AnyRecipe, PretrainRecipe, Recipe
+from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
+from deepsiam.trainer.training.run.commit import git_commit, versions
+from deepsiam.trainer.training.run.find_lr import find_lr
+from deepsiam.trainer.training.run.job import Job
+from deepsiam.trainer.training.run.loop import Run
+from deepsiam.trainer.training.run.shared_folder import check_same, check_shared
+from deepsiam.trainer.training.run.stop import RESUME, exit_with_workers
 
 INTERRUPTED = 130  # exit code
 LOCK = "lock"  # file in a run's folder, locked by the process that trains the run

@@ -11,18 +11,18 @@ from itertools import islice
 
 import torch
 
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.loader import Loader
-from trainer.training.data.mixing import Mix
-from trainer.training.data.order import LaneBatch
-from trainer.training.data.rng import dropout_seed
-from trainer.training.engine.engine import Engine
-from trainer.training.engine.world import World, say
-from trainer.training.recipe.objective import Objective, objectives
-from trainer.training.recipe.schema import BatchConfig
-from trainer.training.run.agree import by_source, counts
-from trainer.training.run.job import Job
-from trainer.training.run.watchdog import Watchdog
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.data.loader import Loader
+from deepsiam.trainer.training.data.mixing import Mix
+from deepsiam.trainer.training.data.order import LaneBatch
+from deepsiam.trainer.training.data.rng import dropout_seed
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.engine.world import World, say
+from deepsiam.trainer.training.recipe.objective import Objective, objectives
+from deepsiam.trainer.training.recipe.schema import BatchConfig
+from deepsiam.trainer.training.run.agree import by_source, counts
+from deepsiam.trainer.training.run.job import Job
+from deepsiam.trainer.training.run.watchdog import Watchdog
 
 RATES = [10 ** (-7 + level / 3) for level in range(19)]  # 1e-7 to 0.1
 STEPS = 5  # at each rate: 95 in all

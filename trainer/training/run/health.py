@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from models.matching.dual_encoder import arguments_of
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.lanes import Skip
-from trainer.training.data.order import LaneBatch, Order
-from trainer.training.engine.engine import Engine, StepResult
-from trainer.training.engine.world import warn
-from trainer.training.errors import SharedError
-from trainer.training.recipe.schema import Recipe
+from deepsiam.models.matching.dual_encoder import arguments_of
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.data.lanes import Skip
+from deepsiam.trainer.training.data.order import LaneBatch, Order
+from deepsiam.trainer.training.engine.engine import Engine, StepResult
+from deepsiam.trainer.training.engine.world import warn
+from deepsiam.trainer.training.errors import SharedError
+from deepsiam.trainer.training.recipe.schema import Recipe
 
 MOST_OVERFLOWS = 40  # consecutive steps that fp16 overflow may skip: more than the loss scale can be halved
 MOST_ROLLBACKS = 3  # consecutive, without a new checkpoint

@@ -10,23 +10,23 @@ from typing import Any, Protocol
 
 import yaml
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import read_bytes
-from data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG
-from models.interface import MicroBatch
-from models.recomputing import recompute_layers
-from models.trunk import TrunkModel
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.base import Base
-from trainer.training.checkpoints.load import drop_absent, restore_frozen
-from trainer.training.data.open_data import Data, resume_invariants
-from trainer.training.data.order import Order
-from trainer.training.engine import ds_config
-from trainer.training.engine.compiler import compile_model
-from trainer.training.engine.engine import Engine
-from trainer.training.recipe.build import freeze_model, settings_of
-from trainer.training.recipe.schema import AnyRecipe, Recipe
-from trainer.training.run.validation import Validation
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import read_bytes
+from deepsiam.data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.recomputing import recompute_layers
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.base import Base
+from deepsiam.trainer.training.checkpoints.load import drop_absent, restore_frozen
+from deepsiam.trainer.training.data.open_data import Data, resume_invariants
+from deepsiam.trainer.training.data.order import Order
+from deepsiam.trainer.training.engine import ds_config
+from deepsiam.trainer.training.engine.compiler import compile_model
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.recipe.build import freeze_model, settings_of
+from deepsiam.trainer.training.recipe.schema import AnyRecipe, Recipe
+from deepsiam.trainer.training.run.validation import Validation
 
 
 class Probe(Protocol):

@@ -6,23 +6,23 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from trainer.training.checkpoints import checkpoint
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.loader import Loader
-from trainer.training.data.order import LaneBatch
-from trainer.training.data.rng import dropout_seed
-from trainer.training.engine.engine import Engine, StepResult
-from trainer.training.engine.world import World, warn
-from trainer.training.errors import SharedError
-from trainer.training.run.agree import Agreed, agree, exchange
-from trainer.training.run.health import Health
-from trainer.training.run.job import Job
-from trainer.training.run.monitor import Monitor
-from trainer.training.run.probing import Probing
-from trainer.training.run.rate import Rate
-from trainer.training.run.stop import STOP_FILE, Stop
-from trainer.training.run.validation import Validation
-from trainer.training.run.watchdog import Watchdog
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.data.loader import Loader
+from deepsiam.trainer.training.data.order import LaneBatch
+from deepsiam.trainer.training.data.rng import dropout_seed
+from deepsiam.trainer.training.engine.engine import Engine, StepResult
+from deepsiam.trainer.training.engine.world import World, warn
+from deepsiam.trainer.training.errors import SharedError
+from deepsiam.trainer.training.run.agree import Agreed, agree, exchange
+from deepsiam.trainer.training.run.health import Health
+from deepsiam.trainer.training.run.job import Job
+from deepsiam.trainer.training.run.monitor import Monitor
+from deepsiam.trainer.training.run.probing import Probing
+from deepsiam.trainer.training.run.rate import Rate
+from deepsiam.trainer.training.run.stop import STOP_FILE, Stop
+from deepsiam.trainer.training.run.validation import Validation
+from deepsiam.trainer.training.run.watchdog import Watchdog
 
 
 class Run:

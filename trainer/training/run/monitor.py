@@ -10,14 +10,14 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.tensorboard import SummaryWriter
 
-from trainer.training.data.order import LaneBatch
-from trainer.training.engine.engine import Engine, StepResult
-from trainer.training.engine.hardware import peak_of
-from trainer.training.engine.world import warn
-from trainer.training.recipe.schema import Recipe
-from trainer.training.run.events import open_events, scalars_at
-from trainer.training.run.stragglers import Stragglers
-from trainer.training.run.wandb_events import WandbEvents
+from deepsiam.trainer.training.data.order import LaneBatch
+from deepsiam.trainer.training.engine.engine import Engine, StepResult
+from deepsiam.trainer.training.engine.hardware import peak_of
+from deepsiam.trainer.training.engine.world import warn
+from deepsiam.trainer.training.recipe.schema import Recipe
+from deepsiam.trainer.training.run.events import open_events, scalars_at
+from deepsiam.trainer.training.run.stragglers import Stragglers
+from deepsiam.trainer.training.run.wandb_events import WandbEvents
 
 
 class Interval:

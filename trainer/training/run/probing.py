@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from data_prep.common.errors import InputError
-from trainer.training.checkpoints.best import save_best
-from trainer.training.checkpoints.checkpoint import SaveError, State
-from trainer.training.data.order import LaneBatch
-from trainer.training.engine.engine import Engine
-from trainer.training.engine.world import rank_0_speaks, warn
-from trainer.training.recipe.best import Best
-from trainer.training.recipe.schema import PairCheckpointConfig
-from trainer.training.run.job import Job
-from trainer.training.run.monitor import Monitor
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.checkpoints.best import save_best
+from deepsiam.trainer.training.checkpoints.checkpoint import SaveError, State
+from deepsiam.trainer.training.data.order import LaneBatch
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.engine.world import rank_0_speaks, warn
+from deepsiam.trainer.training.recipe.best import Best
+from deepsiam.trainer.training.recipe.schema import PairCheckpointConfig
+from deepsiam.trainer.training.run.job import Job
+from deepsiam.trainer.training.run.monitor import Monitor
 
 
 class Probing:

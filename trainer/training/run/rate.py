@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainer.training.engine.world import warn
-from trainer.training.recipe.plateau import Plateau
-from trainer.training.recipe.schema import Recipe
+from deepsiam.trainer.training.engine.world import warn
+from deepsiam.trainer.training.recipe.plateau import Plateau
+from deepsiam.trainer.training.recipe.schema import Recipe
 
 
 class Rate:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from trainer.training.checkpoints.checkpoint import differences
-from trainer.training.engine import ds_config
-from trainer.training.errors import SharedError
-from trainer.training.run.job import Job, complete
+from deepsiam.trainer.training.checkpoints.checkpoint import differences
+from deepsiam.trainer.training.engine import ds_config
+from deepsiam.trainer.training.errors import SharedError
+from deepsiam.trainer.training.run.job import Job, complete
 
 WAIT_SECONDS = 5.0  # until a file written by rank 0 is visible through a network file system
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from trainer.training.run import parents
+from deepsiam.trainer.training.run import parents
 
 RESUME = 75  # exit code: stopped on request, saved, ready for --resume (EX_TEMPFAIL of sysexits.h)
 HUNG = 76  # exit code: the watchdog saw no progress

@@ -15,8 +15,8 @@ from statistics import median
 
 import torch
 
-from trainer.training.engine.engine import Engine
-from trainer.training.engine.links import MESSAGE_BYTES, Ring
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.engine.links import MESSAGE_BYTES, Ring
 
 SLOWER = 1.5  # times the median of the others
 COSTS = 0.05  # minimum share of the time that the difference must cost

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from trainer.training.data.held_out import HeldOut
-from trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.data.held_out import HeldOut
+from deepsiam.trainer.training.engine.engine import Engine
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
-from data_prep.common.errors import InputError
-from data_prep.common.files import whole_file
-from trainer.training.recipe.schema import Recipe
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import whole_file
+from deepsiam.trainer.training.recipe.schema import Recipe
 
 ID = "wandb_id"  # in the run's folder
 

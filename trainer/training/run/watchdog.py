@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from trainer.training.engine.world import wait_at_most
-from trainer.training.run.stop import HUNG, exit_with_workers
+from deepsiam.trainer.training.engine.world import wait_at_most
+from deepsiam.trainer.training.run.stop import HUNG, exit_with_workers
 
 MARGIN = 60.0  # seconds by which a collective waits longer
 

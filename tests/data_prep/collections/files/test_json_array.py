@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.files import json_array
-from data_prep.collections.files.json_array import json_items
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.files import json_array
+from deepsiam.data_prep.collections.files.json_array import json_items
+from deepsiam.data_prep.common.errors import InputError
 
 ITEMS = [{"a": "é, ] \n }"}, {"b": [1, {"c": None}], "d": ""}, {}]
 

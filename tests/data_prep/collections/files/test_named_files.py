@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.files.named_files import NamedFile, by_split, joined_by_split, named_files
-from data_prep.collections.formats.msmarco import UNSAID
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.files.named_files import NamedFile, by_split, joined_by_split, named_files
+from deepsiam.data_prep.collections.formats.msmarco import UNSAID
+from deepsiam.data_prep.common.errors import InputError
 
 KINDS = {"qrels.*": r".*qrels.*\.(tsv|txt)", "queries.*": r".*queries.*\.(tsv|txt)", "top1000.*": r".*top1000.*"}
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.files.table import table_columns, table_kind, table_rows
-from data_prep.collections.format import Where
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.files.table import table_columns, table_kind, table_rows
+from deepsiam.data_prep.collections.format import Where
+from deepsiam.data_prep.common.errors import InputError
 
 ROWS = [{"a": "x", "b": 'the "y"'}, {"a": "z", "b": "w"}]
 

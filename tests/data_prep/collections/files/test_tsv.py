@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.files.tsv import id_texts, judgements, rows
-from data_prep.collections.format import Where
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.files.tsv import id_texts, judgements, rows
+from deepsiam.data_prep.collections.format import Where
+from deepsiam.data_prep.common.errors import InputError
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from data_prep.collections import write_groups, write_texts
-from data_prep.shards.reader import Shard
-from data_prep.sources import compressed, parquet
-from data_prep.sources.bytes_read import Item
+from deepsiam.data_prep.collections import write_groups, write_texts
+from deepsiam.data_prep.shards.reader import Shard
+from deepsiam.data_prep.sources import compressed, parquet
+from deepsiam.data_prep.sources.bytes_read import Item
 
 UNCOUNTED = {"manifest.json", "tokenizer.json"}  # of folders of shards, read at the start
 

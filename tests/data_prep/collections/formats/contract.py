@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.collections.format import Format
-from data_prep.collections.registry import FORMATS
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.format import Format
+from deepsiam.data_prep.collections.registry import FORMATS
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.choices import choices
 from tests.data_prep.collections.raw_formats import Lists, write_files
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from data_prep.collections.formats.answer_selection import AnswerSelection
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.formats.answer_selection import AnswerSelection
+from deepsiam.data_prep.common.errors import InputError
 from tests.data_prep.collections.formats.contract import FormatContract, lines
 from tests.data_prep.collections.raw_formats import WIKIQA, trecqa, write_lines
 from tests.samples import DATA, needs

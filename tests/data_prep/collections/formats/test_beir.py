@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.collections.formats.beir import Beir
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.formats.beir import Beir
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import CORPUS, HEADER, QUERIES, write_beir
 from tests.data_prep.collections.formats.contract import FormatContract, lines
 from tests.data_prep.collections.raw_formats import write_files

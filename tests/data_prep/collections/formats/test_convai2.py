@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from data_prep.collections.build import build
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.choices import choices
 from tests.data_prep.collections.formats.contract import FormatContract
 from tests.data_prep.collections.raw_formats import write_files

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from data_prep.collections.build import build
-from data_prep.collections.formats.dpr import Dpr
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.formats.dpr import Dpr
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.formats.contract import FormatContract, lines
 from tests.data_prep.collections.raw_formats import dpr_passage
 

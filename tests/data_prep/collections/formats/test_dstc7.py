@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.formats.dstc7 import Dstc7
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.formats.dstc7 import Dstc7
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.choices import choices
 from tests.data_prep.collections.formats.contract import FormatContract, lines
 from tests.data_prep.collections.raw_formats import dstc7_item, write_files

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.choices import choices
 from tests.data_prep.collections.formats.contract import FormatContract, lines
 from tests.data_prep.collections.raw_formats import write_lines

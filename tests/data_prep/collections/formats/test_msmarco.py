@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.collections.formats.msmarco import MsMarco
-from data_prep.collections.ids import content_id
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.formats.msmarco import MsMarco
+from deepsiam.data_prep.collections.ids import content_id
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.formats.contract import FormatContract
 from tests.data_prep.collections.raw_formats import write_files
 

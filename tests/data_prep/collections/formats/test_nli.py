@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.formats.nli import NLI, QQP, RTE, Nli
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.formats.nli import NLI, QQP, RTE, Nli
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections import raw_formats
 from tests.data_prep.collections.choices import exhaust
 from tests.data_prep.collections.formats.contract import FormatContract, lines

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.formats.pairs import Pairs
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.formats.pairs import Pairs
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.choices import choices, exhaust
 from tests.data_prep.collections.formats.contract import FormatContract, lines
 from tests.samples import DATA, needs

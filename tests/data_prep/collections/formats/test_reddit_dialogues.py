@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.formats import reddit_dialogues
-from data_prep.collections.formats.reddit_dialogues import RedditDialogues
-from data_prep.common.errors import InputError
-from data_prep.shards.writer import ShardWriter
-from data_prep.tokenizers import tokenizer
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.formats import reddit_dialogues
+from deepsiam.data_prep.collections.formats.reddit_dialogues import RedditDialogues
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep import raw
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.formats.tevatron import Tevatron
-from data_prep.collections.ids import content_id
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.formats.tevatron import Tevatron
+from deepsiam.data_prep.collections.ids import content_id
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.formats.contract import FormatContract, lines
 from tests.data_prep.collections.raw_formats import write_lines
 

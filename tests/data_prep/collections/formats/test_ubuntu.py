@@ -4,7 +4,7 @@ import csv
 import io
 from pathlib import Path
 
-from data_prep.collections.formats.ubuntu import EVALUATION, TRAIN
+from deepsiam.data_prep.collections.formats.ubuntu import EVALUATION, TRAIN
 from tests.data_prep.collections.formats.contract import FormatContract
 from tests.data_prep.collections.raw_formats import write_files
 

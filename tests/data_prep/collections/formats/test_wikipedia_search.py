@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.formats import wikipedia_search
-from data_prep.collections.formats.wikipedia_search import WikipediaSearch
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer
-from data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.formats import wikipedia_search
+from deepsiam.data_prep.collections.formats.wikipedia_search import WikipediaSearch
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep import raw
 from tests.samples import DATA, needs
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.__main__ import main
-from data_prep.prepare import output
-from data_prep.prepare.spool import key_of
-from data_prep.prepare.writing import is_held_out
-from data_prep.shards import verify
-from data_prep.text.normalize import fold
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.prepare import output
+from deepsiam.data_prep.prepare.spool import key_of
+from deepsiam.data_prep.prepare.writing import is_held_out
+from deepsiam.data_prep.shards import verify
+from deepsiam.data_prep.text.normalize import fold
 from tests.data_prep import raw
 from tests.data_prep.raw import contents, near_copy, source_of
 

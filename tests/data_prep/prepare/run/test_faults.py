@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from data_prep.common import workers
-from data_prep.prepare import output, spool
+from deepsiam.data_prep.common import workers
+from deepsiam.data_prep.prepare import output, spool
 from tests.data_prep import raw
 from tests.data_prep.raw import contents
 from tests.killed import wait_until_ended

@@ -12,9 +12,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from data_prep.__main__ import main
-from data_prep.common.errors import InputError
-from data_prep.prepare import output, reading, spool, texts
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import output, reading, spool, texts
 from tests.data_prep import raw
 from tests.data_prep.raw import contents, refusal
 

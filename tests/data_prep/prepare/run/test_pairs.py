@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from data_prep.__main__ import main
+from deepsiam.data_prep.__main__ import main
 from tests.data_prep import raw
 from tests.data_prep.raw import refusal
 from tests.data_prep.sources.wikipedia.test_xml_export import dump, page

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from data_prep.__main__ import main
-from data_prep.prepare import output, reading
-from data_prep.sources import bookcorpus
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.prepare import output, reading
+from deepsiam.data_prep.sources import bookcorpus
 from tests.data_prep import raw
 
 SHARE = 0.4

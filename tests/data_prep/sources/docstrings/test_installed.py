@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.sources.docstrings import installed as module
-from data_prep.sources.docstrings.installed import STANDARD_LIBRARY, find, installed
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.docstrings import installed as module
+from deepsiam.data_prep.sources.docstrings.installed import STANDARD_LIBRARY, find, installed
 
 
 @pytest.fixture

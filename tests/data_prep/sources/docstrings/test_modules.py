@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.sources.docstrings import modules
-from data_prep.sources.docstrings.installed import SourceFile, find
-from data_prep.sources.docstrings.modules import read
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.docstrings import modules
+from deepsiam.data_prep.sources.docstrings.installed import SourceFile, find
+from deepsiam.data_prep.sources.docstrings.modules import read
 
 SOURCE = '''"""The module that is about foxes and dogs."""
 raise SystemExit("never imported")

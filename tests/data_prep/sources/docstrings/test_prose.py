@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.sources.docstrings.prose import paragraphs
+from deepsiam.data_prep.sources.docstrings.prose import paragraphs
 from tests.data_prep.linear import is_linear
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.sources.docstrings import python
-from data_prep.sources.docstrings.python import PYTHON
-from data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.docstrings import python
+from deepsiam.data_prep.sources.docstrings.python import PYTHON
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 
 SUMMARY, BODY = "Count the foxes that are in the garden.", "Those that have jumped over the dog are counted as well."
 CODE = f'''

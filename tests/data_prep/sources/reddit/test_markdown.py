@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.sources.reddit.markdown import is_links_only, paragraphs
+from deepsiam.data_prep.sources.reddit.markdown import is_links_only, paragraphs
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.reddit.utterances import REDDIT
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.reddit.utterances import REDDIT
 
 TITLE, TEXT = "Why does the fox jump over the dog?", "I have seen it do so in the garden, and nobody could tell me."
 POST = {"id": "p", "created_utc": 1, "title": TITLE, "selftext": TEXT, "author": "asker"}

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.sources.document import Document, Dropped
-from data_prep.sources.reddit import threads
-from data_prep.sources.reddit.threads import CONTEXT, UTTERANCES, Utterance
+from deepsiam.data_prep.sources.document import Document, Dropped
+from deepsiam.data_prep.sources.reddit import threads
+from deepsiam.data_prep.sources.reddit.threads import CONTEXT, UTTERANCES, Utterance
 
 
 def comment(name: int, parent: int, text: str = "", dropped: str = "", retrieved: int = 0, score: int = 0) -> Utterance:

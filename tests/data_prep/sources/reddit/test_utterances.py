@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.plain_text import Line
-from data_prep.sources.reddit import unwanted, utterances
-from data_prep.sources.reddit.threads import Utterance
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.plain_text import Line
+from deepsiam.data_prep.sources.reddit import unwanted, utterances
+from deepsiam.data_prep.sources.reddit.threads import Utterance
 from tests import samples
 from tests.data_prep.sources.sound import sound
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.wikipedia import articles
-from data_prep.sources.wikipedia.articles import WIKIPEDIA
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.wikipedia import articles
+from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
 from tests.data_prep.sources.wikipedia.test_xml_export import (
     DATA,
     check_stream,

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from data_prep.sources.wikipedia.arguments import arguments_of
-from data_prep.sources.wikipedia.convert import converted
-from data_prep.sources.wikipedia.numbers import decimals, rounded, value_of
-from data_prep.sources.wikipedia.units import unit_of
+from deepsiam.data_prep.sources.wikipedia.arguments import arguments_of
+from deepsiam.data_prep.sources.wikipedia.convert import converted
+from deepsiam.data_prep.sources.wikipedia.numbers import decimals, rounded, value_of
+from deepsiam.data_prep.sources.wikipedia.units import unit_of
 
 CONVERTED = {
     "5|km|mi": "5 kilometres (3.1 mi)",
@@ -101,7 +101,7 @@ def test_units_name_targets_of_their_kind() -> None:
 
 
 def _table() -> str:
-    from data_prep.sources.wikipedia import units
+    from deepsiam.data_prep.sources.wikipedia import units
 
     return units._TABLE
 

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from data_prep.sources.wikipedia.arithmetic import evaluate
-from data_prep.sources.wikipedia.formulas import formula_text
-from data_prep.sources.wikipedia.functions import Facts, function_text
+from deepsiam.data_prep.sources.wikipedia.arithmetic import evaluate
+from deepsiam.data_prep.sources.wikipedia.formulas import formula_text
+from deepsiam.data_prep.sources.wikipedia.functions import Facts, function_text
 
 FACTS = Facts("Red fox", "2004-02-29T23:01:02Z")
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.sources.document import Document, Dropped
-from data_prep.sources.wikipedia.links import BEST, WIKIPEDIA_LINKS, canonical
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.document import Document, Dropped
+from deepsiam.data_prep.sources.wikipedia.links import BEST, WIKIPEDIA_LINKS, canonical
 from tests.data_prep.sources.sound import sound
 from tests.data_prep.sources.wikipedia.test_xml_export import dump, page
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.sources.wikipedia.functions import Facts
-from data_prep.sources.wikipedia.wikitext import plain
+from deepsiam.data_prep.sources.wikipedia.functions import Facts
+from deepsiam.data_prep.sources.wikipedia.wikitext import plain
 
 
 @pytest.mark.parametrize(

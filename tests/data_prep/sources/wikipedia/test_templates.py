@@ -2,9 +2,9 @@
 
 import pytest
 
-from data_prep.sources.wikipedia.functions import Facts
-from data_prep.sources.wikipedia.marks import without_marks
-from data_prep.sources.wikipedia.templates import infobox_lines, template_text, unknown_name
+from deepsiam.data_prep.sources.wikipedia.functions import Facts
+from deepsiam.data_prep.sources.wikipedia.marks import without_marks
+from deepsiam.data_prep.sources.wikipedia.templates import infobox_lines, template_text, unknown_name
 
 FACTS = Facts("Fox", "2004-02-29T23:01:02Z")
 

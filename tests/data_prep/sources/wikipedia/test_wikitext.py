@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.sources.wikipedia.wikitext import HIDING, Wiki, plain
+from deepsiam.data_prep.sources.wikipedia.wikitext import HIDING, Wiki, plain
 from tests.data_prep.linear import is_linear
 
 

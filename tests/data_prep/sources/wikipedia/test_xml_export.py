@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.sources.document import Bad, Document, Dropped
-from data_prep.sources.wikipedia import articles, xml_export
-from data_prep.sources.wikipedia.articles import WIKIPEDIA
-from data_prep.sources.wikipedia.xml_export import Export
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.wikipedia import articles, xml_export
+from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
+from deepsiam.data_prep.sources.wikipedia.xml_export import Export
 from tests import samples
 from tests.data_prep.sources.sound import sound
 

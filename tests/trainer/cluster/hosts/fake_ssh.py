@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from trainer.cluster.hosts.facts import HostFacts
+from deepsiam.trainer.cluster.hosts.facts import HostFacts
 
 # ssh [options] HOST COMMAND: prints the host's file, or fails as if the host were dead
 ANSWERS = """#!/bin/sh

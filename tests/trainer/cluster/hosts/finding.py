@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from trainer.cluster.hosts.checks import Finding
+from deepsiam.trainer.cluster.hosts.checks import Finding
 
 
 def only(findings: Iterable[Finding]) -> Finding:

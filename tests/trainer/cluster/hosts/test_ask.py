@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from deepsiam.trainer.cluster.hosts.ask import ask
 from tests.trainer.cluster.hosts.test_checks import FACTS
-from trainer.cluster.hosts.ask import ask
 
 
 @pytest.fixture

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from models.build_trunk import build_trunk
-from models.pretraining.mlm import MlmConfig
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.pretraining.mlm import MlmConfig
+from deepsiam.trainer.cluster.hosts import checks
+from deepsiam.trainer.cluster.hosts.checks import Numbers, bytes_of
+from deepsiam.trainer.cluster.hosts.facts import HostFacts
+from deepsiam.trainer.training.data.open_data import shard_data
+from deepsiam.trainer.training.recipe.build import build_model
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
 from tests.models import tiny
 from tests.trainer.cluster.hosts.finding import only
-from trainer.cluster.hosts import checks
-from trainer.cluster.hosts.checks import Numbers, bytes_of
-from trainer.cluster.hosts.facts import HostFacts
-from trainer.training.data.open_data import shard_data
-from trainer.training.recipe.build import build_model
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
-from trainer.training.recipe.yaml_file import load
 
 GB = 10**9
 FACTS = HostFacts(

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.cluster.hosts.ask import ask
+from deepsiam.trainer.cluster.hosts.choose import Choice, check_ranks, choose, most_ranks, unfit
+from deepsiam.trainer.cluster.hosts.facts import HostFacts, gather
+from deepsiam.trainer.cluster.hosts.launch import Launch
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
 from tests.trainer.cluster.hosts.fake_ssh import answer
-from trainer.cluster.hosts.ask import ask
-from trainer.cluster.hosts.choose import Choice, check_ranks, choose, most_ranks, unfit
-from trainer.cluster.hosts.facts import HostFacts, gather
-from trainer.cluster.hosts.launch import Launch
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
 
 
 def launch(*hosts: str, slots: int = 1) -> Launch:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from deepsiam.trainer.cluster.hosts.facts import gather
 from tests import toy
 from tests.trainer.cluster.hosts.test_checks import FACTS
-from trainer.cluster.hosts.facts import gather
 
 
 def told(*of: object) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from deepspeed.launcher.runner import fetch_hostfile
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.cluster.hosts.hostfile import read
 from tests.toy import ROOT
-from trainer.cluster.hosts.hostfile import read
 
 SOUND = """# the cluster
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from deepspeed.launcher import runner
 
-from data_prep.common.errors import InputError
-from trainer.cluster.hosts.launch import Launch
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.cluster.hosts.launch import Launch
 
 
 @pytest.fixture

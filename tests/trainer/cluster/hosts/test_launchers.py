@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from deepspeed.launcher import runner
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.cluster.hosts.launch import Launch
+from deepsiam.trainer.training.engine.launcher import WITHOUT_MODULES
 from tests.trainer.cluster.hosts import fake_ssh
-from trainer.cluster.hosts.launch import Launch
-from trainer.training.engine.launcher import WITHOUT_MODULES
 
 TOOLS = ("pdsh", "mpirun", "ompi_info", "srun", "sinfo")
 PRINTS = '#!/bin/sh\necho "ran $(basename "$0") $@"\n'

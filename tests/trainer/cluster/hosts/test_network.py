@@ -8,11 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from deepsiam.trainer.cluster.hosts import network
+from deepsiam.trainer.cluster.hosts.facts import HostFacts
+from deepsiam.trainer.cluster.hosts.network import bandwidth, seconds_of, sum_over_ranks
+from deepsiam.trainer.training.engine.all_reduce import Measured
 from tests.trainer.cluster.hosts.finding import only
-from trainer.cluster.hosts import network
-from trainer.cluster.hosts.facts import HostFacts
-from trainer.cluster.hosts.network import bandwidth, seconds_of, sum_over_ranks
-from trainer.training.engine.all_reduce import Measured
 
 INTERFACES = {"lo": ["127.0.0.1", "::1"], "eth0": ["10.0.0.1"], "docker0": ["172.17.0.1"], "ib0": ["10.1.0.1"]}
 FACTS = HostFacts({}, [], 0, 0.0, 0, [], True, INTERFACES, "10.0.0.1")

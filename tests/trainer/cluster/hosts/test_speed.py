@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer import pretrain
+from deepsiam.trainer.cluster.hosts import speed
+from deepsiam.trainer.cluster.hosts.speed import Pace, in_days, predicted, time_micro_batch
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
+from deepsiam.trainer.training.run.job import Job
 from tests import toy
 from tests.trainer.cluster.hosts.finding import only
-from trainer import pretrain
-from trainer.cluster.hosts import speed
-from trainer.cluster.hosts.speed import Pace, in_days, predicted, time_micro_batch
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
-from trainer.training.run.job import Job
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.cluster.hosts.supervisor import BAD_INPUT, INTERRUPTED, Training, _explain, pause, supervise
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.run.stop import HUNG, RESUME, STOP_FILE
 from tests import toy
 from tests.killed import read_to
 from tests.trainer.runs import STEP, vouch, write_run
 from tests.warm import PATIENCE, Started
-from trainer.cluster.hosts.supervisor import BAD_INPUT, INTERRUPTED, Training, _explain, pause, supervise
-from trainer.training.checkpoints import checkpoint
-from trainer.training.run.stop import HUNG, RESUME, STOP_FILE
 
 # the n-th start ends as in the n-th entry of ends.json: {"step": checkpoint to write, "code" or "signal": how to end}
 ENDS_AS_ASKED = """

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from data_prep.common.files import make_directory
+from deepsiam.data_prep.common.files import make_directory
+from deepsiam.trainer import pretrain
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.engine.world import World, join
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
+from deepsiam.trainer.training.run.command import skip_interpreter_shutdown
+from deepsiam.trainer.training.run.loop import Run
 from tests import toy
-from trainer import pretrain
-from trainer.training.engine.engine import Engine
-from trainer.training.engine.world import World, join
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
-from trainer.training.run.command import skip_interpreter_shutdown
-from trainer.training.run.loop import Run
 
 KINDS = {"all_reduce": "all_reduce", "all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter"}
 STEP = 3  # the recorded step: ZeRO-3 traces the order of modules in the first steps

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.cluster.planning.communication import (
+from deepsiam.trainer.cluster.planning.communication import (
     Collective,
     Kind,
     Link,
@@ -15,7 +15,7 @@ from trainer.cluster.planning.communication import (
     sent_by_host,
     step_seconds,
 )
-from trainer.training.engine import ds_config
+from deepsiam.trainer.training.engine import ds_config
 
 SIZES = [3_000, 100, 4_000, 50, 5_000]
 NUMBERS = sum(SIZES)

@@ -8,21 +8,21 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.registry import PRETRAINING
-from tests.flops import CPU_ATTENTION
-from tests.toy import ROOT
-from trainer.cluster.planning.compute import (
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.registry import PRETRAINING
+from deepsiam.trainer.cluster.planning.compute import (
     SPECIAL,
     count,
     made_up_batch,
     measured_speed,
     vocabulary_of,
 )
-from trainer.training.recipe.build import build_model, trunk_of
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
+from deepsiam.trainer.training.recipe.build import build_model, trunk_of
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
+from tests.flops import CPU_ATTENTION
+from tests.toy import ROOT
 
 WITHOUT_DROPOUT = ["trunk.hidden_dropout_prob=0.0", "trunk.attention_probs_dropout_prob=0.0"]
 

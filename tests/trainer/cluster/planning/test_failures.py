@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from deepsiam.trainer.cluster.planning.failures import daly_interval, young_interval
 from tests.trainer.cluster.planning.daly import expected_seconds
-from trainer.cluster.planning.failures import daly_interval, young_interval
 
 DAY = 86400.0
 

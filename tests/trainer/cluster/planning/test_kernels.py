@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainer.cluster.planning.kernels import Kernel, Kernels, attention_as_on_cuda
+from deepsiam.trainer.cluster.planning.kernels import Kernel, Kernels, attention_as_on_cuda
 
 
 def of(*shape: int, dtype: torch.dtype = torch.bfloat16, grad: bool = False) -> Tensor:

@@ -2,11 +2,11 @@
 
 import pytest
 
+from deepsiam.trainer.cluster.planning.layout import fit
+from deepsiam.trainer.training.data.loader import check_layout
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.toy import ROOT
-from trainer.cluster.planning.layout import fit
-from trainer.training.data.loader import check_layout
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
 
 
 def recipe(name: str, *changes: str) -> PretrainRecipe:

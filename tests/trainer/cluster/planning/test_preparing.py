@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.cluster.planning.preparing import MONTH, REDDIT, SOURCES, PlannedSource, Work, prepare, with_rates
 from tests.toy import ROOT
-from trainer.cluster.planning.preparing import MONTH, REDDIT, SOURCES, PlannedSource, Work, prepare, with_rates
 
 PAGE = (ROOT / "docs" / "many_machines.md").read_text()
 

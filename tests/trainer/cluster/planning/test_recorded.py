@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from deepsiam.trainer.cluster.planning.communication import Kind, Zero, collectives
+from deepsiam.trainer.cluster.planning.compute import count
+from deepsiam.trainer.training.engine import ds_config
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
 from tests.trainer.cluster.planning.recorded import Call, record
-from trainer.cluster.planning.communication import Kind, Zero, collectives
-from trainer.cluster.planning.compute import count
-from trainer.training.engine import ds_config
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
 
 FEW = 16  # up to so many elements, an all-reduce costs only latency
 STAGES = {

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from deepsiam.trainer.cluster.planning import report
+from deepsiam.trainer.cluster.planning.training import Limit
 from tests.trainer.cluster.planning.test_training import MACHINES, planned
-from trainer.cluster.planning import report
-from trainer.cluster.planning.training import Limit
 
 
 def test_columns_are_as_wide_as_their_longest_cell() -> None:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from trainer.cluster.planning.compute import Work
-from trainer.cluster.planning.kernels import Kernel
-from trainer.cluster.planning.roofline import ATTENTION, BANDWIDTH, GRADIENT_BYTES, STATE_BYTES, Roofline
-from trainer.training.engine.hardware import DEVICES
+from deepsiam.trainer.cluster.planning.compute import Work
+from deepsiam.trainer.cluster.planning.kernels import Kernel
+from deepsiam.trainer.cluster.planning.roofline import ATTENTION, BANDWIDTH, GRADIENT_BYTES, STATE_BYTES, Roofline
+from deepsiam.trainer.training.engine.hardware import DEVICES
 
 H100 = DEVICES["h100"]
 ROOFLINE = Roofline(H100, products=0.5, launch=1e-6, start=2e-6)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from deepsiam.trainer.cluster.planning.simulate import Outcome, Scenario, simulate
 from tests.trainer.cluster.planning.daly import expected_seconds
-from trainer.cluster.planning.simulate import Outcome, Scenario, simulate
 
 NEVER = 1e15
 

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
+from deepsiam.trainer.cluster.planning.communication import Link, Zero, collectives, step_seconds
+from deepsiam.trainer.cluster.planning.compute import Work
+from deepsiam.trainer.cluster.planning.failures import daly_interval
+from deepsiam.trainer.cluster.planning.kernels import Kernel
+from deepsiam.trainer.cluster.planning.layout import fit
+from deepsiam.trainer.cluster.planning.machines import Machines
+from deepsiam.trainer.cluster.planning.roofline import BANDWIDTH, GRADIENT_BYTES, STATE_BYTES, Roofline
+from deepsiam.trainer.cluster.planning.training import DAY, fitting, limits, plan, plan_step, save_seconds
+from deepsiam.trainer.training.engine import ds_config
+from deepsiam.trainer.training.engine.hardware import DEVICES
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.toy import ROOT
-from trainer.cluster.planning.communication import Link, Zero, collectives, step_seconds
-from trainer.cluster.planning.compute import Work
-from trainer.cluster.planning.failures import daly_interval
-from trainer.cluster.planning.kernels import Kernel
-from trainer.cluster.planning.layout import fit
-from trainer.cluster.planning.machines import Machines
-from trainer.cluster.planning.roofline import BANDWIDTH, GRADIENT_BYTES, STATE_BYTES, Roofline
-from trainer.cluster.planning.training import DAY, fitting, limits, plan, plan_step, save_seconds
-from trainer.training.engine import ds_config
-from trainer.training.engine.hardware import DEVICES
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
 
 FILE = ROOT / "recipes" / "seed_base.yaml"
 RECIPE = load(PretrainRecipe, FILE, ["batch.micro=16"])

@@ -5,22 +5,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.collections.groups import Groups
-from data_prep.collections.relevant import IDENTICAL_IDS
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.groups import Groups
+from deepsiam.data_prep.collections.relevant import IDENTICAL_IDS
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
+from deepsiam.trainer.ranking.evaluation.results_file import CandidateLists, Limits
+from deepsiam.trainer.ranking.evaluation.table import compared
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval.bm25 import Bm25
+from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, systems_of, tokens_run
 from tests.trainer.ranking.retrieval.small_collections import CANDIDATES, LISTS, candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
-from trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
-from trainer.ranking.evaluation.results_file import CandidateLists, Limits
-from trainer.ranking.evaluation.table import compared
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval.bm25 import Bm25
-from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 SIAMESE = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.evaluation.classes import compare_classes, read_classes
+from deepsiam.trainer.ranking.evaluation.metrics import paired_permutation_test
+from deepsiam.trainer.ranking.evaluation.results_file import Classes
+from deepsiam.trainer.ranking.evaluation.task import Task
 from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, systems_of, tokens_run
 from tests.trainer.ranking.retrieval.small_collections import CLASSES, labelled_pairs
-from trainer.ranking.evaluation.classes import compare_classes, read_classes
-from trainer.ranking.evaluation.metrics import paired_permutation_test
-from trainer.ranking.evaluation.results_file import Classes
-from trainer.ranking.evaluation.task import Task
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Mix, Rerank, parse, walk
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Mix, Rerank, parse, walk
 
 A, B = Leaf("runs/a"), Leaf("runs/b")
 FEW = Leaf("b", (("n", "1"), ("m", "2")))

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tests.trainer.ranking.retrieval.fakes import positions
-from trainer.ranking.evaluation import fusion
-from trainer.ranking.evaluation.fusion import (
+from deepsiam.trainer.ranking.evaluation import fusion
+from deepsiam.trainer.ranking.evaluation.fusion import (
     WEIGHTS,
     Fused,
     best_weight,
@@ -21,10 +20,11 @@ from trainer.ranking.evaluation.fusion import (
     reciprocal_ranks,
     standardise,
 )
-from trainer.ranking.evaluation.metrics import Metrics
-from trainer.ranking.retrieval.bm25 import Bm25
-from trainer.ranking.retrieval.search import Ranked, best
-from trainer.ranking.retrieval.system import Embedded
+from deepsiam.trainer.ranking.evaluation.metrics import Metrics
+from deepsiam.trainer.ranking.retrieval.bm25 import Bm25
+from deepsiam.trainer.ranking.retrieval.search import Ranked, best
+from deepsiam.trainer.ranking.retrieval.system import Embedded
+from tests.trainer.ranking.retrieval.fakes import positions
 
 
 class Table:

@@ -10,8 +10,8 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.ranking.evaluation import metrics
-from trainer.ranking.evaluation.metrics import (
+from deepsiam.trainer.ranking.evaluation import metrics
+from deepsiam.trainer.ranking.evaluation.metrics import (
     LIST_HEADINGS,
     MIND,
     Metric,

@@ -5,7 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer.ranking.evaluation import fusion
+from deepsiam.trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Mix, Rerank, walk
+from deepsiam.trainer.ranking.evaluation.parts import Parts
+from deepsiam.trainer.ranking.evaluation.systems import Choice
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.retrieval.search import Ranked
 from tests.trainer.ranking.retrieval.fakes import (
     overlap_run,
     plain_overlap,
@@ -14,13 +21,6 @@ from tests.trainer.ranking.retrieval.fakes import (
     systems_of,
     tokens_run,
 )
-from trainer.ranking.evaluation import fusion
-from trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Mix, Rerank, walk
-from trainer.ranking.evaluation.parts import Parts
-from trainer.ranking.evaluation.systems import Choice
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.retrieval.search import Ranked
 
 OVERLAP, TOKENS = Leaf("./overlap"), Leaf("./tokens")
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_prep.common.errors import InputError
-from trainer.ranking.evaluation.metrics import Metrics
-from trainer.ranking.evaluation.results_file import About, SystemStage, read_results, results_of, write_results
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.evaluation.metrics import Metrics
+from deepsiam.trainer.ranking.evaluation.results_file import About, SystemStage, read_results, results_of, write_results
 
 OLD = {"bm25": {"mrr@10": 0.5}, "queries": 1, "corpus": 2, "collection": "c", "split": "test", "p_value": None}
 METRICS = ("mrr@10", "ndcg@10", "recall@100")

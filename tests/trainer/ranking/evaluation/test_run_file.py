@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.evaluation import run_file
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.retrieval.search import Ranked
 from tests.trainer.ranking.retrieval.fakes import positions, ranked_as
-from trainer.ranking.evaluation import run_file
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.retrieval.search import Ranked
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.ranking.evaluation import significance
-from trainer.ranking.evaluation.metrics import Metrics, paired_permutation_test
-from trainer.ranking.evaluation.significance import LEVEL, bootstrap_interval, every_pair, flips_for, holm
+from deepsiam.trainer.ranking.evaluation import significance
+from deepsiam.trainer.ranking.evaluation.metrics import Metrics, paired_permutation_test
+from deepsiam.trainer.ranking.evaluation.significance import LEVEL, bootstrap_interval, every_pair, flips_for, holm
 
 
 def test_holm_by_hand() -> None:

@@ -2,9 +2,16 @@
 
 from typing import Any
 
-from trainer.ranking.evaluation.results_file import About, CandidateLists, Limits, Results, SystemResult, SystemStage
-from trainer.ranking.evaluation.significance import Pair
-from trainer.ranking.evaluation.table import compared, table
+from deepsiam.trainer.ranking.evaluation.results_file import (
+    About,
+    CandidateLists,
+    Limits,
+    Results,
+    SystemResult,
+    SystemStage,
+)
+from deepsiam.trainer.ranking.evaluation.significance import Pair
+from deepsiam.trainer.ranking.evaluation.table import compared, table
 
 METRICS = dict.fromkeys(("mrr@10", "ndcg@10", "recall@100", "r@1", "r@2", "r@5", "mrr", "map"), 0.5)
 

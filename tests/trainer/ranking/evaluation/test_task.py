@@ -7,20 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.ranking.evaluation.compare import compare
+from deepsiam.trainer.ranking.evaluation.metrics import DEPTH
+from deepsiam.trainer.ranking.evaluation.results_file import Identical
+from deepsiam.trainer.ranking.evaluation.systems import Systems, read_systems
+from deepsiam.trainer.ranking.evaluation.table import table
+from deepsiam.trainer.ranking.evaluation.task import Task, evaluate_split
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.retrieval.search import search
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer.ranking.evaluation.compare import compare
-from trainer.ranking.evaluation.metrics import DEPTH
-from trainer.ranking.evaluation.results_file import Identical
-from trainer.ranking.evaluation.systems import Systems, read_systems
-from trainer.ranking.evaluation.table import table
-from trainer.ranking.evaluation.task import Task, evaluate_split
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.retrieval.search import search
 
 DOCUMENTS, QUERIES = 1000, 200
 

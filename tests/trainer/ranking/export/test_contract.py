@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints.init_from import load_encoder
+from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests import toy
 from tests.trainer.runs import STEP, write_run
-from trainer.ranking.export.export import export_encoder
-from trainer.training.checkpoints.init_from import load_encoder
-from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 ROBERTA = {"model_type": "roberta"}
 QWEN2 = {"model_type": "qwen2", "num_key_value_heads": 2}  # its tokenizer is chosen by its type alone
@@ -146,7 +146,7 @@ def test_a_failed_export_leaves_the_earlier_one(
     def full_disk(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("trainer.ranking.export.export_files.save", full_disk)
+    monkeypatch.setattr("deepsiam.trainer.ranking.export.export_files.save", full_disk)
     with pytest.raises(InputError, match="No space left"):
         export_encoder(trained, out)
     assert files_of(out) == before

@@ -12,16 +12,16 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from data_prep.tokenizers import tokenizer as tokenizers
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.batching.framing import Framing
-from models.matching.siamese import Siamese
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.batching.framing import Framing
+from deepsiam.models.matching.siamese import Siamese
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.published import load_published
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
+from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer.ranking.export.export import export_encoder
-from trainer.ranking.published import load_published
-from trainer.ranking.retrieval.encode import TextEncoder
-from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 TEXTS = [
     "abc de fghij",

@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.trainer.runs import write_adapters, write_run
-from trainer.ranking.export.export import export_encoder
-from trainer.training.checkpoints.load import load_trained
 
 peft = pytest.importorskip("peft")  # an extra
 

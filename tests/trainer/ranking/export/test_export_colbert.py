@@ -9,13 +9,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.matching.colbert import Colbert
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.matching.colbert import Colbert
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
+from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests.trainer.runs import write_run
-from trainer.ranking.export.export import export_encoder
-from trainer.ranking.retrieval.encode import TextEncoder
-from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 QUERIES = ["abc de fghij", "", "a [MASK] (and) [Q] a [SEP]", "unknown ☃ 漢字", " ".join(["long"] * 50)]
 DOCUMENTS = ["Upper CASE, naïve café!", "abc - de; fghij.", "[D] a ☃", " ".join(["gh, ij"] * 60)]

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.matching.config import MatchingConfig
-from models.matching.siamese import Siamese
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.models.matching.siamese import Siamese
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.export.export_onnx import _difference, _graphs
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer.ranking.export.export import export_encoder
-from trainer.ranking.export.export_onnx import _difference, _graphs
-from trainer.ranking.retrieval.encode import TextEncoder
-from trainer.training.checkpoints.load import load_trained
 
 TEXTS = ["abc de fghij", "", "a [MASK] and a [SEP] that are text", "unknown ☃ 漢字", " ".join(["long"] * 100)]
 
@@ -131,11 +131,11 @@ def test_a_graph_that_differs_and_missing_packages_are_refused(
 ) -> None:
     tokenizer_json = toy_collection / "tokenizer.json"
     plain = load_trained(write_run(tmp_path / "plain", tokenizer_json, name="siamese", max_document_tokens=16))
-    monkeypatch.setattr("trainer.ranking.export.export_onnx._export", lambda graph, path: None)
-    monkeypatch.setattr("trainer.ranking.export.export_onnx._difference", lambda *_: 1e-3)
+    monkeypatch.setattr("deepsiam.trainer.ranking.export.export_onnx._export", lambda graph, path: None)
+    monkeypatch.setattr("deepsiam.trainer.ranking.export.export_onnx._difference", lambda *_: 1e-3)
     with pytest.raises(InputError, match=r"model.onnx: its outputs differ from the run's by 1.0e-03"):
         export_encoder(plain, tmp_path / "out", form="onnx")
-    monkeypatch.setattr("data_prep.common.extras.find_spec", lambda package: None)
+    monkeypatch.setattr("deepsiam.data_prep.common.extras.find_spec", lambda package: None)
     with pytest.raises(InputError, match="--format onnx needs a package that is not installed: onnx, onnxscript"):
         export_encoder(plain, tmp_path / "out", form="onnx")
     assert not (tmp_path / "out").exists()

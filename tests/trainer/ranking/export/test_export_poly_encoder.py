@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from models.matching.poly_encoder import PolyEncoder
+from deepsiam.models.matching.poly_encoder import PolyEncoder
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests.trainer.runs import write_run
-from trainer.ranking.export.export import export_encoder
-from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 LENGTHS = {"max_query_tokens": 12, "max_document_tokens": 10}
 PROMPTS = {"query_prompt": "🔎 abc de ", "document_prompt": "ij "}

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
+from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests.trainer.runs import write_run
-from trainer.ranking.export.export import export_encoder
-from trainer.ranking.retrieval.encode import TextEncoder
-from trainer.training.checkpoints.load import TrainedModel, load_trained
 
 QUERIES = ["abc de fghij", "", "a [MASK] (and) a [SEP] the abc", "unknown ☃ 漢字"]
 DOCUMENTS = ["Upper CASE, naïve café!", "abc - de; fghij.", "a ☃", " ".join(["gh, ij"] * 60)]

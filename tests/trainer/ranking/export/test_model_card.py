@@ -10,14 +10,14 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer.ranking.evaluation.compare import compare
+from deepsiam.trainer.ranking.evaluation.results_file import write_results
+from deepsiam.trainer.ranking.evaluation.systems import Systems, read_systems
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.run.events import open_events
 from tests.trainer.runs import STEP, write_run
-from trainer.ranking.evaluation.compare import compare
-from trainer.ranking.evaluation.results_file import write_results
-from trainer.ranking.evaluation.systems import Systems, read_systems
-from trainer.ranking.export.export import export_encoder
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.run.events import open_events
 
 METHODS: dict[str, dict[str, Any]] = {
     "siamese": {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 24},

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
-from trainer.ranking.indexes import centroids
-from trainer.ranking.indexes.index import Index
-from trainer.ranking.indexes.registry import KINDS
-from trainer.ranking.ranker import Ranker, VectorRanker
-from trainer.ranking.rankers.registry import open_ranker
-from trainer.ranking.retrieval.search import packed
-from trainer.ranking.retrieval.shared import merge
-from trainer.training.engine.world import World, join
-from trainer.training.run.command import skip_interpreter_shutdown
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer.ranking.indexes import centroids
+from deepsiam.trainer.ranking.indexes.index import Index
+from deepsiam.trainer.ranking.indexes.registry import KINDS
+from deepsiam.trainer.ranking.ranker import Ranker, VectorRanker
+from deepsiam.trainer.ranking.rankers.registry import open_ranker
+from deepsiam.trainer.ranking.retrieval.search import packed
+from deepsiam.trainer.ranking.retrieval.shared import merge
+from deepsiam.trainer.training.engine.world import World, join
+from deepsiam.trainer.training.run.command import skip_interpreter_shutdown
 
 
 def build(kind: str, ranker: Ranker, folder: Path, dtype: str | None = None, rank: int = 0, ranks: int = 1) -> Index:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from trainer.ranking.indexes.index import Index
-from trainer.ranking.retrieval.search import Ranked, merged, packed
+from deepsiam.trainer.ranking.indexes.index import Index
+from deepsiam.trainer.ranking.retrieval.search import Ranked, merged, packed
 
 
 def search_shares(

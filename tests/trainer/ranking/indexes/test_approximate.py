@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.common import extras
-from data_prep.common.errors import InputError
-from trainer.ranking.indexes import approximate
-from trainer.ranking.indexes.approximate import KINDS, file_of, load, make
-from trainer.ranking.retrieval.search import search
+from deepsiam.data_prep.common import extras
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.indexes import approximate
+from deepsiam.trainer.ranking.indexes.approximate import KINDS, file_of, load, make
+from deepsiam.trainer.ranking.retrieval.search import search
 
 TEXTS, WIDTH = 6_000, 32
 

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.build import build as build_collection
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from trainer.ranking.indexes import bm25 as bm25_module
-from trainer.ranking.indexes.bm25 import Bm25Index
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.registry import open_index
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.retrieval.bm25 import DESCRIPTION, FINGERPRINT, Bm25
+from deepsiam.data_prep.collections.build import build as build_collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.ranking.indexes import bm25 as bm25_module
+from deepsiam.trainer.ranking.indexes.bm25 import Bm25Index
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.registry import open_index
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.retrieval.bm25 import DESCRIPTION, FINGERPRINT, Bm25
 
 QUERIES = [*range(0, 120, 7)]
 

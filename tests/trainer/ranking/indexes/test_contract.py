@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.indexes import centroids
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.index import Index
+from deepsiam.trainer.ranking.indexes.registry import KINDS, open_index
+from deepsiam.trainer.ranking.ranker import Ranker
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from tests import toy
 from tests.trainer.ranking.indexes.five_blocks import build, found, queries
 from tests.trainer.ranking.indexes.shares import search_shares, tree
 from tests.trainer.runs import write_run
-from trainer.ranking.indexes import centroids
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.index import Index
-from trainer.ranking.indexes.registry import KINDS, open_index
-from trainer.ranking.ranker import Ranker
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.registry import open_ranker
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24}
 METHODS = {

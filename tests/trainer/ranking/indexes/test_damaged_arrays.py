@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.flat_arrays import map_array
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.flat_arrays import map_array
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer import index, search
 from tests.trainer.runs import write_run
-from trainer import index, search
 
 
 @pytest.fixture(scope="module")

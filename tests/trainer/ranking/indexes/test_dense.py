@@ -12,21 +12,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.indexes import encode_blocks
+from deepsiam.trainer.ranking.indexes.blocks import Blocks
+from deepsiam.trainer.ranking.indexes.dense import DenseIndex
+from deepsiam.trainer.ranking.indexes.encode_blocks import Builder, OneVector, builder
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.registry import open_index
+from deepsiam.trainer.ranking.ranker import ModelRanker
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
+from deepsiam.trainer.ranking.retrieval.system import Embedded, Texts
+from deepsiam.trainer.training.checkpoints.load import LoadedModel, TrainedModel, load_trained
 from tests.trainer.ranking.indexes.shares import tree
 from tests.trainer.runs import write_run
-from trainer.ranking.indexes import encode_blocks
-from trainer.ranking.indexes.blocks import Blocks
-from trainer.ranking.indexes.dense import DenseIndex
-from trainer.ranking.indexes.encode_blocks import Builder, OneVector, builder
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.registry import open_index
-from trainer.ranking.ranker import ModelRanker
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval.encode import TextEncoder
-from trainer.ranking.retrieval.system import Embedded, Texts
-from trainer.training.checkpoints.load import LoadedModel, TrainedModel, load_trained
 
 BLOCK = 20  # of 90 different texts
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from trainer.ranking.indexes import centroids, kmeans
-from trainer.ranking.indexes.blocks import Blocks
+from deepsiam.trainer.ranking.indexes import centroids, kmeans
+from deepsiam.trainer.ranking.indexes.blocks import Blocks
 
 
 def test_the_centroids_are_the_means_of_the_vectors_near_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.indexes import centroids, encode_blocks
+from deepsiam.trainer.ranking.indexes.centroids import nearest_of_query, texts_of
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.multi_vector import MultiVectorIndex
+from deepsiam.trainer.ranking.rankers.multi_vector import MultiVector
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval.search import Ranked, merged, packed
+from deepsiam.trainer.ranking.retrieval.shared import NOTHING
+from deepsiam.trainer.ranking.retrieval.system import Texts
+from deepsiam.trainer.training.checkpoints.load import LoadedModel, load_trained
 from tests.trainer.ranking.indexes.shares import tree
 from tests.trainer.ranking.retrieval.fakes import tokens_run
 from tests.trainer.runs import write_run
-from trainer.ranking.indexes import centroids, encode_blocks
-from trainer.ranking.indexes.centroids import nearest_of_query, texts_of
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.multi_vector import MultiVectorIndex
-from trainer.ranking.rankers.multi_vector import MultiVector
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval.search import Ranked, merged, packed
-from trainer.ranking.retrieval.shared import NOTHING
-from trainer.ranking.retrieval.system import Texts
-from trainer.training.checkpoints.load import LoadedModel, load_trained
 
 STORAGE = encode_blocks.SeveralVectors(25, "float16")  # a block has 25 of 120 texts
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24, "dimension": 16}

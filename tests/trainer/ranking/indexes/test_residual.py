@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.indexes import centroids, encode_blocks, residual
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.multi_vector import MultiVectorIndex
+from deepsiam.trainer.ranking.indexes.registry import open_index
+from deepsiam.trainer.ranking.indexes.residual import BITS, Codec, Residuals, fit, pack, unit
+from deepsiam.trainer.ranking.rankers.multi_vector import MultiVector
+from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
+from deepsiam.trainer.ranking.retrieval import shared
 from tests.trainer.ranking.indexes.shares import search_shares, tree
 from tests.trainer.ranking.retrieval.fakes import tokens_run
 from tests.trainer.runs import write_run
-from trainer.ranking.indexes import centroids, encode_blocks, residual
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.multi_vector import MultiVectorIndex
-from trainer.ranking.indexes.registry import open_index
-from trainer.ranking.indexes.residual import BITS, Codec, Residuals, fit, pack, unit
-from trainer.ranking.rankers.multi_vector import MultiVector
-from trainer.ranking.rankers.registry import open_ranker, ranker_of
-from trainer.ranking.retrieval import shared
 
 METHOD = {"name": "colbert", "max_query_tokens": 8, "max_document_tokens": 24, "dimension": 18}
 BLOCK = 20  # texts
@@ -309,7 +309,7 @@ def test_reading_never_decodes_more_than_a_batch(
         return original(codec, rows)  # type: ignore[operator, no-any-return]
 
     monkeypatch.setattr(Codec, "decode", decode)
-    monkeypatch.setattr("trainer.ranking.retrieval.system.DOCUMENT_VECTORS", 50)
+    monkeypatch.setattr("deepsiam.trainer.ranking.retrieval.system.DOCUMENT_VECTORS", 50)
     index = opened(made["residual2"])
     index.search(queries(copies), 5)
     assert max(read) <= 50

@@ -15,14 +15,14 @@ from urllib.parse import quote
 
 import pytest
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer import index
+from deepsiam.trainer.ranking.indexes import serve
+from deepsiam.trainer.ranking.indexes.index import Found
+from deepsiam.trainer.ranking.indexes.page import SHOWN, page
+from deepsiam.trainer.ranking.indexes.serve import LONGEST, MOST, Search, make_server
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer import index
-from trainer.ranking.indexes import serve
-from trainer.ranking.indexes.index import Found
-from trainer.ranking.indexes.page import SHOWN, page
-from trainer.ranking.indexes.serve import LONGEST, MOST, Search, make_server
 
 EVIL = '<script>document.title="broken"</script>"\'&'
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")

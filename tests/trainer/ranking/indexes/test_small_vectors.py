@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer import index as command
+from deepsiam.trainer.ranking.indexes import encode_blocks, small_vectors
+from deepsiam.trainer.ranking.indexes.blocks import Blocks
+from deepsiam.trainer.ranking.indexes.dense import DenseIndex
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.registry import open_index
+from deepsiam.trainer.ranking.indexes.small_vectors import CODES, Codes, bits_of, bytes_of, nearest_bits, ranges_of
+from deepsiam.trainer.ranking.rankers.registry import open_ranker
+from deepsiam.trainer.ranking.retrieval import shared
 from tests.trainer.ranking.indexes.shares import search_shares, tree
 from tests.trainer.runs import write_run
-from trainer import index as command
-from trainer.ranking.indexes import encode_blocks, small_vectors
-from trainer.ranking.indexes.blocks import Blocks
-from trainer.ranking.indexes.dense import DenseIndex
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.registry import open_index
-from trainer.ranking.indexes.small_vectors import CODES, Codes, bits_of, bytes_of, nearest_bits, ranges_of
-from trainer.ranking.rankers.registry import open_ranker
-from trainer.ranking.retrieval import shared
 
 METHOD = {
     "name": "siamese",

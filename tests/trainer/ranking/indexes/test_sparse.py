@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.indexes import encode_blocks
+from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.page import page
+from deepsiam.trainer.ranking.indexes.sparse import SparseIndex
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.rankers.sparse import Sparse
+from deepsiam.trainer.ranking.retrieval.system import Texts
 from tests.trainer.ranking.indexes.shares import search_shares, tree
 from tests.trainer.ranking.retrieval.fakes import terms_run
-from trainer.ranking.indexes import encode_blocks
-from trainer.ranking.indexes.folder import Folder
-from trainer.ranking.indexes.page import page
-from trainer.ranking.indexes.sparse import SparseIndex
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.rankers.sparse import Sparse
-from trainer.ranking.retrieval.system import Texts
 
 QUERIES = list(range(0, 120, 9))
 STORAGE = replace(SparseIndex.STORAGE, block=25)  # a block has 25 of 90 different texts

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
-from data_prep.common import extras
-from data_prep.common.errors import InputError
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.retrieval.system import Texts
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common import extras
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.retrieval.system import Texts
 
 
 def test_without_bm25s_it_says_what_to_install(opened: Collection, monkeypatch: pytest.MonkeyPatch) -> None:

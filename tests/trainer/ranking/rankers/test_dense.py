@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer import evaluate, index
+from deepsiam.trainer.ranking.indexes.dense import DenseIndex
+from deepsiam.trainer.ranking.indexes.registry import open_index
+from deepsiam.trainer.ranking.rankers.dense import Dense
+from deepsiam.trainer.ranking.rankers.registry import open_ranker
+from deepsiam.trainer.ranking.retrieval.system import Texts
 from tests.trainer.runs import write_run
-from trainer import evaluate, index
-from trainer.ranking.indexes.dense import DenseIndex
-from trainer.ranking.indexes.registry import open_index
-from trainer.ranking.rankers.dense import Dense
-from trainer.ranking.rankers.registry import open_ranker
-from trainer.ranking.retrieval.system import Texts
 
 METHOD = {"name": "siamese", "pooling": "mean", "max_query_tokens": 8, "max_document_tokens": 16}
 

@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from models.matching.duobert import DuobertConfig
-from models.trunk import TrunkModel
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.matching.duobert import DuobertConfig
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.ranking.rankers.duels import AGGREGATES, DuelOptions, Duels, position_bias
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval.encode import BATCH_TOKENS
+from deepsiam.trainer.ranking.retrieval.system import List
+from deepsiam.trainer.training.checkpoints.load import LoadedModel, load_trained
 from tests.trainer.ranking.rankers.test_pairs import DOCUMENTS, LISTS, QUERIES, VOCABULARY
 from tests.trainer.runs import write_run
-from trainer.ranking.rankers.duels import AGGREGATES, DuelOptions, Duels, position_bias
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval.encode import BATCH_TOKENS
-from trainer.ranking.retrieval.system import List
-from trainer.training.checkpoints.load import LoadedModel, load_trained
 
 KEYS = DuobertConfig(name="duobert", hard_negatives=1, max_query_tokens=8, max_document_tokens=16, max_duel_tokens=30)
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.collections.collection import Collection
-from models.matching.tilde import terms_in
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.models.matching.tilde import terms_in
+from deepsiam.trainer.ranking.ranker import Ranker
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.trainer.runs import write_run
-from trainer.ranking.ranker import Ranker
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.training.checkpoints.load import load_trained
 
 LENGTHS = {"max_query_tokens": 16, "max_document_tokens": 24}
 LISTS = [(0, list(range(30))), (1, [5, 3, 29]), (0, [29])]

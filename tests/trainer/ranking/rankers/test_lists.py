@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.collections.collection import Collection
-from models.vectors import Vectors
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.models.vectors import Vectors
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval import system
 from tests.trainer.ranking.retrieval.fakes import Tokens, tokens_run
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval import system
 
 
 class Shares(Tokens):

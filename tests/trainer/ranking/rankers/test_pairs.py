@@ -11,14 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.trainer.ranking.rankers.pairs import List, Pairs
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval.encode import BATCH_TOKENS
+from deepsiam.trainer.training.checkpoints.load import LoadedModel
 from tests.trainer.ranking.retrieval.fakes import Overlap, OverlapConfig, overlap_run, plain_overlap
-from trainer.ranking.rankers.pairs import List, Pairs
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval.encode import BATCH_TOKENS
-from trainer.training.checkpoints.load import LoadedModel
 
 VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)
 LISTS = st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(0, 29), min_size=1, max_size=8)), min_size=1)

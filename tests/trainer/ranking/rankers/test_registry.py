@@ -7,21 +7,21 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.relevant import Relevant
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.relevant import Relevant
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.evaluation.compare import compare
+from deepsiam.trainer.ranking.evaluation.systems import Systems, read_systems
+from deepsiam.trainer.ranking.evaluation.task import Task, evaluate_split
+from deepsiam.trainer.ranking.mining import mine, mining_texts
+from deepsiam.trainer.ranking.ranker import ModelRanker
+from deepsiam.trainer.ranking.rankers import registry
+from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
+from deepsiam.trainer.ranking.retrieval.system import Texts
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.toy import ROOT
 from tests.trainer.ranking.retrieval.fakes import overlap_run, tokens_run
 from tests.trainer.runs import write_run
-from trainer.ranking.evaluation.compare import compare
-from trainer.ranking.evaluation.systems import Systems, read_systems
-from trainer.ranking.evaluation.task import Task, evaluate_split
-from trainer.ranking.mining import mine, mining_texts
-from trainer.ranking.ranker import ModelRanker
-from trainer.ranking.rankers import registry
-from trainer.ranking.rankers.registry import open_ranker, ranker_of
-from trainer.ranking.retrieval.system import Texts
-from trainer.training.checkpoints.load import load_trained
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.ranking.rankers.sorting import (
+from deepsiam.trainer.ranking.rankers.sorting import (
     Sorting,
     bubble,
     central_order,

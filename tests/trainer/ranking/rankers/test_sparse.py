@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.rankers.sparse import Sparse
+from deepsiam.trainer.ranking.retrieval.search import salts_of
+from deepsiam.trainer.ranking.retrieval.system import Texts
+from deepsiam.trainer.training.checkpoints.load import LoadedModel
 from tests.trainer.ranking.retrieval.fakes import plain_scores, terms_run
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.rankers.sparse import Sparse
-from trainer.ranking.retrieval.search import salts_of
-from trainer.ranking.retrieval.system import Texts
-from trainer.training.checkpoints.load import LoadedModel
 
 QUERIES = [3, 11, 40]
 

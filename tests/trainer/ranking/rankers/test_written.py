@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer import evaluate
+from deepsiam.trainer.ranking.rankers.registry import open_ranker
+from deepsiam.trainer.ranking.rankers.written import Written, complete, named_in, prompt
 from tests.ports import free_port
-from trainer import evaluate
-from trainer.ranking.rankers.registry import open_ranker
-from trainer.ranking.rankers.written import Written, complete, named_in, prompt
 
 Answer = Callable[[dict[str, Any]], tuple[int, Any]]
 

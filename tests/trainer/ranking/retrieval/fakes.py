@@ -11,23 +11,23 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from data_prep.collections.collection import Collection
-from models.batching.framing import PairFraming
-from models.interface import Vocabulary
-from models.matching.config import MatchingConfig
-from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
-from models.matching.tilde import terms_in
-from models.trunk import TrunkModel
-from models.vectors import Vectors, one_vector
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.models.batching.framing import PairFraming
+from deepsiam.models.interface import Vocabulary
+from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig
+from deepsiam.models.matching.tilde import terms_in
+from deepsiam.models.trunk import TrunkModel
+from deepsiam.models.vectors import Vectors, one_vector
+from deepsiam.trainer.ranking.evaluation.expression import BM25, Given, Leaf
+from deepsiam.trainer.ranking.evaluation.systems import Systems
+from deepsiam.trainer.ranking.ranker import Ranker
+from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval.search import Ranked
+from deepsiam.trainer.training.checkpoints.load import LoadedModel
+from deepsiam.trainer.training.recipe.build import new_trunk
 from tests import toy
-from trainer.ranking.evaluation.expression import BM25, Given, Leaf
-from trainer.ranking.evaluation.systems import Systems
-from trainer.ranking.ranker import Ranker
-from trainer.ranking.rankers.bm25 import Bm25Ranker
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval.search import Ranked
-from trainer.training.checkpoints.load import LoadedModel
-from trainer.training.recipe.build import new_trunk
 
 
 def positions(ranked: Sequence[Ranked]) -> list[list[int]]:

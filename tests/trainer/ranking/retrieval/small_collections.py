@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.collections.build import build
-from data_prep.collections.collection import Collection
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from tests import toy
 
 LISTS, CANDIDATES = 40, 6

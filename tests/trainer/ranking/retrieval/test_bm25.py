@@ -6,10 +6,10 @@ from math import log
 import numpy as np
 import pytest
 
+from deepsiam.trainer.ranking.evaluation.metrics import measure
+from deepsiam.trainer.ranking.retrieval.bm25 import K1, B, Bm25
 from tests.samples import DATA, needs
 from tests.trainer.ranking.retrieval.fakes import positions
-from trainer.ranking.evaluation.metrics import measure
-from trainer.ranking.retrieval.bm25 import K1, B, Bm25
 
 
 def formula(query: str, documents: list[str]) -> list[float]:

@@ -15,7 +15,7 @@ def test_a_ranking_by_words_leaves_jax_alone(tmp_path: Path) -> None:
     (tmp_path / "jax").mkdir()
     (tmp_path / "jax" / "__init__.py").write_text(JAX)
     program = (
-        "import sys; from trainer.ranking.retrieval.bm25 import index_words; "
+        "import sys; from deepsiam.trainer.ranking.retrieval.bm25 import index_words; "
         "print(index_words(['one word', 'two words']).scores['num_docs'], 'jax' in sys.modules)"
     )
     done = subprocess.run(

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.batching.framing import Framing
-from models.build_trunk import build_trunk
-from models.matching.siamese import Siamese, SiameseConfig
-from models.vectors import Vectors, one_vector
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.batching.framing import Framing
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.matching.siamese import Siamese, SiameseConfig
+from deepsiam.models.vectors import Vectors, one_vector
+from deepsiam.trainer.ranking.retrieval.encode import BATCH_TOKENS, TextEncoder, length_batches
 from tests import toy
-from trainer.ranking.retrieval.encode import BATCH_TOKENS, TextEncoder, length_batches
 
 VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)
 

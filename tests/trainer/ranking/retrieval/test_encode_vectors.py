@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.vocabulary import Vocabulary
-from models.batching.framing import ChunkFraming, Framing
-from models.vectors import Vectors
-from trainer.ranking.retrieval.encode import BATCH_TOKENS, TextEncoder, TextVectors
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.batching.framing import ChunkFraming, Framing
+from deepsiam.models.vectors import Vectors
+from deepsiam.trainer.ranking.retrieval.encode import BATCH_TOKENS, TextEncoder, TextVectors
 
 VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)
 TEXTS = st.lists(hnp.arrays(np.uint16, st.integers(0, 12), elements=st.integers(5, 9)), min_size=1, max_size=30)

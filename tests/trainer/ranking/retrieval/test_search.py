@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from data_prep.common.errors import InputError
-from trainer.ranking.retrieval import search as search_module
-from trainer.ranking.retrieval.search import Ranking, best, salts_of, search
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.retrieval import search as search_module
+from deepsiam.trainer.ranking.retrieval.search import Ranking, best, salts_of, search
 
 FEW_SCORES = st.sampled_from([-np.inf, -2.0, -0.0, 0.0, 1e-45, 0.5, 0.5000001, 3e38])
 

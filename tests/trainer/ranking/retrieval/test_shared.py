@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from trainer.ranking.retrieval import shared
-from trainer.ranking.retrieval.shared import computed, shared_by
+from deepsiam.trainer.ranking.retrieval import shared
+from deepsiam.trainer.ranking.retrieval.shared import computed, shared_by
 
 
 def results_of(rank: int, ranks: int, batches: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[Any]]:

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from models.vectors import one_vector
-from trainer.ranking.retrieval import sparse
-from trainer.ranking.retrieval.encode import TextVectors, require_finite
-from trainer.ranking.retrieval.search import Ranked, best, salts_of
-from trainer.ranking.retrieval.sparse import Postings, Sparse, terms_of
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.vectors import one_vector
+from deepsiam.trainer.ranking.retrieval import sparse
+from deepsiam.trainer.ranking.retrieval.encode import TextVectors, require_finite
+from deepsiam.trainer.ranking.retrieval.search import Ranked, best, salts_of
+from deepsiam.trainer.ranking.retrieval.sparse import Postings, Sparse, terms_of
 
 
 def texts(weights: np.ndarray) -> TextVectors:

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from models.vectors import Vectors
+from deepsiam.models.vectors import Vectors
+from deepsiam.trainer.ranking.retrieval import search as search_module
+from deepsiam.trainer.ranking.retrieval import system
+from deepsiam.trainer.ranking.retrieval.encode import TextVectors
+from deepsiam.trainer.ranking.retrieval.search import search
+from deepsiam.trainer.ranking.retrieval.system import Embedded, Scored
 from tests.trainer.ranking.retrieval.fakes import positions
-from trainer.ranking.retrieval import search as search_module
-from trainer.ranking.retrieval import system
-from trainer.ranking.retrieval.encode import TextVectors
-from trainer.ranking.retrieval.search import search
-from trainer.ranking.retrieval.system import Embedded, Scored
 
 
 def test_an_encoders_scores_are_those_of_its_search(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,18 +13,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.collections.build import build
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.build_trunk import build_trunk
-from models.interface import MicroBatch
-from models.matching.siamese import Siamese, SiameseConfig
+from deepsiam.data_prep.collections.build import build
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.matching.siamese import Siamese, SiameseConfig
+from deepsiam.trainer.ranking.retrieval.encode import length_batches
+from deepsiam.trainer.ranking.while_training import probe as probe_module
+from deepsiam.trainer.ranking.while_training.probe import Probe, bottleneck_rises, figures, open_probe
+from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.recipe.schema import ShardProbeConfig
 from tests import toy
-from trainer.ranking.retrieval.encode import length_batches
-from trainer.ranking.while_training import probe as probe_module
-from trainer.ranking.while_training.probe import Probe, bottleneck_rises, figures, open_probe
-from trainer.training.engine.world import World
-from trainer.training.recipe.schema import ShardProbeConfig
 
 
 def plain_figures(
@@ -209,7 +209,7 @@ def test_a_model_without_a_bottleneck_has_no_rises() -> None:
 
 def test_a_fine_tuning_is_probed_by_its_own_embeddings(probe: Probe, shards: Path) -> None:
     """Not by the raw [CLS] state: pooling and similarity define the embedding."""
-    from trainer.training.engine.engine import Engine as RealEngine
+    from deepsiam.trainer.training.engine.engine import Engine as RealEngine
 
     vocabulary = tokenizers.load(shards / "tokenizer.json")
     torch.manual_seed(0)

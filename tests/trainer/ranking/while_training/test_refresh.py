@@ -13,34 +13,34 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from data_prep.collections.collection import Collection
-from data_prep.collections.relevant import Relevant
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.relevant import Relevant
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.indexes.dense import DenseIndex
+from deepsiam.trainer.ranking.indexes.encode_blocks import Builder
+from deepsiam.trainer.ranking.indexes.sparse import SparseIndex
+from deepsiam.trainer.ranking.mining import mine, mining_texts
+from deepsiam.trainer.ranking.rankers.registry import ranker_of
+from deepsiam.trainer.ranking.retrieval.search import salts_of
+from deepsiam.trainer.ranking.retrieval.system import Texts
+from deepsiam.trainer.ranking.while_training import refresh as refresh_module
+from deepsiam.trainer.ranking.while_training.refresh import Generations, Refresh, open_refresh
+from deepsiam.trainer.trace import digest, trace
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.data import generation as generation_module
+from deepsiam.trainer.training.data.generation import Generation
+from deepsiam.trainer.training.data.group_source import GroupSource
+from deepsiam.trainer.training.data.open_data import pair_data, resume_invariants
+from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.errors import SharedError
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, RefreshConfig
+from deepsiam.trainer.training.recipe.yaml_file import build as build_recipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
 from tests.killed import kill, kill_at
 from tests.trainer.many_runs import train
 from tests.trainer.runs import STEP, write_run
-from trainer.ranking.indexes.dense import DenseIndex
-from trainer.ranking.indexes.encode_blocks import Builder
-from trainer.ranking.indexes.sparse import SparseIndex
-from trainer.ranking.mining import mine, mining_texts
-from trainer.ranking.rankers.registry import ranker_of
-from trainer.ranking.retrieval.search import salts_of
-from trainer.ranking.retrieval.system import Texts
-from trainer.ranking.while_training import refresh as refresh_module
-from trainer.ranking.while_training.refresh import Generations, Refresh, open_refresh
-from trainer.trace import digest, trace
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.data import generation as generation_module
-from trainer.training.data.generation import Generation
-from trainer.training.data.group_source import GroupSource
-from trainer.training.data.open_data import pair_data, resume_invariants
-from trainer.training.engine.world import World
-from trainer.training.errors import SharedError
-from trainer.training.recipe.schema import FinetuneRecipe, RefreshConfig
-from trainer.training.recipe.yaml_file import build as build_recipe
-from trainer.training.recipe.yaml_file import load
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 EVERY, STEPS = 4, 10

@@ -8,20 +8,20 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from data_prep.collections.build import build as build_collection
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.collections.build import build as build_collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer import evaluate, finetune
+from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.while_training.sample import relevant_places, sample
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PairProbeConfig
+from deepsiam.trainer.training.recipe.yaml_file import build
+from deepsiam.trainer.training.run.job import Job
 from tests import toy
 from tests.trainer.runs import save_run
-from trainer import evaluate, finetune
-from trainer.ranking.evaluation.task import Task
-from trainer.ranking.while_training.sample import relevant_places, sample
-from trainer.training.engine.engine import Engine
-from trainer.training.engine.world import World
-from trainer.training.recipe.schema import FinetuneRecipe, PairProbeConfig
-from trainer.training.recipe.yaml_file import build
-from trainer.training.run.job import Job
 
 PROBE = {"split": "test", "every": 3}
 KEYS = {"siamese": {"similarity": "cosine"}, "cross_encoder": {"negatives_per_query": 1}}

@@ -9,18 +9,18 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.causality import is_causal
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.causality import is_causal
+from deepsiam.trainer import finetune, pretrain
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.init_from import load_encoder
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
 from tests.trainer.runs import STEP, write_adapters, write_run
-from trainer import finetune, pretrain
-from trainer.ranking.export.export import export_encoder
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.init_from import load_encoder
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
-from trainer.training.recipe.yaml_file import build
 
 pytest.importorskip("peft")  # an extra
 
@@ -146,7 +146,9 @@ def test_without_peft_the_extra_is_named(
     toy_collection: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, found = write_adapters(tmp_path / "run", toy_collection, start, LORA), importlib.util.find_spec
-    monkeypatch.setattr("data_prep.common.extras.find_spec", lambda name: None if name == "peft" else found(name))
+    monkeypatch.setattr(
+        "deepsiam.data_prep.common.extras.find_spec", lambda name: None if name == "peft" else found(name)
+    )
     values = toy.finetune_values(
         tmp_path / "new", toy_collection, init_from=str(start), optimizer={"lr": 1e-3, "train": {"lora": LORA}}
     )

@@ -11,19 +11,19 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from data_prep.common.errors import InputError, StoppedError
-from data_prep.common.files import replace_folder
+from deepsiam.data_prep.common.errors import InputError, StoppedError
+from deepsiam.data_prep.common.files import replace_folder
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.checkpoint import SaveError, State
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.data.lanes import Position, Skip
+from deepsiam.trainer.training.engine.hashed_file import FileEntry, hashed_file
+from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.recipe.plateau import Plateau
+from deepsiam.trainer.training.recipe.schema import CheckpointConfig
 from tests.trainer.runs import STEP, write_run
 from tests.trainer.training.engine.full_disk import files_of_at_most
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.checkpoint import SaveError, State
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.lanes import Position, Skip
-from trainer.training.engine.hashed_file import FileEntry, hashed_file
-from trainer.training.engine.world import World
-from trainer.training.recipe.plateau import Plateau
-from trainer.training.recipe.schema import CheckpointConfig
 
 CURSOR = Cursor([], micro_sizes={0: 4})
 

@@ -10,19 +10,19 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from data_prep.tokenizers.tokenizer import Tokenizer
-from models.registry import MATCHING
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.models.registry import MATCHING
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints.init_from import load_encoder
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.published.settings import MARK
+from deepsiam.trainer.training.recipe.build import build_model
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer.ranking.export.export import export_encoder
-from trainer.training.checkpoints.init_from import load_encoder
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.published.settings import MARK
-from trainer.training.recipe.build import build_model
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import build
 
 
 @pytest.fixture

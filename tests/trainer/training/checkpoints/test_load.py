@@ -6,10 +6,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.trainer.runs import STEP, vouch, write_run
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.load import load_trained
 
 
 @pytest.fixture

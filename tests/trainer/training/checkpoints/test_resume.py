@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.checkpoint import State
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.data.loader import Loader
+from deepsiam.trainer.training.data.order import Order
 from tests.trainer.training.data.integers import UNEVEN, items, lanes_of, order_of
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.checkpoint import State
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.loader import Loader
-from trainer.training.data.order import Order
 
 
 def test_the_converted_checkpoint_stays_until_every_rank_has_read_it(

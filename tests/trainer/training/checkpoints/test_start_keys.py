@@ -6,21 +6,21 @@ from typing import Any
 import pytest
 import yaml
 
-from models.config import MethodConfig
-from models.matching.cross_encoder import CrossEncoderConfig
-from models.matching.siamese import SiameseConfig
-from models.matching.sparse import SparseConfig
+from deepsiam.models.config import MethodConfig
+from deepsiam.models.matching.cross_encoder import CrossEncoderConfig
+from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.models.matching.sparse import SparseConfig
+from deepsiam.trainer import finetune
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.checkpoints.start_keys import overridden, take_over
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build, load
 from tests import toy
 from tests.trainer.runs import write_run
 from tests.trainer.training.published.test_cross_encoder_folder import write_folder as write_cross_encoder
 from tests.trainer.training.published.test_folder import write_folder as write_settings
-from trainer import finetune
-from trainer.ranking.export.export import export_encoder
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.checkpoints.start_keys import overridden, take_over
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
-from trainer.training.recipe.yaml_file import build, load
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 KEYS = {"pooling": "mean", "similarity": "cosine", "temperature": 0.02}

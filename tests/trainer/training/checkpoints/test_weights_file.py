@@ -6,8 +6,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from trainer.training.checkpoints.weights_file import write_weights
-from trainer.training.engine.hashed_file import hashed_file
+from deepsiam.trainer.training.checkpoints.weights_file import write_weights
+from deepsiam.trainer.training.engine.hashed_file import hashed_file
 
 
 @pytest.mark.parametrize(

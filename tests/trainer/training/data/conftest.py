@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.collection import Collection
 from tests.trainer.training.data.small_collections import built
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.common.errors import InputError
-from models.interface import MicroBatch
-from trainer.training.data.lanes import Lanes
-from trainer.training.data.mixing import Mix
-from trainer.training.data.order import Order
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.interface import MicroBatch
+from deepsiam.trainer.training.data.lanes import Lanes
+from deepsiam.trainer.training.data.mixing import Mix
+from deepsiam.trainer.training.data.order import Order
 
 UNEVEN = [1, 3, 2, 5, 1, 1, 4, 2, 2]  # chunks of each shard
 EVERYTHING = {s * 1000 + c * 100 + i for s, chunks in enumerate(UNEVEN) for c in range(chunks) for i in range(3)}

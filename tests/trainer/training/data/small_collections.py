@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from data_prep.__main__ import main
-from data_prep.collections.collection import Collection
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
 
 
 def built(folder: Path, shards: Path, lines: list[dict[str, Any]]) -> Collection:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.data.cache_room import check_cache_room, most_in_a_window
+from deepsiam.trainer.training.data.held_out import HeldOut
+from deepsiam.trainer.training.data.lanes import Lanes
+from deepsiam.trainer.training.data.order import Order
 from tests.trainer.training.data.integers import Echo, Numbers, lanes_of, order_of
-from trainer.training.data.cache_room import check_cache_room, most_in_a_window
-from trainer.training.data.held_out import HeldOut
-from trainer.training.data.lanes import Lanes
-from trainer.training.data.order import Order
 
 CHUNKS = st.lists(st.integers(1, 6), min_size=4, max_size=8)
 

@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.__main__ import main
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.data.open_data import pair_data
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
 from tests.trainer.training.data.small_collections import built, recipe
-from trainer.training.data.open_data import pair_data
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
 
 
 def test_more_given_negatives_than_a_query_has_are_refused(judged: Collection, tmp_path: Path) -> None:

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_prep.__main__ import main
-from data_prep.collections.collection import Collection
-from data_prep.collections.derive import NewCandidates, derive
-from data_prep.common.errors import InputError
-from models.batching.candidates import Candidates, Example
-from models.matching.siamese import SiameseConfig
+from deepsiam.data_prep.__main__ import main
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.derive import NewCandidates, derive
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.batching.candidates import Candidates, Example
+from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.trainer.training.data import group_source, shuffled
+from deepsiam.trainer.training.data.group_source import GroupSource
+from deepsiam.trainer.training.data.open_data import pair_data
 from tests import toy
 from tests.trainer.training.data.small_collections import recipe
-from trainer.training.data import group_source, shuffled
-from trainer.training.data.group_source import GroupSource
-from trainer.training.data.open_data import pair_data
 
 
 @pytest.fixture

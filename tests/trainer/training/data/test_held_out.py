@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from deepsiam.trainer.training.data.held_out import HeldOut
+from deepsiam.trainer.training.errors import SharedError
 from tests.trainer.training.data.integers import UNEVEN, Echo, Numbers
-from trainer.training.data.held_out import HeldOut
-from trainer.training.errors import SharedError
 
 
 def held_out(per_chunk: int = 3) -> HeldOut:

@@ -8,9 +8,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from data_prep.common.errors import CacheError, InputError
+from deepsiam.data_prep.common.errors import CacheError, InputError
+from deepsiam.trainer.training.data.lanes import START, Lanes, Position
 from tests.trainer.training.data.integers import EVERYTHING, UNEVEN, Echo, Numbers, items, lanes_of, order_of
-from trainer.training.data.lanes import START, Lanes, Position
 
 
 def epochs(lanes: Lanes, count: int) -> Counter[tuple[int, int]]:

@@ -5,11 +5,11 @@ from itertools import islice
 
 import pytest
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.data.loader import Loader, check_layout
+from deepsiam.trainer.training.data.order import LaneBatch, Order
 from tests.trainer.training.data.integers import UNEVEN, items, lanes_of, order_of
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.loader import Loader, check_layout
-from trainer.training.data.order import LaneBatch, Order
 
 MIXED = [2] * 40 + UNEVEN
 

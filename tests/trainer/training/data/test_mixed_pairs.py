@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.trainer import finetune
+from deepsiam.trainer.trace import digest, show, trace
+from deepsiam.trainer.training.data.open_data import pair_data, resume_invariants
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
 from tests.trainer.mixed_recipe import SOURCES, mixed_recipe
-from trainer import finetune
-from trainer.trace import digest, show, trace
-from trainer.training.data.open_data import pair_data, resume_invariants
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
 
 STEPS = 40
 

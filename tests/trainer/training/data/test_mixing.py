@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
-from data_prep.common.rng import keyed_rng
-from trainer.training.data.mixing import Mix
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.trainer.training.data.mixing import Mix
 
 
 @settings(deadline=None, max_examples=60)

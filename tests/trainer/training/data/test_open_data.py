@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.shards.manifest import NAME
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards.manifest import NAME
+from deepsiam.trainer.training.data.open_data import pair_data, shard_data
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
-from trainer.training.data.open_data import pair_data, shard_data
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
-from trainer.training.recipe.yaml_file import load
 
 
 def with_source(shards: Path, folder: Path, **source: object) -> Path:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.data.lanes import START
+from deepsiam.trainer.training.data.order import Order
 from tests.trainer.training.data.integers import UNEVEN, items, lanes_of, order_of
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.lanes import START
-from trainer.training.data.order import Order
 
 
 def test_sources_are_drawn_by_weight_and_lanes_in_turn() -> None:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from data_prep.common.rng import keyed_rng, keyed_rngs
-from trainer.training.data.rng import dropout_seed
+from deepsiam.data_prep.common.rng import keyed_rng, keyed_rngs
+from deepsiam.trainer.training.data.rng import dropout_seed
 
 
 def draws(rng: np.random.Generator) -> list[float]:

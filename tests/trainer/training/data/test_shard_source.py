@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.shards import manifest, packing
-from data_prep.shards.document import TokenDocument
-from data_prep.shards.manifest import Manifest
-from data_prep.tokenizers import tokenizer as tokenizers
-from trainer.training.data.shard_source import ShardSource
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards import manifest, packing
+from deepsiam.data_prep.shards.document import TokenDocument
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.training.data.shard_source import ShardSource
 
 
 def test_a_shard_source_reads_every_document_of_the_manifest(shards: Path) -> None:
@@ -72,7 +72,7 @@ def test_documents_have_all_attributes_that_the_shard_stores(shards: Path, tmp_p
 def test_attributes_that_do_not_fit_the_document_are_refused(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attributes: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("trainer.training.data.shard_source.RETRIES", ())
+    monkeypatch.setattr("deepsiam.trainer.training.data.shard_source.RETRIES", ())
     documents = [TokenDocument(SEGMENTS, "a", **attributes)]
     source = ShardSource(write_one_shard(tmp_path / "one", shards / "tokenizer.json", documents))
     with pytest.raises(InputError, match="shard-000000.tar: chunk 0: .*more segments than the 3 of a document"):

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.rng import keyed_rng
-from trainer.training.data import shuffled as module
-from trainer.training.data.shuffled import Shuffled, shuffled
+from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.trainer.training.data import shuffled as module
+from deepsiam.trainer.training.data.shuffled import Shuffled, shuffled
 
 
 def of(size: int, seed: int = 1) -> Shuffled:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.trace import digest, trace
+from deepsiam.trainer.training.data.open_data import shard_data
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
-from trainer.trace import digest, trace
-from trainer.training.data.open_data import shard_data
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
 
 STEPS = 20
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from deepspeed.utils import safe_get_full_fp32_param
 from torch import Tensor, nn
 
-from trainer.training.engine.world import World, join
+from deepsiam.trainer.training.engine.world import World, join
 
 MICRO_BATCHES, WIDTH = 32, 64
 

@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.batching.candidates import Example
-from models.encode import encode
-from models.matching.dual_encoder import DualEncoder, DualEncoderConfig
-from models.matching.siamese import Siamese
-from models.matching.sparse import SparseConfig
-from models.vectors import Vectors
+from deepsiam.models.batching.candidates import Example
+from deepsiam.models.encode import encode
+from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig
+from deepsiam.models.matching.siamese import Siamese
+from deepsiam.models.matching.sparse import SparseConfig
+from deepsiam.models.vectors import Vectors
+from deepsiam.trainer.training.engine import grad_cache
 from tests.models.matching.examples import Corpus, micro_batch, positive, siamese
 from tests.models.tiny import tensors, trunk
-from trainer.training.engine import grad_cache
 
 DROPOUT = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
 # documents 10 and 11 are copies of 0 and 1; texts of a micro-batch are padded to 8 or 12 tokens, as its longest needs

@@ -8,8 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from deepsiam.trainer.training.engine import all_reduce
 from tests import toy
-from trainer.training.engine import all_reduce
 
 
 def test_two_ranks_measure_together() -> None:
@@ -41,7 +41,7 @@ def test_the_time_limits_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_rank_that_meets_nobody_ends() -> None:
     script = (
-        "from trainer.training.engine import all_reduce; "
+        "from deepsiam.trainer.training.engine import all_reduce; "
         "all_reduce.LIMIT_SECONDS = 1; all_reduce.main(['10', 'float32'])"
     )
     alone = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}

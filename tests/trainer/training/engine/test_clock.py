@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from trainer.training.engine.clock import DeviceClock
+from deepsiam.trainer.training.engine.clock import DeviceClock
 
 
 def test_it_adds_up_what_is_counted_and_begins_anew_when_taken() -> None:

@@ -7,9 +7,9 @@ import sys
 import pytest
 import torch
 
+from deepsiam.trainer.training.engine.compiler import SWITCH, without_compiler
 from tests import toy
 from tests.ports import free_port
-from trainer.training.engine.compiler import SWITCH, without_compiler
 
 
 def double(x: torch.Tensor) -> torch.Tensor:
@@ -31,10 +31,10 @@ def test_an_engine_does_not_import_the_compiler() -> None:
     makes_one = f"""
 import os, sys
 from torch import nn
-from trainer.training.engine.engine import Engine
-from trainer.training.engine.world import World, join
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import build
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.engine.world import World, join
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 join(World.from_environment())
 recipe = build(PretrainRecipe, {toy.SEED_RECIPE | {"deepspeed": "cpu"}}, "test")
 Engine(nn.Linear(4, 4), recipe, World.from_environment())

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.distributed import HashStore
 
-from data_prep.common.errors import InputError
-from trainer.training.engine import device, ds_config
-from trainer.training.engine.device import claim, require_visible_gpus, take, this_device, unseen_gpus
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.engine import device, ds_config
+from deepsiam.trainer.training.engine.device import claim, require_visible_gpus, take, this_device, unseen_gpus
 
 DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13 16:14:05 UTC 2021\nGCC version: 9\n"
 

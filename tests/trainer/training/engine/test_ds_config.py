@@ -9,9 +9,9 @@ import pytest
 import torch
 from deepspeed.runtime.config import DeepSpeedConfig
 
-from data_prep.common.errors import InputError
-from trainer.training.engine import ds_config
-from trainer.training.engine.device import accelerator
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.engine import ds_config
+from deepsiam.trainer.training.engine.device import accelerator
 
 
 @pytest.fixture(autouse=True)

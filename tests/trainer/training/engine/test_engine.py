@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from data_prep.common.files import sha256_of
+from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.trainer.training.engine import hashed_file
+from deepsiam.trainer.training.engine.engine import CheckpointFiles
 from tests import toy
 from tests.ports import free_port
 from tests.trainer.training.engine.full_disk import files_of_at_most
-from trainer.training.engine import hashed_file
-from trainer.training.engine.engine import CheckpointFiles
 
 STATE = {"moments": torch.zeros(300), "step": 7}
 
@@ -58,12 +58,12 @@ def test_a_file_is_written_and_an_error_of_the_state_is_raised(tmp_path: Path) -
 
 OPENED = """
 import json, os
-from models.pretraining.mlm import Mlm
-from models.build_trunk import build_trunk
-from trainer.training.engine.engine import Engine
-from trainer.training.engine.world import World, join
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import build
+from deepsiam.models.pretraining.mlm import Mlm
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.trainer.training.engine.engine import Engine
+from deepsiam.trainer.training.engine.world import World, join
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 values = {"run": "none", "steps": 1, "data": {"shards": "none"}, "trunk": {}}
 values |= {"batch": {"size": 4, "micro": 2}, "method": {"name": "mlm", "max_tokens": 32}, "optimizer": {"lr": 1e-3}}
 shape = {"vocab_size": 40, "pad_token_id": 0, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -104,9 +104,9 @@ def test_the_norm_of_the_gradient_is_known_without_zero(tmp_path: Path) -> None:
     (tmp_path / "zero0.json").write_text("{}")
     lines = f"""
 import torch
-from models.interface import MicroBatch
-from trainer.training.recipe.objective import objectives
-from trainer.cluster.planning.compute import SPECIAL, made_up_batch
+from deepsiam.models.interface import MicroBatch
+from deepsiam.trainer.training.recipe.objective import objectives
+from deepsiam.trainer.cluster.planning.compute import SPECIAL, made_up_batch
 from tests.models.tiny import Spelled
 norms = []
 for deepspeed in ("cpu", {str(tmp_path / "zero0.json")!r}):

@@ -11,7 +11,7 @@ import torch
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 from torch import Tensor
 
-from trainer.training.engine.few_kernels import check_in_few_kernels
+from deepsiam.trainer.training.engine.few_kernels import check_in_few_kernels
 
 SHAPES = ((3,), (7, 64), (0,), (768,), (96, 33), (1,))
 

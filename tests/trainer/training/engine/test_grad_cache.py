@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from torch.profiler import profile
 
-from models.matching.dual_encoder import DualEncoder
-from models.matching.siamese import Siamese
-from models.pretraining.pairs import PairsConfig
-from models.recomputing import recompute_layers
+from deepsiam.models.matching.dual_encoder import DualEncoder
+from deepsiam.models.matching.siamese import Siamese
+from deepsiam.models.pretraining.pairs import PairsConfig
+from deepsiam.models.recomputing import recompute_layers
+from deepsiam.trainer.training.engine import grad_cache
 from tests.models.matching.examples import micro_batch, positive, siamese
 from tests.models.tiny import VOCABULARY, Text, rngs, tensors, trunk
 from tests.trainer.training.engine.steps_in_parts import (
@@ -33,7 +34,6 @@ from tests.trainer.training.engine.steps_in_parts import (
     in_one_graph,
     micro_batches,
 )
-from trainer.training.engine import grad_cache
 
 
 @pytest.mark.parametrize("name", MODELS)

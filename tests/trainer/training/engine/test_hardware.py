@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.training.engine.hardware import GPUS, NAMES, peak_of
+from deepsiam.trainer.training.engine.hardware import GPUS, NAMES, peak_of
 
 TERA = 1e12
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deepsiam.trainer.training.engine import hashed_file as module
+from deepsiam.trainer.training.engine.hashed_file import HashedFile, hashed_file
 from tests.trainer.training.engine.full_disk import files_of_at_most
-from trainer.training.engine import hashed_file as module
-from trainer.training.engine.hashed_file import HashedFile, hashed_file
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from deepspeed.launcher import runner
 
-from data_prep.common.errors import InputError
-from trainer.training.engine import launcher
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.engine import launcher
 
 
 @pytest.fixture

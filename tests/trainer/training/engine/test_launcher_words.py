@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from deepspeed.launcher.multinode_runner import PDSHRunner
 
-from trainer.training.engine.launcher import lost
+from deepsiam.trainer.training.engine.launcher import lost
 
 ARRIVES = [
     "run=runs/a",

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 import torch
 
-from data_prep.common.errors import InputError
-from models.build_trunk import build_trunk
-from models.registry import PRETRAINING
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.registry import PRETRAINING
+from deepsiam.trainer.training.engine import memory
+from deepsiam.trainer.training.engine.activations import bytes_per_token
+from deepsiam.trainer.training.engine.memory import check_memory
+from deepsiam.trainer.training.recipe.build import build_model
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
-from trainer.training.engine import memory
-from trainer.training.engine.activations import bytes_per_token
-from trainer.training.engine.memory import check_memory
-from trainer.training.recipe.build import build_model
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import build
 
 BERT_BASE = {"model_type": "bert", "vocab_size": 32768 + 4, "max_position_embeddings": 569}
 

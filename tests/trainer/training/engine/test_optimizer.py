@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from trainer.training.engine.optimizer import Adamax, build_optimizer
-from trainer.training.recipe.schema import OptimizerConfig
+from deepsiam.trainer.training.engine.optimizer import Adamax, build_optimizer
+from deepsiam.trainer.training.recipe.schema import OptimizerConfig
 
 KEYS = {"lr": 0.03, "betas": (0.8, 0.95), "eps": 1e-6}
 

@@ -11,10 +11,10 @@ from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
 from deepspeed.runtime.zero.config import ZeroStageEnum
 from deepspeed.utils.tensor_fragment import fragment_address
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.engine import plain_files
+from deepsiam.trainer.training.engine.plain_files import plain_values_only
 from tests.trainer.training.engine.hostile_pickles import callers
-from trainer.training.engine import plain_files
-from trainer.training.engine.plain_files import plain_values_only
 
 WITH_CLASSES = {
     "module": OrderedDict(weight=torch.arange(6.0).reshape(2, 3)),

@@ -10,9 +10,9 @@ import psutil
 import pytest
 from torch.distributed import TCPStore
 
+from deepsiam.trainer.training.engine import rendezvous
+from deepsiam.trainer.training.engine.rendezvous import AbsentError, close, end_others, meet, meet_at, serve
 from tests.ports import free_port
-from trainer.training.engine import rendezvous
-from trainer.training.engine.rendezvous import AbsentError, close, end_others, meet, meet_at, serve
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,19 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from data_prep.common.errors import InputError
-from trainer.training.engine import device, world
-from trainer.training.engine.device import accelerator
-from trainer.training.engine.rendezvous import end_others
-from trainer.training.engine.world import LAUNCHERS, World, check_address, device_memory, failed_rank_exits_first, join
-from trainer.training.errors import SharedError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.engine import device, world
+from deepsiam.trainer.training.engine.device import accelerator
+from deepsiam.trainer.training.engine.rendezvous import end_others
+from deepsiam.trainer.training.engine.world import (
+    LAUNCHERS,
+    World,
+    check_address,
+    device_memory,
+    failed_rank_exits_first,
+    join,
+)
+from deepsiam.trainer.training.errors import SharedError
 
 
 @pytest.fixture(autouse=True)

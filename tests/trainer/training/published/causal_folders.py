@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from tests.data_prep.tokenizers.families import FAMILIES
 from tests.trainer.training.published.published_folders import change
 

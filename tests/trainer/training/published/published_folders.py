@@ -12,9 +12,9 @@ import torch
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertModel
 
-from models.matching.siamese import Siamese
-from trainer.ranking.retrieval.encode import TextEncoder
-from trainer.training.checkpoints.load import LoadedModel
+from deepsiam.models.matching.siamese import Siamese
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
+from deepsiam.trainer.training.checkpoints.load import LoadedModel
 
 POSITIONS = 40
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

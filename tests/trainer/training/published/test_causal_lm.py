@@ -7,21 +7,21 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForCausalLM, LlamaForCausalLM
 
-from data_prep.collections.build import build as build_collection
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.arrays import on_device
+from deepsiam.data_prep.collections.build import build as build_collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.arrays import on_device
+from deepsiam.trainer import finetune
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.load import LoadedModel, load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
 from tests.data_prep.tokenizers.families import FAMILIES
 from tests.trainer.runs import save_run, vouch, write_adapters
 from tests.trainer.training.published.causal_folders import MODELS, write_causal_lm
 from tests.trainer.training.published.published_folders import change
-from trainer import finetune
-from trainer.ranking.published import load_any
-from trainer.training.checkpoints import checkpoint
-from trainer.training.checkpoints.load import LoadedModel, load_trained
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import build
 
 ONES = torch.ones(1, 2, dtype=torch.long)
 LORA = {"lora": {"rank": 2}}

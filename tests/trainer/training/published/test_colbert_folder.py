@@ -11,17 +11,17 @@ from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.build_trunk import build_trunk
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.trainer import finetune
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
+from deepsiam.trainer.training.run.job import Job
 from tests import toy
 from tests.trainer.runs import write_run
-from trainer import finetune
-from trainer.ranking.export.export import export_encoder
-from trainer.training.checkpoints.load import load_trained
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import build
-from trainer.training.run.job import Job
 
 METHOD = {"name": "colbert", "max_query_tokens": 8, "max_document_tokens": 16}
 LINEAR = {"bias": False, "activation_function": "torch.nn.modules.linear.Identity"}

@@ -13,19 +13,19 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer
 from transformers import AutoModel
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.matching.colbert import ColbertConfig
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.matching.colbert import ColbertConfig
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
+from deepsiam.trainer.training.checkpoints.init_from import load_encoder
+from deepsiam.trainer.training.checkpoints.load import LoadedModel
+from deepsiam.trainer.training.checkpoints.start_keys import start_notes, take_over
+from deepsiam.trainer.training.published.folder import left_out
+from deepsiam.trainer.training.recipe.build import build_model, resize_embeddings
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 from tests.trainer.training.published.published_folders import change, write, write_encoder
-from trainer.ranking.published import load_any
-from trainer.ranking.retrieval.encode import TextEncoder
-from trainer.training.checkpoints.init_from import load_encoder
-from trainer.training.checkpoints.load import LoadedModel
-from trainer.training.checkpoints.start_keys import start_notes, take_over
-from trainer.training.published.folder import left_out
-from trainer.training.recipe.build import build_model, resize_embeddings
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import build
 
 TEXTS = ["bread ship", "ship, sail. - a!", "", "sail the ship " * 9, "1 (one) 漢字 bread"]
 SETTINGS, BERT, MASK = "config_sentence_transformers.json", "sentence_bert_config.json", "2_MultiVectorMask/config.json"

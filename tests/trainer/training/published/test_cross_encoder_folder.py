@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, processors
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from trainer.ranking.published import load_any
-from trainer.training.checkpoints.load import LoadedModel
-from trainer.training.published.cross_encoder_folder import HEADS, is_cross_encoder, read
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.training.checkpoints.load import LoadedModel
+from deepsiam.trainer.training.published.cross_encoder_folder import HEADS, is_cross_encoder, read
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 OWN_SIZES: dict[str, dict[str, Any]] = {

@@ -8,15 +8,15 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.build_trunk import build_trunk
-from models.causality import is_causal
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.causality import is_causal
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.data_prep.tokenizers.families import FAMILIES, odd_strings
 from tests.trainer.runs import write_run
 from tests.trainer.training.published.published_folders import change, own_embeddings, write_layout
-from trainer.ranking.export.export import export_encoder
-from trainer.ranking.published import load_any
-from trainer.training.checkpoints.load import load_trained
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 ENCODER = {**SIZES, "max_position_embeddings": 40}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainer.training.published.folder import kind_of, left_out
-from trainer.training.published.settings import KINDS, Kind
+from deepsiam.trainer.training.published.folder import kind_of, left_out
+from deepsiam.trainer.training.published.settings import KINDS, Kind
 
 DENSE, SPARSE, COLBERT, PAIRS, CAUSAL, ENCODER = KINDS
 LIBRARY = "sentence_transformers.models."

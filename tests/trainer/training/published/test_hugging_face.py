@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
 
-from data_prep.common.errors import InputError
-from models.encode import encode
-from trainer.training.published.hugging_face import INDEX, WEIGHTS, load_hugging_face
-from trainer.training.recipe.build import settings_of, trunk_of
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.encode import encode
+from deepsiam.trainer.training.published.hugging_face import INDEX, WEIGHTS, load_hugging_face
+from deepsiam.trainer.training.recipe.build import settings_of, trunk_of
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 COMMON = {**SIZES, "vocab_size": 90, "pad_token_id": 1, "max_position_embeddings": 40, "initializer_range": 0.3}

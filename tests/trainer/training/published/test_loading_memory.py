@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 LOAD = """
 import sys
 from pathlib import Path
-from trainer.training.published.hugging_face import load_hugging_face
+from deepsiam.trainer.training.published.hugging_face import load_hugging_face
 
 def peak(key):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key)) * 1024

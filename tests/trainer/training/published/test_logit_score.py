@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.arrays import on_device
-from models.matching.label_ranker import LabelRankerConfig
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.arrays import on_device
+from deepsiam.models.matching.label_ranker import LabelRankerConfig
+from deepsiam.trainer.ranking.published import by_labels, load_any
+from deepsiam.trainer.training.published.folder import check_settings
+from deepsiam.trainer.training.published.logit_score import remark_on_labels
+from deepsiam.trainer.training.published.settings import CAUSAL, MODULES, SETTINGS, TRANSFORMER
 from tests.trainer.training.published.causal_folders import write_causal_lm
 from tests.trainer.training.published.published_folders import change, write
-from trainer.ranking.published import by_labels, load_any
-from trainer.training.published.folder import check_settings
-from trainer.training.published.logit_score import remark_on_labels
-from trainer.training.published.settings import CAUSAL, MODULES, SETTINGS, TRANSFORMER
 
 CHAT = "{% for message in messages %}{{ message['role'] }}={{ message['content'] }}\n{% endfor %}:"
 KEYS: dict[str, Any] = {"template": "query={query}\ndocument={document}\n:", "labels": ["A", "B"], "loss": "binary"}

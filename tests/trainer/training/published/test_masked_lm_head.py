@@ -9,17 +9,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedModel
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.layers.lm_head import LmHead
-from models.layers.shape import shape_of
-from models.trunk import token_embedding
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.layers.lm_head import LmHead
+from deepsiam.models.layers.shape import shape_of
+from deepsiam.models.trunk import token_embedding
+from deepsiam.trainer import finetune
+from deepsiam.trainer.training.published.hugging_face import WEIGHTS, load_hugging_face
+from deepsiam.trainer.training.published.masked_lm_head import read_masked_lm_head
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
-from trainer import finetune
-from trainer.training.published.hugging_face import WEIGHTS, load_hugging_face
-from trainer.training.published.masked_lm_head import read_masked_lm_head
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 DISTILBERT = {"dim": 32, "n_layers": 1, "n_heads": 2, "hidden_dim": 64}

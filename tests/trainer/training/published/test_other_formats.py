@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.training.checkpoints.init_from import load_encoder
+from deepsiam.trainer.training.checkpoints.start_keys import take_over
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
-from trainer.ranking.published import load_any
-from trainer.training.checkpoints.init_from import load_encoder
-from trainer.training.checkpoints.start_keys import take_over
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import build
 
 BERT = json.dumps({"model_type": "bert", "architectures": ["BertModel"]})
 CAUSAL = json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"]})

@@ -6,21 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_prep.common.errors import InputError
-from models.matching.siamese import Siamese, SiameseConfig
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.matching.siamese import Siamese, SiameseConfig
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.export.export_files import prompt_card
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
+from deepsiam.trainer.training.checkpoints.load import LoadedModel, load_trained
+from deepsiam.trainer.training.checkpoints.start_keys import take_over, take_over_again
+from deepsiam.trainer.training.published.prompts import read_prompts, remarks
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
 from tests.trainer.runs import write_run
 from tests.trainer.training.published.published_folders import change
 from tests.trainer.training.published.test_families import CAUSAL, TEXTS, write_folder
-from trainer.ranking.export.export import export_encoder
-from trainer.ranking.export.export_files import prompt_card
-from trainer.ranking.published import load_any
-from trainer.ranking.retrieval.encode import TextEncoder
-from trainer.training.checkpoints.load import LoadedModel, load_trained
-from trainer.training.checkpoints.start_keys import take_over, take_over_again
-from trainer.training.published.prompts import read_prompts, remarks
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import build
 
 SETTINGS = "config_sentence_transformers.json"
 POOLING = "1_Pooling/config.json"

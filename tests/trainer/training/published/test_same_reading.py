@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from trainer.training.published.same_reading import require_same_reading
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.training.published.same_reading import require_same_reading
 
 TEXTS = ["The quick fox jumps over the dog, doesn't it? naïve café 漢字", "Every WORD of it, Straße"] * 20
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]

@@ -12,20 +12,20 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from data_prep.collections.build import build as build_collection
-from data_prep.collections.collection import Collection
-from data_prep.common.errors import InputError
-from data_prep.tokenizers import tokenizer as tokenizers
-from models.batching.packing import frame, pad
+from deepsiam.data_prep.collections.build import build as build_collection
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.batching.packing import frame, pad
+from deepsiam.trainer import finetune
+from deepsiam.trainer.training.checkpoints.init_from import load_encoder
+from deepsiam.trainer.training.checkpoints.start_keys import take_over
+from deepsiam.trainer.training.published.sentence_transformer import TEMPERATURE, read_modules
+from deepsiam.trainer.training.recipe.build import build_model
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
 from tests.data_prep.collections.beir_folder import write_beir
-from trainer import finetune
-from trainer.training.checkpoints.init_from import load_encoder
-from trainer.training.checkpoints.start_keys import take_over
-from trainer.training.published.sentence_transformer import TEMPERATURE, read_modules
-from trainer.training.recipe.build import build_model
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import build
 
 TWO_POOLINGS = {"pooling_mode_mean_tokens": True, "pooling_mode_weightedmean_tokens": True}
 COSINE = {"similarity": "cosine", "temperature": TEMPERATURE}

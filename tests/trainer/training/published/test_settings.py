@@ -11,8 +11,12 @@ import pytest
 import tokenizers
 from tokenizers import AddedToken, processors
 
-from data_prep.common.errors import InputError
-from data_prep.tokenizers.tokenizer import load
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import load
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.training.checkpoints.init_from import load_encoder
+from deepsiam.trainer.training.published.settings import KINDS
+from deepsiam.trainer.training.published.table import TABLE
 from tests.toy import ROOT
 from tests.trainer.training.published.published_folders import (
     POSITIONS,
@@ -26,10 +30,6 @@ from tests.trainer.training.published.published_folders import (
     write_encoder,
     write_layout,
 )
-from trainer.ranking.published import load_any
-from trainer.training.checkpoints.init_from import load_encoder
-from trainer.training.published.settings import KINDS
-from trainer.training.published.table import TABLE
 
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from models.registry import PRETRAINING
+from deepsiam.models.registry import PRETRAINING
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.toy import ROOT
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
 
 RECIPES = ROOT / "recipes"
 BERT_BASE = {"trunk.num_hidden_layers": 12, "trunk.hidden_size": 768, "trunk.intermediate_size": 3072}

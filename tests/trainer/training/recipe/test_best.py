@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.training.recipe.best import Best
+from deepsiam.trainer.training.recipe.best import Best
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=20))

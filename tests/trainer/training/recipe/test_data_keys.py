@@ -1,4 +1,4 @@
-from trainer.training.recipe.data_keys import of_source, with_own_keys
+from deepsiam.trainer.training.recipe.data_keys import of_source, with_own_keys
 
 
 def test_a_message_on_a_source_of_a_mix_names_its_own_keys() -> None:

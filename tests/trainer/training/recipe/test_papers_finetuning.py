@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.toy import ROOT
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
 
 SPLADE = {  # Formal et al., 2021b, and its released code
     "steps": 150000,

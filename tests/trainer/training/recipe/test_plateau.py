@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from trainer.training.recipe.plateau import Plateau
+from deepsiam.trainer.training.recipe.plateau import Plateau
 
 
 def theirs(losses: list[float], factor: float, patience: int) -> list[float]:

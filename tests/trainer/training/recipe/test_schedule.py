@@ -6,8 +6,8 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from trainer.training.recipe.schedule import Schedule, learning_rate
-from trainer.training.recipe.schema import OptimizerConfig
+from deepsiam.trainer.training.recipe.schedule import Schedule, learning_rate
+from deepsiam.trainer.training.recipe.schema import OptimizerConfig
 
 
 def test_linear_warm_up_and_decay() -> None:

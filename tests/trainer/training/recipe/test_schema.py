@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from data_prep.common.errors import InputError
-from models.adapters import Adapters
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.adapters import Adapters
+from deepsiam.trainer.training.data.rng import dropout_seed
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
+from deepsiam.trainer.training.recipe.yaml_file import load, read
+from deepsiam.trainer.training.run.job import complete
+from deepsiam.trainer.training.run.watchdog import Watchdog
 from tests.toy import ROOT, SEED_RECIPE, write_recipe
-from trainer.training.data.rng import dropout_seed
-from trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
-from trainer.training.recipe.yaml_file import load, read
-from trainer.training.run.job import complete
-from trainer.training.run.watchdog import Watchdog
 
 
 def test_the_largest_numbers_are_accepted(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import _Loader, load, read
 from tests.toy import SEED_RECIPE, write_recipe
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import _Loader, load, read
 
 
 def refused(tmp_path: Path, *overrides: str, kind: type = PretrainRecipe, **values: Any) -> str:

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from deepspeed.utils import groups
 
-from trainer.training.engine.world import World, join
-from trainer.training.run.watchdog import Watchdog, wait_at_most
+from deepsiam.trainer.training.engine.world import World, join
+from deepsiam.trainer.training.run.watchdog import Watchdog, wait_at_most
 
 
 def main(timed_out: Path) -> None:

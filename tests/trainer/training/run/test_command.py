@@ -12,16 +12,16 @@ from unittest.mock import Mock
 
 import pytest
 
-from data_prep.common.errors import InputError
-from data_prep.shards.writer import ShardWriter
-from data_prep.tokenizers.tokenizer import load as load_tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards.writer import ShardWriter
+from deepsiam.data_prep.tokenizers.tokenizer import load as load_tokenizer
+from deepsiam.trainer import finetune, pretrain
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
 from tests.trainer.runs import STEP, set_invariants, write_run
 from tests.warm import PATIENCE
-from trainer import finetune, pretrain
-from trainer.training.checkpoints import checkpoint
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import load
 
 Refused = Callable[..., str]
 
@@ -29,7 +29,9 @@ Refused = Callable[..., str]
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refused:
     """Run a command line in this process; it must end with code 2 and one line, which is returned."""
-    monkeypatch.setattr("trainer.training.run.command.join", Mock(side_effect=AssertionError("it would have trained")))
+    monkeypatch.setattr(
+        "deepsiam.trainer.training.run.command.join", Mock(side_effect=AssertionError("it would have trained"))
+    )
 
     def run(*argv: object, module: str = "trainer.pretrain") -> str:
         command = {"trainer.pretrain": pretrain, "trainer.finetune": finetune}[module]
@@ -48,7 +50,7 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 def test_gpus_that_torch_does_not_see_are_refused_before_anything(
     refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str
 ) -> None:
-    monkeypatch.setattr("trainer.training.engine.device.unseen_gpus", lambda: "this host has NVIDIA GPUs, ...")
+    monkeypatch.setattr("deepsiam.trainer.training.engine.device.unseen_gpus", lambda: "this host has NVIDIA GPUs, ...")
     said = refused(tmp_path / "none.yaml", module=module)
     assert said == f"{module}: this host has NVIDIA GPUs, ...; or set DS_ACCELERATOR=cpu to train on CPUs"
 
@@ -106,7 +108,7 @@ def test_held_out_data_without_an_example(
     refused: Refused, recipe: Path, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held_out = toy.write_shards_with(tmp_path, shards, count=5)
-    monkeypatch.setattr("trainer.training.data.held_out.examples_of", lambda batcher, items: [])
+    monkeypatch.setattr("deepsiam.trainer.training.data.held_out.examples_of", lambda batcher, items: [])
     line = refused(recipe, f"validation={{shards: {held_out}, every: 100}}")
     assert "validation: the held-out data give no example" in line
     assert not (tmp_path / "run").exists()
@@ -205,7 +207,9 @@ def test_the_lock_comes_before_the_newest_checkpoint_is_chosen(refused: Refused,
 def test_nothing_is_recorded_before_the_ranks_have_joined(
     refused: Refused, recipe: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.training.run.command.join", Mock(side_effect=InputError("port 29500 is in use")))
+    monkeypatch.setattr(
+        "deepsiam.trainer.training.run.command.join", Mock(side_effect=InputError("port 29500 is in use"))
+    )
     (run / "recipe.yaml").write_text("as it was")
     assert "port 29500 is in use" in refused(recipe, "--resume", "steps=9")
     assert (run / "recipe.yaml").read_text() == "as it was"
@@ -214,7 +218,7 @@ def test_nothing_is_recorded_before_the_ranks_have_joined(
 
 LOADER_WORKER = """
 import multiprocessing, signal, time
-from trainer.training.run import command
+from deepsiam.trainer.training.run import command
 
 def work(ready):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -7,7 +7,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.summary.writer import event_file_writer
 
-from trainer.training.run.events import open_events
+from deepsiam.trainer.training.run.events import open_events
 
 
 def write(folder: Path, steps: range, value: float) -> None:

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from models.interface import MicroBatch
+from deepsiam.models.interface import MicroBatch
+from deepsiam.trainer.training.data.open_data import pair_data
+from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
+from deepsiam.trainer.training.run import find_lr
+from deepsiam.trainer.training.run.find_lr import EXAMPLES, RATES, STEPS, WIDTH, row, suggestion
 from tests import toy
 from tests.trainer.mixed_recipe import mixed_recipe
-from trainer.training.data.open_data import pair_data
-from trainer.training.engine.world import World
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import load
-from trainer.training.run import find_lr
-from trainer.training.run.find_lr import EXAMPLES, RATES, STEPS, WIDTH, row, suggestion
 
 
 def test_the_rates_rise_by_a_factor_in_less_than_100_steps() -> None:

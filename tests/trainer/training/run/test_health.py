@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from models.interface import MicroBatch
-from trainer.training.data.cursor import Cursor
-from trainer.training.data.lanes import START, Skip
-from trainer.training.data.order import LaneBatch
-from trainer.training.engine.engine import StepResult
-from trainer.training.engine.world import World
-from trainer.training.errors import SharedError
-from trainer.training.run.agree import agree
-from trainer.training.run.health import MOST_OVERFLOWS, MOST_ROLLBACKS, MOST_STILL, Health, blame
+from deepsiam.models.interface import MicroBatch
+from deepsiam.trainer.training.data.cursor import Cursor
+from deepsiam.trainer.training.data.lanes import START, Skip
+from deepsiam.trainer.training.data.order import LaneBatch
+from deepsiam.trainer.training.engine.engine import StepResult
+from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.errors import SharedError
+from deepsiam.trainer.training.run.agree import agree
+from deepsiam.trainer.training.run.health import MOST_OVERFLOWS, MOST_ROLLBACKS, MOST_STILL, Health, blame
 
 NAN = float("nan")
 

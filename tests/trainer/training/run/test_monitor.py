@@ -15,19 +15,19 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch._dynamo.utils import counters
 
-from models.build_trunk import build_trunk
-from models.compiling import compile_layers
-from models.encode import encode
-from models.interface import MicroBatch
-from models.pretraining.mlm import Mlm
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.compiling import compile_layers
+from deepsiam.models.encode import encode
+from deepsiam.models.interface import MicroBatch
+from deepsiam.models.pretraining.mlm import Mlm
+from deepsiam.trainer.training.data.lanes import START
+from deepsiam.trainer.training.data.order import LaneBatch
+from deepsiam.trainer.training.engine.clock import DeviceClock
+from deepsiam.trainer.training.engine.engine import StepResult
+from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.run.monitor import Monitor, duration
 from tests.models import tiny
 from tests.toy import scalars
-from trainer.training.data.lanes import START
-from trainer.training.data.order import LaneBatch
-from trainer.training.engine.clock import DeviceClock
-from trainer.training.engine.engine import StepResult
-from trainer.training.engine.world import World
-from trainer.training.run.monitor import Monitor, duration
 
 
 @dataclass
@@ -232,7 +232,7 @@ def test_a_full_disk_ends_the_events_and_not_the_run(
     one_step(m, 1, 2.5)
     full = OSError(errno.ENOSPC, "No space left on device")
     with monkeypatch.context() as patch:
-        patch.setattr("trainer.training.run.monitor.SummaryWriter.add_scalar", Mock(side_effect=full))
+        patch.setattr("deepsiam.trainer.training.run.monitor.SummaryWriter.add_scalar", Mock(side_effect=full))
         one_step(m, 2, 2.5)
         one_step(m, 3, 2.5)
         printed = capsys.readouterr()
@@ -242,12 +242,12 @@ def test_a_full_disk_ends_the_events_and_not_the_run(
     m.restart(1)
     one_step(m, 2, 4.0)
     with monkeypatch.context() as patch:
-        patch.setattr("trainer.training.run.monitor.SummaryWriter.close", Mock(side_effect=full))
+        patch.setattr("deepsiam.trainer.training.run.monitor.SummaryWriter.close", Mock(side_effect=full))
         m.writer.flush()  # type: ignore[union-attr]
         with pytest.raises(ZeroDivisionError), closing(m):
             raise ZeroDivisionError
     with monkeypatch.context() as patch:
-        patch.setattr("trainer.training.run.events.SummaryWriter", Mock(side_effect=full))
+        patch.setattr("deepsiam.trainer.training.run.events.SummaryWriter", Mock(side_effect=full))
         m.restart(1)
     one_step(m, 2, 5.0)
     assert capsys.readouterr().err.count("no more events are written") == 2

@@ -31,7 +31,7 @@ RANK = f"""{SAYS}
 say()
 while not (here / "go").exists():
     time.sleep(0.01)
-from trainer.training.run import parents
+from deepsiam.trainer.training.run import parents
 say(len(parents._watched))
 time.sleep(600)
 """

@@ -2,10 +2,10 @@
 
 import pytest
 
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
+from deepsiam.trainer.training.run.rate import Rate
 from tests import toy
-from trainer.training.recipe.schema import PretrainRecipe
-from trainer.training.recipe.yaml_file import build
-from trainer.training.run.rate import Rate
 
 
 @pytest.mark.parametrize(("warmup_steps", "said"), [(10, ""), (11, "warmup_steps=11 is more than steps=10: the lear")])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from deepsiam.trainer.training.run.stop import Stop
 from tests.toy import ROOT
-from trainer.training.run.stop import Stop
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from models.interface import MicroBatch
+from deepsiam.models.interface import MicroBatch
+from deepsiam.trainer.training.data.held_out import HeldOut
+from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.run.validation import Validation
 from tests.trainer.training.data.integers import UNEVEN, Echo, Numbers
-from trainer.training.data.held_out import HeldOut
-from trainer.training.engine.world import World
-from trainer.training.run.validation import Validation
 
 HELD_OUT = HeldOut(Numbers(UNEVEN), Echo(), seed=1, window=2, micro_batch=4)
 

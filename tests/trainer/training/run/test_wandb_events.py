@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.engine.clock import DeviceClock
+from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
+from deepsiam.trainer.training.run.monitor import Monitor
+from deepsiam.trainer.training.run.wandb_events import ID
 from tests import toy
-from trainer.training.engine.clock import DeviceClock
-from trainer.training.engine.world import World
-from trainer.training.recipe.schema import FinetuneRecipe
-from trainer.training.recipe.yaml_file import build
-from trainer.training.run.monitor import Monitor
-from trainer.training.run.wandb_events import ID
 
 needs_wandb = pytest.mark.skipif(find_spec("wandb") is None, reason="no wandb: pip install 'deepsiam[wandb]'")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from deepsiam.trainer.training.run.stop import HUNG
+from deepsiam.trainer.training.run.watchdog import Watchdog
 from tests import toy
 from tests.ports import free_port
-from trainer.training.run.stop import HUNG
-from trainer.training.run.watchdog import Watchdog
 
 
 def test_without_progress_the_stacks_are_printed_and_the_process_ends(capfd: pytest.CaptureFixture[str]) -> None:
