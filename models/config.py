@@ -25,7 +25,7 @@ class MethodConfig(Section):
     """The keys of a method. Every method declares its `name`, the recipe's `method.name`, as a Literal."""
 
     of_start: ClassVar[tuple[str, ...]] = ()  # keys that a folder to start from gives, unless the recipe sets them
-    # the kind of published folder whose model this one computes (trainer.training.published.settings); "" for none
+    # the kind of published folder whose model this one computes (trainer/training/published/settings.py); "" for none
     folder_kind: ClassVar[str] = ""
 
     name: str

@@ -25,10 +25,10 @@ PATIENCE = 1200.0  # seconds after which a command counts as hung: a busy machin
 IMPORTED = [
     "deepspeed.launcher.launch",
     "tests.trainer.many_runs",
-    "trainer.evaluate",
-    "trainer.export",
-    "trainer.finetune",
-    "trainer.report",
+    "deepsiam.trainer.evaluate",
+    "deepsiam.trainer.export",
+    "deepsiam.trainer.finetune",
+    "deepsiam.trainer.report",
 ]
 # read at import; with several OpenBLAS threads, the server would have threads that its forks lack
 SETTINGS = {"DS_ACCELERATOR": "cpu", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}

@@ -65,7 +65,12 @@ with open(sys.argv[2], "w") as out:
         if hasattr(item, "segments"):
             out.write(json.dumps({"id": item.id.split("/")[1], "text": "\\n".join(item.segments)}) + "\\n")
 """
-PEAK = "import sys; from deepsiam.data_prep.__main__ import main; main(sys.argv[1:]); print(open('/proc/self/status').read())"
+PEAK = """
+import sys
+from deepsiam.data_prep.__main__ import main
+main(sys.argv[1:])
+print(open("/proc/self/status").read())
+"""
 
 # spool, tokenizer, folder -> seconds of a shard
 Start = Callable[[list[Path], Path, Path], Callable[[ShardPlan], float]]

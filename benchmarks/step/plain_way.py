@@ -38,7 +38,7 @@ def plain_layers() -> Iterator[None]:
 
 def model_modules() -> list[ModuleType]:
     """Return the imported modules of the methods and their layers."""
-    return [module for name, module in sys.modules.items() if name.startswith("models.")]
+    return [module for name, module in sys.modules.items() if name.startswith("deepsiam.models.")]
 
 
 def full_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *_: Any, **__: Any) -> Tensor:

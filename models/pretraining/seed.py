@@ -122,7 +122,7 @@ class Seed(Encoder):
     bottleneck_terms = ("decoder",)
 
     def __init__(self, trunk: PreTrainedModel, keys: SeedConfig) -> None:
-        """Build the heads; the paper's decoder has 3 layers with window 2 (`models.pretraining.seed_decoder`).
+        """Build the heads; the paper's decoder has 3 layers with window 2 (`deepsiam.models.pretraining.seed_decoder`).
 
         A frozen trunk does not change, and runs without dropout.
 

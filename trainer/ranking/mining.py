@@ -96,7 +96,7 @@ def mine(
         texts: the queries and the pool.
         relevant: the split's relevant documents.
         ranked: what was found for each query, as positions in the pool.
-        margin: in units of the system's scores, or a share (`trainer.training.recipe.margin`); None: scores do not
+        margin: in units of the system's scores, or a share (trainer/training/recipe/margin.py); None: scores do not
             matter.
         skip: how many documents of each ranking are too near the top to be trusted.
     """

@@ -252,7 +252,7 @@ class ModelRanker(Ranker):
 
 
 class VectorRanker(ModelRanker):
-    """A model that encodes queries and documents separately (`models.matching.dual_encoder.DualEncoder`)."""
+    """A model that encodes queries and documents separately (`deepsiam.models.matching.dual_encoder.DualEncoder`)."""
 
     OPTIONS: ClassVar[Mapping[str, str]] = PROMPTS
 

@@ -30,7 +30,7 @@ def ask(hosts: Sequence[str], ssh_port: int | None = None, *of: object) -> dict[
         ssh_port: the port of their ssh servers, if not ssh's own.
         of: the arguments of trainer.cluster.hosts.facts.
     """
-    words = [sys.executable, "-m", "trainer.cluster.hosts.facts", *map(str, of)]
+    words = [sys.executable, "-m", "deepsiam.trainer.cluster.hosts.facts", *map(str, of)]
     from deepsiam.trainer.training.engine import device, launcher  # imported here: it takes seconds
 
     chosen = launcher.exported().get(device.CHOICE)

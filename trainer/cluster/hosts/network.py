@@ -14,7 +14,7 @@ from deepsiam.trainer.cluster.hosts.checks import Finding
 from deepsiam.trainer.cluster.hosts.facts import HostFacts
 from deepsiam.trainer.training.engine.all_reduce import Measured
 
-MODULE = "trainer.training.engine.all_reduce"
+MODULE = "deepsiam.trainer.training.engine.all_reduce"
 LAUNCH_SECONDS = 75  # to start the ranks, on top of their own limit
 VIRTUAL = ("docker", "br-", "veth", "virbr")  # interfaces of a host's own, whose addresses no other host reaches
 ENV_FILE = "in the file .deepspeed_env, one line NAME=value"

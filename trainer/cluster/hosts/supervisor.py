@@ -55,7 +55,7 @@ class Training:
             InputError: it does not start a training of this project, its hosts are not in its hostfile, or the recipe
                 does not allow their number.
         """
-        positions = [position for position, word in enumerate(command) if word in MODULES]
+        positions = [position for position, word in enumerate(command) if word.removeprefix("deepsiam.") in MODULES]
         if not positions:
             raise InputError(
                 f"{' '.join(command) or 'no command'!r} starts no training: give, after --, "
@@ -65,7 +65,7 @@ class Training:
         plain = [word for word in rest if not word.startswith("-")]
         if not plain:
             raise InputError(f"{module}: the recipe is missing: give {module} RECIPE [key=value ...]")
-        recipe = load_recipe(MODULES[module], Path(plain[0]), plain[1:])
+        recipe = load_recipe(MODULES[module.removeprefix("deepsiam.")], Path(plain[0]), plain[1:])
         command = [*command] if "--resume" in rest else [*command, "--resume"]
         launch = Launch.from_command(command, positions[0])
         stop_after = getattr(recipe.checkpoint, "stop_after", None)  # of fine-tuning

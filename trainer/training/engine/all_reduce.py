@@ -1,6 +1,6 @@
 """Time the sum of a tensor over all ranks, started by DeepSpeed's launcher as for a training run.
 
-deepspeed [launcher options] --module trainer.training.engine.all_reduce NUMBERS DTYPE
+deepspeed [launcher options] --module deepsiam.trainer.training.engine.all_reduce NUMBERS DTYPE
 
 Rank 0 prints a line of JSON, the fields of `Measured`. The doctor runs this before a training run.
 """

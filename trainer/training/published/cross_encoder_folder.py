@@ -50,7 +50,7 @@ class Head:
 
     @property
     def names(self) -> dict[str, str]:
-        """The names of its layers in a file, by those in `models.matching.cross_encoder.CrossEncoder`."""
+        """The names of its layers in a file, by those in `deepsiam.models.matching.cross_encoder.CrossEncoder`."""
         norm = {"head.2": self.norm} if self.norm else {}
         return {"head.0": self.hidden, **norm, f"head.{3 + len(norm)}": self.output}
 

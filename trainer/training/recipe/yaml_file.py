@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import reprlib
 import types
@@ -19,6 +20,7 @@ from deepsiam.models.registry import MATCHING, PRETRAINING
 from deepsiam.trainer.training.recipe.data_keys import EXCLUSIVE
 from deepsiam.trainer.training.recipe.schema import AnyRecipe
 
+RECIPES = Path(__file__).resolve().parents[3] / "recipes"
 LARGEST, MOST_VALUES, DEEPEST = 1 << 18, 10_000, 50  # bytes; values, aliases written out; levels, also of `extends`
 
 
@@ -78,10 +80,17 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for override in overrides:
         _override(changes, override)
-    values = _without_excluded(_read(path, (), {}), changes)
+    values = _without_excluded(_read(packaged(path), (), {}), changes)
     for override in overrides:
         _override(values, override)
     return values
+
+
+def packaged(path: Path) -> Path:
+    """Return a recipe's file: this one, or, where there is none, the package's own of that name, as `seed_small`."""
+    shipped = {file.stem: file for file in RECIPES.glob("*.yaml")}
+    is_name = path.parent in (Path(), Path("recipes")) and path.suffix in ("", ".yaml")
+    return shipped.get(path.stem, path) if is_name and not os.path.exists(path) else path
 
 
 def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRecipe:

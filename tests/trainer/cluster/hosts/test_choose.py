@@ -110,5 +110,5 @@ def test_ask_runs_this_python_in_this_folder(cluster: Path) -> None:
     (cluster / "ssh").write_text('#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\necho "$1" >&2\nexit 1\n')
     reason = ask(["a"])["a"]
     assert isinstance(reason, str)
-    assert f"{sys.executable} -m trainer.cluster.hosts.facts" in reason
+    assert f"{sys.executable} -m deepsiam.trainer.cluster.hosts.facts" in reason
     assert str(Path.cwd())[-20:] in reason

@@ -124,7 +124,7 @@ print('10.0.0.1: {"ranks": 4, "address": "' + " ".join(sys.argv[1:]) + '", "size
 print("10.0.0.1: [INFO] [launch.py:2:main] Process 7 exits successfully.")
 """
     found = sum_over_ranks(launcher(tmp_path, script), 10, "float32")
-    assert found == Measured(4, "--module trainer.training.engine.all_reduce 10 float32", 3, 1.0, 0.5, [])
+    assert found == Measured(4, "--module deepsiam.trainer.training.engine.all_reduce 10 float32", 3, 1.0, 0.5, [])
 
 
 def test_a_launch_that_fails_is_explained_by_its_last_line(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def test_a_missing_launcher_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_supervisor_does_not_load_deepspeed() -> None:
-    loaded = "import sys, trainer.supervise; sys.exit('deepspeed' in sys.modules)"
+    loaded = "import sys, deepsiam.trainer.supervise; sys.exit('deepspeed' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], cwd=toy.ROOT).returncode == 0
 
 

@@ -13,7 +13,7 @@ from tests import toy
 
 
 def test_two_ranks_measure_together() -> None:
-    done = toy.launch(2, "trainer.training.engine.all_reduce", 300_000, "bfloat16")
+    done = toy.launch(2, "deepsiam.trainer.training.engine.all_reduce", 300_000, "bfloat16")
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("{")]
     measured = all_reduce.Measured(**json.loads(line))

@@ -33,6 +33,17 @@ def test_a_recipe_extends_another_and_overrides_win(tmp_path: Path) -> None:
     assert (recipe.optimizer.lr, recipe.method.window, recipe.data.workers) == (2e-4, "all", 2)
 
 
+@pytest.mark.parametrize("name", ["seed_small", "seed_small.yaml", "recipes/seed_small.yaml"])
+def test_a_name_is_that_of_a_recipe_of_the_package(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load(PretrainRecipe, Path(name), ["data.shards=x"]).method.name == "seed"
+    Path(name).parent.mkdir(exist_ok=True)
+    write_recipe(Path(name), steps=7)
+    assert read(Path(name)) == {"steps": 7}
+    with pytest.raises(InputError, match="cannot read: No such file"):
+        read(Path("others", "seed_small.yaml"))
+
+
 def test_of_several_extended_recipes_the_later_one_wins(tmp_path: Path) -> None:
     write_recipe(tmp_path / "base.yaml", **SEED_RECIPE)
     write_recipe(tmp_path / "sizes.yaml", steps=20, batch={"micro": 2}, optimizer={"lr": 0.5, "warmup_steps": 3})
