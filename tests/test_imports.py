@@ -73,9 +73,14 @@ FORBIDDEN = {
 FILES = sorted(file.relative_to(ROOT) for package in FORBIDDEN for file in (ROOT / package).rglob("*.py"))
 
 
-@cache
 def imported(file: Path, *, at_once: bool = False) -> set[str]:
-    """The dotted names that a file imports, also `a.b` of `from a import b`; `at_once`: not in functions or classes."""
+    """The dotted names that a file imports, those of this project by their folders: `trainer.plan`."""
+    return {name.removeprefix("deepsiam.") for name in written(file, at_once=at_once)}
+
+
+@cache
+def written(file: Path, *, at_once: bool = False) -> set[str]:
+    """The names in a file's imports, also `a.b` of `from a import b`; `at_once`: not in functions or classes."""
     tree, names = ast.parse((ROOT / file).read_text()), set()
     if at_once:
         tree.body = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
@@ -100,6 +105,13 @@ def room_of(module: str, package: str) -> str:
 def dotted(file: Path) -> str:
     """The name by which a file is imported."""
     return ".".join(file.with_suffix("").parts)
+
+
+def test_the_folders_are_imported_by_one_name() -> None:
+    assert any(name.startswith("deepsiam.") for file in FILES for name in written(file))
+    files = [*FILES, *(file.relative_to(ROOT) for file in (ROOT / "tests").rglob("*.py"))]
+    folders = {"data_prep", "models", "trainer"}
+    assert not {str(file) for file in files if folders & {name.split(".")[0] for name in written(file)}}
 
 
 def test_a_package_imports_only_what_it_may() -> None:
