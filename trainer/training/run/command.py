@@ -75,52 +75,61 @@ def run(
         with rank_0_speaks(world.local_rank):
             require_visible_gpus()
         check_address(world)
+        store = serve() if world.rank == 0 and world.size > 1 else None  # the others wait there from now on
         resume_from = None
-        served = serve() if world.rank == 0 and world.size > 1 else None  # the others wait there from now on
         if world.rank:
             join(world)
             resume_from = from_rank_0(None)
         arguments = _arguments(parser, argv)
         streams.set_up(lossy=not arguments.find_lr)  # a run of weeks outlives the disk and the reader of its log
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
-        _check_ranks(recipe, world)
-        if recipe.wandb:
-            require("wandb", "wandb", what="wandb")
-        ds_config.load(recipe.deepspeed)
+        _check_needs(recipe, world)
         if arguments.find_lr:
             _find_lr(build(recipe, None), world)
-            return
+        elif not _train(recipe, build, world, resume_from, arguments.resume):
+            raise SystemExit(RESUME)
+        del store
+
+
+def _train(
+    recipe: AnyRecipe,
+    build: Callable[[AnyRecipe, Path | None], Job],
+    world: World,
+    resume_from: Path | None,
+    resume: bool,
+) -> bool:
+    """Start or resume a run, which rank 0 records in its folder; return whether it is trained to its last step.
+
+    All ranks but rank 0 have joined, and know from it what to resume from.
+    """
+    lock_file = None
+    if world.rank == 0:
         # before choosing the newest checkpoint: a process that holds the lock may save a newer one
-        held = _lock(recipe.run) if world.rank == 0 and (recipe.run / LOCK).is_file() else None
-        if held:
+        if (recipe.run / LOCK).is_file():
+            lock_file = _lock(recipe.run)
             for folder in (recipe.run, recipe.run / "checkpoints"):
                 undo_replace(folder)
-        if world.rank == 0:
-            resume_from = _resume_from(recipe, arguments.resume)
-        job = build(recipe, resume_from)
-        _check_cluster(job, world)
-        if world.rank == 0:
-            if resume_from is not None:
-                checkpoint.check_continues(resume_from, job.resume_invariants)
-                job.order.check(checkpoint.read_state(resume_from).cursor.positions, resume_from)
-                _report_other_micro(recipe, resume_from)
-            held = held or _lock(recipe.run)
-            join(world)
-            from_rank_0(resume_from)
-            record(job, world)
-        check_same(job)
-        check_shared(recipe.run)
-        finished = True
-        if resume_from is None or checkpoint.read_state(resume_from).step < recipe.steps:
-            finished = Run(job, world, resume_from).train()
-        elif world.rank == 0:
-            print(f"{recipe.run} is already trained to its last step ({resume_from.name})", flush=True)
-        dist.destroy_process_group()
-        if held:
-            held.close()
-        del served
-        if not finished:
-            raise SystemExit(RESUME)
+        resume_from = _resume_from(recipe, resume)
+    job = build(recipe, resume_from)
+    _check_cluster(job, world)
+    if world.rank == 0:
+        if resume_from is not None:
+            _check_continues(job, resume_from)
+        lock_file = lock_file or _lock(recipe.run)
+        join(world)
+        from_rank_0(resume_from)
+        record(job, world)
+    check_same(job)
+    check_shared(recipe.run)
+    finished = True
+    if resume_from is None or checkpoint.read_state(resume_from).step < recipe.steps:
+        finished = Run(job, world, resume_from).train()
+    elif world.rank == 0:
+        print(f"{recipe.run} is already trained to its last step ({resume_from.name})", flush=True)
+    dist.destroy_process_group()
+    if lock_file:
+        lock_file.close()
+    return finished
 
 
 def _find_lr(job: Job, world: World) -> None:
@@ -248,10 +257,12 @@ def _resume_from(recipe: Recipe, resume: bool) -> Path | None:
     return newest
 
 
-def _report_other_micro(recipe: Recipe, resume_from: Path) -> None:
-    """Print that the order of data changes if the checkpoint's micro-batches had another size."""
+def _check_continues(job: Job, resume_from: Path) -> None:
+    """Raise InputError unless a job continues a checkpoint; print that its order of data changes, if it does."""
+    checkpoint.check_continues(resume_from, job.resume_invariants)
     state = checkpoint.read_state(resume_from)
-    before, now = state.cursor.micro, recipe.batch.micro
+    job.order.check(state.cursor.positions, resume_from)
+    before, now = state.cursor.micro, job.recipe.batch.micro
     if now != before:
         print(
             f"batch.micro is {now} from step {state.step + 1} on, and was {before}: no example is lost or "
@@ -260,16 +271,17 @@ def _report_other_micro(recipe: Recipe, resume_from: Path) -> None:
         )
 
 
-def _check_ranks(recipe: Recipe, world: World) -> None:
-    """Raise InputError if the number of ranks differs from the one that the recipe expects.
-
-    If the hostfile is missing, DeepSpeed only warns, and trains on this host alone.
-    """
+def _check_needs(recipe: Recipe, world: World) -> None:
+    """Raise InputError if a recipe expects another number of ranks, a package, or a file of DeepSpeed's."""
+    # if the hostfile is missing, DeepSpeed only warns, and trains on this host alone
     if recipe.ranks not in (None, world.size):
         raise InputError(
             f"ranks: {recipe.ranks} are expected, and {world.size} were started: see that --hostfile names a file that "
             f"exists and lists every host, or set ranks={world.size}"
         )
+    if recipe.wandb:
+        require("wandb", "wandb", what="wandb")
+    ds_config.load(recipe.deepspeed)
 
 
 def _check_cluster(job: Job, world: World) -> None:
