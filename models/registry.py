@@ -1,78 +1,97 @@
-"""The methods that a recipe can name: to add a method, add one line for its configuration."""
+"""The methods that a recipe can name: to add a method, add one line for its configuration.
+
+A method's file is imported when it is named, so a run of SEED loads no other method.
+"""
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import Field
+from pydantic import SerializeAsAny, WrapValidator
 
 from deepsiam.models.config import MethodConfig
-from deepsiam.models.matching.colbert import ColbertConfig
 from deepsiam.models.matching.config import MatchingConfig
-from deepsiam.models.matching.cross_encoder import CrossEncoderConfig
-from deepsiam.models.matching.cross_thought_heads import CrossThoughtAnswersConfig, CrossThoughtPairsConfig
-from deepsiam.models.matching.duobert import DuobertConfig
-from deepsiam.models.matching.label_ranker import LabelRankerConfig
-from deepsiam.models.matching.poly_encoder import PolyEncoderConfig
-from deepsiam.models.matching.siamese import SiameseConfig
-from deepsiam.models.matching.sparse import SparseConfig
-from deepsiam.models.matching.tilde import TildeConfig
-from deepsiam.models.pretraining.clm import ClmConfig
-from deepsiam.models.pretraining.condenser import CondenserConfig
 from deepsiam.models.pretraining.config import PretrainingConfig
-from deepsiam.models.pretraining.cross_thought import CrossThoughtConfig
-from deepsiam.models.pretraining.ict import IctConfig
-from deepsiam.models.pretraining.mlm import MlmConfig
-from deepsiam.models.pretraining.pairs import PairsConfig
-from deepsiam.models.pretraining.poly import PolyConfig
-from deepsiam.models.pretraining.retromae import RetroMaeConfig
-from deepsiam.models.pretraining.seed import SeedConfig
-from deepsiam.models.pretraining.skip_thought import SkipThoughtConfig
 
-_PRETRAINING: tuple[type[PretrainingConfig], ...] = (
-    SeedConfig,
-    MlmConfig,
-    ClmConfig,
-    IctConfig,
-    SkipThoughtConfig,
-    CrossThoughtConfig,
-    RetroMaeConfig,
-    CondenserConfig,
-    PolyConfig,
-    PairsConfig,
+AnyConfig = TypeVar("AnyConfig", bound=MethodConfig)
+
+
+class Methods(Mapping[str, type[AnyConfig]], Generic[AnyConfig]):
+    """The configurations of methods by name; each is imported when it is asked for."""
+
+    def __init__(self, command: str, places: Mapping[str, str]) -> None:
+        """`places` has the file and the class of each name; `command` trains these methods."""
+        self.command = command
+        self._places = places
+
+    def __getitem__(self, name: str) -> type[AnyConfig]:
+        module, _, config = self._places[name].rpartition(".")
+        loaded: type[AnyConfig] = getattr(import_module(f"deepsiam.models.{module}"), config)
+        return loaded
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._places  # without importing it
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+PRETRAINING: Methods[PretrainingConfig] = Methods(
+    "trainer.pretrain",
+    {
+        "seed": "pretraining.seed.SeedConfig",
+        "mlm": "pretraining.mlm.MlmConfig",
+        "clm": "pretraining.clm.ClmConfig",
+        "ict": "pretraining.ict.IctConfig",
+        "skip_thought": "pretraining.skip_thought.SkipThoughtConfig",
+        "cross_thought": "pretraining.cross_thought.CrossThoughtConfig",
+        "retromae": "pretraining.retromae.RetroMaeConfig",
+        "condenser": "pretraining.condenser.CondenserConfig",
+        "poly": "pretraining.poly.PolyConfig",
+        "pairs": "pretraining.pairs.PairsConfig",
+    },
 )
-_MATCHING: tuple[type[MatchingConfig], ...] = (
-    SiameseConfig,
-    PolyEncoderConfig,
-    ColbertConfig,
-    SparseConfig,
-    CrossEncoderConfig,
-    CrossThoughtAnswersConfig,
-    CrossThoughtPairsConfig,
-    DuobertConfig,
-    TildeConfig,
-    LabelRankerConfig,
+MATCHING: Methods[MatchingConfig] = Methods(
+    "trainer.finetune",
+    {
+        "siamese": "matching.siamese.SiameseConfig",
+        "poly_encoder": "matching.poly_encoder.PolyEncoderConfig",
+        "colbert": "matching.colbert.ColbertConfig",
+        "sparse": "matching.sparse.SparseConfig",
+        "cross_encoder": "matching.cross_encoder.CrossEncoderConfig",
+        "cross_thought_answers": "matching.cross_thought_heads.CrossThoughtAnswersConfig",
+        "cross_thought_pairs": "matching.cross_thought_heads.CrossThoughtPairsConfig",
+        "duobert": "matching.duobert.DuobertConfig",
+        "tilde": "matching.tilde.TildeConfig",
+        "label_ranker": "matching.label_ranker.LabelRankerConfig",
+    },
 )
 
 
-def _by_name(configs: tuple[type[Any], ...]) -> dict[str, type[Any]]:
-    return {get_args(config.model_fields["name"].annotation)[0]: config for config in configs}
+def _named_by(methods: Methods[Any]) -> WrapValidator:
+    """Return a validator of a recipe's `method`: the configuration that its `name` selects reads its keys."""
+
+    def read(given: Any, _: object) -> MethodConfig:
+        if isinstance(given, MethodConfig) and given.name in methods:
+            return given
+        if not isinstance(given, Mapping) or "name" not in given:
+            raise ValueError("method.name: missing")
+        name = given["name"]
+        if not isinstance(name, str) or name not in methods:
+            other = next((kind.command for kind in (PRETRAINING, MATCHING) if name in [*kind]), None)
+            trains = f": train it by {other}" if other else ""
+            raise ValueError(
+                f"method.name: input should be one of {', '.join(map(repr, methods))}, not {name!r}{trains}"
+            )
+        return methods[name].model_validate(given)
+
+    return WrapValidator(read)
 
 
-def _one_of(configs: tuple[type[MethodConfig], ...]) -> Any:
-    """Return the type of a recipe's `method`: the configuration that its `name` selects."""
-    union: Any = reduce(or_, configs)
-    return Annotated[union, Field(discriminator="name")] if len(configs) > 1 else union
-
-
-PRETRAINING: dict[str, type[PretrainingConfig]] = _by_name(_PRETRAINING)
-MATCHING: dict[str, type[MatchingConfig]] = _by_name(_MATCHING)
-
-if TYPE_CHECKING:
-    PretrainingMethod = PretrainingConfig
-    MatchingMethod = MatchingConfig
-else:
-    PretrainingMethod = _one_of(_PRETRAINING)
-    MatchingMethod = _one_of(_MATCHING)
+PretrainingMethod = Annotated[SerializeAsAny[PretrainingConfig], _named_by(PRETRAINING)]
+MatchingMethod = Annotated[SerializeAsAny[MatchingConfig], _named_by(MATCHING)]

@@ -83,12 +83,24 @@ def written(file: Path, *, at_once: bool = False) -> set[str]:
     """The names in a file's imports, also `a.b` of `from a import b`; `at_once`: not in functions or classes."""
     tree, names = ast.parse((ROOT / file).read_text()), set()
     if at_once:
-        tree.body = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        later = ast.FunctionDef | ast.ClassDef | ast.If  # an `if` of the top level is TYPE_CHECKING's
+        tree.body = [node for node in tree.body if not isinstance(node, later)]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def loaded(*modules: str) -> set[str]:
+    """The names that are imported with modules of this project, by them or by what they import."""
+    files = {dotted(file): file for file in FILES}
+    names, left = set(modules), set(modules)
+    while left:
+        found = imported(files[left.pop()], at_once=True)
+        left |= (found & files.keys()) - names
+        names |= found
     return names
 
 
@@ -159,6 +171,14 @@ def test_no_circle_of_imports() -> None:
     graph = {name: imported(file) & modules.keys() for name, file in modules.items()}
     assert any(graph.values())
     list(TopologicalSorter(graph).static_order())  # raises CycleError, which names the cycle
+
+
+def test_a_run_of_seed_loads_what_seed_needs() -> None:
+    names = loaded("trainer.pretrain", "models.pretraining.seed")
+    lines = {dotted(file): len((ROOT / file).read_text().splitlines()) for file in FILES if dotted(file) in names}
+    assert 10_000 < sum(lines.values()) <= 13_500
+    others = ("trainer.ranking", "data_prep.collections", "models.matching.siamese", "models.pretraining.poly")
+    assert not [name for name in lines if name.startswith(others)]
 
 
 def test_a_file_is_one_idea() -> None:

@@ -24,7 +24,8 @@ with without_collecting():
     from deepsiam.trainer.training.checkpoints.load import saved_trunk
     from deepsiam.trainer.training.checkpoints.start_keys import take_over, take_over_again
     from deepsiam.trainer.training.data.group_source import GroupSource
-    from deepsiam.trainer.training.data.open_data import Data, pair_data
+    from deepsiam.trainer.training.data.open_pairs import pair_data
+    from deepsiam.trainer.training.data.opened import Data
     from deepsiam.trainer.training.engine.world import say
     from deepsiam.trainer.training.recipe.build import (
         as_input_error,

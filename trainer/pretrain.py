@@ -11,12 +11,9 @@ with without_collecting():
     import torch
 
     from deepsiam.data_prep.common.parser import Parser
-    from deepsiam.trainer.ranking.while_training.probe import open_probe
     from deepsiam.trainer.training.checkpoints.base import base_of
-    from deepsiam.trainer.training.checkpoints.init_from import load_start
     from deepsiam.trainer.training.checkpoints.load import saved_trunk
-    from deepsiam.trainer.training.checkpoints.start_keys import take_over, take_over_again
-    from deepsiam.trainer.training.data.open_data import shard_data
+    from deepsiam.trainer.training.data.open_shards import shard_data
     from deepsiam.trainer.training.engine.memory import check_memory
     from deepsiam.trainer.training.engine.world import say
     from deepsiam.trainer.training.recipe.build import build_model, check_length, new_trunk, resize_embeddings
@@ -30,7 +27,11 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
 
     To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
     """
-    recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
+    if recipe.init_from:  # what reads other libraries' folders is imported for runs that name one
+        from deepsiam.trainer.training.checkpoints.init_from import load_start
+        from deepsiam.trainer.training.checkpoints.start_keys import take_over, take_over_again
+
+        recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
     data = shard_data(recipe)
     torch.manual_seed(recipe.seed)
     encoder = None
@@ -52,6 +53,8 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     check_memory(recipe, model)
     probe = None
     if recipe.probe:
+        from deepsiam.trainer.ranking.while_training.probe import open_probe
+
         check_length("probe.max_tokens", recipe.probe.max_tokens, trunk)
         probe = open_probe(recipe.probe, data.tokenizer)
     base = base_of(recipe, encoder.path if encoder else None, resume_from)

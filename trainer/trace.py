@@ -28,7 +28,9 @@ from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.start_keys import take_over
 from deepsiam.trainer.training.data.cursor import Cursor
 from deepsiam.trainer.training.data.loader import Loader, check_layout
-from deepsiam.trainer.training.data.open_data import Data, pair_data, resume_invariants, shard_data
+from deepsiam.trainer.training.data.open_pairs import pair_data
+from deepsiam.trainer.training.data.open_shards import shard_data
+from deepsiam.trainer.training.data.opened import Data, resume_invariants
 from deepsiam.trainer.training.data.order import LaneBatch
 from deepsiam.trainer.training.recipe import schema, yaml_file
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.training.data.lanes import START, Lanes, examples_of
-from deepsiam.trainer.training.data.open_data import shard_data
+from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.engine.world import World, join
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from tests.ports import free_port

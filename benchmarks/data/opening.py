@@ -25,7 +25,7 @@ from deepsiam.data_prep.collections.collection import MANIFEST, SPLITS, Collecti
 from deepsiam.data_prep.collections.relevant import write_relevant
 from deepsiam.data_prep.common.argument_types import positive
 from deepsiam.data_prep.common.errors import exit_on_input_error
-from deepsiam.trainer.training.data.open_data import pair_data
+from deepsiam.trainer.training.data.open_pairs import pair_data
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 

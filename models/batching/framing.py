@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from deepsiam.models.batching.roles import required
 from deepsiam.models.interface import Prompt, Vocabulary
 
 Kept = Literal["start", "end"]
+Array = TypeVar("Array")  # numpy or torch
+NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
 PairFrame = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
@@ -207,6 +209,21 @@ class DuelFraming:
             for query, first, second in zip(queries, firsts, seconds, strict=True)
         ]
         return _arrays(duels, self.query.vocabulary.pair_frame, self.longest, self.query.vocabulary)
+
+
+def side_arrays(framings: Mapping[str, Framing], texts: Mapping[str, Sequence[np.ndarray]]) -> dict[str, np.ndarray]:
+    """Frame and pad the texts of each side: `query_ids`, `query_mask`, ...; `arguments_of` undoes the names."""
+    return {
+        f"{side}_{name}": array
+        for side, framing in framings.items()
+        for name, array in framing.arrays(texts[side]).items()
+    }
+
+
+def arguments_of(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the arguments of one side's encoder."""
+    arguments = {name: array for name, array in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): array for name, array in arguments.items() if name not in NOT_TEXT}
 
 
 def _arrays(

@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from deepsiam.models.batching.candidates import Candidates, Example
-from deepsiam.models.batching.framing import Framing
+from deepsiam.models.batching.framing import Framing, arguments_of, side_arrays
 from deepsiam.models.encode import as_rows, in_one_run, unpadding_kernel
 from deepsiam.models.interface import MicroBatch, Prompt, Vocabulary
 from deepsiam.models.layers import ranking_losses
@@ -28,11 +28,9 @@ from deepsiam.models.vectors import Vectors
 Loss = Literal["softmax", "hinge", "binary", "kl", "margin_mse"]
 Negatives = Literal["own", "micro_batch", "step"]
 Kind = Literal["dense", "multi_vector", "sparse", "poly", "lists"]
-Array = TypeVar("Array", Tensor, np.ndarray)
 # the losses that support in-batch negatives
 OF_BATCH = {"softmax": ranking_losses.in_batch_softmax, "hinge": ranking_losses.in_batch_hinge}
 SHARE_IGNORED = "ignored"  # a term of weight 0: the share of a query's negatives that `ignore_above` leaves out
-NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
 
 
 class DualEncoderConfig(MatchingConfig):
@@ -278,21 +276,6 @@ class DualEncoder(Encoder):
             own = scores.gather(1, candidates.clamp(min=0))  # [Q, n]
             losses |= {loss: ranking_losses.of_own(loss, own, candidates >= 0, arrays) for loss in others}
         return losses
-
-
-def side_arrays(framings: Mapping[str, Framing], texts: Mapping[str, Sequence[np.ndarray]]) -> dict[str, np.ndarray]:
-    """Frame and pad the texts of each side: `query_ids`, `query_mask`, ...; `arguments_of` undoes the names."""
-    return {
-        f"{side}_{name}": array
-        for side, framing in framings.items()
-        for name, array in framing.arrays(texts[side]).items()
-    }
-
-
-def arguments_of(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the arguments of one side's encoder."""
-    arguments = {name: array for name, array in arrays.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix): array for name, array in arguments.items() if name not in NOT_TEXT}
 
 
 def relevance(keys: np.ndarray, relevant: Sequence[np.ndarray], *, of_step: bool) -> dict[str, np.ndarray]:

@@ -19,10 +19,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from deepsiam.models.batching.candidates import hash_of, text_key
+from deepsiam.models.batching.framing import side_arrays
 from deepsiam.models.batching.packing import text_tokens
 from deepsiam.models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
 from deepsiam.models.layers.ranking_losses import in_batch_softmax
-from deepsiam.models.matching.dual_encoder import allowed_documents, relevance, side_arrays
+from deepsiam.models.matching.dual_encoder import allowed_documents, relevance
 from deepsiam.models.matching.siamese import Siamese, SiameseConfig, Similarity
 from deepsiam.models.pretraining.config import LeftOut, PretrainingConfig
 from deepsiam.models.trunk import Encoder

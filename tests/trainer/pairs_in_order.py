@@ -5,7 +5,7 @@ from itertools import islice
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.trainer.training.data.group_source import GroupSource
-from deepsiam.trainer.training.data.open_data import pair_data
+from deepsiam.trainer.training.data.open_pairs import pair_data
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 
 Pairs = list[tuple[str, str]]  # texts of queries and of their documents

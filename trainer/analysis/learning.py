@@ -22,7 +22,7 @@ from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.load import load_trained, recipe_of
 from deepsiam.trainer.training.data.group_source import GroupSource
-from deepsiam.trainer.training.data.open_data import EXAMPLES_OF_A_UNIT
+from deepsiam.trainer.training.data.open_pairs import EXAMPLES_OF_A_UNIT
 from deepsiam.trainer.training.engine.device import this_device
 from deepsiam.trainer.training.recipe.data_keys import PairsConfig
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe

@@ -25,13 +25,9 @@ from deepsiam.trainer.training.published.causal_lm import read_label_head, requi
 from deepsiam.trainer.training.published.folder import check_settings, kind_of
 from deepsiam.trainer.training.published.hugging_face import TOKENIZER
 from deepsiam.trainer.training.published.logit_score import is_logit_score, refuse_other_modules, remark_on_labels
+from deepsiam.trainer.training.published.modules import encoder_of
 from deepsiam.trainer.training.published.prompts import prompts_of
-from deepsiam.trainer.training.published.sentence_transformer import (
-    dimensions_of,
-    encoder_of,
-    longest_texts,
-    read_modules,
-)
+from deepsiam.trainer.training.published.sentence_transformer import dimensions_of, longest_texts, read_modules
 from deepsiam.trainer.training.published.settings import CAUSAL, COLBERT, DENSE, PAIRS, SETTINGS, SPARSE, Kind
 from deepsiam.trainer.training.recipe.build import as_input_error, build_model, check_length, resize_embeddings
 

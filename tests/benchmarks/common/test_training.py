@@ -10,7 +10,7 @@ from benchmarks.common import training
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.tokenizers import tokenizer
-from deepsiam.trainer.training.data.open_data import shard_data
+from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy

@@ -10,7 +10,7 @@ import pytest
 
 from deepsiam.trainer.plan import main
 from tests import toy
-from tests.test_imports import FILES, imported
+from tests.test_imports import loaded
 
 SMALL = ["recipes/seed_small.yaml", "trunk.vocab_size=4096"]
 
@@ -116,11 +116,6 @@ def test_a_chart_without_matplotlib_says_what_to_install(
 
 def test_nothing_of_deepspeed_is_imported() -> None:
     """Neither by trainer/plan.py nor by any of our files that it imports, directly or indirectly."""
-    files = {".".join(file.with_suffix("").parts): file for file in FILES}
-    names, left = {"trainer.plan"}, {"trainer.plan"}
-    while left:
-        found = imported(files[left.pop()], at_once=True)
-        left |= (found & files.keys()) - names
-        names |= found
+    names = loaded("trainer.plan")
     assert "trainer.cluster.planning.communication" in names
     assert not {name for name in names if name.split(".")[0] == "deepspeed"}

@@ -11,7 +11,7 @@ from deepsiam.data_prep.shards.manifest import Manifest
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.pretraining.seed import Seed
 from deepsiam.trainer.training.checkpoints import checkpoint
-from deepsiam.trainer.training.data.open_data import shard_data
+from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.engine import ds_config
 from deepsiam.trainer.training.recipe.build import new_trunk
 from deepsiam.trainer.training.recipe.schedule import learning_rate

@@ -18,7 +18,7 @@ import pytest
 
 from deepsiam.trainer.trace import digest, trace
 from deepsiam.trainer.training.checkpoints import checkpoint
-from deepsiam.trainer.training.data.open_data import shard_data
+from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 from deepsiam.trainer.training.run import stop

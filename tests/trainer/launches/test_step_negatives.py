@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from deepsiam.trainer.trace import digest, trace
 from deepsiam.trainer.training.checkpoints import checkpoint
-from deepsiam.trainer.training.data.open_data import pair_data
+from deepsiam.trainer.training.data.open_pairs import pair_data
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load, read
 from tests import toy

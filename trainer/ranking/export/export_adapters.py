@@ -14,7 +14,7 @@ from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.base import read_base
 from deepsiam.trainer.training.checkpoints.load import TrainedModel
 from deepsiam.trainer.training.published.hugging_face import CONFIG, read_tensors
-from deepsiam.trainer.training.published.sentence_transformer import encoder_of
+from deepsiam.trainer.training.published.modules import encoder_of
 
 TRUNK, PEFT, LORA = "trunk.", "base_model.model.", ".lora_"  # in the names of parameters
 CARD = """---

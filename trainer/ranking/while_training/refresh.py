@@ -47,7 +47,7 @@ from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.data import generation
 from deepsiam.trainer.training.data.generation import Generation
 from deepsiam.trainer.training.data.group_source import GroupSource
-from deepsiam.trainer.training.data.open_data import Data
+from deepsiam.trainer.training.data.opened import Data
 from deepsiam.trainer.training.engine.device import this_device
 from deepsiam.trainer.training.engine.world import World
 from deepsiam.trainer.training.errors import SharedError

@@ -11,7 +11,7 @@ from deepsiam.data_prep.common.json_file import Record, Sha256, read_json
 from deepsiam.models.adapters import Adapters
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.published.hugging_face import CONFIG, weight_files
-from deepsiam.trainer.training.published.sentence_transformer import encoder_of
+from deepsiam.trainer.training.published.modules import encoder_of
 from deepsiam.trainer.training.recipe.schema import Recipe
 
 

@@ -27,8 +27,9 @@ from deepsiam.trainer.training.published.cross_encoder_folder import class_names
 from deepsiam.trainer.training.published.folder import check_settings, kind_of
 from deepsiam.trainer.training.published.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
 from deepsiam.trainer.training.published.masked_lm_head import read_masked_lm_head
+from deepsiam.trainer.training.published.modules import encoder_of
 from deepsiam.trainer.training.published.same_reading import require_same_reading
-from deepsiam.trainer.training.published.sentence_transformer import encoder_of, lower_cases
+from deepsiam.trainer.training.published.sentence_transformer import lower_cases
 from deepsiam.trainer.training.published.settings import COLBERT, DECODER, MARK
 from deepsiam.trainer.training.recipe.build import as_input_error
 from deepsiam.trainer.training.recipe.schema import Recipe

@@ -23,7 +23,7 @@ from deepsiam.models.trunk import TrunkModel, make_bidirectional, max_positions
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.base import read_base
 from deepsiam.trainer.training.published.hugging_face import CONFIG, load_hugging_face, read_tensors
-from deepsiam.trainer.training.published.sentence_transformer import encoder_of
+from deepsiam.trainer.training.published.modules import encoder_of
 from deepsiam.trainer.training.recipe.build import adapt_model, build_model, trunk_of
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
 from deepsiam.trainer.training.recipe.yaml_file import build as build_recipe

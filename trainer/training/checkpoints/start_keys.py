@@ -19,7 +19,7 @@ from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.published import colbert_folder, cross_encoder_folder, prompts, sentence_transformer
 from deepsiam.trainer.training.published.folder import left_out
 from deepsiam.trainer.training.published.hugging_face import TOKENIZER
-from deepsiam.trainer.training.published.sentence_transformer import encoder_of
+from deepsiam.trainer.training.published.modules import encoder_of
 from deepsiam.trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, kind_of
 from deepsiam.trainer.training.recipe.yaml_file import build, read_one
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import deepspeed
 import numpy as np
@@ -23,7 +23,6 @@ from torch.nn.utils import get_total_norm
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.arrays import on_device, sent
 from deepsiam.models.interface import MicroBatch
-from deepsiam.models.matching.dual_encoder import DualEncoder
 from deepsiam.models.trunk import Encoder, TrunkModel
 from deepsiam.trainer.training.engine import ds_config, grad_cache
 from deepsiam.trainer.training.engine.clock import DeviceClock
@@ -36,6 +35,9 @@ from deepsiam.trainer.training.engine.world import World, rank_0_speaks
 from deepsiam.trainer.training.errors import SharedError
 from deepsiam.trainer.training.recipe.objective import Objective
 from deepsiam.trainer.training.recipe.schema import Recipe
+
+if TYPE_CHECKING:
+    from deepsiam.models.matching.dual_encoder import DualEncoder
 
 
 @dataclass(frozen=True)
@@ -125,14 +127,14 @@ class Engine:
         They are those that `step` differentiates, also where a loss is a function of the whole step; all ranks call.
         """
         keys = self.methods[sources[0]].of_model
-        if not (isinstance(self.model, DualEncoder) and keys.spans_step):
+        if not keys.spans_step:
             return torch.stack([self.evaluate(*of_one) for of_one in zip(micro_batches, sources, strict=True)])
         self.model.keys = keys
         batches = [self._tensors(micro_batch) for micro_batch in micro_batches]
         with self.evaluating():
             encoded = [self.deepspeed(**batch, represent=True) for batch in batches]
         losses, _ = grad_cache.differentiate(
-            self.model, batches, encoded, lambda sums: torch.stack([*sums.values()]).sum()
+            cast("DualEncoder", self.model), batches, encoded, lambda sums: torch.stack([*sums.values()]).sum()
         )
         return torch.stack([self._by_term(sums) for sums in losses])
 
@@ -260,10 +262,10 @@ class Engine:
                 return self.deepspeed(**tensors, **options)
 
         self.model.keys = objectives[0].method.of_model
-        if isinstance(self.model, DualEncoder) and self.model.keys.spans_step:
+        if self.model.keys.spans_step:
             batches = [self._tensors(micro_batch) for micro_batch in micro_batches]
             encode = [partial(forward, *own, represent=True) for own in zip(batches, seeds, strict=True)]
-            yield from grad_cache.objectives(self.model, batches, encode, objectives[0].of)
+            yield from grad_cache.objectives(cast("DualEncoder", self.model), batches, encode, objectives[0].of)
             return
         for micro_batch, objective, seed in zip(micro_batches, objectives, seeds, strict=True):
             self.model.keys = objective.method.of_model

@@ -12,7 +12,7 @@ The first micro-batch has its graph from the start and is encoded once: a rank w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +20,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from deepsiam.models.arrays import sent
-from deepsiam.models.matching.dual_encoder import DualEncoder
 from deepsiam.models.vectors import Vectors
+
+if TYPE_CHECKING:
+    from deepsiam.models.matching.dual_encoder import DualEncoder
 
 Tensors = Mapping[str, Tensor]
 

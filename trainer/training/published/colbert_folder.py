@@ -24,15 +24,13 @@ from deepsiam.trainer.training.published.hugging_face import (
     read_keys,
     read_tensors,
 )
-from deepsiam.trainer.training.published.sentence_transformer import (
+from deepsiam.trainer.training.published.modules import (
     encoder_of,
     is_sentence_transformer,
-    longest_texts,
     modules_in_order,
     modules_of,
-    text_length,
-    transformer_file,
 )
+from deepsiam.trainer.training.published.sentence_transformer import longest_texts, text_length, transformer_file
 from deepsiam.trainer.training.published.settings import MODULES, SETTINGS
 
 STANFORD, METADATA = "HF_ColBERT", "artifact.metadata"  # its architecture, its file of settings

@@ -29,8 +29,9 @@ from deepsiam.trainer.training.published.hugging_face import (
     read_keys,
     read_weights,
 )
+from deepsiam.trainer.training.published.modules import is_sentence_transformer, modules_of
 from deepsiam.trainer.training.published.prompts import refuse_prompts
-from deepsiam.trainer.training.published.sentence_transformer import is_sentence_transformer, longest_input, modules_of
+from deepsiam.trainer.training.published.sentence_transformer import longest_input
 from deepsiam.trainer.training.published.settings import MODEL_TYPES, MODULES, PAIRS, SETTINGS
 
 CLASSIFIER = "ForSequenceClassification"  # the end of the names of Hugging Face's classes

@@ -14,15 +14,17 @@ from deepsiam.trainer.training.published.colbert_folder import is_colbert, unmar
 from deepsiam.trainer.training.published.cross_encoder_folder import is_cross_encoder, is_of_library
 from deepsiam.trainer.training.published.hugging_face import AGAIN, CONFIG, read_keys
 from deepsiam.trainer.training.published.logit_score import is_logit_score
+from deepsiam.trainer.training.published.modules import (
+    encoder_of,
+    is_sentence_transformer,
+    modules_in_order,
+    modules_of,
+)
 from deepsiam.trainer.training.published.sentence_transformer import (
     NO_EFFECT,
     SHORTEST,
     SPARSE_MODULES,
-    encoder_of,
-    is_sentence_transformer,
     longest_texts,
-    modules_in_order,
-    modules_of,
     transformer_file,
 )
 from deepsiam.trainer.training.published.settings import (

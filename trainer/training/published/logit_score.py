@@ -12,7 +12,7 @@ from pathlib import Path
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.trainer.training.published.hugging_face import read_keys
-from deepsiam.trainer.training.published.sentence_transformer import is_sentence_transformer, modules_of
+from deepsiam.trainer.training.published.modules import is_sentence_transformer, modules_of
 from deepsiam.trainer.training.published.settings import MODULES
 
 MODULE = "LogitScore"

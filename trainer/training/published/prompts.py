@@ -14,7 +14,7 @@ from deepsiam.models.pretraining.config import PretrainingConfig
 from deepsiam.trainer.training.published import colbert_folder
 from deepsiam.trainer.training.published.colbert_folder import is_colbert
 from deepsiam.trainer.training.published.hugging_face import read_keys
-from deepsiam.trainer.training.published.sentence_transformer import encoder_of, is_sentence_transformer, modules_of
+from deepsiam.trainer.training.published.modules import encoder_of, is_sentence_transformer, modules_of
 from deepsiam.trainer.training.published.settings import COLBERT, SETTINGS, TOKENIZER
 
 # the names of each side's prompt in the library, the first of which counts that has a text

@@ -98,7 +98,8 @@ def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRe
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        problems = "; ".join(dict.fromkeys(_explain(kind, problem) for problem in error.errors()))
+        keys = _paths(kind, _method_of(values))
+        problems = "; ".join(dict.fromkeys(_explain(keys, problem) for problem in error.errors()))
         raise InputError(f"{where}: {problems}") from None
 
 
@@ -205,9 +206,9 @@ def _override(values: dict[str, Any], override: str) -> None:
     section[leaf] = value
 
 
-def _explain(kind: type[BaseModel], problem: Any) -> str:
+def _explain(keys: Sequence[str], problem: Any) -> str:
     """Describe a pydantic problem as `path: what is wrong`, with the nearest valid name for an unknown key."""
-    known = [_named(path, problem["loc"]) for path in _paths(kind, problem["loc"])]
+    known = [_named(path, problem["loc"]) for path in keys]
     unknown_key = problem["type"] == "extra_forbidden"
     path = ""
     for depth, part in enumerate(problem["loc"], start=1):
@@ -220,23 +221,12 @@ def _explain(kind: type[BaseModel], problem: Any) -> str:
         return f"{path}: unknown key{hint}"
     if problem["type"] == "missing":
         return f"{path}: missing"
-    if problem["type"] == "union_tag_not_found":
-        return f"{path}.name: missing"
-    if problem["type"] == "union_tag_invalid":
-        return _other_method(path, problem["ctx"]["tag"], problem["ctx"]["expected_tags"])
     if problem["type"] == "path_type":
         return f"{path}: input should be a path, not {reprlib.repr(problem['input'])}"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return message
     return f"{path}: {message[0].lower()}{message[1:]}, not {reprlib.repr(problem['input'])}"
-
-
-def _other_method(path: str, name: str, expected: str) -> str:
-    """Describe a method that this kind of recipe does not have, and name the command that trains it."""
-    command = "finetune" if name in MATCHING else "pretrain" if name in PRETRAINING else ""
-    trains = f": train it by trainer.{command}" if command else ""
-    return f"{path}.name: input should be one of {expected}, not {name!r}{trains}"
 
 
 def _named(path: str, loc: tuple[int | str, ...]) -> str:
@@ -247,26 +237,23 @@ def _named(path: str, loc: tuple[int | str, ...]) -> str:
     return f"{before}{loc[depth]}{after}" if matches else path
 
 
-def _paths(kind: type[BaseModel], loc: tuple[int | str, ...], prefix: str = "") -> list[str]:
-    """Return every dotted key that a recipe of this kind may have; `*` stands for a name that the user chooses.
+def _method_of(values: Mapping[str, Any]) -> type[BaseModel] | None:
+    """Return the configuration that the `name` of a recipe's method selects, if any."""
+    method = values.get("method")
+    name = str(method.get("name")) if isinstance(method, Mapping) else ""
+    return next((methods[name] for methods in (PRETRAINING, MATCHING) if name in methods), None)
 
-    If a section depends on a `name`, return only the keys of the section that `loc` names.
-    """
+
+def _paths(kind: type[BaseModel], method: type[BaseModel] | None, prefix: str = "") -> list[str]:
+    """Return every dotted key that a recipe with this method may have; `*` stands for a name that the user chooses."""
     paths = []
     for name, field in kind.model_fields.items():
         paths.append(prefix + name)
-        sections = _sections(field.annotation)
-        chosen = [s for s in sections if loc[:1] == (name,) and len(loc) > 1 and _has_name(s, loc[1])]
-        for section in chosen or sections:
-            paths += _paths(section, loc, f"{prefix}{name}.")
+        for section in [method] if method and prefix + name == "method" else _sections(field.annotation):
+            paths += _paths(section, method, f"{prefix}{name}.")
         for section in _sections(field.annotation, named=True):
-            paths += [f"{prefix}{name}.*", *_paths(section, loc, f"{prefix}{name}.*.")]
+            paths += [f"{prefix}{name}.*", *_paths(section, method, f"{prefix}{name}.*.")]
     return paths
-
-
-def _has_name(section: type[BaseModel], name: int | str) -> bool:
-    """Return whether this `name` selects the section."""
-    return "name" in section.model_fields and name in get_args(section.model_fields["name"].annotation)
 
 
 def _sections(annotation: Any, *, named: bool = False) -> list[type[BaseModel]]:

@@ -38,7 +38,6 @@ from deepsiam.trainer.training.errors import SharedError
 from deepsiam.trainer.training.recipe.schema import AnyRecipe, PretrainRecipe, Recipe
 from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 from deepsiam.trainer.training.run.commit import git_commit, versions
-from deepsiam.trainer.training.run.find_lr import find_lr
 from deepsiam.trainer.training.run.job import Job
 from deepsiam.trainer.training.run.loop import Run
 from deepsiam.trainer.training.run.shared_folder import check_same, check_shared
@@ -134,6 +133,8 @@ def _train(
 
 def _find_lr(job: Job, world: World) -> None:
     """Let the ranks, of which all but rank 0 have joined, try learning rates; the run's folder is not touched."""
+    from deepsiam.trainer.training.run.find_lr import find_lr  # few runs need it
+
     _check_cluster(job, world)
     if world.rank == 0:
         join(world)

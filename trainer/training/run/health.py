@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from deepsiam.models.matching.dual_encoder import arguments_of
+from deepsiam.models.batching.framing import arguments_of
 from deepsiam.trainer.training.data.cursor import Cursor
 from deepsiam.trainer.training.data.lanes import Skip
 from deepsiam.trainer.training.data.order import LaneBatch, Order

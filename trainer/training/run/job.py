@@ -19,7 +19,7 @@ from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.base import Base
 from deepsiam.trainer.training.checkpoints.load import drop_absent, restore_frozen
-from deepsiam.trainer.training.data.open_data import Data, resume_invariants
+from deepsiam.trainer.training.data.opened import Data, resume_invariants
 from deepsiam.trainer.training.data.order import Order
 from deepsiam.trainer.training.engine import ds_config
 from deepsiam.trainer.training.engine.compiler import compile_model

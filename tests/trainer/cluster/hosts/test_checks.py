@@ -12,7 +12,7 @@ from deepsiam.models.pretraining.mlm import MlmConfig
 from deepsiam.trainer.cluster.hosts import checks
 from deepsiam.trainer.cluster.hosts.checks import Numbers, bytes_of
 from deepsiam.trainer.cluster.hosts.facts import HostFacts
-from deepsiam.trainer.training.data.open_data import shard_data
+from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.recipe.build import build_model
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load

@@ -31,7 +31,8 @@ from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.data import generation as generation_module
 from deepsiam.trainer.training.data.generation import Generation
 from deepsiam.trainer.training.data.group_source import GroupSource
-from deepsiam.trainer.training.data.open_data import pair_data, resume_invariants
+from deepsiam.trainer.training.data.open_pairs import pair_data
+from deepsiam.trainer.training.data.opened import resume_invariants
 from deepsiam.trainer.training.engine.world import World
 from deepsiam.trainer.training.errors import SharedError
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, RefreshConfig

@@ -6,7 +6,7 @@ import pytest
 from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.training.data.open_data import pair_data
+from deepsiam.trainer.training.data.open_pairs import pair_data
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy

@@ -15,7 +15,7 @@ from deepsiam.models.batching.candidates import Candidates, Example
 from deepsiam.models.matching.siamese import SiameseConfig
 from deepsiam.trainer.training.data import group_source, shuffled
 from deepsiam.trainer.training.data.group_source import GroupSource
-from deepsiam.trainer.training.data.open_data import pair_data
+from deepsiam.trainer.training.data.open_pairs import pair_data
 from tests import toy
 from tests.trainer.training.data.small_collections import recipe
 

@@ -12,7 +12,8 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.trainer import finetune
 from deepsiam.trainer.trace import digest, show, trace
-from deepsiam.trainer.training.data.open_data import pair_data, resume_invariants
+from deepsiam.trainer.training.data.open_pairs import pair_data
+from deepsiam.trainer.training.data.opened import resume_invariants
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy

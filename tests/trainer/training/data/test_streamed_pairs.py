@@ -8,7 +8,7 @@ import pytest
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.trace import digest, trace
-from deepsiam.trainer.training.data.open_data import shard_data
+from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
@@ -83,7 +83,7 @@ def test_what_does_not_suit_is_one_line(
 
 def test_documents_that_are_no_pairs_are_refused_where_they_are_read(shards: Path, tmp_path: Path) -> None:
     """The manifest may be wrong."""
-    from tests.trainer.training.data.test_open_data import with_source
+    from tests.trainer.training.data.test_open_shards import with_source
 
     folder = with_source(shards, tmp_path / "shards", pairs=True)
     data = shard_data(mixed_recipe(tmp_path / "run.yaml", folder, folder))

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from deepsiam.models.interface import MicroBatch
-from deepsiam.trainer.training.data.open_data import pair_data
+from deepsiam.trainer.training.data.open_pairs import pair_data
 from deepsiam.trainer.training.engine.world import World
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load

@@ -1,19 +1,12 @@
-"""Open the data of a recipe (shards or labelled pairs), check them, and put them into the order of the run."""
+"""Open the labelled pairs of a fine-tuning run, check them, and put them into the order of the run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from deepsiam.data_prep.collections.collection import Collection, remedy
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.urls import is_remote
-from deepsiam.data_prep.shards.manifest import Manifest
-from deepsiam.data_prep.shards.remote_folder import Cache
-from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.batching.candidates import Candidates
@@ -22,82 +15,18 @@ from deepsiam.models.matching.config import MatchingConfig
 from deepsiam.trainer.training.data.check_groups import check_copies, check_groups
 from deepsiam.trainer.training.data.group_source import GroupSource
 from deepsiam.trainer.training.data.held_out import HeldOut
-from deepsiam.trainer.training.data.order import Order, WeightedSource, make_order
-from deepsiam.trainer.training.data.shard_source import ShardSource
-from deepsiam.trainer.training.recipe.build import as_input_error, build_batcher
+from deepsiam.trainer.training.data.opened import Data
+from deepsiam.trainer.training.data.order import WeightedSource, make_order
+from deepsiam.trainer.training.recipe.build import as_input_error
 from deepsiam.trainer.training.recipe.data_keys import (
     MixedPairsConfig,
     PairDataConfig,
-    ShardDataConfig,
     of_source,
     with_own_keys,
 )
-from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PairValidationConfig, PretrainRecipe, Recipe
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PairValidationConfig
 
 EXAMPLES_OF_A_UNIT = 32  # dealt to a lane together; with fewer, dealing an epoch would be slower
-
-
-@dataclass(frozen=True)
-class Data:
-    """The order of the micro-batches, the held-out data, and their tokenizer."""
-
-    order: Order
-    held_out: Sequence[HeldOut]  # of each source that has some
-    tokenizer: Tokenizer
-    sha256: dict[str, str]  # of every source, by name
-    remarks: Sequence[str] = ()  # what the user should know about the data, one line each
-
-
-def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
-    """Return all settings except the schedule that a run's numbers depend on: they must not change on resume."""
-    encoder = recipe.model_dump(mode="json", include={"trunk", "init_from", "bidirectional", "random_weights"})
-    # the name comes first: only the first difference is reported
-    method = recipe.method.model_dump(mode="json")
-    return {
-        "seed": recipe.seed,
-        **encoder,
-        **_refresh(recipe),
-        "method": {"name": recipe.method.name, **method},
-        "data": recipe.data.model_dump(mode="json", exclude={"workers", "cache", "cache_bytes"}),
-        "batch.size": recipe.batch.size,
-        **({"batch.micro": recipe.batch.micro} if any(m.compares_micro_batch for m in recipe.methods) else {}),
-        "optimizer.name": recipe.optimizer.name,
-        "optimizer.train": recipe.optimizer.model_dump(mode="json")["train"],
-        "optimizer": recipe.optimizer.model_dump(mode="json", include={"betas", "eps", "weight_decay"}),
-        "data sha256": data.sha256,
-    }
-
-
-def _refresh(recipe: Recipe) -> dict[str, Any]:
-    """Return the refresh of a fine-tuning run, or that it has none: it cannot be added later, either."""
-    if not isinstance(recipe, FinetuneRecipe):
-        return {}
-    return {"refresh": recipe.refresh.model_dump(mode="json") if recipe.refresh else None}
-
-
-def shard_data(recipe: PretrainRecipe) -> Data:
-    """Open the shards of a pre-training run; raise InputError if they were made with different tokenizers."""
-    named = recipe.data.sources
-    sources = {name: _open(source.shards, recipe.data) for name, source in named.items()}
-    validation = _open(recipe.validation.shards, recipe.data) if recipe.validation else None
-    manifests = [source.manifest for source in [*sources.values(), *([validation] if validation else [])]]
-    tokenizer = _one_tokenizer(manifests)
-    if recipe.method.needs_dialogues:
-        _check_dialogues(manifests)
-    if recipe.method.needs_pairs:
-        _check_pairs(manifests)
-    batcher = build_batcher(recipe.method, tokenizer)
-    weighted = {name: WeightedSource(source, batcher, named[name].weight) for name, source in sources.items()}
-    order, held_out = make_order(recipe, weighted), list[HeldOut]()
-    if validation:
-        held_out.append(HeldOut(validation, batcher, recipe.seed, recipe.data.window, recipe.batch.micro))
-    return Data(order, held_out, tokenizer, {name: source.manifest.sha256 for name, source in sources.items()})
-
-
-def _open(location: str, data: ShardDataConfig) -> ShardSource:
-    if is_remote(location):
-        return ShardSource(Cache(location, data.cache.expanduser(), data.cache_bytes))
-    return ShardSource(Manifest.load(Path(location)))
 
 
 def pair_data(recipe: FinetuneRecipe) -> Data:
@@ -185,26 +114,6 @@ def _group_batcher(method: MatchingConfig, source: GroupSource) -> Batcher:
         return method.batcher(collection.tokenizer, candidates)
 
 
-def _check_dialogues(manifests: Sequence[Manifest]) -> None:
-    """Raise InputError for shards whose manifest states that they are not dialogues."""
-    for manifest in manifests:
-        if manifest.source.get("dialogues") is False:
-            raise InputError(
-                f"method.pairs=utterances: the documents of {manifest.directory} are not dialogues: "
-                "set method.pairs=sentences, or name shards of `data_prep reddit`"
-            )
-
-
-def _check_pairs(manifests: Sequence[Manifest]) -> None:
-    """Raise InputError for shards whose manifest does not state that they are pairs."""
-    for manifest in manifests:
-        if manifest.source.get("pairs") is not True:
-            raise InputError(
-                f"method.name=pairs: the documents of {manifest.directory} are not pairs of a query and a document: "
-                "name shards of `data_prep pairs`"
-            )
-
-
 def _one_tokenizer_of(collections: Sequence[Collection]) -> Tokenizer:
     first, *others = collections
     for other in others:
@@ -213,12 +122,3 @@ def _one_tokenizer_of(collections: Sequence[Collection]) -> Tokenizer:
             remedy(other.directory, first.tokenizer.path),
         )
     return first.tokenizer
-
-
-def _one_tokenizer(manifests: Sequence[Manifest]) -> Tokenizer:
-    first, *others = manifests
-    tokenizer = tokenizers.load(first.directory / "tokenizer.json")
-    build_again = f"build the shards again with --tokenizer {tokenizer.path}"
-    for other in others:
-        require_same_tokenizer(tokenizer, first.directory, other.tokenizer["fingerprint"], other.directory, build_again)
-    return tokenizer

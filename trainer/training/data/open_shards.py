@@ -1,0 +1,77 @@
+"""Open the shards of a pre-training run, check them, and put them into the order of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.urls import is_remote
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.shards.remote_folder import Cache
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.trainer.training.data.held_out import HeldOut
+from deepsiam.trainer.training.data.opened import Data
+from deepsiam.trainer.training.data.order import WeightedSource, make_order
+from deepsiam.trainer.training.data.shard_source import ShardSource
+from deepsiam.trainer.training.recipe.build import build_batcher
+from deepsiam.trainer.training.recipe.data_keys import (
+    ShardDataConfig,
+)
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+
+
+def shard_data(recipe: PretrainRecipe) -> Data:
+    """Open the shards of a pre-training run; raise InputError if they were made with different tokenizers."""
+    named = recipe.data.sources
+    sources = {name: _open(source.shards, recipe.data) for name, source in named.items()}
+    validation = _open(recipe.validation.shards, recipe.data) if recipe.validation else None
+    manifests = [source.manifest for source in [*sources.values(), *([validation] if validation else [])]]
+    tokenizer = _one_tokenizer(manifests)
+    if recipe.method.needs_dialogues:
+        _check_dialogues(manifests)
+    if recipe.method.needs_pairs:
+        _check_pairs(manifests)
+    batcher = build_batcher(recipe.method, tokenizer)
+    weighted = {name: WeightedSource(source, batcher, named[name].weight) for name, source in sources.items()}
+    order, held_out = make_order(recipe, weighted), list[HeldOut]()
+    if validation:
+        held_out.append(HeldOut(validation, batcher, recipe.seed, recipe.data.window, recipe.batch.micro))
+    return Data(order, held_out, tokenizer, {name: source.manifest.sha256 for name, source in sources.items()})
+
+
+def _open(location: str, data: ShardDataConfig) -> ShardSource:
+    if is_remote(location):
+        return ShardSource(Cache(location, data.cache.expanduser(), data.cache_bytes))
+    return ShardSource(Manifest.load(Path(location)))
+
+
+def _check_dialogues(manifests: Sequence[Manifest]) -> None:
+    """Raise InputError for shards whose manifest states that they are not dialogues."""
+    for manifest in manifests:
+        if manifest.source.get("dialogues") is False:
+            raise InputError(
+                f"method.pairs=utterances: the documents of {manifest.directory} are not dialogues: "
+                "set method.pairs=sentences, or name shards of `data_prep reddit`"
+            )
+
+
+def _check_pairs(manifests: Sequence[Manifest]) -> None:
+    """Raise InputError for shards whose manifest does not state that they are pairs."""
+    for manifest in manifests:
+        if manifest.source.get("pairs") is not True:
+            raise InputError(
+                f"method.name=pairs: the documents of {manifest.directory} are not pairs of a query and a document: "
+                "name shards of `data_prep pairs`"
+            )
+
+
+def _one_tokenizer(manifests: Sequence[Manifest]) -> Tokenizer:
+    first, *others = manifests
+    tokenizer = tokenizers.load(first.directory / "tokenizer.json")
+    build_again = f"build the shards again with --tokenizer {tokenizer.path}"
+    for other in others:
+        require_same_tokenizer(tokenizer, first.directory, other.tokenizer["fingerprint"], other.directory, build_again)
+    return tokenizer
