@@ -13,7 +13,7 @@ from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.collections.registry import FORMATS
 from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.data_prep.sources.registry import SOURCES
-from deepsiam.trainer.training.data.open_data import Data, resume_invariants
+from deepsiam.trainer.training.data.opened import Data, resume_invariants
 from deepsiam.trainer.training.engine import ds_config
 from deepsiam.trainer.training.recipe.schema import kind_of
 from deepsiam.trainer.training.recipe.yaml_file import build, read
