@@ -1,7 +1,6 @@
-"""Plan a training, or a preparation of data, on machines that you do not have: computed, not measured.
+"""Plan a training on machines that you do not have: computed, not measured.
 
 python -m trainer.plan RECIPE [key=value ...] --hosts 1,8,64,128 --gpus 8 --gpu h100
-python -m trainer.plan data --source wikipedia --machines 1,4,16 --cores 16
 
 Nothing is trained, and the recipe's data need not exist. docs/scaling.md explains what the model takes into account.
 """
@@ -10,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -33,37 +30,34 @@ from deepsiam.data_prep.common.imports import without_collecting
 from deepsiam.data_prep.common.parser import Parser
 
 with without_collecting():
-    from deepsiam.trainer.analysis.plans import draw_preparation, draw_training
+    from deepsiam.trainer.analysis.plans import draw
     from deepsiam.trainer.cluster.planning import report
     from deepsiam.trainer.cluster.planning.communication import Link
     from deepsiam.trainer.cluster.planning.compute import MeasuredSpeed, count, measured_speed, vocabulary_of
     from deepsiam.trainer.cluster.planning.machines import Machines
-    from deepsiam.trainer.cluster.planning.preparing import SOURCES, prepare, with_rates
     from deepsiam.trainer.cluster.planning.roofline import LAUNCH, PRODUCTS, START, Roofline
-    from deepsiam.trainer.cluster.planning.training import DAY, limits, plan
+    from deepsiam.trainer.cluster.planning.training import limits, plan
     from deepsiam.trainer.training.engine import ds_config
     from deepsiam.trainer.training.engine.hardware import DEVICES, WITHOUT_BF16
     from deepsiam.trainer.training.recipe.schema import PretrainRecipe, kind_of
     from deepsiam.trainer.training.recipe.yaml_file import build, read
 
-GB, MICROSECOND, MINUTE, HOUR = 1e9, 1e-6, 60.0, 3600.0
+GB, MICROSECOND = 1e9, 1e-6
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    of_data = words[:1] == ["data"]
-    chosen = _data_parser().parse_args(words[1:]) if of_data else _parser().parse_intermixed_args(words)
+    chosen = _parser().parse_intermixed_args(argv)
     with exit_on_input_error("trainer.plan"):
         if chosen.chart:
             require("evaluate", "matplotlib", what="--chart")
         for path in filter(None, (chosen.json, chosen.chart)):
             refuse_folder(path)
             in_a_folder(path)
-        _data(chosen) if of_data else _training(chosen)
+        _plan(chosen)
 
 
-def _training(chosen: argparse.Namespace) -> None:
+def _plan(chosen: argparse.Namespace) -> None:
     recipe = _recipe(chosen.recipe, chosen.overrides)
     usual = "cpu" if chosen.gpu == "cpu" else "zero1_fp16" if chosen.gpu.startswith(WITHOUT_BF16) else "zero1_bf16"
     file, config = ds_config.load(usual if recipe.deepspeed == "auto" else recipe.deepspeed, for_here=False)
@@ -78,29 +72,15 @@ def _training(chosen: argparse.Namespace) -> None:
         f"{recipe.method.name}: {work.parameters:,} parameters, {work.flops / 1e9:,.4g} GFLOP an example, {file.stem}",
         *report.of_machines(machines, speed),
     ]
-    rows = [plan(recipe, work, config, machines, hosts, chosen.seeds) for hosts in chosen.hosts]
+    rows = [plan(recipe, work, config, machines, hosts) for hosts in chosen.hosts]
     ends = limits(recipe, work, config, machines, max(chosen.hosts))
     print(report.training(rows, ends, assumptions))
     results = {"assumptions": assumptions, "rows": [asdict(row) for row in rows], "pays": [asdict(one) for one in ends]}
-    _write_json(results, chosen.json)
+    if chosen.json:
+        with whole_file(chosen.json) as out:
+            out.write(json.dumps(results, indent=1).encode() + b"\n")
     if chosen.chart:
-        print(draw_training(rows, chosen.chart))
-
-
-def _data(chosen: argparse.Namespace) -> None:
-    source = with_rates(chosen.source, dict(chosen.rate))
-    plans = [prepare(source, n, chosen.cores, chosen.disk * GB, chosen.storage * GB) for n in chosen.machines]
-    shown = ", ".join(f"{name} {_rate(work.rate, work.unit)}" for name, work in source.works.items())
-    assumptions = [
-        f"Rates of one core: {shown}",
-        f"Machines of {chosen.cores} cores; each reads the whole input at up to {chosen.disk:g} GB/s, "
-        f"all together at up to {chosen.storage:g} GB/s",
-    ]
-    print(report.preparing(source, plans, assumptions))
-    results = [{**asdict(one), "hours": one.hours} for one in plans]
-    _write_json({"assumptions": assumptions, "rows": results}, chosen.json)
-    if chosen.chart:
-        print(draw_preparation(plans, chosen.chart))
+        print(draw(rows, chosen.chart))
 
 
 def _recipe(path: Path, overrides: Sequence[str]) -> PretrainRecipe:
@@ -140,11 +120,6 @@ def _machines(chosen: argparse.Namespace, recipe: PretrainRecipe) -> tuple[Machi
         backend="gloo" if cpu else "nccl",
         overlap=chosen.overlap,
         disk=chosen.disk * GB,
-        storage=chosen.storage * GB,
-        writer=chosen.writer * GB,
-        mtbf=chosen.mtbf * DAY,
-        restart=chosen.restart * MINUTE,
-        repair=chosen.repair * HOUR,
     )
     return machines, said
 
@@ -158,32 +133,8 @@ def _json(path: Path) -> Any:
         raise InputError(f"{path}: not JSON: {error}") from None
 
 
-def _write_json(results: dict[str, Any], path: Path | None) -> None:
-    if path:
-        with whole_file(path) as file:
-            file.write(json.dumps(_finite(results), indent=1).encode() + b"\n")
-
-
-def _finite(value: Any) -> Any:
-    """Replace what JSON cannot represent, such as the days of a run that never ends, by null."""
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _rate(rate: float, unit: str) -> str:
-    return f"{rate / 1e6:g} MB/s" if unit == "bytes" else f"{rate:,.0f} {unit}/s"
-
-
 def _numbers(text: str) -> list[int]:
     return sorted({positive(word) for word in text.split(",")})
-
-
-def _named_rate(text: str) -> tuple[str, float]:
-    name, _, rate = text.partition("=")
-    return name, positive_number(rate)
 
 
 def _efficiency(text: str) -> float:
@@ -194,9 +145,7 @@ def _efficiency(text: str) -> float:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="trainer.plan", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "recipe", type=Path, metavar="RECIPE", help="recipe of a pre-training; or `data`: see data --help"
-    )
+    parser.add_argument("recipe", type=Path, metavar="RECIPE", help="recipe of a pre-training")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as batch.micro=4")
     parser.add_argument(
         "--hosts", type=_numbers, default=[1], metavar="N,N,...", help="numbers of hosts to plan for (1)"
@@ -229,51 +178,12 @@ def _parser() -> argparse.ArgumentParser:
     links.add_argument(
         "--overlap", type=share, help="share of communication that overlaps with compute (0.5 for ZeRO-3, else 0)"
     )
-    failures = parser.add_argument_group("checkpoints and failures")
-    failures.add_argument("--writer", type=positive_number, default=0.5, help="GB/s that a rank writes (%(default)s)")
-    failures.add_argument(
-        "--mtbf", type=positive_number, default=264.0, help="mean days until a host fails (%(default)s)"
-    )
-    failures.add_argument(
-        "--restart", type=margin, default=10.0, help="minutes from a failure to the next step (%(default)s)"
-    )
-    failures.add_argument(
-        "--repair", type=margin, default=0.0, help="hours until a failed host returns (0: there is a spare)"
-    )
-    failures.add_argument("--seeds", type=positive, default=20, help="number of simulated runs (%(default)s)")
-    _shared(parser, disk=2.0, storage=10.0)
-    return parser
-
-
-def _data_parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="trainer.plan data", description="Plan how long data_prep takes on many machines.")
-    parser.add_argument("--source", choices=SOURCES, required=True)
     parser.add_argument(
-        "--machines", type=_numbers, default=[1], metavar="N,N,...", help="numbers of machines to plan for (1)"
-    )
-    parser.add_argument("--cores", type=positive, default=16, help="cores of each machine (%(default)s)")
-    parser.add_argument(
-        "--rate",
-        type=_named_rate,
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="replace the rate of one core, in units a second",
-    )
-    _shared(parser, disk=0.5, storage=5.0)
-    return parser
-
-
-def _shared(parser: argparse.ArgumentParser, disk: float, storage: float) -> None:
-    parser.add_argument("--disk", type=positive_number, default=disk, help="GB/s that a machine reads (%(default)s)")
-    parser.add_argument(
-        "--storage",
-        type=positive_number,
-        default=storage,
-        help="GB/s of the storage, for all machines together (%(default)s)",
+        "--disk", type=positive_number, default=2.0, help="GB/s of shards that a host reads (%(default)s)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the plan as JSON")
     parser.add_argument("--chart", type=Path, metavar="FILE.png", help="draw the plan")
+    return parser
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Optimizer steps of the base recipes at full size on made-up text: what is predicted and measured for a GPU."""
+"""Optimizer steps of the base recipes at full size on made-up text: what is measured on a GPU."""
 
 from __future__ import annotations
 

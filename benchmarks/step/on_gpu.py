@@ -1,8 +1,12 @@
-"""Measure the steps that benchmarks.step.roofline predicts, on one GPU: python -m benchmarks.step.on_gpu [--out FILE]
+"""Measure optimizer steps at full size on one GPU: python -m benchmarks.step.on_gpu [--out FILE]
 
 One rank takes the share of a rank of 8, so its optimizer holds 8 times the states: AdamW takes longer, and nothing is
 sent. Each way is a recipe key, changed alone. `kernels` and `busy` (the milliseconds in which a kernel ran) are
-PyTorch's profiler's; `share_of_peak` counts the products that the step needs, as predicted, over the data sheet's peak.
+PyTorch's profiler's; `share_of_peak` is that of an H100's data sheet, for the products that the step needs.
+
+    seed, mlm       recipes/seed_base.yaml, recipes/mlm_base.yaml on 8 ranks
+    siamese         recipes/finetune.yaml with BERT-base: batch.size=1024 batch.micro=128
+    siamese-32      the same with batch.size=256 batch.micro=32
 """
 
 from __future__ import annotations
@@ -26,7 +30,9 @@ from benchmarks.step.full_size import CASES, RANKS, micro_batch_of, model_of, re
 from benchmarks.step.measures import free
 from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
 from deepsiam.data_prep.common.parser import Parser
+from deepsiam.models.arrays import on_device
 from deepsiam.models.interface import MicroBatch
+from deepsiam.trainer.cluster.planning.kernels import Kernels, attention_as_on_cuda
 from deepsiam.trainer.training.engine.engine import Engine
 from deepsiam.trainer.training.engine.hardware import GPUS
 from deepsiam.trainer.training.engine.world import World
@@ -35,7 +41,6 @@ from deepsiam.trainer.training.recipe.schema import Recipe
 from deepsiam.trainer.training.run.job import make_ready
 
 RESULTS = Path(__file__).parents[1] / "results" / "step_on_gpu.json"
-PREDICTED = RESULTS.with_name("roofline.json")
 WAYS = {
     "as in the recipe": (),
     "compiled": ("compile=true",),
@@ -56,18 +61,26 @@ def main() -> None:
     chosen = parser.parse_args()
     with exit_on_input_error("benchmarks.step.on_gpu"):
         if not torch.cuda.is_available():
-            raise InputError("no GPU: benchmarks.step.roofline predicts these steps without one")
+            raise InputError("no GPU: these steps are measured on one")
         join_alone()
         peak = machine.matrix_peak(torch.bfloat16)
         results = {"machine": machine.describe(), "measured_peak_tflops": round(peak / 1e12), "cases": {}}
-        predicted = json.loads(PREDICTED.read_text())["after"]
         for name in chosen.cases:
             for way in chosen.ways:
                 recipe = recipe_of(name, *WAYS[way], f"batch.size={recipe_of(name).batch.size // RANKS}")
-                found = measure(recipe, predicted[name]["tflop"] * 1e12, peak)
+                found = measure(recipe, flops_of(recipe_of(name)), peak)
                 results["cases"].setdefault(name, {})[way] = found
-                print(line(name, way, found, predicted[name]), flush=True)
+                print(line(name, way, found), flush=True)
                 chosen.out.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def flops_of(recipe: Recipe) -> float:
+    """Count the FLOPs of the products in a rank's step, without the device."""
+    with torch.device("meta"):
+        model = model_of(recipe).to(torch.bfloat16)
+    with attention_as_on_cuda(), Kernels() as kernels:
+        sum(model(**on_device(micro_batch_of(recipe).arrays, "meta")).values()).backward()
+    return recipe.batch.micro_batches / RANKS * sum(kernel.flops for kernel in kernels.started)
 
 
 def measure(recipe: Recipe, flops: float, peak: float) -> dict[str, Any]:
@@ -150,13 +163,13 @@ def waits_of(engine: Engine, step: Step) -> dict[str, int]:
     return dict(waits.most_common())
 
 
-def line(name: str, way: str, found: Mapping[str, Any], predicted: Mapping[str, Any]) -> str:
-    """Say in a line what was measured beside what was predicted for an H100."""
+def line(name: str, way: str, found: Mapping[str, Any]) -> str:
+    """Say in a line what was measured."""
     ms = found["milliseconds"]
     return (
-        f"{name:10} {way:16} {ms['median']:7.1f} ms ({ms['min']:.1f} to {ms['max']:.1f}; predicted "
-        f"{predicted['milliseconds']:.1f})  {found['share_of_peak']:.1%} of the peak  busy {found['busy']:.1f} ms  "
-        f"{found['kernels']} kernels (predicted {predicted['kernels']})  {sum(found['waits'].values())} waits  "
+        f"{name:10} {way:16} {ms['median']:7.1f} ms ({ms['min']:.1f} to {ms['max']:.1f})  "
+        f"{found['share_of_peak']:.1%} of the peak  busy {found['busy']:.1f} ms  "
+        f"{found['kernels']} kernels  {sum(found['waits'].values())} waits  "
         f"{found['gigabytes']} GB"
     )
 

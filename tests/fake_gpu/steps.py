@@ -9,13 +9,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from deepsiam.models.interface import MicroBatch
-from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.cluster.planning.kernels import Kernels
 from deepsiam.trainer.training.engine.engine import Engine
 from deepsiam.trainer.training.engine.world import World
 from deepsiam.trainer.training.recipe.build import build_model
 from deepsiam.trainer.training.recipe.objective import Objective
-from deepsiam.trainer.training.recipe.schema import Recipe
 from deepsiam.trainer.training.run.agree import exchange
 from deepsiam.trainer.training.run.health import Health
 from tests.fake_gpu import deepspeed_device
@@ -49,7 +47,7 @@ def step(file: str, *method: str) -> Count:
     with FakeTensorMode(allow_non_fake_inputs=True):
         engine, batch = _engine(file, *method)
         for _ in range(STEPS):
-            kernels, watch = count_step(engine, [batch] * MICRO_BATCHES)
+            kernels, watch = _count_step(engine, [batch] * MICRO_BATCHES)
     return {
         "kernels": len(kernels.started),
         "waits": watch.waits,
@@ -58,20 +56,13 @@ def step(file: str, *method: str) -> Count:
     }
 
 
-def engine_around(model: TrunkModel, recipe: Recipe) -> Engine:
-    """Move a model to the GPU and hand it to DeepSpeed."""
-    to_gpu(model, torch.float16 if "fp16" in recipe.deepspeed else torch.bfloat16)
-    Watch()  # initialising may wait
-    return Engine(model.train(), recipe, World(0, RANKS, 0, RANKS))
-
-
-def count_step(engine: Engine, batches: Sequence[MicroBatch], kernels: Kernels | None = None) -> tuple[Kernels, Watch]:
+def _count_step(engine: Engine, batches: Sequence[MicroBatch]) -> tuple[Kernels, Watch]:
     """Take an optimizer step on this rank's micro-batches, as if all ranks had such."""
     targets = {term: RANKS * sum(batch.counts[term] for batch in batches) for term in batches[0].counts}
     # what step negatives ask: the numbers of documents, and of vectors of each, in every micro-batch
     documents = len(batches[0].arrays.get("document_keys", ()))
     asked = {"gather": [[[documents, 1]] * len(batches) * RANKS]}
-    with kernels or Kernels(GPU) as kernels, Watch(asked) as watch:
+    with Kernels(GPU) as kernels, Watch(asked) as watch:
         objectives = [Objective(engine.methods[0], engine.methods[0].weights, targets)] * len(batches)
         engine.step(batches, objectives, range(len(batches)), 1e-4)
     return kernels, watch
@@ -118,4 +109,6 @@ def _engine(file: str, name: str, *changes: str) -> tuple[Engine, MicroBatch]:
     recipe = recipe.model_copy(update={"deepspeed": file, "batch": sizes})
     with unset_fake_temporarily():
         model = build_model(recipe.method, trunk_of(recipe, "bert"))
-    return engine_around(model, recipe), batch
+    to_gpu(model, torch.float16 if "fp16" in recipe.deepspeed else torch.bfloat16)
+    Watch()  # initialising may wait
+    return Engine(model.train(), recipe, World(0, RANKS, 0, RANKS)), batch

@@ -31,9 +31,6 @@ def test_a_recipe_is_planned_without_its_data(tmp_path: Path, capsys: pytest.Cap
     for row in plan["rows"]:
         (line,) = (line for line in printed if line.split()[:2] == [f"{row['hosts']:,}", f"{row['ranks']:,}"])
         assert f"{row['tokens_per_second']:,.0f}" in line
-        assert any(
-            line.split()[0] == str(row["hosts"]) and f"{row['every']:,} steps" in line for line in printed if line
-        )
         assert row["step_seconds"] == pytest.approx(row["step"]["compute"] + row["step"]["exposed"])
         changes = [line for line in printed if f"planned with {' '.join(row['changes'])}" in line]
         assert bool(row["changes"]) == bool(changes)
@@ -43,14 +40,14 @@ def test_a_recipe_is_planned_without_its_data(tmp_path: Path, capsys: pytest.Cap
 
 def test_options_are_what_is_planned_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     measured = "benchmarks/results/pretrain_step_cpu.json"
-    options = ["--network", "0.1", "--latency", 200, "--mtbf", 10, "--restart", 3, "--repair", 12]
+    options = ["--network", "0.1", "--latency", 200, "--disk", 3]
     planned(*SMALL, "--hosts", 2, "--gpus", 1, "--gpu", "cpu", "--measured", measured, "--case", "seed-demo", *options)
     printed = capsys.readouterr().out
     for part in (
         "cpu\n",
         f"TFLOP/s a rank, measured: {measured}",
         "Links, gloo: a host 0.1 GB/s, 200 us a message",
-        "one in 10 days a host; 3 min to train again; 12 h later",
+        "a host reads 3 GB/s\n",
     ):
         assert part in printed
 
@@ -86,23 +83,8 @@ def test_the_page_shows_what_is_printed(command: str, printed: str, capsys: pyte
 
 
 def test_the_page_has_commands() -> None:
-    assert len(PRINTED) > 5
+    assert len(PRINTED) == 5
     assert all(len(printed.splitlines()) > 2 for _, printed in PRINTED)
-
-
-@pytest.mark.parametrize("source", ["wikipedia", "reddit"])
-def test_a_preparation_is_planned(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results, chart = tmp_path / "data.json", tmp_path / "data.png"
-    machines = ["--source", source, "--machines", "1,4,16", "--cores", 16, "--rate", "writing=5e6"]
-    planned("data", *machines, "--json", results, "--chart", chart)
-    printed = capsys.readouterr().out
-    rows = json.loads(results.read_text())["rows"]
-    assert [row["machines"] for row in rows] == [1, 4, 16]
-    for row in rows:
-        assert row["hours"] == pytest.approx(row["reading"] + row["writing"] + row["merging"])
-        assert row["bottleneck"] in printed
-    assert "of shards" in printed
-    assert matplotlib.image.imread(chart).std() > 0.05
 
 
 def test_a_chart_without_matplotlib_says_what_to_install(

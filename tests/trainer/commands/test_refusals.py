@@ -27,7 +27,6 @@ RUNS = {
 INDEX = "trainer.index RUNS/siamese --collection=COLLECTION"
 MINE = "trainer.mine --collection=COLLECTION --split=train --out=NEW"
 PLAN = "trainer.plan recipes/seed_small.yaml trunk.vocab_size=4096"
-DATA = "trainer.plan data"
 ROWS = [
     # trainer.analyse
     ("trainer.analyse curves --tag x --out NEW run", "'run' is not NAME=RUN"),
@@ -120,12 +119,8 @@ ROWS = [
     (f"{PLAN} --hosts 1,0", "argument --hosts"),
     (f"{PLAN} --gpu h101", "did you mean h100?"),
     (f"{PLAN} --efficiency 1.5", "argument --efficiency"),
-    (f"{PLAN} --mtbf 0", "argument --mtbf"),
+    (f"{PLAN} --disk 0", "argument --disk"),
     (f"{PLAN} --nothing", "unknown option --nothing"),
-    (DATA, "--source"),
-    (f"{DATA} --source usenet", "argument --source"),
-    (f"{DATA} --source reddit --rate baking=3", "--rate baking: reddit has no such rate"),
-    (f"{DATA} --source reddit --rate reading=0", "argument --rate"),
     # trainer.report
     ("trainer.report TMP/empty", "train one first"),
     # trainer.search

@@ -7,7 +7,7 @@ operation counts as one kernel. It reads its inputs and writes its outputs once,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -66,12 +66,8 @@ class Kernels(TorchDispatchMode):
         made = out if function._schema.returns else _written(function, args, kwargs)
         if not function.is_view and name not in NO_KERNEL and self._runs_here(args, kwargs, made):
             kernel = Kernel(name, self._bytes(name, args, kwargs, made), _flops(function, args, kwargs, out))
-            self.note(kernel, self._tensors(args, kwargs), self._tensors(made))
+            self.started.append(kernel)
         return out
-
-    def note(self, kernel: Kernel, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> None:
-        """List a kernel that reads `given` and writes `made`."""
-        self.started.append(kernel)
 
     def _runs_here(self, args: Any, kwargs: Any, out: Any) -> bool:
         """Whether the result is on the device, and no copy from another one."""

@@ -24,18 +24,10 @@ class Machines:
     backend: Backend
     overlap: float | None  # the share of communication that may overlap with compute; None: as OVERLAP
     disk: float  # at which a host reads shards
-    storage: float  # at which all ranks together write checkpoints
-    writer: float  # at which one rank writes them, hashing included
-    mtbf: float  # of a host
-    restart: float  # from a failure until the first new step
-    repair: float  # until a failed host is back; 0: a spare host takes its place
 
     def network(self, ranks: int) -> Network:
-        """Return the fewest hosts that share the ranks evenly."""
-        hosts = -(-ranks // self.gpus)
-        while ranks % hosts:
-            hosts += 1
-        return Network(hosts, ranks // hosts, self.between, self.within, self.backend)
+        """Return the network of whole hosts."""
+        return Network(ranks // self.gpus, self.gpus, self.between, self.within, self.backend)
 
     def overlap_of(self, stage: int) -> float:
         """Return the share of a stage's communication that may overlap with compute."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 from deepsiam.data_prep.common.progress import amount
 from deepsiam.trainer.cluster.planning.communication import Link
 from deepsiam.trainer.cluster.planning.machines import Machines
-from deepsiam.trainer.cluster.planning.preparing import PlannedSource, Preparation
-from deepsiam.trainer.cluster.planning.training import DAY, PAYS, Limit, PlanRow
+from deepsiam.trainer.cluster.planning.training import PAYS, Limit, PlanRow
 
 SAID = "Computed, not measured: a model of machines that were not there."
-STEP: dict[str, Callable[[PlanRow], str]] = {
+COLUMNS: dict[str, Callable[[PlanRow], str]] = {
     "hosts": lambda row: f"{row.hosts:,}",
     "ranks": lambda row: f"{row.ranks:,}",
     "micro x acc.": lambda row: f"{row.micro} x {row.micro_batches}",
@@ -23,26 +21,16 @@ STEP: dict[str, Callable[[PlanRow], str]] = {
     "sends": lambda row: amount(row.step.sent),
     "reads": lambda row: f"{amount(row.read)}/s",
     "ZeRO fits": lambda row: " ".join(map(str, row.fits)) or "none",
-}
-RUN: dict[str, Callable[[PlanRow], str]] = {
-    "hosts": lambda row: f"{row.hosts:,}",
-    "ideal days": lambda row: _number(row.ideal_days),
-    "a save": lambda row: _time(row.save_seconds),
-    "best every": lambda row: f"{_time(row.every * row.step_seconds)}, {row.every:,} steps",
-    "days (range)": lambda row: f"{_number(row.days)} ({_number(row.fewest_days)} to {_number(row.most_days)})",
-    "failures": lambda row: _number(row.failures),
-    "lost": lambda row: f"{row.share_lost:.1%}",
-    "as in recipe": lambda row: f"{row.recipe_share_lost:.1%}",
-    "GPU-hours": lambda row: f"{row.gpu_hours:,.0f}" if math.isfinite(row.gpu_hours) else "endless",
+    "hours": lambda row: _number(row.hours),
+    "GPU-hours": lambda row: _number(row.gpu_hours),
 }
 
 
 def training(rows: Sequence[PlanRow], limits: Sequence[Limit], assumptions: Sequence[str]) -> str:
     """Return the plan of a training as text."""
     lines = [SAID, *assumptions, ""]
-    lines += table(list(STEP), [[show(row) for show in STEP.values()] for row in rows])
-    lines += [line for row in rows for line in changes(row)] + [""]
-    lines += table(list(RUN), [[show(row) for show in RUN.values()] for row in rows])
+    lines += table(list(COLUMNS), [[show(row) for show in COLUMNS.values()] for row in rows])
+    lines += [line for row in rows for line in changes(row)]
     loaders, share = (max(getattr(row, name) for row in rows) for name in ("loaders", "read_share"))
     lines += [
         f"Loading: at most {share:.1%} of a host's disk, and {loaders:.2f} of a core like this one for a rank",
@@ -69,30 +57,15 @@ def pays(limits: Sequence[Limit]) -> Iterator[str]:
     yield from table(["batch.size", *(f"ZeRO-{stage}" for stage in stages)], rows)
 
 
-def preparing(source: PlannedSource, plans: Sequence[Preparation], assumptions: Sequence[str]) -> str:
-    """Return the plan of a preparation as text."""
-    heads = ("machines", "hours", "reading", "writing", "merging", "bottleneck")
-    rows = [
-        [str(plan.machines), *(_number(h) for h in (plan.hours, plan.reading, plan.writing, plan.merging))]
-        + [plan.bottleneck]
-        for plan in plans
-    ]
-    disk = f"Disk: {amount(source.text)} of clean text while it works, {amount(source.shards)} of shards."
-    return "\n".join([SAID, source.what, *assumptions, "", *table(heads, rows), "", disk])
-
-
 def of_machines(machines: Machines, speed: str) -> list[str]:
     """Return a line for each group of assumptions."""
     between, within = machines.between, machines.within
     overlap = "half at ZeRO-3, none below" if machines.overlap is None else f"{machines.overlap:.0%}"
-    back = f"{machines.repair / 3600:g} h later" if machines.repair else "a spare one takes its place"
     return [
         f"Compute: {speed}",
         f"Links, {machines.backend}: a host {_link(between)}; within it {_link(within)}; "
         f"overlap with compute: {overlap}",
-        f"Disks: a host reads {machines.disk / 1e9:g} GB/s; checkpoints {machines.storage / 1e9:g} GB/s in all, "
-        f"{machines.writer / 1e9:g} GB/s a rank",
-        f"Failures: one in {machines.mtbf / DAY:g} days a host; {machines.restart / 60:g} min to train again; {back}",
+        f"Disks: a host reads {machines.disk / 1e9:g} GB/s",
     ]
 
 
@@ -109,8 +82,6 @@ def _limit(limit: Limit) -> str:
 
 
 def _number(value: float) -> str:
-    if not math.isfinite(value):
-        return "endless"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

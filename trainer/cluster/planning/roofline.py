@@ -19,7 +19,7 @@ BANDWIDTH = 0.9  # of the memory's: 3.0 of an H100's 3.35 TB/s
 # of the peak, forward and backward at 512 tokens and heads of 64: FlashAttention-2 on an H100 (Dao, 2023), and the
 # memory-efficient kernel, which torch takes where there is a mask
 ATTENTION = {"flash": 0.25, "efficient": 0.12}
-# that DeepSpeed 0.19.8 moves per parameter in a step, at ZeRO-1 in half precision (benchmarks.step.roofline counts it):
+# that DeepSpeed 0.19.8 moves per parameter in a step, at ZeRO-1 in half precision, counted on its own step:
 GRADIENT_BYTES = 14  # of all gradients: copied into buckets, divided, flattened
 STATE_BYTES = 74  # of a rank's part: cast, norm, clipping, torch's fused AdamW
 LAUNCH = 2e-6  # seconds from the end of a kernel to the start of the next

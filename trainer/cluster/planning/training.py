@@ -1,27 +1,20 @@
-"""The plan of a training on a number of hosts: its step, its data, its checkpoints, its days with failures."""
+"""The plan of a training on a number of hosts: its memory, its step, its hours."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from statistics import fmean
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from deepsiam.trainer.cluster.hosts.checks import MOST_OF_MEMORY, STATE_BYTES, Numbers, bytes_of
-from deepsiam.trainer.cluster.hosts.choose import most_ranks
+from deepsiam.trainer.cluster.hosts.checks import MOST_OF_MEMORY, bytes_of
 from deepsiam.trainer.cluster.planning.communication import Zero, collectives, exposed, sent_by_host, step_seconds
 from deepsiam.trainer.cluster.planning.compute import Work
-from deepsiam.trainer.cluster.planning.failures import daly_interval
 from deepsiam.trainer.cluster.planning.layout import Layout, fit
 from deepsiam.trainer.cluster.planning.machines import Machines
-from deepsiam.trainer.cluster.planning.simulate import Outcome, Scenario, simulate
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 
-DAY = 86400.0
+HOUR = 3600.0
 STAGES = (1, 2, 3)
 SHARD_BYTES = 2.3  # of a token in shards: docs/data.md
 GATHERED = 1e9  # the most weights that stage 3 holds whole: DeepSpeed's default of stage3_max_live_parameters
@@ -64,33 +57,21 @@ class PlanRow:
     read_share: float  # of what the disk can read
     loaders: float  # loader processes that a rank needs to keep up
     fits: Sequence[int]  # the ZeRO stages that fit the memory
-    save_seconds: float
-    ideal_days: float  # without failures and saves
-    every: int  # steps between checkpoints: the best interval
-    days: float  # simulated, the mean
-    fewest_days: float
-    most_days: float
-    failures: float
-    share_lost: float  # of the mean: saves, work that failures undid, new starts, fewer hosts
-    share_saving: float  # of the mean: only saves
-    recipe_share_lost: float  # the same with the recipe's checkpoint.every
+    hours: float  # of all steps: saves, validations and failures are not counted
     gpu_hours: float
 
 
-def plan_step(layout: Layout, work: Work, zero: Zero, machines: Machines, ranks: int | None = None) -> Step:
+def plan_step(layout: Layout, work: Work, zero: Zero, machines: Machines) -> Step:
     """Plan an optimizer step.
 
     Args:
-        layout: the recipe, for its largest number of ranks.
+        layout: the recipe for a number of ranks.
         work: what the recipe computes.
         zero: the stage and its settings.
         machines: the hosts.
-        ranks: a smaller number of ranks that the recipe allows as well.
     """
-    ranks = ranks or layout.ranks
-    batch, network = layout.recipe.batch, machines.network(ranks)
-    micro_batches = batch.micro_batches // ranks
-    partitions = ranks if zero.stage else 1
+    batch, network, micro_batches = layout.recipe.batch, machines.network(layout.ranks), layout.micro_batches
+    partitions = layout.ranks if zero.stage else 1
     compute = micro_batches * machines.speed.micro_batch(work, batch.micro)
     compute += machines.speed.optimizer(sum(work.trained), partitions)
     exchanged = collectives(work.trained, zero, micro_batches, machines.backend)
@@ -101,9 +82,7 @@ def plan_step(layout: Layout, work: Work, zero: Zero, machines: Machines, ranks:
     return Step(compute, communication, waited, loading, sent_by_host(exchanged, network), tokens)
 
 
-def plan(
-    recipe: PretrainRecipe, work: Work, config: Mapping[str, Any], machines: Machines, hosts: int, seeds: int
-) -> PlanRow:
+def plan(recipe: PretrainRecipe, work: Work, config: Mapping[str, Any], machines: Machines, hosts: int) -> PlanRow:
     """Plan a training on a number of hosts.
 
     Args:
@@ -112,19 +91,12 @@ def plan(
         config: the DeepSpeed configuration.
         machines: the hosts.
         hosts: the number of hosts.
-        seeds: how many runs with failures to simulate.
     """
     layout = fit(recipe, hosts * machines.gpus)
     zero, steps = Zero.of(config), layout.recipe.steps
     step = plan_step(layout, work, zero, machines)
     rate = step.tokens / step.seconds
-    save, ideal = save_seconds(work, zero, machines, layout.ranks), steps * step.seconds
-    best = daly_interval(save, machines.mtbf / hosts)
-    every = min(steps, max(1, round(best / step.seconds)))
-    outcomes = simulated(layout, work, zero, machines, every, save, seeds)
-    as_in_recipe = simulated(layout, work, zero, machines, recipe.checkpoint.every, save, seeds)
-    days = [outcome.seconds / DAY for outcome in outcomes]
-    mean = fmean(days)
+    hours = steps * step.seconds / HOUR
     micro = layout.recipe.batch.micro
     return PlanRow(
         hosts=hosts,
@@ -141,17 +113,8 @@ def plan(
         read_share=step.loading / step.seconds,
         loaders=work.batching * micro * layout.micro_batches / step.seconds,
         fits=fitting(work, zero, machines, layout.ranks, micro),
-        save_seconds=save,
-        ideal_days=ideal / DAY,
-        every=every,
-        days=mean,
-        fewest_days=min(days),
-        most_days=max(days),
-        failures=fmean(outcome.failures for outcome in outcomes),
-        share_lost=1 - ideal / DAY / mean,
-        share_saving=fmean(outcome.saving for outcome in outcomes) / DAY / mean,
-        recipe_share_lost=1 - ideal / fmean(outcome.seconds for outcome in as_in_recipe),
-        gpu_hours=24 * mean * layout.ranks,
+        hours=hours,
+        gpu_hours=hours * layout.ranks,
     )
 
 
@@ -167,33 +130,6 @@ def fitting(work: Work, zero: Zero, machines: Machines, ranks: int, micro: int) 
     needed = {stage: size + micro * work.kept_bytes for stage, size in states.items()}
     needed[3] += width * min(work.parameters, GATHERED)
     return [stage for stage, size in needed.items() if size <= room]
-
-
-def save_seconds(work: Work, zero: Zero, machines: Machines, ranks: int) -> float:
-    """Return how long a checkpoint takes: all ranks share the storage, and rank 0 writes the most.
-
-    Rank 0 writes the fp32 weights, below stage 3 also the weights in the training's precision, and like all ranks its
-    part of Adam's states.
-    """
-    trained, weights = sum(work.trained), 4 + zero.bytes_per_number / (ranks if zero.stage == 3 else 1)
-    by_all = Numbers(work.parameters, trained, saved=work.parameters).checkpoint_bytes
-    by_rank_0 = weights * work.parameters + STATE_BYTES * trained / ranks
-    return max(by_all / machines.storage, by_rank_0 / machines.writer)
-
-
-def simulated(
-    layout: Layout, work: Work, zero: Zero, machines: Machines, every: int, save: float, seeds: int
-) -> list[Outcome]:
-    """Return simulated runs, one for each seed."""
-
-    @cache
-    def step(up: int) -> float:
-        ranks = most_ranks(layout.recipe, min(up * machines.gpus, layout.ranks))
-        return plan_step(layout, work, zero, machines, ranks).seconds if ranks else math.inf
-
-    hosts = layout.ranks // machines.gpus
-    scenario = Scenario(layout.recipe.steps, every, save, hosts, step, machines.mtbf, machines.restart, machines.repair)
-    return [simulate(scenario, np.random.default_rng(seed)) for seed in range(seeds)]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """The text of the plan."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -29,19 +28,11 @@ def test_where_more_hosts_stop_paying() -> None:
 
 
 def test_changes_name_the_overrides_and_another_experiment() -> None:
-    row = planned(MACHINES, 1, 1)
+    row = planned(MACHINES, 1)
     assert list(report.changes(row)) == []
     changed = replace(row, ranks=1024, changes=("batch.size=1024", "steps=5"), same_experiment=False)
     (line,) = report.changes(changed)
     assert line == ("1,024 ranks cannot share the recipe: planned with batch.size=1024 steps=5 (another experiment)")
-
-
-def test_a_run_without_an_end_is_said_to_have_none() -> None:
-    row = replace(planned(MACHINES, 1, 1), days=math.inf, gpu_hours=math.inf, share_lost=1.0)
-    text = report.training([row], [Limit(256, 1, 1, "")], ["assumed"])
-    (line,) = (line for line in text.splitlines() if "endless" in line)
-    assert line.endswith("endless")
-    assert line.count("endless") == 2
 
 
 @pytest.mark.parametrize(
@@ -49,5 +40,5 @@ def test_a_run_without_an_end_is_said_to_have_none() -> None:
     [(0.0012, "1.2 ms"), (1.4, "1,400 ms"), (2.0, "2 s"), (100.0, "1.67 min"), (86400.0, "24 h")],
 )
 def test_times_have_a_unit_that_suits_them(seconds: float, shown: str) -> None:
-    row = replace(planned(MACHINES, 1, 1), save_seconds=seconds)
-    assert report.RUN["a save"](row) == shown
+    row = replace(planned(MACHINES, 1), step_seconds=seconds)
+    assert report.COLUMNS["step"](row) == shown
