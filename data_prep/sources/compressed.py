@@ -1,8 +1,8 @@
 """Read dumps as streams: plain, gzip, bzip2, xz or zstd, in one stream or many.
 
 Memory is bounded whatever the file contains: inflating a step takes at most 64 MiB, plus the format's window (zstd: up
-to 2 GiB if the file asks for it, as Pushshift's do; xz: 1 GiB; the others: under 10 MB). bzip2, by far the slowest, is
-inflated by several threads where `inflating_with` says so.
+to 2 GiB if the file asks for it, as Pushshift's do; xz: 1 GiB; the others: under 10 MB). bzip2 of many streams, by far
+the slowest, is inflated by several threads where `inflating_with` says so, with up to 64 MiB for each.
 """
 
 import bz2
@@ -10,7 +10,7 @@ import io
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from deepsiam.data_prep.common.errors import CutOffError, InputError
 from deepsiam.data_prep.common.extras import require
 from deepsiam.data_prep.common.files import os_errors_as_input_errors
-from deepsiam.data_prep.sources import bzip2_blocks
+from deepsiam.data_prep.sources import bzip2_streams
 from deepsiam.data_prep.sources.bytes_read import tally
 
 STEP = 1 << 10  # bytes of input inflated at a time; 4 bytes of zstd can inflate to 128 KiB
@@ -42,7 +42,7 @@ _threads = 1
 
 @contextmanager
 def inflating_with(threads: int) -> Iterator[None]:
-    """Inflate bzip2 with this number of threads in the block, or in this thread alone if it is 1."""
+    """Inflate streams of bzip2 with this number of threads in the block, or in this thread alone if it is 1."""
     global _threads
     before, _threads = _threads, threads
     try:
@@ -73,8 +73,7 @@ FORMATS = (
     Format(
         "gzip", re.compile(rb"\x1f\x8b\x08"), (".gz", ".tgz"), lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), True
     ),
-    # after the level: the first block, or the end of an empty stream
-    Format("bzip2", re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), (".bz2", ".tbz2"), bz2.BZ2Decompressor),
+    Format("bzip2", bzip2_streams.MAGIC, (".bz2", ".tbz2"), bz2.BZ2Decompressor),
     Format(
         "xz", re.compile(rb"\xfd7zXZ\x00"), (".xz", ".txz"), lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY), True
     ),
@@ -157,20 +156,19 @@ def _pieces(path: Path, file: BinaryIO, limits: Limits) -> Iterator[bytes]:
     if data and named and actual is not named:
         problem = f"contains {actual.name}" if actual else f"does not begin as {named.name} does (byte 0)"
         raise InputError(f"{path}: is named {path.suffix} but {problem}; get it again, or rename it")
-    if actual and actual.name == "bzip2" and _threads > 1:
-        yield from _inflated_by_threads(path, file, actual, limits)
-        return
     if actual:
-        yield from _inflated(path, file, data, actual, limits)
+        growth = Growth(path, actual.name, limits)
+        if actual.name == "bzip2" and _threads > 1:
+            data = yield from _inflated_by_threads(path, file, growth)
+        yield from _inflated(path, file, data, actual, growth)
         return
     while data:
         yield data
         data = _read(path, file, PIECE)
 
 
-def _inflated(path: Path, file: BinaryIO, data: bytes, kind: Format, limits: Limits) -> Iterator[bytes]:
+def _inflated(path: Path, file: BinaryIO, data: bytes, kind: Format, growth: "Growth") -> Iterator[bytes]:
     """Inflate the streams of a file one after the other, beginning with `data`, which has just been read."""
-    growth = Growth(path, kind.name, limits)
     while data:
         inflater = kind.inflater()
         while not inflater.eof:
@@ -196,22 +194,18 @@ def _after_zeros(path: Path, file: BinaryIO, data: bytes, kind: Format) -> bytes
     return data
 
 
-def _inflated_by_threads(path: Path, file: BinaryIO, kind: Format, limits: Limits) -> Iterator[bytes]:
-    """Inflate a bzip2 file; where it is not clearly valid, use `_inflated`, which reports what is wrong."""
-    growth = Growth(path, kind.name, limits)
+def _inflated_by_threads(path: Path, file: BinaryIO, growth: "Growth") -> Generator[bytes, None, bytes]:
+    """Inflate a bzip2 file up to an unusual stream, if it has one; return how that begins, for `_inflated`."""
+    end = 0
     file.seek(0)
-    done = 0
     try:
-        for piece, position in bzip2_blocks.inflated(lambda size: _read(path, file, size), _threads):
+        for piece, end in bzip2_streams.inflated(lambda size: _read(path, file, size), _threads):
             yield piece
-            done += len(piece)
-            growth.add(len(piece), position)
-        return
-    except bzip2_blocks.UnusualError:
-        file.seek(0)
-    for piece in _inflated(path, file, _read(path, file, STEP), kind, limits):
-        yield piece[done:]
-        done = max(done - len(piece), 0)
+            growth.add(len(piece), end)
+        return b""
+    except bzip2_streams.UnusualError:
+        file.seek(end - end % STEP)  # as `_inflated` would, so that messages name the same byte
+        return _read(path, file, STEP)[end % STEP :]
 
 
 @dataclass

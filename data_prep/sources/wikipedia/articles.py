@@ -179,7 +179,7 @@ WIKIPEDIA = Source(
     read=_read,
     pairing=titled,
     later=0.4,
-    example="enwiki-latest-pages-articles.xml.bz2 --out data/wikipedia --held-out 0.001",
+    example="enwiki-latest-pages-articles-multistream.xml.bz2 --out data/wikipedia --held-out 0.001",
     options=(
         Option("keep_disambiguation", False, "keep the pages that list the meanings of a title"),
         Option("keep_references", False, "keep the sections See also, References, External links and the like"),

@@ -126,5 +126,5 @@ WIKIPEDIA_LINKS = Source(
     pairs=True,
     join=Join(_belongs, _documents),
     later=0.4,
-    example="enwiki-latest-pages-articles.xml.bz2 --out data/wikipedia_links --held-out 0.001",
+    example="enwiki-latest-pages-articles-multistream.xml.bz2 --out data/wikipedia_links --held-out 0.001",
 )
