@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.extras import require
 from deepsiam.data_prep.sources.bytes_read import tally
 from deepsiam.data_prep.sources.compressed import LIMITS, Growth, Limits
+from deepsiam.data_prep.sources.parquet_pages import pages
 
 READ = 1 << 27  # bytes: no more rows are decoded at once than surely fit in these
 MOST_ROWS = 1_000
 BUFFER = 1 << 20  # bytes of a column, compressed, that are read at once
 MAGIC = b"PAR1"
-VALUE = 8  # bytes of a value of a list, at most, that a file may have once
+VALUE = 8  # bytes that a value takes at least, where a page may have a repeated one once
 
 
 def parquet_columns(path: Path, what: str = "a Parquet file") -> list[str]:
@@ -42,27 +43,61 @@ def parquet_rows(
         InputError: pyarrow is missing, or the file is damaged, a bomb, or lacks these columns.
     """
     done = [0]
-    growth, before = Growth(path, "Parquet", limits), 0  # the bytes of the row groups before
-    with _opened(path, what, done) as file:
-        for group in range(file.num_row_groups):
-            about = file.metadata.row_group(group)
-            compressed, number = _compressed(about), max(about.num_rows, 1)
-            _refuse_bomb(path, group, about, columns, limits)
-            # a file has a repeated text once, so that each row may be as large as the whole encoded group
-            most = min(max(READ // max(about.total_byte_size, 1), 1), MOST_ROWS)
-            batches = file.iter_batches(most, row_groups=[group], columns=list(columns), use_threads=False)
-            row = 0
-            for batch in batches:
-                size = 0
-                for scalars in zip(*(batch[name] for name in columns), strict=True):
-                    row += 1
-                    done[0] += 1
-                    tally.bytes += compressed * row // number - compressed * (row - 1) // number
-                    values = [_value(scalar) for scalar in scalars]
-                    size += sum(len(value) for value in values if isinstance(value, str))
-                    yield done[0], values
-                growth.add(max(size, batch.nbytes), before + compressed * row // number)  # a dictionary has a text once
-            before += compressed
+    growths = [Growth(path, "Parquet", limits) for _ in columns]
+    with _opened(path, what, done) as file, open(path, "rb") as raw:
+        place = _Place(path.stat().st_size)
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            place = place._replace(
+                before=place.position(place.rows), size=_compressed(group), rows=max(group.num_rows, 1)
+            )
+            at_once = [_rows_at_once(path, raw, number, file.metadata, name, limits) for name in columns]
+            streams = [
+                _values(file, number, name, most, growth, place)
+                for name, most, growth in zip(columns, at_once, growths, strict=True)
+            ]
+            for row, values in enumerate(zip(*streams, strict=True), 1):
+                done[0] += 1
+                tally.bytes += place.position(row) - place.position(row - 1)
+                yield done[0], list(values)
+
+
+class _Place(NamedTuple):
+    """Where a row group is: the bytes of the file, those before the group and in it, and the number of its rows."""
+
+    end: int
+    before: int = 0
+    size: int = 0
+    rows: int = 1
+
+    def position(self, row: int) -> int:
+        """Return about how many bytes of the file a row of the group, from 1, and all before it take."""
+        return min(self.before + self.size * min(row, self.rows) // self.rows, self.end)
+
+
+def _values(file: Any, group: int, name: str, at_once: int, growth: Growth, place: _Place) -> Iterator[Any]:
+    """Yield the values of a column of a row group."""
+    kind = file.metadata.schema.to_arrow_schema().field(name).type
+    row = 0
+    for batch in file.iter_batches(at_once, row_groups=[group], columns=[name], use_threads=False):
+        values = batch[name]
+        size, row = _size(values), row + len(values)
+        growth.add(size, place.position(row))
+        yield from map(_value, values.cast(kind) if size <= READ else values)  # faster than texts of a dictionary
+
+
+def _size(values: Any) -> int:
+    """Return the bytes that values take in Python: an array has a text of a dictionary once."""
+    from pyarrow import compute, types
+
+    if types.is_map(values.type):
+        return _size(values.keys) + _size(values.items)
+    if types.is_nested(values.type):
+        parts = values.flatten()  # the items of lists, or the fields of structs
+        return sum(map(_size, parts if isinstance(parts, list) else [parts]))
+    if types.is_dictionary(values.type):
+        return compute.sum(compute.binary_length(values.dictionary).take(values.indices)).as_py() or 0
+    return int(values.nbytes)
 
 
 def _value(scalar: Any) -> Any:
@@ -73,17 +108,38 @@ def _value(scalar: Any) -> Any:
         return error
 
 
-def _refuse_bomb(path: Path, number: int, group: Any, columns: Sequence[str], limits: Limits) -> None:
-    """Raise InputError for a row group that takes too much to decode: before, as a page or a list is decoded whole."""
-    for column in (group.column(i) for i in range(group.num_columns)):
-        lists = VALUE * column.num_values if column.num_values > group.num_rows else 0
-        size = max(column.total_uncompressed_size, lists)
-        is_read = column.path_in_schema.partition(".")[0] in columns or column.path_in_schema in columns
-        if is_read and size > max(limits.over, limits.ratio * column.total_compressed_size):
+def _rows_at_once(path: Path, raw: BinaryIO, number: int, metadata: Any, name: str, limits: Limits) -> int:
+    """Return how many rows of a column surely fit in READ bytes.
+
+    Raises:
+        InputError: it takes too much to decode: before, as a page or a list is decoded whole.
+        ValueError: its pages are damaged.
+    """
+    inflated = 1
+    for index in range(metadata.num_columns):
+        column, of_file = metadata.row_group(number).column(index), metadata.schema.column(index)
+        if name not in (column.path_in_schema, column.path_in_schema.partition(".")[0]):
+            continue
+        found = pages(raw, column)
+        size = max(found.inflated, max(VALUE, of_file.length) * found.values)
+        if size > max(limits.over, limits.ratio * found.size):
             raise InputError(
                 f"{path}: a bomb: row group {number + 1:,} of its column {column.path_in_schema} grows more than "
                 f"{limits.ratio} times, to {size:,} bytes, which no text does; do not use it"
             )
+        if not _is_listed(of_file):  # the file has a repeated text once, so that a row may be as large as all pages
+            inflated += found.inflated
+        elif delta := [encoding for encoding in column.encodings if encoding.startswith("DELTA")]:
+            raise InputError(
+                f"{path}: its column {column.path_in_schema} has texts of lists in the encoding {delta[0]}, which is "
+                "not read: write the file with another one, as pandas does"
+            )
+    return min(max(READ // inflated, 1), MOST_ROWS)
+
+
+def _is_listed(column: Any) -> bool:
+    """Return whether a column has texts in lists, of which a row may have any number."""
+    return column.max_repetition_level > 0 and column.physical_type == "BYTE_ARRAY"
 
 
 def _compressed(group: Any) -> int:
@@ -98,9 +154,14 @@ def _opened(path: Path, what: str, done: Sequence[int]) -> Iterator[Any]:
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
+        metadata = parquet.read_metadata(path)
+        of_file = map(metadata.schema.column, range(metadata.num_columns))
+        # else a list would have a text of few bytes as often as they say
+        lists = [column.path for column in of_file if _is_listed(column)]
+        keys = {"metadata": metadata, "read_dictionary": lists, "buffer_size": BUFFER, "pre_buffer": False}
+        with parquet.ParquetFile(path, **keys) as file:
             yield file
-    except (pyarrow.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, OSError, KeyError, ValueError) as error:
         problem = getattr(error, "strerror", None) or error
         after = f" after row {done[0]:,}" if done else ""
         raise InputError(f"{path}: not {what}{after}: {problem}") from None

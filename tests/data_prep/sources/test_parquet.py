@@ -1,5 +1,6 @@
 """Parquet files row by row; damage and a missing package each give one clear line."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,10 @@ def test_rows_of_all_row_groups_in_the_order_of_the_wanted_columns(file: Path) -
     assert list(parquet_rows(file, ["a"])) == [(1, [1]), (2, [2]), (3, [3])]
 
 
-def test_texts_that_the_file_has_once_do_not_fill_the_memory(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lying", [False, True], ids=["a true footer", "a lying footer"])
+def test_texts_that_the_file_has_once_do_not_fill_the_memory(
+    file: Path, monkeypatch: pytest.MonkeyPatch, lying: bool
+) -> None:
     import pyarrow
     from pyarrow import parquet as pyarrow_parquet
 
@@ -36,12 +40,36 @@ def test_texts_that_the_file_has_once_do_not_fill_the_memory(file: Path, monkeyp
     table = pyarrow.table({"text": ["x" * (1 << 20)] * 64, "number": range(64)})
     pyarrow_parquet.write_table(table, file)
     del table
+    if lying:
+        lie(file)
     before, most = pyarrow.total_allocated_bytes(), 0
     for row, (number, text) in parquet_rows(file, ["number", "text"]):
         assert (number, len(text)) == (row - 1, 1 << 20)
         most = max(most, pyarrow.total_allocated_bytes() - before)
     assert row == 64
     assert most < 1 << 24
+
+
+def lie(file: Path) -> None:
+    """Let the footer say that a column inflates to a byte, and that its lists have one value."""
+    from pyarrow import parquet as pyarrow_parquet
+
+    content = file.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    group = pyarrow_parquet.read_metadata(file).row_group(0)
+    column = group.column(0)
+    of_lists = {column.num_values} if column.num_values > group.num_rows else set()
+    for number in {group.total_byte_size, column.total_uncompressed_size, *of_lists}:
+        true = varint(2 * number)
+        if len(true) > 1:
+            footer = content[start:].replace(true, b"\x82" + b"\x80" * (len(true) - 2) + b"\0")
+            assert footer != content[start:]
+            content = content[:start] + footer
+    file.write_bytes(content)
+
+
+def varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
 
 
 GROWS = "grows more than 100 times"
@@ -52,13 +80,26 @@ GROWS = "grows more than 100 times"
     [
         (["x" * 4000] * 1000, rf"the Parquet data before byte [\d,]+ {GROWS}"),
         ({"x" * 4000: 1000}, rf"the Parquet data before byte [\d,]+ {GROWS}"),
-        (["x"] * 40_000, rf"the Parquet data before byte [\d,]+ {GROWS}"),
+        (["x"] * 40_000, f"row group 1 of its column text {GROWS}, to 320,008"),
         (["x" * (1 << 18)], f"row group 1 of its column text {GROWS}, to 262,"),
-        ([[1] * 40_000], f"row group 1 of its column text.list.element {GROWS}, to 320,000"),
+        ([[1] * 40_000], f"row group 1 of its column text.list.element {GROWS}, to 320,008"),
+        ([["x" * 4000] * 1000], rf"the Parquet data before byte [\d,]+ {GROWS}"),
+        ([[{"text": "x" * 4000}] * 1000], rf"the Parquet data before byte [\d,]+ {GROWS}"),
+        ([[b"x" * 4000] * 1000, [b"y"]], rf"the Parquet data before byte [\d,]+ {GROWS}"),
     ],
-    ids=["a text", "a dictionary", "runs", "a page", "a list"],
+    ids=[
+        "a text",
+        "a dictionary",
+        "runs",
+        "a page",
+        "a list",
+        "texts of a list",
+        "texts of structs",
+        "bytes of a list",
+    ],
 )
-def test_a_bomb_is_refused(file: Path, column: Any, message: str) -> None:
+@pytest.mark.parametrize("lying", [False, True], ids=["a true footer", "a lying footer"])
+def test_a_bomb_is_refused(file: Path, column: Any, message: str, lying: bool) -> None:
     import pyarrow
     from pyarrow import parquet as pyarrow_parquet
 
@@ -66,9 +107,76 @@ def test_a_bomb_is_refused(file: Path, column: Any, message: str) -> None:
         [(text, number)] = column.items()
         column = pyarrow.DictionaryArray.from_arrays([0] * number, [text])
     pyarrow_parquet.write_table(pyarrow.table({"text": column}), file, compression="zstd")
+    if lying:
+        lie(file)
     with pytest.raises(InputError, match=f"t.parquet: a bomb: {message}"):
         list(parquet_rows(file, ["text"], limits=Limits(ratio=100, over=1 << 16)))
     assert len(list(parquet_rows(file, ["text"]))) == len(column)
+
+
+def test_a_text_that_a_list_repeats_is_refused_before_it_fills_the_memory(file: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet as pyarrow_parquet
+
+    pyarrow_parquet.write_table(pyarrow.table({"text": [["x" * (1 << 20)] * 64]}), file, compression="zstd")
+    before, pool = pyarrow.default_memory_pool(), pyarrow.proxy_memory_pool(pyarrow.default_memory_pool())
+    pyarrow.set_memory_pool(pool)
+    try:
+        with pytest.raises(InputError, match="a bomb: the Parquet data before byte"):
+            list(parquet_rows(file, ["text"], limits=Limits(ratio=100, over=1 << 21)))
+    finally:
+        pyarrow.set_memory_pool(before)
+    assert 0 < pool.max_memory() < 1 << 24
+
+
+@pytest.mark.parametrize("read", [1 << 27, 1], ids=["at once", "each text by itself"])
+def test_texts_in_lists_are_as_pyarrow_reads_them(file: Path, monkeypatch: pytest.MonkeyPatch, read: int) -> None:
+    import pyarrow
+    from pyarrow import parquet as pyarrow_parquet
+
+    monkeypatch.setattr(parquet, "READ", read)
+    of_texts = {
+        "list": [["a", "b"], None, [], ["a", None]],
+        "structs": [[{"t": "x", "n": 1}], [], None, [{"t": None, "n": 2}]],
+        "lists": [[["a"], []], [None], None, [["b", "b"]]],
+        "in a struct": [{"t": ["a"]}, None, {"t": None}, {"t": ["b"]}],
+        "bytes": [[b"a"], [b"b", b"b"], None, []],
+    }
+    table = pyarrow.table(of_texts).append_column(
+        "map", pyarrow.array([[("k", "v")]] * 4, pyarrow.map_(pyarrow.string(), pyarrow.string()))
+    )
+    table = table.append_column("large", pyarrow.array([["a"]] * 4, pyarrow.large_list(pyarrow.large_string())))
+    pyarrow_parquet.write_table(table, file, row_group_size=3)
+    assert [values for _, values in parquet_rows(file, table.column_names)] == [
+        list(row.values()) for row in table.to_pylist()
+    ]
+
+
+def test_lists_whose_texts_continue_one_another_are_refused(file: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet as pyarrow_parquet
+
+    keys: dict[str, Any] = {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"}
+    pyarrow_parquet.write_table(pyarrow.table({"text": ["a", "ab"]}), file, **keys)
+    assert list(parquet_rows(file, ["text"])) == [(1, ["a"]), (2, ["ab"])]
+    pyarrow_parquet.write_table(pyarrow.table({"text": [["a", "ab"]]}), file, **keys)
+    with pytest.raises(InputError, match="column text.list.element has texts of lists in the encoding DELTA_BYTE_ARR"):
+        list(parquet_rows(file, ["text"]))
+
+
+def test_a_damaged_page_is_one_line(file: Path) -> None:
+    content = file.read_bytes()
+    for byte, reason in {0: "a page without its sizes", 0x1F: "no header of a page"}.items():
+        file.write_bytes(content[:4] + bytes([byte]) + content[5:])
+        with pytest.raises(InputError, match=f"t.parquet: not a Parquet file after row 0: {reason}"):
+            list(parquet_rows(file, ["b"]))
+    read = 0
+    for at in range(4, 60):
+        for byte in (0, content[at] ^ 1, 127, 255):
+            file.write_bytes(content[:at] + bytes([byte]) + content[at + 1 :])
+            with suppress(InputError):
+                read += len(list(parquet_rows(file, ["b", "a"])))
+    assert read
 
 
 def test_a_value_that_python_cannot_hold_is_the_reason_why(file: Path) -> None:
