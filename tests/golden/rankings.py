@@ -148,8 +148,6 @@ def _arrays(folder: Path) -> dict[str, Any]:
 EXPORTED: dict[str, tuple[str, tuple[str, ...]]] = {  # the model, and the options of the export
     **{kind: (kind, ()) for kind in ("dense", "multi_vector", "poly", "sparse", "cross_encoder")},
     "cls": ("cls", ()),
-    "dense-onnx": ("dense", ("--format=onnx",)),
-    "cross_encoder-onnx": ("cross_encoder", ("--format=onnx",)),
     "seed": ("seed", ()),
     "seed-decoder": ("seed", ("--with-decoder",)),
     "cross_thought": ("cross_thought", ()),
@@ -175,11 +173,6 @@ def exports(data: ToyData, folder: Path) -> dict[str, Any]:
     for name, (model, options) in EXPORTED.items():
         export.main([str(models[model]), str(folder / f"{name}.out"), *options])
         found[name] = described(folder / f"{name}.out", folder)
-    sparse = folder / "sparse.index"
-    index.main([str(models["sparse"]), f"--collection={data.collection}", f"--out={sparse}"])
-    export.main([str(sparse), str(folder / "texts.jsonl"), "--format=anserini"])
-    lines = (folder / "texts.jsonl").read_text().splitlines()
-    found["anserini"] = {"documents": len(lines), "first": [json.loads(line) for line in lines[:3]]}
     return found
 
 

@@ -40,7 +40,6 @@ ROWS = [
     ("trainer.export TMP/none RUNS/seed", "none: no such folder"),
     ("trainer.export TMP RUNS/seed", "train it first"),
     ("trainer.export owner/name NEW", "owner/name: no such folder; models of the Hub are not downloaded: download it"),
-    ("trainer.export RUNS/seed NEW --format onnx", "fine-tune it first"),
     ("trainer.export RUNS/siamese NEW --format adapters", "was trained without adapters: leave out --format adapters"),
     # trainer.index
     ("trainer.index RUNS/siamese --collection=TMP/none --out=NEW", "not tokenised, or not a collection"),

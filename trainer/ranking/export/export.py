@@ -16,7 +16,6 @@ from deepsiam.trainer.ranking.export import (
     export_adapters,
     export_colbert,
     export_cross_encoder,
-    export_onnx,
     export_poly_encoder,
     export_pretrained,
     export_siamese,
@@ -42,7 +41,7 @@ def export_encoder(
     trained: TrainedModel,
     out: Path,
     with_decoder: bool = False,
-    form: Literal["stock", "onnx", "adapters"] = "stock",
+    form: Literal["stock", "adapters"] = "stock",
 ) -> None:
     """Write a trained encoder to the folder `out`, completely or not at all; replace an earlier export there.
 
@@ -50,7 +49,7 @@ def export_encoder(
         trained: fine-tuned or only pre-trained.
         out: a new or empty folder, or an earlier export.
         with_decoder: also write the heads of a pre-training run: decoder.safetensors, decoder.json.
-        form: the files of Hugging Face's libraries and PyLate; a fine-tuned model as ONNX; or a run's adapters alone.
+        form: the files of Hugging Face's libraries and PyLate; or a run's adapters alone.
 
     Raises:
         InputError: `out` has other contents or cannot be written, the format cannot hold the model, transformers would
@@ -83,10 +82,9 @@ def _check_reading(trained: TrainedModel, folder: Path) -> None:
         require_same_reading(folder, tokenizers.load(folder), lower_case=False)
     except InputError:
         kind = type(trained.model.trunk.config).model_type
-        or_else = ", or --format onnx" if isinstance(trained.method, SiameseConfig) else ""
         raise InputError(
             f"{trained.checkpoint}: transformers reads texts otherwise than this run's tokenizer in a folder of "
-            f"model_type {kind!r}: use the run{or_else}"
+            f"model_type {kind!r}: use the run"
         ) from None
 
 
@@ -106,10 +104,7 @@ def _write(trained: TrainedModel, folder: Path, out: Path, form: str) -> str:
     if form == "adapters":
         return export_adapters.write(trained, folder, facts)
     if not isinstance(method, MatchingConfig):
-        if form == "onnx":
-            raise InputError(f"{trained.checkpoint}: a pre-trained encoder has no embeddings yet: fine-tune it first")
         return export_pretrained.write(trained, folder, facts)
-    if form == "stock" and method.name not in STOCK:
+    if method.name not in STOCK:
         raise InputError(f"{trained.checkpoint}: no library loads a {method.name}; use the run")
-    write = export_onnx.write if form == "onnx" else STOCK[method.name]
-    return write(trained, method, folder, facts)
+    return STOCK[method.name](trained, method, folder, facts)

@@ -60,19 +60,15 @@ def write(trained: TrainedModel, method: CrossEncoderConfig, folder: Path, facts
         state |= {f"{theirs}.{part}": head[f"{own}.{part}"] for part in ("weight", "bias")}
     save_tensors(state, folder / "model.safetensors")
     config.save_pretrained(folder)
-    write_pair_tokenizer(trained, method, folder)
+    (pair,) = method.input_lengths.values()
+    around = method.pair_framing(trained.tokenizer).around
+    # of token types only if the model tells the two texts apart by them
+    types = ["token_type_ids"] if method.token_types and token_types(trunk) >= 2 else []
+    write_tokenizer(trained.tokenizer, pair, folder, inputs=types, pair_frame=around)
     return CARD.format(
         **facts,
         does=f"predicts one of {method.classes} classes" if method.classes else "scores a document for a query",
         query_tokens=method.max_query_tokens,
         document_tokens=method.max_document_tokens,
-        pair_tokens=next(iter(method.input_lengths.values())),
+        pair_tokens=pair,
     )
-
-
-def write_pair_tokenizer(trained: TrainedModel, method: CrossEncoderConfig, folder: Path) -> None:
-    """Write a tokenizer of pairs, with token types if the model tells the two texts apart."""
-    (pair,) = method.input_lengths.values()
-    around = method.pair_framing(trained.tokenizer).around
-    types = ["token_type_ids"] if method.token_types and token_types(trained.model.trunk) >= 2 else []
-    write_tokenizer(trained.tokenizer, pair, folder, inputs=types, pair_frame=around)

@@ -58,7 +58,7 @@ def write(trained: TrainedModel, method: SiameseConfig, folder: Path, facts: Map
         "read documents in chunks": method.document_chunks > 1,
         "keep the end of a query alone (method.kept_of_query)": method.kept_of_query != "start",
     }
-    refuse(trained, "a SentenceTransformer", beyond, "" if method.document_chunks > 1 else ", or --format onnx")
+    refuse(trained, "a SentenceTransformer", beyond)
     trunk = trained.model.trunk
     write_encoder(trunk, folder)
     write_tokenizer(trained.tokenizer, trained.text_tokens, folder)

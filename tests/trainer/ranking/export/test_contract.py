@@ -38,7 +38,6 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
     ("siamese", {"document_chunks": 2}, {}, "cannot read documents in chunks; use the run"),
     ("siamese", {"kept_of_query": "end"}, {}, r"cannot keep the end of a query alone \(method.kept_of_query\); use"),
     ("siamese", {}, {"with_decoder": True}, "no decoder"),
-    ("siamese", {"document_chunks": 2}, {"form": "onnx"}, "cannot read documents in chunks"),
     ("cross_encoder", {"trunk": ROBERTA}, {}, "BERT's sequence classifier cannot have a trunk of roberta.*; use the"),
     ("cross_encoder", {"pooling": "mean"}, {}, "BERT's sequence classifier cannot pool all states.*; use the run"),
     ("cross_encoder", {"hidden_layer": False}, {}, "classifier cannot do without a hidden layer.*; use the run"),
@@ -51,12 +50,6 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
         {},
         r"a tokenizer cannot keep a prompt and the end of a query \(method.kept_of_query\); use the run",
     ),
-    (
-        "siamese",
-        {"document_prompt": "abc ", "pooling": "mean", "prompt_in_pooling": False},
-        {"form": "onnx"},
-        r"--format onnx cannot leave a prompt out of the mean \(method.prompt_in_pooling\); use the run",
-    ),
     ("sparse", {"trunk": ROBERTA}, {}, "a SparseEncoder cannot have a masked LM of roberta; use the run"),
     (
         "sparse",
@@ -65,12 +58,9 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
         r"a SparseEncoder cannot weigh tokens by a linear layer \(method.head=linear\); use the run",
     ),
     ("sparse", {"kept_of_query": "end"}, {}, "a SparseEncoder cannot keep the end of a query.*; use the run"),
-    ("sparse", {}, {"form": "onnx"}, "--format onnx is for siamese and cross_encoder, not sparse"),
-    ("colbert", {}, {"form": "onnx"}, "--format onnx is for siamese and cross_encoder, not colbert"),
     ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {}, "no library loads a duobert; use the run"),
-    ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {"form": "onnx"}, "for siamese and .*, not duobert"),
     ("cross_encoder", LABELS, {}, "no library loads a label_ranker; use the run"),
-    ("siamese", {"trunk": QWEN2, "pooling": "last"}, {}, "reads texts otherwise .* 'qwen2': use the run, or --format"),
+    ("siamese", {"trunk": QWEN2, "pooling": "last"}, {}, "reads texts otherwise .* 'qwen2': use the run$"),
     (
         "seed",
         {"name": "mlm", "trunk": {**QWEN2, "is_causal": False}},
@@ -78,7 +68,6 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
         "reads texts otherwise .*'qwen2': use the run$",
     ),
     ("seed", {"name": "ict"}, {"with_decoder": True}, "ict trains only the encoder"),
-    ("seed", {"name": "mlm"}, {"form": "onnx"}, "a pre-trained encoder has no embeddings yet"),
 ]
 
 
