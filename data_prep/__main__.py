@@ -15,7 +15,7 @@ from deepsiam.data_prep.common.errors import InputError, exit_on_input_error, pr
 from deepsiam.data_prep.common.parser import Parser, end_of_help
 from deepsiam.data_prep.demo import dataset, packages
 from deepsiam.data_prep.prepare import dry_run, merging, output, run, texts, uploading
-from deepsiam.data_prep.shards import describe, export, find, stats, verify
+from deepsiam.data_prep.shards import export, find, stats, verify
 from deepsiam.data_prep.shards.manifest import Manifest, shards_folder
 from deepsiam.data_prep.sources import cleaned
 from deepsiam.data_prep.sources.registry import SOURCES
@@ -49,7 +49,7 @@ def _merge(chosen: argparse.Namespace) -> int:
 
 def _stats(chosen: argparse.Namespace) -> int:
     _require_shards(chosen.directory)
-    print(stats.run(chosen.directory, chosen.json, chosen.plots, chosen.html))
+    print(stats.run(chosen.directory, chosen.json, chosen.plots))
     return 0
 
 
@@ -112,12 +112,11 @@ def _export(chosen: argparse.Namespace) -> int:
 def _inspect(chosen: argparse.Namespace) -> int:
     _require_shards(chosen.directory)
     folder = shards_folder(chosen.directory)
-    if chosen.id is not None or chosen.grep is not None:
-        matches = find.by_id(chosen.id) if chosen.id is not None else find.by_pattern(chosen.grep)
-        for document in find.find(folder, matches, chosen.documents):
-            print(document)
-        return 0
-    print(describe.describe(folder, chosen.shard, chosen.chunk, chosen.documents))
+    matches = find.any_document if chosen.grep is None else find.by_pattern(chosen.grep)
+    if chosen.id is not None:
+        matches = find.by_id(chosen.id)
+    for document in find.find(folder, matches, chosen.documents):
+        print(document)
     return 0
 
 
@@ -185,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
             _add_export,
             _export,
         ),
-        ("inspect", "print documents and lengths of a shard, or find documents in all shards", _add_inspect, _inspect),
+        ("inspect", "print the first documents of shards, or those with an id or a pattern", _add_inspect, _inspect),
         (
             "collection",
             "make a collection from labelled texts in a published format, to fine-tune and evaluate",
@@ -208,9 +207,6 @@ def _add_merge(parser: argparse.ArgumentParser) -> None:
 def _add_stats(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
     parser.add_argument("--json", action="store_true", help="print as JSON")
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="also write an HTML page, with languages, words and documents"
-    )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="also draw plots into this folder")
 
 
@@ -239,8 +235,6 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
 
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
-    parser.add_argument("--shard", type=int, default=0, metavar="N", help="number of the shard (0)")
-    parser.add_argument("--chunk", type=int, default=0, metavar="N", help="number of its chunk (0)")
     parser.add_argument("--documents", type=positive, default=5, metavar="N", help="number of documents to print (5)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--id", metavar="ID", help="print the document with this id, from any shard")

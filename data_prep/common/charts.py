@@ -1,4 +1,4 @@
-"""SVG charts for self-contained pages: lines, histograms and bars that differ in greyscale, too."""
+"""SVG charts for self-contained pages: lines and histograms that differ in greyscale, too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "1 2")  # of the lines, for reader
 WIDTH, HEIGHT = 420, 220  # of a chart, in CSS pixels
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 26, 38  # margins
 LEGEND = 16  # the height of a line of the legend, and of a bar
-NAMES, NUMBERS = 130, 70  # the width of the names and of the numbers of bars
 POINTS = 400  # the most points of a line: more points than pixels only make the page larger
 
 
@@ -59,21 +58,6 @@ def histogram(title: str, groups: Mapping[str, np.ndarray], x_label: str, bins: 
         looks = f'fill="{_color(style)}" fill-opacity=".15" stroke="{_color(style)}" stroke-width="1.5"'
         drawn.append(f'<polygon {looks} stroke-dasharray="{_dash(style)}" points="{points}"/>')
     return _svg(title, [*frame.axes(x_label), *drawn], list(shares))
-
-
-def bars(title: str, numbers: Mapping[str, float]) -> str:
-    """Draw a horizontal bar for each name, with its number; the longest has the highest number."""
-    most = max(numbers.values(), default=0) or 1
-    drawn = []
-    for row, (name, number) in enumerate(numbers.items()):
-        y = TOP + LEGEND * (row + 1)
-        width = (WIDTH - NAMES - NUMBERS) * number / most
-        drawn.append(
-            f'<text x="{NAMES - 6}" y="{y}" text-anchor="end">{escape(name)}</text>'
-            f'<rect x="{NAMES}" y="{y - 10}" width="{width:.1f}" height="{LEGEND - 5}" fill="{COLORS[0]}"/>'
-            f'<text x="{NAMES + width + 5:.1f}" y="{y}">{_number(number)}</text>'
-        )
-    return _svg(title, drawn, [], TOP + LEGEND * len(numbers) + 10)
 
 
 class _Frame:

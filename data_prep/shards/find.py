@@ -1,20 +1,27 @@
-"""Find documents of a folder of shards by their id or a pattern, and show them as plain text."""
+"""Show documents of a folder of shards as plain text: the first ones, or those with an id or a pattern."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from deepsiam.data_prep.common.errors import InputError
+import numpy as np
+
+from deepsiam.data_prep.common.errors import InputError, printable
 from deepsiam.data_prep.common.progress import track
-from deepsiam.data_prep.shards.describe import shown
 from deepsiam.data_prep.shards.document import TokenDocument
 from deepsiam.data_prep.shards.manifest import Manifest
 from deepsiam.data_prep.shards.reader import Shard
 from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
+SEGMENTS, TOKENS = 200, 500  # how many segments of a document, and tokens of a segment, are printed at most
 Matches = Callable[[Tokenizer, TokenDocument], bool]
+
+
+def any_document(_: Tokenizer, __: TokenDocument) -> bool:
+    """Match every document."""
+    return True
 
 
 def by_id(wanted: str) -> Matches:
@@ -36,7 +43,7 @@ def find(directory: Path, matches: Matches, most: int) -> Iterator[str]:
     manifest = Manifest.load(directory)
     tok = tokenizer.load(manifest.directory / "tokenizer.json")
     found = (
-        f"{shard.entry.name}: {shown(tok, document)}"
+        f"{shard.entry.name}: {_shown(tok, document)}"
         for shard in (Shard.open(manifest, index) for index in track(range(len(manifest.shards)), "search", "shards"))
         for document in shard.documents()
         if matches(tok, document)
@@ -46,3 +53,16 @@ def find(directory: Path, matches: Matches, most: int) -> Iterator[str]:
         raise InputError(f"{directory}: no document of its {manifest.total('documents'):,} matches")
     yield first
     yield from islice(found, most - 1)
+
+
+def _shown(tok: Tokenizer, document: TokenDocument) -> str:
+    """Return a document in words: its id and size, then a line for each segment."""
+    size = sum(map(len, document.segments))
+    first = f"{printable(document.id[:200])} ({len(document.segments)} segments, {size} tokens)"
+    return "\n".join([first, *_words(tok, document.segments)])
+
+
+def _words(tok: Tokenizer, segments: Sequence[np.ndarray]) -> list[str]:
+    """Return a line for each segment; three dots mark what is left out."""
+    texts = [tok.text_of(segment[:TOKENS]) + " ..." * (len(segment) > TOKENS) for segment in segments[:SEGMENTS]]
+    return [f"  {printable(text)}" for text in texts] + ["  ..."] * (len(segments) > SEGMENTS)

@@ -14,10 +14,9 @@ import numpy as np
 
 from deepsiam.data_prep.common.errors import printable
 from deepsiam.data_prep.common.extras import require
-from deepsiam.data_prep.common.files import in_a_folder
 from deepsiam.data_prep.common.progress import track
 from deepsiam.data_prep.common.provenance import stages_of
-from deepsiam.data_prep.shards import plots, stats_page
+from deepsiam.data_prep.shards import plots
 from deepsiam.data_prep.shards.manifest import Manifest, shards_folder
 from deepsiam.data_prep.shards.reader import Shard
 
@@ -26,19 +25,15 @@ REASONS = 20  # the most reasons for dropping that a table or a plot lists
 LONGEST_REASON = 60  # characters
 
 
-def run(directory: Path, as_json: bool, folder: Path | None, page: Path | None = None) -> str:
-    """Return what `python -m data_prep stats` prints, a table or JSON; draw PNGs into `folder`, write an HTML `page`.
+def run(directory: Path, as_json: bool, folder: Path | None) -> str:
+    """Return what `python -m data_prep stats` prints, a table or JSON; draw PNGs into `folder`.
 
     Raises:
         InputError: a folder is no data set, a shard is damaged, a file cannot be written, or matplotlib is missing.
     """
-    if page:
-        in_a_folder(page)
     if folder:
         require("evaluate", "matplotlib", what="--plots")  # before the long part
     stats = collect(directory)
-    if page:
-        stats_page.write(directory, stats, commonest(stats["counts"]["dropped"]), page)
     drawn = plots.draw(stats, commonest(stats["counts"]["dropped"]), folder) if folder else []
     if as_json:
         return json.dumps(stats, indent=1)

@@ -18,7 +18,6 @@ from deepsiam.data_prep.common.charts import (
     WIDTH,
     Line,
     _ticks,
-    bars,
     histogram,
     line_chart,
 )
@@ -92,15 +91,6 @@ def test_names_cannot_become_markup() -> None:
     assert svg.attrib["aria-label"] == name
     assert not list(svg.iter("script"))
     assert [text.text for text in svg.iter("text")].count(name) == 3
-
-
-def test_bars_have_their_names_numbers_and_widths() -> None:
-    svg = ElementTree.fromstring(bars("Drops & more", {"<b>": 50, "none": 0, "all": 100}))
-    widths = [float(bar.attrib["width"]) for bar in svg.iter("rect")]
-    assert widths[1] == 0
-    assert widths[2] == 2 * widths[0] > 100
-    assert [text.text for text in svg.iter("text")] == ["Drops & more", "<b>", "50", "none", "0", "all", "100"]
-    assert ElementTree.fromstring(bars("Nothing", {})) is not None
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))

@@ -1,4 +1,4 @@
-"""What `inspect` prints: the documents of a chunk, or those with an id or a pattern."""
+"""What `inspect` prints: the first documents, or those with an id or a pattern."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,6 @@ import pytest
 from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.shards import find
-from deepsiam.data_prep.shards.describe import describe
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
@@ -25,27 +24,10 @@ def written(small: Tokenizer, tmp_path: Path) -> Path:
 
 
 def test_documents_are_printed_in_words_with_their_ids_and_lengths(written: Path) -> None:
-    lines = describe(written, shard=0, chunk=0, documents=2).splitlines()
-    assert lines[0].startswith(f"{written}: ")
-    assert "11 documents, 14 segments" in lines[0]
-    assert "shard-000000.tar, chunk 0 of 2" in lines
-    place = next(number for number, line in enumerate(lines) if line.startswith("zoo:1 (2 segments, "))
-    assert lines[place + 1 : place + 3] == ["  the fox jumps.", "  the dog sleeps."]
-    assert not any(line.startswith("zoo:2") for line in lines)
-
-
-def test_the_histogram_counts_every_document_of_the_shard(written: Path) -> None:
-    text = describe(written, shard=1, chunk=0, documents=0)
-    bars = text.split("tokens per document in shard-000001.tar\n")[1].splitlines()
-    assert sum(int(bar.split()[3]) for bar in bars) == 4
-    assert bars[0].split()[:3] == ["4", "to", "7"]
-
-
-def test_a_missing_shard_or_chunk_is_named(written: Path) -> None:
-    with pytest.raises(InputError, match="no shard 3; name one of 0 to 2"):
-        describe(written, 3, 0, 1)
-    with pytest.raises(InputError, match="shard-000000.tar: no chunk -1; name one of 0 to 1"):
-        describe(written, 0, -1, 1)
+    first, second = find.find(written, find.any_document, 2)
+    assert first.startswith("shard-000000.tar: zoo:0 (1 segments, ")
+    assert second.splitlines()[0].startswith("shard-000000.tar: zoo:1 (2 segments, ")
+    assert second.splitlines()[1:] == ["  the fox jumps.", "  the dog sleeps."]
 
 
 def test_a_document_is_found_by_its_id_with_the_parts_of_it(written: Path) -> None:
