@@ -25,14 +25,12 @@ class Arguments(NamedTuple):
         return next((self.named[name] for name in names if self.named.get(name)), "")
 
 
-def without_prefix(content: str) -> str:
-    """Return the content of a template without `Template:` or `subst:` before its name."""
-    return _PREFIX.sub("", content, count=1)
-
-
 def template_name(start: str) -> str:
-    """Return the name of the template whose content begins with `start`: in lower case, with single blanks."""
-    return " ".join(without_prefix(start.partition("|")[0]).replace("_", " ").lower().split())
+    """Return the name of the template whose content begins with `start`: in lower case, with single blanks.
+
+    `Template:` and `subst:` do not belong to it.
+    """
+    return " ".join(_PREFIX.sub("", start.partition("|")[0]).replace("_", " ").lower().split())
 
 
 def arguments_of(content: str) -> Arguments:

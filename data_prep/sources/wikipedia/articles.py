@@ -14,7 +14,6 @@ from deepsiam.data_prep.sources.pairing import titled
 from deepsiam.data_prep.sources.parquet import parquet_columns, parquet_rows
 from deepsiam.data_prep.sources.plain_text import EMPTY, Line, line_pieces
 from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Option, Piece, Source, named, walk
-from deepsiam.data_prep.sources.wikipedia.functions import Facts
 from deepsiam.data_prep.sources.wikipedia.wikitext import HIDING, MEDIA, Wiki, plain
 from deepsiam.data_prep.sources.wikipedia.xml_export import LARGEST_PAGE, Export, Page
 from deepsiam.data_prep.text.normalize import legible, legible_line, unescape
@@ -111,8 +110,7 @@ def article(markup: Article, choices: Choices) -> Document | Dropped:
     page, wiki = markup
     if reason := left_out(page, choices["keep_disambiguation"]):
         return Dropped(reason)
-    facts = Facts(page.title, page.changed)
-    segments, headings, unknown = plain(page.text, wiki, choices["keep_references"], choices["infoboxes"], facts)
+    segments, headings, unknown = plain(page.text, wiki, choices["keep_references"], choices["infoboxes"])
     if not segments:
         return Dropped(EMPTY.reason, tuple(unknown))
     name, title = f"wikipedia/{page.id}", legible_line(page.title)

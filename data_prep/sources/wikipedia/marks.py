@@ -48,11 +48,6 @@ def hole(number: int) -> str:
     return f"{HOLE}{number}{_END}"
 
 
-def has_hole(text: str) -> bool:
-    """Return whether a text has a hole."""
-    return HOLE in text
-
-
 def aside(text: str) -> str:
     """Return a pronunciation, which is left out if it stands in brackets."""
     return f"{_ASIDE}{' '.join(text.split())}{_ASIDE_END}"

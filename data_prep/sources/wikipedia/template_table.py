@@ -1,10 +1,11 @@
 """What the templates of the English Wikipedia show, by their documentation; names are in lower case.
 
-Read by `templates.py`, which says what the fields of a format mean. What is in none of these tables, and in no function
-of that file, is unknown, and costs the sentence that it stands in.
+Read by `templates.py`, which says what the fields of a format mean. Any other template is unknown: the sentence that
+contains it is dropped.
 """
 
-# format <- the template and its redirects; `\n` ends a line of the page
+# format <- the template and its redirects; `\n` ends a line of the page, `lang-*` is any name that begins with `lang-`,
+# and `music|flat` is {{music}} whose first argument is `flat`
 SHOWN = r"""
 {first} <- abbr, abbrlink, abbreviation, tooltip, linktext, vanchor, visible anchor, anchored text, vr, iast
 {first} <- em, emph, strong, strongbad, italic, ital, noitalic, bold, nobold, no bold, normal, underline, u, overline
@@ -14,14 +15,30 @@ SHOWN = r"""
 {first} <- strike, strikethrough, s, del, highlight, hilite, xt, !xt, mxt, unicode, polytonic, hebrew, nastaliq
 {first} <- script/arabic, script/hebrew, script/greek, script/nastaliq
 {first} <- baseball year, mlby, nfl year, nba year, noflag
-{first} <- birth-date, death-date, start-date, end-date, birth year, gloss, ruby
+{first} <- birth-date, death-date, start-date, end-date, birth year, death year and age, gloss, ruby
+{first} <- flag, flagu, flagcountry, flagg, flag country, flagioc, flagpbc, country, fb, fb-rt, fbw, nft, cr, cr-rt
+{first} <- ru, ru-rt, lang-*
+{last} <- ipa, ipa-all, ipalink
 {text} <- font, larger font
 {second} <- color, colour, font color, font colour
 {second} <- fontcolor, colored text, coloured text, colored link, background color
-{second} <- lang, rtl-lang, native name, script, h:title, hover title, wikt-lang
+{second} <- langx, lang-x, lang, rtl-lang, native name, script, h:title, hover title, wikt-lang
 {last} <- transl, transliteration, translit, tlit, resize, font size
-{all} <- not a typo, notatypo, as is, typo ignore, chem name, chemical name
-{first} {second} <- sortname, bibleref, bibleref2, bibleverse, bible
+{all} <- not a typo, notatypo, as is, typo ignore, chem name, chemical name, chem, chem2, gaps
+{all} [sic] <- sic
+{first} {second} <- sortname, bibleref, bibleref2, bibleverse, bible, ship, oldstyledate, oldstyledatedy, osd
+{first} ({second}) <- flagathlete, flagiocathlete, flagmedalist, flagiocmedalist
+{first} ({rest}) <- nihongo, nihongo2, nihongo3
+{first} (m. {rest}) <- marriage, married
+{first}-class {second} <- sclass, sclass2, sclass-
+{ship} {first} <- ara, css, gts, hdms, hmas, hmcs, hmnzs, hms, hmsas, hmt, hnlms, ins, jds, js, ms, mt, mv, my, nms, nrp
+{ship} {first} <- orp, ps, rfa, rms, rv, sms, ss, st, sv, tss, usat, uscgc, usns, usrc, uss
+{target} <- ill, illm, interlanguage link, interlanguage link multi, link-interwiki
+{authors} ({last}) <- harvtxt, citet
+[{first}] <- ipablink, ipa-*
+/{first}/ <- ipaslink
+/{sounds}/ <- ipac-*
+{syllables} <- respell, pronunciation respelling
 ⟨{first}⟩ <- angbr, angle bracket, angbr ipa
 {dots} <- hlist, horizontal list, dotlist
 {plus} <- key press, keypress, key, keys, key combination
@@ -47,9 +64,9 @@ SHOWN = r"""
 ° <- degree, degrees
 ⇌ <- eqm, equilibrium
 → <- r arrow, rarr
-♭ <- flat
-♯ <- sharp
-♮ <- natural
+♭ <- flat, music|flat, music|b
+♯ <- sharp, music|sharp, music|#
+♮ <- natural, music|natural
 — <- mdash, em dash, emdash, mdashb
 – <- ndash, en dash, endash, ndashb
  –  <- snd, snds, spnd, sndash, spaced ndash, spaced en dash, spaced en dash space, spndash
@@ -60,9 +77,9 @@ SHOWN = r"""
  · <- ·, •, dot, middot, dot separator, interpunct
  • <- bull, bullet
  /  <- \
-| <- pipe
+| <- pipe, !
 || <- !!
-= <- equals
+= <- equals, =
 {open} <- (
 {close} <- )
 {open}{open} <- ((
@@ -116,6 +133,13 @@ Rp {money} <- idr
 RM {money} <- myr
 zł{money} <- pln
 {first}% <- pct, percent
+{grouped} <- num, number, formatnum, nts
+{fraction} <- frac, fraction, sfrac, frac2
+×10<sup>{first}</sup> <- e, x10^
+{as_of} <- as of
+{date} <- birth date, birth date and age, bda, dob, birth year and age, start date, start date and age, end date
+{date} <- end date and age, film date, date, dts, death date, death date and age, dda
+c. {span} <- circa, c., ca.
 fl. {span} <- fl., fl, floruit
 r. {span} <- r., reign
 b. {span} <- b.
@@ -159,14 +183,33 @@ toc limit, notoc, portal, sister project links, official website, update span, m
 flagicon, flag icon, flagdeco, flagicon image, fbicon, noflag icon, audio, listen, pronunciation audio
 coord missing, refimprove, unreferenced, more citations, redirect, about, for, further, multiple issues
 authority control, legend, commons, commons category, wikiquote, wikisource, wiktionary, wikibooks, wikivoyage
-wikiversity, harvid, snf, inote
+wikiversity, harvid, snf, inote, #tag:ref
 """
 
 # the same, by how a name begins or ends
 INVISIBLE_NAMES = (
-    r"(?:cite|citation|sfn|efn|use|engvar|infobox|navbox|taxobox|sidebar|campaignbox|pp|sister)[ -].*|engvar[a-z]"
+    r"(?:defaultsort|displaytitle):.*"
+    r"|(?:cite|citation|sfn|efn|use|engvar|infobox|navbox|taxobox|sidebar|campaignbox|pp|sister)[ -].*|engvar[a-z]"
     r"|.*[ -](?:needed|inline|missing|stub|icon|infobox|navbox|sidebar|taxobox|hatnote|notelist)\??|.*infobox|ipa audio"
 )
 
-# pronunciations, which are left out within brackets: {{IPA-fr|…}} and {{IPAc-fr|…}} too
-ASIDES = "ipa, ipaslink, ipablink, ipalink, ipa-all, respell, pronunciation respelling"
+# pronunciations, which are left out within brackets
+ASIDES = r"ipac?-.*|ipa|ipa[bs]?link|respell|pronunciation respelling"
+
+# what the parts of {{convert}}'s codes of units become: MUSgal is million US gal
+_COUNTED = r"(?=oilbbl|cuft|USgal|impgal|[LS]T)"
+UNITS = {
+    rf"^(e3|k{_COUNTED})": "thousand ",
+    rf"^(e6|M{_COUNTED})": "million ",
+    rf"^(e9|G{_COUNTED})": "billion ",
+    rf"^(e12|T{_COUNTED})": "trillion ",
+    r"\b(sq|cu|US|imp)(?=[a-z])": r"\1 ",
+    r"\b(oil)?bbl": "barrels",
+    r"\bPD\b": "people",
+    r"\bLT\b": "long tons",
+    r"\bST\b": "short tons",
+    r"\bacre$": "acres",
+    r"/d$": " per day",
+    r"^(?:deg)?([CF])(-change)?$": r"°\1",
+    r"(?<=[a-z])([23])\b": r"<sup>\1</sup>",
+}

@@ -1,17 +1,11 @@
-"""The text that a template shows, from the tables of `template_table.py` and the functions of its neighbours."""
+"""The text that a template shows, from the tables of `template_table.py`."""
 
 import re
 from collections.abc import Callable
-from functools import partial
 
-from deepsiam.data_prep.sources.wikipedia import dates, quantities, words
-from deepsiam.data_prep.sources.wikipedia.arguments import Arguments, arguments_of, template_name, without_prefix
-from deepsiam.data_prep.sources.wikipedia.convert import converted, density
-from deepsiam.data_prep.sources.wikipedia.functions import Facts, function_text, is_function
-from deepsiam.data_prep.sources.wikipedia.languages import COUNTRIES
+from deepsiam.data_prep.sources.wikipedia.arguments import Arguments, arguments_of, template_name
 from deepsiam.data_prep.sources.wikipedia.marks import aside
-from deepsiam.data_prep.sources.wikipedia.numbers import grouped
-from deepsiam.data_prep.sources.wikipedia.template_table import ASIDES, INVISIBLE, INVISIBLE_NAMES, SHOWN
+from deepsiam.data_prep.sources.wikipedia.template_table import ASIDES, INVISIBLE, INVISIBLE_NAMES, SHOWN, UNITS
 
 _WORD = re.compile(r"\w")
 _APOSTROPHES = re.compile(r"-?(?:['`\"‘’“”] ?)+-?s?")  # {{'}}, {{'s}}, {{" '}}; a hyphen says where it stands off
@@ -19,6 +13,15 @@ _ITEM = re.compile(r"(?<!\s)\s*\n[*#:;]*\s*")
 _NOT_SHOWN = re.compile(
     r"image|img|logo|map|caption|signature|alt|size|width|upright|foot|url|website|color|colour|style"
 )
+_LONG = re.compile(r"(?<![\d.,])\d{4,30}(?![\d,])")
+_NOT_SOUNDS = frozenset(("uk", "us", "en", "also", "pron", "lang", "local", "audio", "au", "nz", "ca", "sa"))
+
+# the numbers of a {{convert}}, and their unit; the first two parts of 6|ft|2|in count as numbers
+_NUMBER = r"[-+−–]?\.?\d[\d.,/ +]*(?:e[-+−]?\d+)?"
+_RANGE = r"[-–]|(?:to|and)\(-\)"
+_JOINT = rf"(?:to|and|or)(?: about)?|by|plus|[x×*/+±,]|\+/-|{_RANGE}|ft(?=\|[^|]*\|in\b)|st(?=\|[^|]*\|lb\b)"
+_MEASURE = re.compile(rf"({_NUMBER}(?:\|(?:{_JOINT})\|{_NUMBER})*)(?:\|((?:[^\W\d_]|°)[^|()]*)(?:\||$)|$)")
+_ANOTHER = ("out", "number", "unit")  # how the `disp` begins that does not show the quantity given
 
 
 class _Fields(dict[str, str]):
@@ -32,20 +35,48 @@ class _Fields(dict[str, str]):
         return _FIELDS[name](self.arguments)
 
 
+def _grouped(text: str) -> str:
+    return _LONG.sub(lambda digits: f"{int(digits[0]):,}", text)
+
+
+def _money(arguments: Arguments) -> str:
+    """Return a sum, with `million` and other words as given; a second one makes a range."""
+    return _grouped("–".join((arguments.at(0), *(one for one in arguments.listed[1:2] if one[:1].isdigit()))))
+
+
+def _date(arguments: Arguments) -> str:
+    """Return a date of year, month and day, 1809-02-12, or one that is written out."""
+    return "-".join(f"{one:0>2}" for one in arguments.listed[:3] if one.isdecimal()) or arguments.at(0)
+
+
 _FIELDS: dict[str, Callable[[Arguments], str]] = {
     "first": lambda arguments: arguments.at(0) or arguments.given("text", "quote"),
     "second": lambda arguments: arguments.at(1) or arguments.given("text"),
     "last": lambda arguments: arguments.given("content", "text") or "".join(arguments.listed[-1:]),
     "all": lambda arguments: "".join(arguments.listed),
+    "rest": lambda arguments: ", ".join(filter(None, arguments.listed[1:])),
     "text": lambda arguments: arguments.given("text", "quote", "content") or arguments.at(0),
     "term": lambda arguments: arguments.given("content") or arguments.at(0) or arguments.given("term"),
     "defn": lambda arguments: arguments.given("defn", "content") or arguments.at(0),
     "dots": lambda arguments: " · ".join(filter(None, arguments.listed)),
     "plus": lambda arguments: "+".join(filter(None, arguments.listed)),
     "items": lambda arguments: "\n".join(f"* {one}" for one in arguments.listed if one),
-    "money": quantities.money,
-    "span": dates.span,
-    "grouped": lambda arguments: grouped(arguments.at(0)),
+    "syllables": lambda arguments: "-".join(filter(None, arguments.listed)),
+    "sounds": lambda arguments: "".join(one for one in arguments.listed if one.lower() not in _NOT_SOUNDS),
+    "authors": lambda arguments: " & ".join(arguments.listed[:-1]),
+    "ship": lambda arguments: arguments.template.upper(),
+    "target": lambda arguments: (  # {{ill|Ziel|de|Target}}, not {{ill|de|Target|Ziel}} as until 2015
+        arguments.given("lt", "display") or next((one for one in arguments.listed if len(one) > 3), arguments.at(0))
+    ),
+    "as_of": lambda arguments: (
+        arguments.given("alt") or f"{'as' if arguments.given('lc') else 'As'} of {_date(arguments)}"
+    ),
+    "date": _date,
+    "span": lambda arguments: "–".join([one for one in arguments.listed if one][:2]),
+    "money": _money,
+    "grouped": lambda arguments: _grouped(arguments.at(0)),
+    # 1{{frac|1|2}} is 1 1/2
+    "fraction": lambda arguments: f" {' '.join(arguments.listed[:-2])} {'/'.join(['1', *arguments.listed][-2:])}",
 }
 
 
@@ -58,87 +89,46 @@ def _formats() -> dict[str, str]:
 
 
 _FORMATS = _formats()
-_FUNCTIONS: dict[str, Callable[[Arguments], str | None]] = {
-    "convert": converted,
-    "cvt": partial(converted, symbols=True),
-    **dict.fromkeys(("pop density", "population density"), density),
-    "val": quantities.value,
-    "gaps": quantities.gaps,
-    "e": quantities.scientific,
-    "x10^": quantities.scientific,
-    "ordinal": quantities.ordinal,
-    "percentage": quantities.percentage,
-    "height": quantities.height,
-    "duration": quantities.duration,
-    "chem": quantities.compound,
-    "chem2": quantities.formula,
-    "su": quantities.sub_and_sup,
-    "coord": quantities.coordinates,
-    **dict.fromkeys(("num", "number", "formatnum", "nts"), quantities.number),
-    **dict.fromkeys(("frac", "fraction", "sfrac", "frac2"), quantities.fraction),
-    **dict.fromkeys(("birth date", "birth date and age", "bda", "dob", "start date", "start date and age"), dates.date),
-    **dict.fromkeys(("birth year and age", "end date", "end date and age", "film date", "date", "dts"), dates.date),
-    **dict.fromkeys(("death date", "death date and age", "dda", "death year and age"), dates.died),
-    **dict.fromkeys(("oldstyledate", "oldstyledatedy", "osd"), dates.old_style),
-    "as of": dates.as_of,
-    **dict.fromkeys(("circa", "c.", "ca."), words.circa),
-    **dict.fromkeys(words.SHIPS, words.ship),
-    **dict.fromkeys(("sclass", "sclass2", "sclass-"), words.ship_class),
-    **dict.fromkeys(("flag", "flagu", "flagcountry", "flagg", "flag country", "flagioc", "flagpbc"), words.country),
-    **dict.fromkeys(("country", "fb", "fb-rt", "fbw", "nft", "cr", "cr-rt", "ru", "ru-rt"), words.country),
-    **dict.fromkeys(("flagathlete", "flagiocathlete", "flagmedalist", "flagiocmedalist"), words.medalist),
-    **dict.fromkeys(("langx", "lang-x"), words.language),
-    **dict.fromkeys(("zh", "korean"), words.labelled),
-    **dict.fromkeys(("nihongo", "nihongo2", "nihongo3"), words.nihongo),
-    **dict.fromkeys(
-        ("ill", "illm", "interlanguage link", "interlanguage link multi", "link-interwiki"), words.interlanguage
-    ),
-    **dict.fromkeys(("harvtxt", "citet"), words.author_and_year),
-    **dict.fromkeys(("marriage", "married"), words.marriage),
-    "music": words.music,
-    "sic": words.sic,
-    "unichar": words.unicode_character,
-}
-_ASIDES = frozenset(ASIDES.split(", "))
+_ASIDES = re.compile(ASIDES)
 _INVISIBLE = frozenset(name for line in INVISIBLE.strip().split("\n") for name in line.split(", "))
 _INVISIBLE_NAMES = re.compile(INVISIBLE_NAMES)
 
 
-def template_text(content: str, facts: Facts) -> str | None:
+def template_text(content: str) -> str | None:
     """Return the text that a template shows, None if it is unknown.
 
     Args:
         content: what is between its braces, with plain text for links and templates.
-        facts: what is known of the page.
     """
-    content = without_prefix(content)
-    if function := function_text(content, facts):
-        return function[0]
     arguments = arguments_of(content)
     name = arguments.template
-    if name in _FORMATS:
-        return _FORMATS[name].format_map(_Fields(arguments))
-    if name in _FUNCTIONS:
-        return _FUNCTIONS[name](arguments)
+    for key in (f"{name}|{arguments.at(0).lower()}", name, f"{name.partition('-')[0]}-*"):
+        if key in _FORMATS:
+            text = _FORMATS[key].format_map(_Fields(arguments))
+            return aside(text) if _ASIDES.fullmatch(name) else text
+    if name in ("convert", "cvt"):
+        return _measure(arguments)
     if _APOSTROPHES.fullmatch(name):
         return re.sub("[ -]", "", name).replace("`", "'")
-    if name in ("age", "age in years"):
-        return dates.age(arguments, facts.day)
-    if name.startswith("lang-"):
-        return words.language(arguments)
-    if name in _ASIDES or name.startswith(("ipa-", "ipac-")):
-        text = words.respelled(arguments) if "respell" in name else words.sounds(arguments)
-        return aside(text) if text else ""
-    if name in _INVISIBLE or _INVISIBLE_NAMES.fullmatch(name) or not name:
-        return ""
-    return COUNTRIES.get(content.strip())  # {{FRA}}
+    return "" if name in _INVISIBLE or _INVISIBLE_NAMES.fullmatch(name) or not name else None
+
+
+def _measure(arguments: Arguments) -> str | None:
+    """Return a quantity in the unit that the article gives: 8–12 km, 6 ft 2 in."""
+    found = _MEASURE.match("|".join(arguments.listed))
+    if not found or arguments.named.get("disp", "").startswith(_ANOTHER):
+        return None
+    numbers, unit = re.sub(rf"\|(?:{_RANGE})\|", "–", found[1]), found[2] or ""
+    numbers = re.sub(r"(?<=\d)\+(?=\d)", " ", numbers)  # 1+3/4
+    for code, text in UNITS.items():
+        unit = re.sub(code, text, unit)
+    return f"{_grouped(numbers).replace('|', ' ').replace('-', '−')} {unit}".rstrip()
 
 
 def unknown_name(content: str) -> str:
-    """Return the name by which a template whose text is unknown is counted: `inflation`, `#invoke:`, `currentyear`."""
-    name = template_name(content)
-    function, colon, _ = name.partition(":")
-    return function + colon if function.startswith("#") or is_function(function) else name
+    """Return the name by which a template whose text is unknown is counted: `inflation`, `#invoke:`."""
+    name, colon, _ = template_name(content).partition(":")
+    return name + colon
 
 
 def is_infobox(start: str) -> bool:

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from deepsiam.data_prep.sources.wikipedia.formulas import formula_text
-from deepsiam.data_prep.sources.wikipedia.functions import Facts
-from deepsiam.data_prep.sources.wikipedia.languages import VARIANTS, variant_text
 from deepsiam.data_prep.sources.wikipedia.marks import (
     BOLD,
     BOTH,
@@ -24,9 +22,9 @@ from deepsiam.data_prep.sources.wikipedia.marks import (
     whole_sentences,
     without_marks,
 )
-from deepsiam.data_prep.sources.wikipedia.numbers import AFTER_DIGIT
 from deepsiam.data_prep.sources.wikipedia.quotes import marked, paired, unquoted
 from deepsiam.data_prep.sources.wikipedia.templates import infobox_lines, is_infobox, template_text, unknown_name
+from deepsiam.data_prep.sources.wikipedia.variants import VARIANTS, variant_text
 from deepsiam.data_prep.text.language import word_set
 from deepsiam.data_prep.text.normalize import legible_line, unescape
 
@@ -90,7 +88,6 @@ _POWER = re.compile(
     rf"(?:(?<=[\w)'{_QUOTE}])|(?<=</sub>))<sup\b[^<>]*>(?=[-+−–]?(?:\d|['{_QUOTE}]?[i-npqw-z]['{_QUOTE}]?</sup>))",
     re.IGNORECASE,
 )
-_FRACTION = re.compile(rf"(?<=\d){AFTER_DIGIT}")
 _BLOCK = re.compile(r"</?(?:blockquote|center|dd|div|dl|dt|h[1-6]|hr|li|ol|p|poem|t[dhr]|ul)\b[^<>]*>", re.IGNORECASE)
 _BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-z][a-z0-9]*(?:[\s/][^<>]*)?>", re.IGNORECASE)
@@ -128,7 +125,6 @@ def plain(
     wiki: Wiki = Wiki(),  # noqa: B008 (it cannot be changed)
     apparatus: bool = False,
     infoboxes: bool = False,
-    facts: Facts = Facts(),  # noqa: B008 (it cannot be changed)
 ) -> Plain:
     """Return the text of a page.
 
@@ -137,15 +133,14 @@ def plain(
         wiki: the page's.
         apparatus: keep the sections of references and links too, see APPARATUS.
         infoboxes: keep the rows of infoboxes, as list items.
-        facts: what templates may show of the page.
     """
     holes = _Holes()
     text = marked(_without_held(without_marks(markup), holes))
-    text = placed(paired(_without_brackets("\n" + text, wiki, infoboxes, facts, holes)))
+    text = placed(paired(_without_brackets("\n" + text, wiki, infoboxes, holes)))
     text = _EXTERNAL.sub(lambda match: match[1] or "", text)
     text = _SWITCH.sub("", text)
     if "<" in text:
-        text = _TAG.sub("", _BREAK.sub(" ", _BLOCK.sub("\n\n", _POWER.sub("^", _FRACTION.sub(" ", text)))))
+        text = _TAG.sub("", _BREAK.sub(" ", _BLOCK.sub("\n\n", _POWER.sub("^", text))))
     page = _Page(frozenset() if apparatus else APPARATUS)
     for line in text.split("\n"):
         page.add(line.strip())
@@ -193,7 +188,7 @@ def _without_held(text: str, holes: _Holes) -> str:
     return "".join(parts) + text[at:]
 
 
-def _without_brackets(text: str, wiki: Wiki, infoboxes: bool, facts: Facts, holes: _Holes) -> str:
+def _without_brackets(text: str, wiki: Wiki, infoboxes: bool, holes: _Holes) -> str:
     """Remove tables, and replace templates, links and variants of the language by what they show."""
     parts: list[str] = []
     opened: list[tuple[str, int]] = []  # open brackets: kind, and the part at which their content begins
@@ -224,7 +219,7 @@ def _without_brackets(text: str, wiki: Wiki, infoboxes: bool, facts: Facts, hole
             start = opened.pop()[1]
             content = "".join(parts[start:]) if len(opened) < DEEPEST else ""
             if kind == "template":
-                shown = _template(content, infoboxes, facts, holes)
+                shown = _template(content, infoboxes, holes)
             elif kind == "variant":
                 shown = _variant(content.removeprefix("-{"), wiki.language, holes)
             else:
@@ -236,13 +231,13 @@ def _without_brackets(text: str, wiki: Wiki, infoboxes: bool, facts: Facts, hole
     return "".join(parts)
 
 
-def _template(content: str, infoboxes: bool, facts: Facts, holes: _Holes) -> str:
+def _template(content: str, infoboxes: bool, holes: _Holes) -> str:
     """Return the text that a template shows, or the mark of a hole."""
     if not content:
         return holes.mark("{{}}")  # empty, or nested too deeply
     if infoboxes and is_infobox(content):
         return infobox_lines(content)
-    shown = template_text(content, facts)
+    shown = template_text(content)
     return holes.mark(unknown_name(content)) if shown is None else shown
 
 

@@ -29,7 +29,6 @@ _FIELDS = {
     (*_PAGE, "ns"): "namespace",
     (*_PAGE, "id"): "id",
     (*_REVISION, "model"): "model",
-    (*_REVISION, "timestamp"): "changed",
     _TEXT: "text",
     _NAMESPACE: "name",
 }
@@ -39,10 +38,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 @dataclass(frozen=True)
 class Page:
-    """A page of a wiki with the last of its revisions in the export.
-
-    `model` is "wikitext", another model, or ""; `changed` is when the revision was made, 2004-02-29T23:01:02Z, or "".
-    """
+    """A page of a wiki with the last of its revisions in the export; its model is "wikitext", another one, or ""."""
 
     id: str
     namespace: int
@@ -51,7 +47,6 @@ class Page:
     model: str
     suppressed: bool
     text: str
-    changed: str = ""
 
 
 class Export:
@@ -140,7 +135,7 @@ class Export:
             self._begun += 1
             self._start_page(self._parser.CurrentByteIndex)
         elif path == _REVISION:  # an export of the whole history has several: the last is used
-            self._size -= sum(len(part) for name in ("model", "text", "changed") for part in self._fields.pop(name, ()))
+            self._size -= sum(len(part) for name in ("model", "text") for part in self._fields.pop(name, ()))
         elif path == _REDIRECT:
             self._redirect = True
         elif path == _TEXT:
@@ -196,6 +191,5 @@ class Export:
                 fields.get("model", "").strip(),
                 self._suppressed,
                 fields.get("text", ""),
-                fields.get("changed", "").strip(),
             )
         return Bad(self._name, f"page {self._begun:,} at byte {self._byte:,}", reason)

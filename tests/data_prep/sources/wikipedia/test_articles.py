@@ -171,15 +171,3 @@ def test_all_files_of_a_folder_are_found() -> None:
 def test_wikiextractors_output_is_read() -> None:
     counted = counts(WIKIPEDIA.documents([DATA / "AA", DATA / "AB"]))
     assert counted == {"Document": 1627 + 5740, "empty": 72 + 2024}
-
-
-def test_templates_show_the_title_and_the_time_of_the_last_revision() -> None:
-    revisions = "".join(
-        f"<revision><timestamp>{year}-02-03T04:05:06Z</timestamp>"
-        "<text>{{PAGENAME}} in {{CURRENTYEAR}}.</text></revision>"
-        for year in (2003, 2004)
-    )
-    content = f"<mediawiki><page><title>Fox</title><ns>0</ns><id>1</id>{revisions}</page></mediawiki>"
-    assert read(content.encode(), "a.xml") == [Document("wikipedia/1", ("Fox in 2004.",), title="Fox")]
-    lost = content.replace("YEAR", "DOW")
-    assert read(lost.encode(), "a.xml") == [Dropped("empty", ("currentdow",))]

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepsiam.data_prep.sources.wikipedia.functions import Facts
 from deepsiam.data_prep.sources.wikipedia.wikitext import plain
 
 
@@ -28,7 +27,7 @@ from deepsiam.data_prep.sources.wikipedia.wikitext import plain
         ("It is\n: <math>\\int</math>\nwhere it is. Two.", ["Two."], ["<math>"]),
         ("It is\n: <math>\\int</math>.\nTwo.", ["Two."], ["<math>"]),
         ("It has (with {{foo}}) a tail. Two.", ["Two."], ["foo"]),
-        ("The price was ${{formatnum:{{foo|5}}}} then. Two.", ["Two."], ["foo"]),
+        ("The price was ${{formatnum:{{foo|5}}}} then. Two.", ["Two."], ["formatnum:"]),
         # no sentence needs these
         ("{{foo|a\n|b}}\nOne. Two.\n{{foo}}", ["One. Two."], []),
         ("{{foo}} '''Foxes''' run.", ["Foxes run."], []),
@@ -42,7 +41,7 @@ from deepsiam.data_prep.sources.wikipedia.wikitext import plain
 def test_a_sentence_with_a_hole_is_dropped_and_counted(markup: str, kept: list[str], unknown: list[str]) -> None:
     text = plain(markup)
     assert text.segments == kept
-    assert [name for name in text.unknown if name != "formatnum:"] == [name for name in unknown if name != "formatnum:"]
+    assert text.unknown == unknown
 
 
 def test_sections_that_are_left_out_count_nothing() -> None:
@@ -52,9 +51,9 @@ def test_sections_that_are_left_out_count_nothing() -> None:
 @pytest.mark.parametrize(
     ("markup", "text"),
     [
-        ("Foxes ({{IPAc-en|f|ɒ|k|s}} {{respell|FOKS}}; {{lang-de|Fuchs}}) run.", "Foxes (German: Fuchs) run."),
+        ("Foxes ({{IPAc-en|f|ɒ|k|s}} {{respell|FOKS}}; {{lang-de|Fuchs}}) run.", "Foxes (Fuchs) run."),
         ("Foxes (pronounced {{IPA|/fɒks/}}, or {{IPA-de|fʊks}}) run.", "Foxes run."),
-        ("Foxes ({{lang-ru|лиса}} {{IPA-ru|lʲɪˈsa|}}) run.", "Foxes (Russian: лиса) run."),
+        ("Foxes ({{lang-ru|лиса}} {{IPA-ru|lʲɪˈsa|}}) run.", "Foxes (лиса) run."),
         ("As {{IPA|/fɒks/}} it begins with {{IPAslink|f}}.", "As /fɒks/ it begins with /f/."),
     ],
 )
@@ -64,20 +63,12 @@ def test_pronunciations_are_left_out_in_brackets(markup: str, text: str) -> None
 
 def test_fractions_stay_apart_from_the_digits_before_them() -> None:
     assert plain("About 1{{frac|1|2}} or {{frac|1|2}}, {{convert|5{{frac|1|2}}|in|mm}}.").segments == [
-        "About 1 1/2 or 1/2, 5 1/2 inches (140 mm)."
+        "About 1 1/2 or 1/2, 5 1/2 in."
     ]
 
 
 def test_bars_and_equals_signs_of_inner_templates_are_text() -> None:
     assert plain("A {{nowrap|{{nowrap|a {{=}} b}} {{!}} c}}.").segments == ["A a = b | c."]
-
-
-def test_the_page_gives_its_title_and_year() -> None:
-    facts = Facts("Red fox", "2004-02-29T23:01:02Z")
-    assert plain("'''{{PAGENAME}}''' is, as of {{CURRENTYEAR}}, red.", facts=facts).segments == [
-        "Red fox is, as of 2004, red."
-    ]
-    assert plain("It is {{CURRENTYEAR}}. Two.").segments == ["Two."]
 
 
 def test_blocks_keep_what_they_contain() -> None:
@@ -132,4 +123,4 @@ PARTS = [
 def test_no_mark_is_left(markup: str) -> None:
     text = plain(markup)
     assert not set("".join(text.segments)) & set("\x02\x03\x04\x05")
-    assert set(text.unknown) <= {"foo", "lang-de"}
+    assert set(text.unknown) <= {"foo"}

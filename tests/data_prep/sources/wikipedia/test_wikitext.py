@@ -148,7 +148,7 @@ def test_an_infobox_is_kept_if_wanted() -> None:
     rows = ["name = [[Fox|Red fox]]", "image=fox.jpg", " born = {{birth date|2020|2|3}}", "map_x=1", "empty="]
     page = f"{{{{Infobox fox|{'|'.join(rows)}}}}}\nA fox."
     assert segments(page) == (["A fox."], [])
-    assert segments(page, infoboxes=True) == (["name: Red fox", "born: February 3, 2020", "A fox."], [])
+    assert segments(page, infoboxes=True) == (["name: Red fox", "born: 2020-02-03", "A fox."], [])
 
 
 def test_a_bracket_that_is_not_closed_keeps_what_follows() -> None:
@@ -179,12 +179,10 @@ PATHOLOGICAL: dict[str, Callable[[int], str]] = {
     "holes": lambda n: "\n:{{x}}" * n + "a ({{x}};" * n + "{{x}} , " * n,
     "pronunciations": lambda n: "({{IPA|a}} or" * n + "{{IPA|b" * n,
     "said": lambda n: "(" + "or " * (5 * n) + "{{IPA|a}})" + "or {{IPA|a}} " * n,
-    "functions": lambda n: "{{#if:a|" * n + "}}" * n,
     "arguments": lambda n: "{{hlist" + "|a" * (5 * n) + "}}",
-    "cases": lambda n: "{{#switch:b" + "|a" * (5 * n) + "=1}}",
-    "sums": lambda n: "{{#expr:" + "(" * (5 * n) + "1" + ")" * (5 * n) + "}}" + "{{#expr:" + "1+" * (5 * n) + "1}}",
-    "numbers": lambda n: (
-        "{{convert|" + "1" * (5 * n) + "|km}}{{formatnum:" + "1" * (5 * n) + "}}{{val|1|e=" + "9" * (5 * n) + "}}"
+    "quantities": lambda n: (
+        "{{convert|" + "1" * (5 * n) + "|km}}{{convert" + "|1|to" * n + "}}{{convert|1 " + "|ft|1" * n + "}}"
+        "{{convert|1|" + "sq" * n + "}}{{num|" + "1" * (5 * n) + "}}"
     ),
     "formulas": lambda n: "<math>" * n + "{" * (5 * n) + "</math>",
     "labels": lambda n: "[[a|b" * n + "]]" * n,
@@ -201,7 +199,7 @@ PATHOLOGICAL: dict[str, Callable[[int], str]] = {
     "blanks": lambda n: (" " * 50 + "\n:") * n,
     "marks": lambda n: "a" + "\u0301\u0323" * (5 * n),
     "references of HTML": lambda n: "&#" + "1" * (5 * n) + ";",
-    "blank arguments": lambda n: "{{nowrap|" + " " * (5 * n) + "}}{{chem2|" + " " * (5 * n) + "}}",
+    "blank arguments": lambda n: "{{nowrap|" + " " * (5 * n) + "}}{{convert|1" + " " * (5 * n) + "}}",
     "blank values": lambda n: "{{Infobox a|b=c" + " " * (5 * n) + "d}}",
     "bold and italic": lambda n: "'''a ''" * n + "'''\n" + "l'''a'' [[b|'''c '']]\n" * n,
     "variants": lambda n: "-{" * n + "zh:a;" * n + "}-" * n + "-{zh:" + "; " * (5 * n) + "&" * n + "}-",
