@@ -157,7 +157,7 @@ def inputs() -> None:
     write(Path("answers/a.jsonl"), query="question", document="answer", group="thread")
     texts = raw.texts(40, sentences=8)
     pages = [f"{text}\n\n== History ==\n[[T7|{text[:9]}]] {text[::-1]}." for text in texts]
-    compressed("enwiki-latest-pages-articles.xml.bz2", raw.write_wikipedia(Path("pages.xml"), pages))
+    compressed("enwiki-latest-pages-articles-multistream.xml.bz2", raw.write_wikipedia(Path("pages.xml"), pages))
     dumps = raw.write_reddit(Path("reddit"), [raw.texts(4, number, 1) for number in range(30)], files=1)
     for name in ("RC", "RS"):
         path = dumps / f"{name}_2020-01"
