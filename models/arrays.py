@@ -23,7 +23,7 @@ def on_device(arrays: Mapping[str, np.ndarray], device: torch.device | str) -> d
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
     parts = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays.values()]
     joined = torch.from_numpy(np.concatenate([np.pad(part, (0, -len(part) % ALIGNED)) for part in parts]))
-    on_its_way = sent(joined, device)
+    on_its_way = to_device(joined, device)
     tensors, start = {}, 0
     for (name, array), part in zip(arrays.items(), parts, strict=True):
         dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
@@ -34,8 +34,8 @@ def on_device(arrays: Mapping[str, np.ndarray], device: torch.device | str) -> d
     return tensors
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device; a copy from the host to an accelerator is queued, from pinned memory."""
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor to a device; from pinned memory to an accelerator without waiting for it."""
     if tensor.device.type == "cpu" and device.type not in ("cpu", "meta"):
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
@@ -51,7 +51,7 @@ def lengths_of(mask: Tensor) -> np.ndarray:
 
 
 def keep_lengths(new: Tensor, change: Callable[..., np.ndarray], *masks: Tensor) -> Tensor:
-    """Return the mask `new`; its lengths are `change` of those of the masks it was made of, if the host knows them."""
+    """Attach row lengths to the mask `new`, computed by `change` from those of `masks`; not if the CPU lacks those."""
     lengths = [getattr(mask, LENGTHS, None) for mask in masks]
     if all(each is not None for each in lengths):
         setattr(new, LENGTHS, change(*lengths))

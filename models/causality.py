@@ -54,7 +54,7 @@ def two_texts(config: PreTrainedConfig) -> list[list[int]]:
 
 
 def _small_copy(trunk: PreTrainedModel) -> PreTrainedModel:
-    """Return a trunk of the same kind that has weights, for one that has none: of one layer and a few tokens."""
+    """Return a one-layer copy with random weights, to test a trunk that lives on the meta device."""
     config = copy.deepcopy(trunk.config)
     config.num_hidden_layers, config.vocab_size = 1, (config.pad_token_id or 0) + SPARE
     if layer_types := getattr(config, "layer_types", None):

@@ -86,8 +86,8 @@ class MethodConfig(Section):
         return False
 
     @property
-    def of_model(self) -> MethodConfig:
-        """The keys that the model reads; of one that ranks as it is, those of fine-tuning."""
+    def ranking_config(self) -> MethodConfig:
+        """The keys used for ranking; a pre-trained model that ranks untuned gives those of fine-tuning."""
         return self
 
     @property

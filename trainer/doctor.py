@@ -19,10 +19,10 @@ from typing import Any
 from deepsiam.data_prep.common.argument_types import port_number, positive
 from deepsiam.data_prep.common.errors import InputError, exit_on_input_error, printable
 from deepsiam.data_prep.common.files import os_errors_as_input_errors
-from deepsiam.data_prep.common.imports import without_collecting
+from deepsiam.data_prep.common.imports import gc_paused
 from deepsiam.data_prep.common.parser import Parser
 
-with without_collecting():
+with gc_paused():
     from deepsiam.trainer import finetune, pretrain
     from deepsiam.trainer.cluster.hosts import checks, network, speed
     from deepsiam.trainer.cluster.hosts.ask import ask

@@ -215,7 +215,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     for option in OF_ONE_COLLECTION if arguments.collections else ():
         if getattr(arguments, option):
-            parser.error(f"--{option.replace('_', '-')} is of one collection: leave it out, or name --collection")
+            parser.error(f"--{option.replace('_', '-')} needs --collection: name one, or leave it out")
     return arguments
 
 

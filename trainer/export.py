@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deepsiam.data_prep.common.errors import exit_on_input_error
-from deepsiam.data_prep.common.imports import without_collecting
+from deepsiam.data_prep.common.imports import gc_paused
 from deepsiam.data_prep.common.parser import Parser
 
-with without_collecting():
+with gc_paused():
     from deepsiam.trainer.ranking.export.export import export_encoder
     from deepsiam.trainer.training.checkpoints.load import load_trained
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.imports import without_collecting
+from deepsiam.data_prep.common.imports import gc_paused
 
-with without_collecting():
+with gc_paused():
     from collections.abc import Sequence
     from pathlib import Path
 

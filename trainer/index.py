@@ -38,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             prompts = {name: text for name in PROMPTS if (text := getattr(chosen, name)) is not None}
             if not isinstance(ranker, ModelRanker):
                 for name in (*prompts, *(["precision"] if chosen.precision else [])):
-                    raise InputError(f"--{name.replace('_', '-')} is of models: leave it out, for {ranker.title}")
+                    option = f"--{name.replace('_', '-')}"
+                    raise InputError(f"{option} needs a model, and {ranker.title} is none: leave it out")
             with as_input_error(chosen.system):
                 ranker = ranker.with_options(prompts)
             if chosen.dimensions:

@@ -245,7 +245,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     job = "pairs" if chosen.pairs else next(name for name in JOBS if getattr(chosen, name))
     for name in sorted(set().union(*JOBS.values()) - JOBS[job]):
         if getattr(chosen, name) is not None:
-            parser.error(f"--{name.replace('_', '-')} is not of --{job}: leave it out")
+            parser.error(f"--{name.replace('_', '-')} does not go with --{job}: leave it out")
     chosen.seed = 1 if chosen.seed is None else chosen.seed
     if job == "pairs" and not (chosen.system and len(chosen.system) == 1 and chosen.consistent):
         parser.error("--pairs needs --consistent K and one --system, a run or a sentence-transformers folder")

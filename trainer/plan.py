@@ -26,10 +26,10 @@ from deepsiam.data_prep.common.files import (
     refuse_folder,
     whole_file,
 )
-from deepsiam.data_prep.common.imports import without_collecting
+from deepsiam.data_prep.common.imports import gc_paused
 from deepsiam.data_prep.common.parser import Parser
 
-with without_collecting():
+with gc_paused():
     from deepsiam.trainer.analysis.plans import draw
     from deepsiam.trainer.cluster.planning import report
     from deepsiam.trainer.cluster.planning.communication import Link
@@ -86,7 +86,7 @@ def _plan(chosen: argparse.Namespace) -> None:
 def _recipe(path: Path, overrides: Sequence[str]) -> PretrainRecipe:
     values = read(path, overrides)
     if kind_of(values) is not PretrainRecipe:
-        raise InputError(f"{path}: fine-tunes; a plan is of pre-training: name such a recipe")
+        raise InputError(f"{path}: fine-tunes; a plan is for pre-training: name such a recipe")
     return build(PretrainRecipe, values, str(path))
 
 

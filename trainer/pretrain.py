@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from deepsiam.data_prep.common.imports import without_collecting
+from deepsiam.data_prep.common.imports import gc_paused
 
-with without_collecting():
+with gc_paused():
     from collections.abc import Sequence
     from pathlib import Path
 

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 from deepsiam.data_prep.common import streams
 from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
-from deepsiam.data_prep.common.imports import without_collecting
+from deepsiam.data_prep.common.imports import gc_paused
 from deepsiam.data_prep.common.parser import Parser
 
-with without_collecting():
+with gc_paused():
     from deepsiam.trainer.cluster.hosts.supervisor import STOP_SIGNALS, Training, supervise
 
 

@@ -141,7 +141,7 @@ def _start(recipe: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -> t
 
 
 def _as_trained(given: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with what no data depends on as a checkpoint has it: a training fills in some of it."""
+    """Copy from the checkpoint the settings that do not affect data, so that comparing ignores them."""
     of_model = {key: value for key, value in saved.items() if key in OF_MODEL}
     pooling = {"pooling": saved["method"]["pooling"]} if "pooling" in saved.get("method", {}) else {}
     return {**given, **of_model, "method": given["method"] | pooling}

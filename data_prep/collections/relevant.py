@@ -1,4 +1,4 @@
-"""The documents that are never negatives of a query: those relevant to its text, that text, and excluded ones.
+"""Documents that must not become negatives of a query: its relevant and excluded documents, and copies of itself.
 
 Two texts are equal if all their token ids are, whatever a model cuts off: texts that differ only in outer white space,
 or in what the tokenizer normalises, are equal. Of texts with an unknown token, the characters must be equal, too. A
@@ -41,8 +41,8 @@ class Relevant:
         texts: for each, the first of them with an equal text.
         own_documents: for each, the document that is the query itself, see `own_documents`; -1: there is none.
         labelled: the documents with a label above 0, sorted, int64.
-        pairs: text * most + document of each relevant document, sorted, int64.
-        numbers: int64 [2], `most`, which is above every such document, and what `fewest_others` returns.
+        pairs: text * stride + document of each relevant document, sorted, int64.
+        numbers: int64 [2], `stride`, which is above every such document, and what `fewest_others` returns.
         places: the places of the candidates with a label above 0 in the flat arrays of the groups, int64; sorted by
             group, then by document.
     """
@@ -68,10 +68,10 @@ class Relevant:
         elsewhere = _unlisted_pairs(groups)
         of_pairs = texts[queries.searchsorted(np.concatenate([of_queries, elsewhere[0]]))]
         documents = np.concatenate([documents, elsewhere[1]])
-        most = 1 + int(documents.max(initial=0))
-        pairs = _unique(of_pairs * most + documents)
-        relevant = cls(collection, queries, texts, own, labelled, pairs, np.array([most, 0]), places)
-        return replace(relevant, numbers=np.array([most, len(labelled) - relevant._most_never_negative()]))
+        stride = 1 + int(documents.max(initial=0))
+        pairs = _unique(of_pairs * stride + documents)
+        relevant = cls(collection, queries, texts, own, labelled, pairs, np.array([stride, 0]), places)
+        return replace(relevant, numbers=np.array([stride, len(labelled) - relevant._most_never_negative()]))
 
     @classmethod
     def of_split(cls, collection: Collection, split: str) -> Relevant:
@@ -90,15 +90,15 @@ class Relevant:
         return stored
 
     @property
-    def most(self) -> int:
-        """A number above that of every relevant document."""
+    def stride(self) -> int:
+        """One more than the largest relevant document: packs a text and a document into one integer."""
         return int(self.numbers[0])
 
     def of(self, query: int) -> np.ndarray:
         """Return the documents that are relevant to a query's text, int64, sorted."""
         at = self._place(query)
-        first = (0 if at is None else int(self.texts[at])) * self.most
-        start, end = (0, 0) if at is None else self.pairs.searchsorted(np.array([first, first + self.most])).tolist()
+        first = (0 if at is None else int(self.texts[at])) * self.stride
+        start, end = (0, 0) if at is None else self.pairs.searchsorted(np.array([first, first + self.stride])).tolist()
         return self.pairs[start:end] - first
 
     def own(self, query: int) -> int:
@@ -117,9 +117,9 @@ class Relevant:
         """Return which documents are relevant to the texts of their queries, bool [n]; both int64 [n]."""
         if not len(self.pairs):
             return np.zeros(len(documents), bool)
-        pairs = self.texts[self.queries.searchsorted(queries)] * self.most + documents
+        pairs = self.texts[self.queries.searchsorted(queries)] * self.stride + documents
         at = np.minimum(self.pairs.searchsorted(pairs), len(self.pairs) - 1)
-        known: np.ndarray = (documents < self.most) & (self.pairs[at] == pairs)
+        known: np.ndarray = (documents < self.stride) & (self.pairs[at] == pairs)
         return known
 
     def are_never_negative(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
@@ -138,7 +138,7 @@ class Relevant:
 
     def _most_never_negative(self) -> int:
         """Return how many documents of `labelled`, at most, are never negatives of a query."""
-        of_texts, documents = np.divmod(self.pairs, self.most)
+        of_texts, documents = np.divmod(self.pairs, self.stride)
         starts, ends = of_texts.searchsorted(self.texts), of_texts.searchsorted(self.texts, side="right")
         in_all = np.concatenate([[0], np.isin(documents, self.labelled).cumsum()])
         counts, excluded = in_all[ends] - in_all[starts], self.collection.excluded
@@ -293,7 +293,7 @@ def first_equal(texts: Texts, numbers: np.ndarray, unknown: int | None) -> np.nd
 
 
 def _content(texts: Texts, number: int, unknown: int | None) -> bytes:
-    """Return what equal texts have in common: token ids, and the characters if one is unknown; empty without tokens."""
+    """Return a key to find equal texts: token ids, and characters if a token is unknown; empty without tokens."""
     tokens = texts.tokens(number)
     characters = " ".join(texts.text(number).split()).encode() if unknown is not None and unknown in tokens else b""
     return tokens.tobytes() + characters

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def without_collecting() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Import without the garbage collector: nearly all objects that an import creates live until the process ends.
 
     Looking for garbage takes an eighth of the time to import torch, DeepSpeed and transformers. Afterwards all existing

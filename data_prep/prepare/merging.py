@@ -54,7 +54,7 @@ def merge(folders: Sequence[Path], out: Path, processes: int) -> str:
     ]
     if output.is_finished(out):
         if _identity(output.source_of(out)) != _identity({**sources[0], "part": WHOLE}):
-            raise InputError(output.OTHERWISE.format(out))
+            raise InputError(output.MADE_DIFFERENTLY.format(out))
         output.check(out)
         return f"{out}: complete already, nothing to do"
     work = output.work_folder(out)

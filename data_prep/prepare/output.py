@@ -36,7 +36,7 @@ from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 SPLITS = ("held_out", "shards")  # in the order in which they are moved into place
 REMOVALS = ("against", "duplicates", "near_duplicates")  # the last stages, which compare documents
-OTHERWISE = "{}: was made from other input or with other options; choose another --out or remove it"
+MADE_DIFFERENTLY = "{}: was made from other input or with other options; choose another --out or remove it"
 NAMED = 10  # unknown templates that are printed
 NAMES = 5  # of the documents in a guessed encoding, that are printed for each
 LOCK, OF_TEXT = "lock", "text-only"  # in OUT/.partial: its lock, and the mark of a run that makes text, not shards

@@ -109,7 +109,7 @@ def _check(locations: Sequence[str], out: Path, options: Options) -> str:
     same_options = source["options"] == recorded and source["part"] == part
     made = out / cleaned.FOLDER / cleaned.NAME if options.text else out / "shards" / manifest.NAME
     if not same_options or not inputs.same(source, files, downloads, made):
-        raise InputError(output.OTHERWISE.format(out))
+        raise InputError(output.MADE_DIFFERENTLY.format(out))
     (texts if options.text else output).check(out)
     return f"{out}: complete already, nothing to do"
 

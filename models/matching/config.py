@@ -83,7 +83,7 @@ class MatchingConfig(MethodConfig):
         for key in () if self.taught else ("candidates", "teacher_scale"):
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(
-                    f"method.{key} is of a teacher's scores, which method.loss={', '.join(self.losses)} does not "
+                    f"method.{key} belongs to a teacher's scores, which method.loss={', '.join(self.losses)} does not "
                     f"learn: leave it out, or add one of the losses {', '.join(TEACHERS)}"
                 )
         return self

@@ -42,7 +42,7 @@ class CrossEncoderConfig(PairModelConfig):
     def _hidden_keys_have_a_layer(self) -> CrossEncoderConfig:
         if not self.hidden_layer and (self.hidden_activation != "tanh" or self.hidden_norm):
             raise ValueError(
-                "method.hidden_activation and method.hidden_norm are of the hidden layer: leave them out, or "
+                "method.hidden_activation and method.hidden_norm need the hidden layer: leave them out, or "
                 "method.hidden_layer=false"
             )
         return self

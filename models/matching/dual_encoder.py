@@ -70,10 +70,10 @@ class DualEncoderConfig(MatchingConfig):
     @model_validator(mode="after")
     def _what_is_ignored_is_known(self) -> DualEncoderConfig:
         if self.ignore_above is not None and not self.has_batch_negatives:
-            raise ValueError("method.ignore_above is of in-batch negatives, and method.negatives=own: set it to null")
+            raise ValueError("method.ignore_above needs in-batch negatives, and method.negatives=own: set it to null")
         if self.ignore_above is not None and self.learn_temperature:
             raise ValueError(
-                "method.ignore_above is of scores before the temperature, which a learnt one is part of: set "
+                "method.ignore_above bounds scores before the temperature, which a learnt one is part of: set "
                 "method.learn_temperature=false"
             )
         return self

@@ -4,7 +4,7 @@ Three rankers in one, by the template:
 
 pointwise   {document}: "is it relevant?", labels yes and no (Qwen3-Reranker): log p(yes) - log(p(yes) + p(no))
 listwise    {passages}: all passages of a window, each with its label, are ranked by the logits of the first token of
-            the answer (FIRST, Reddy et al., 2024); a sort that takes the best alone is setwise (Zhuang et al., 2024)
+            the answer (FIRST, Reddy et al., 2024); setwise (Zhuang et al., 2024) uses only the best passage of a window
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class SparseConfig(StartTerms, DualEncoderConfig):
                     )
         if self.start_terms and (self.head == "linear" or self.document == "own_tokens"):
             raise ValueError(
-                "method.start_terms is of documents that have weights for the whole vocabulary: leave it out, or set "
+                "method.start_terms needs documents that have weights for the whole vocabulary: leave it out, or set "
                 "method.head=mlm and method.document=vocabulary"
             )
         if self.query == "tokens" and self.towers == 2:

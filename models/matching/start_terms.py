@@ -20,7 +20,7 @@ DOCUMENTS = 32  # to count the terms of
 
 
 class StartTerms(Section):
-    """The key of the number."""
+    """The recipe key `start_terms`: how many terms a document has before training."""
 
     start_terms: int | None = Field(None, ge=1)  # at most a tenth of the vocabulary; None: the bias stays as it is
 

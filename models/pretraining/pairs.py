@@ -54,11 +54,11 @@ class PairsConfig(PretrainingConfig):
 
     @model_validator(mode="after")
     def _suits_the_network(self) -> PairsConfig:
-        _ = self.of_model  # raises for keys that do not suit each other
+        _ = self.ranking_config  # raises for keys that do not suit each other
         return self
 
     @property
-    def of_model(self) -> SiameseConfig:
+    def ranking_config(self) -> SiameseConfig:
         """The keys of the network in fine-tuning; unset where the recipe leaves them to a default that both share."""
         shared = type(self).model_fields.keys() & SiameseConfig.model_fields.keys() - {"name"}
         defaults = {key: SiameseConfig.model_fields[key].default for key in shared}
@@ -125,7 +125,7 @@ class PairsBatcher:
 
     def __init__(self, keys: PairsConfig, vocabulary: Vocabulary) -> None:
         """Raise ValueError where a length is all the tokenizer's frame and prompt."""
-        siamese = keys.of_model
+        siamese = keys.ranking_config
         siamese.check_frame(vocabulary)
         self.keys, self.vocabulary = keys, vocabulary
         self.framings = {"query": siamese.query_framing(vocabulary), "document": siamese.document_framing(vocabulary)}
@@ -180,7 +180,7 @@ class PairsEncoder(Siamese):
 
     def __init__(self, trunk: PreTrainedModel, keys: PairsConfig) -> None:
         """Build the network; raise ValueError if it pools [CLS] and the trunk is causal."""
-        super().__init__(trunk, keys.of_model)
+        super().__init__(trunk, keys.ranking_config)
         self.both_directions = keys.both_directions
         self.columns_of_queries = keys.both_directions or keys.same_side
 

@@ -111,7 +111,7 @@ def test_what_cannot_be_made_bidirectional_is_refused(toy_collection: Path, tmp_
     with pytest.raises(InputError, match=r"^bidirectional: the trunk \(model_type 'bert'\) is bidirectional already"):
         finetune.build(recipe)
     with pytest.raises(
-        InputError, match=r"bidirectional: is of the decoder in init_from; .* set trunk.is_causal=false"
+        InputError, match=r"bidirectional: needs the decoder in init_from; .* set trunk.is_causal=false"
     ):
         recipe_of(toy_collection, tmp_path, trunk=toy.TRUNK, bidirectional=True)
 

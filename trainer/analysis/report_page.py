@@ -108,7 +108,7 @@ def _rankings(results: Results, rankings: Path) -> tuple[Task, dict[str, list[Ra
     for name, of_system in ranked.items():
         measured = task.measure(of_system).means[TESTED]
         if not math.isclose(measured, results.systems[name].metrics[TESTED], abs_tol=1e-6):
-            return f"the run file of {name} is of another evaluation (trainer.evaluate --write-runs makes a new one)"
+            return f"the run file of {name} is from another evaluation (trainer.evaluate --write-runs makes a new one)"
     return task, ranked
 
 

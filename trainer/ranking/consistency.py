@@ -31,7 +31,7 @@ from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
 from deepsiam.models.batching.candidates import text_key
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.rankers.dense import Dense
-from deepsiam.trainer.ranking.retrieval.kept_work import begin_or_resume
+from deepsiam.trainer.ranking.retrieval.resumable import open_work_folder
 from deepsiam.trainer.ranking.retrieval.shared import rank_0_first, shared_by, wait_for
 from deepsiam.trainer.ranking.retrieval.system import Embedded
 
@@ -85,7 +85,7 @@ class Filter:
         folder = out.with_name(f"{out.name}.kept")
         with rank_0_first(rank, ranks):
             if rank == 0:
-                begin_or_resume(folder, self.made_of, "pairs, model, --precision, --consistent, --pool or --seed")
+                open_work_folder(folder, self.made_of, "pairs, model, --precision, --consistent, --pool or --seed")
         keys, vectors = self._pool(folder, rank, ranks)
         masks, files = list[np.ndarray](), [folder / f"{number:06d}.npy" for number in range(len(self.pairs.shards))]
         for start in range(0, len(files), ranks):

@@ -18,7 +18,7 @@ from deepsiam.data_prep.common.progress import meter
 from deepsiam.models.matching.tilde import terms_in
 from deepsiam.trainer.ranking.rankers.likelihoods import Likelihoods
 from deepsiam.trainer.ranking.retrieval.encode import distinct, require_finite
-from deepsiam.trainer.ranking.retrieval.kept_work import begin_or_resume
+from deepsiam.trainer.ranking.retrieval.resumable import open_work_folder
 
 BLOCK = 4096  # texts
 
@@ -37,7 +37,7 @@ def likeliest_terms(ranker: Likelihoods, number: int, folder: Path) -> Iterator[
     corpus, framing = ranker.collection.corpus, ranker.documents.framing
     by = {"model": ranker.identity["fingerprint"], "precision": ranker.precision}
     made_of = {"collection": ranker.collection.sha256, **by, "terms": number}
-    begin_or_resume(folder, made_of, "collection, model, --precision or --terms")
+    open_work_folder(folder, made_of, "collection, model, --precision or --terms")
     of_text, first = distinct(framing.cut(corpus.tokens(i)) for i in range(len(corpus)))
     files = [folder / f"{start // BLOCK:06d}.npy" for start in range(0, len(first), BLOCK)]
     with meter("expand", "texts", len(first)) as report:

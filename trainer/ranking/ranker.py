@@ -267,7 +267,7 @@ class VectorRanker(ModelRanker):
         return self.with_prompts({name: options[name] for name in PROMPTS if name in options})
 
     def with_prompts(self, prompts: Mapping[str, str]) -> Self:
-        """Return the ranker with other prompts, which shares its model; itself where they are its own.
+        """Return a ranker with the same model and these prompts; itself, if they are unchanged.
 
         Raises:
             ValueError: a prompt leaves a text no room, or its side is not read by a model.

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from deepsiam.data_prep.common.imports import without_collecting
+from deepsiam.data_prep.common.imports import gc_paused
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -13,7 +13,7 @@ def test_the_collector_is_as_before_and_leaves_what_was_imported_alone(enabled: 
         if not enabled:
             gc.disable()
         before = gc.get_freeze_count()
-        with without_collecting():
+        with gc_paused():
             assert not gc.isenabled()
         assert gc.isenabled() == enabled
         assert gc.get_freeze_count() > before

@@ -161,7 +161,7 @@ def test_a_trunk_without_token_types_reads_pairs_without_them() -> None:
             "method.loss=classes .* draws no negatives",
         ),
         ({"loss": "kl", "negatives_per_query": 1}, "method.loss=kl .* draws no negatives"),
-        ({"loss": "kl", "hidden_layer": False, "hidden_norm": True}, "hidden_norm are of the hidden layer"),
+        ({"loss": "kl", "hidden_layer": False, "hidden_norm": True}, "hidden_norm need the hidden layer"),
     ],
 )
 def test_keys_that_do_not_go_together_are_refused(keys: Any, words: str) -> None:

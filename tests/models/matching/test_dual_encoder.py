@@ -284,16 +284,16 @@ def test_two_towers_are_equal_at_first_and_trained_apart() -> None:
         ),
         (
             {"candidates": {"per_query": 8}},
-            "method.candidates is of a teacher's scores, which method.loss=softmax",
+            "method.candidates belongs to a teacher's scores, which method.loss=softmax",
         ),
-        ({"teacher_scale": "min_max", "loss": "binary"}, "method.teacher_scale is of a teacher's scores"),
+        ({"teacher_scale": "min_max", "loss": "binary"}, "method.teacher_scale belongs to a teacher's scores"),
         (
             {"ignore_above": 0.1, "negatives": "own", "hard_negatives": 1},
-            "method.ignore_above is of in-batch negatives, and method.negatives=own: set it to null",
+            "method.ignore_above needs in-batch negatives, and method.negatives=own: set it to null",
         ),
         (
             {"ignore_above": 0.1, "learn_temperature": True},
-            "ignore_above is of scores before the temperature, which a learnt one is part of",
+            "ignore_above bounds scores before the temperature, which a learnt one is part of",
         ),
         ({"ignore_above": -0.1}, "greater than or equal to 0"),
     ],

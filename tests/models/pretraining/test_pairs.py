@@ -139,7 +139,7 @@ def test_long_texts_lose_their_end_and_prompts_come_first() -> None:
 
 def test_the_network_is_that_of_fine_tuning() -> None:
     keys = config(query_prompt="q: ", negatives="step", both_directions=True, **SHAPE)
-    siamese = keys.of_model
+    siamese = keys.ranking_config
     assert (siamese.name, siamese.query_prompt, siamese.negatives) == ("siamese", "q: ", "step")
     assert (siamese.similarity, siamese.temperature, siamese.pooling) == ("cosine", 0.1, "mean")
     model = keys.model(trunk())

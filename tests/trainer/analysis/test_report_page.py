@@ -95,7 +95,7 @@ def test_rankings_of_another_evaluation_are_not_shown(changed: str, folder: Path
         (runs / "results.json").write_text(json.dumps(results))
     report.main([str(runs)])
     (note,) = [line for line in Reader((runs / "report.html").read_text()).texts if line.startswith("No scores and no")]
-    assert ("the run file of one is of another evaluation" if changed == "ranking" else "is another one than") in note
+    assert ("the run file of one is from another evaluation" if changed == "ranking" else "is another one than") in note
 
 
 def test_a_run_file_of_something_else_is_refused(

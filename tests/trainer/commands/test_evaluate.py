@@ -103,7 +103,10 @@ def test_table_and_file(
     (p_value,) = (p["p_value"] for p in results["pairs"] if p["systems"] == ["from_random", "from_seed"])
     assert printed[4].startswith("MRR@10: from_seed ")
     assert f"p = {p_value:.4f}" in printed[4]
-    assert "20 queries over 120 documents; equal scores rank in an order drawn once for all systems" in printed[5]
+    assert (
+        "20 queries over 120 documents; documents with equal scores rank in one random order, the same for every system"
+        in printed[5]
+    )
     assert printed[6] == "encoders read the first 8/16 tokens of queries/documents, BM25 reads all of them"
     assert "k1=" in printed[7]
 

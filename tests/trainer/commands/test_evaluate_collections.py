@@ -148,7 +148,7 @@ def test_results_of_a_run_that_was_trained_anew_are_refused(
         (["--system=bm25", "--precision", "bf16"], "of other systems, texts or options"),
         (["--system=bm25", "--metrics", "map"], "'map' is not a metric"),
         (["--system=bm25", "--split", "other"], "no split 'other'"),
-        (["--system=bm25", "--candidates"], "--candidates is of one collection"),
+        (["--system=bm25", "--candidates"], "--candidates needs --collection"),
     ],
 )
 def test_what_cannot_be_continued_is_one_line(

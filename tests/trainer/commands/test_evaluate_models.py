@@ -323,7 +323,8 @@ def test_a_table_of_candidate_lists(
     assert lines[4].startswith(f"MRR: overlap {found['overlap']['mrr']:.4f} against tokens ")
     assert f"p = {results['pairs'][-1]['p_value']:.4f}" in lines[4]
     assert lines[5] == (
-        "38 lists of 6 candidates, 228 different documents; equal scores rank in an order drawn once for all systems; "
+        "38 lists of 6 candidates, 228 different documents; "
+        "documents with equal scores rank in one random order, the same for every system; "
         "2 without a relevant document are left out, as by trec_eval"
     )
 

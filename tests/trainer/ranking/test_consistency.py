@@ -104,7 +104,7 @@ def test_a_stopped_filter_resumes_after_its_last_shard(
     for path in sorted((tmp_path / "whole").iterdir()):
         assert path.read_bytes() == (tmp_path / "stopped" / path.name).read_bytes()
     other = Filter.open(pairs, run, 2, 30, 2, None)
-    with pytest.raises(InputError, match=r"stopped.kept: is of another pairs, model, --precision, --consistent, --poo"):
+    with pytest.raises(InputError, match=r"stopped.kept: was made from another pairs, model, --precision, --con"):
         next(other.write(tmp_path / "stopped"))
 
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_filtered_is_one_line(
         ([f"--pairs={pairs}", "--consistent=2", f"--score={run}"], "K and one --system"),
         (
             [f"--pairs={pairs}", "--consistent=2", f"--system={run}", "--depth=3"],
-            "--depth is not of --pairs: leave it out",
+            "--depth does not go with --pairs: leave it out",
         ),
     ):
         with pytest.raises(SystemExit) as ended:

@@ -52,7 +52,7 @@ def time_micro_batch(model: TrunkModel, order: Order, methods: Sequence[MethodCo
     device = this_device()
     first = order.mix.source(0)
     lanes, weights = list(order.sources.values())[first], methods[first].weights
-    model.keys = methods[first].of_model
+    model.keys = methods[first].ranking_config
     try:
         model.to(device, dtype).train()
         batch, examples = _first(lanes, 1), 1

@@ -279,7 +279,7 @@ class _Parser:
         return Mix(weight, given.get("split"), None if redundant else given.get("rule"))
 
     def leaf(self, *, fused: bool) -> tuple[Expression, list[tuple[_Token, _Token]]]:
-        """Read a part by its name or path, with its own options; return also those of the fusion that it is in."""
+        """Parse one model with its options; return the model, and any options of the fusion found among them."""
         named = self.peek
         part, bracket = self.named(), self.peek
         if not self.skip("("):

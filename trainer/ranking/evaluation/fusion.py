@@ -21,7 +21,7 @@ from deepsiam.trainer.ranking.retrieval.system import ScoresAll
 WEIGHTS = tuple(i / 10 for i in range(11))
 SPLIT = "dev"  # where the weight is chosen, unless another split is named
 NONE: Mapping[int, np.ndarray] = MappingProxyType({})
-ALONE = 1.0  # the weight of a second system where only its scores count
+ONLY_SECOND = 1.0  # the weight that ignores the first system
 RANK_OFFSET = 60  # the constant of Cormack et al.
 
 

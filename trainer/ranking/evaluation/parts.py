@@ -105,7 +105,7 @@ class Parts:
             return self.task.first(read.ranked, k)
         if isinstance(part, Leaf):
             return self.task.rank(self._encode(part), k)
-        weight = fusion.ALONE if part.mix is None else self.choices[part].weight
+        weight = fusion.ONLY_SECOND if part.mix is None else self.choices[part].weight
         (ranked,) = self._fused(part, k, [weight])
         return ranked
 
@@ -123,7 +123,7 @@ class Parts:
         return [list(map(fusion.fuse_lists, *lists, [weight] * len(lists[0]))) for weight in weights]
 
     def _system(self, part: Expression) -> ScoresAll:
-        """Return a part that ranks the whole pool, its texts encoded."""
+        """Encode the pool and return a system that scores all of it."""
         if isinstance(part, Leaf):
             return self._encode(part)
         assert isinstance(part, Fuse)

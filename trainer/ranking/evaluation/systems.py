@@ -38,8 +38,8 @@ class Choice(NamedTuple):
     """Where the weight of a fusion comes from."""
 
     weight: float | None = None
-    split: str | None = None  # where it is chosen; None: it is given, or there are reciprocal ranks
-    why: str | None = None  # why there are reciprocal ranks, where nobody asked for them
+    split: str | None = None  # on which the weight is tuned; None if it is given or not used
+    fallback: str | None = None  # reason for falling back to reciprocal rank fusion; None if the user chose the rule
 
     @property
     def pending(self) -> bool:

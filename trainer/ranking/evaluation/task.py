@@ -15,7 +15,7 @@ from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.retrieval.search import Ranked
 from deepsiam.trainer.ranking.retrieval.system import System, Texts, in_pool_order
 
-TIE_RULE = "equal scores rank in an order drawn once for all systems"
+TIE_RULE = "documents with equal scores rank in one random order, the same for every system"
 
 
 @dataclass(frozen=True)

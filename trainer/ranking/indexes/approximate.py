@@ -115,7 +115,7 @@ def load(path: Path, vectors: Vectors) -> Any:
     except RuntimeError as error:
         raise InputError(f"{path}: damaged ({str(error).splitlines()[-1]}); remove it and make it again") from error
     if (index.ntotal, index.d) != (len(vectors), vectors[:1].shape[1]):
-        raise InputError(f"{path}: is of other vectors; remove it and make it again")
+        raise InputError(f"{path}: was made from other vectors; remove it and make it again")
     return index
 
 

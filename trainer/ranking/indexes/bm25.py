@@ -21,7 +21,7 @@ from deepsiam.trainer.ranking.indexes.index import Index
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.retrieval.bm25 import DESCRIPTION, NAME, Bm25, index_words
 from deepsiam.trainer.ranking.retrieval.search import Ranked
-from deepsiam.trainer.ranking.retrieval.shared import each_its_queries, rank_0_first
+from deepsiam.trainer.ranking.retrieval.shared import rank_0_first, split_queries_by_rank
 
 LARGEST_VOCABULARY = 1 << 32  # bytes
 
@@ -68,7 +68,7 @@ class Bm25Index(Index):
         def find(part: slice) -> list[Ranked]:
             return Bm25.of_words(queries[part], self.words, self.folder.manifest["documents"]).rank(k)
 
-        return each_its_queries(find, len(queries), rank, ranks)  # every rank maps the whole index
+        return split_queries_by_rank(find, len(queries), rank, ranks)  # every rank maps the whole index
 
 
 class _Parameters(Record):

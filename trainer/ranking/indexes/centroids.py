@@ -101,7 +101,7 @@ def load(folder: Folder, width: int, texts: list[int]) -> tuple[np.ndarray, list
     of_centroids = map_array(files[0], [np.float32], 2, remedy=again)
     lists = [map_array(file, [np.int32], 2, remedy=again) for file in files[1:]]
     if of_centroids.shape[1] != width or not len(of_centroids) or any(len(pairs) != 2 for pairs in lists):
-        raise InputError(f"{folder.directory / NAME}: is of another index; {again}")
+        raise InputError(f"{folder.directory / NAME}: belongs to another index; {again}")
     for file, pairs, number in zip(files[1:], lists, texts, strict=True):
         if pairs.size and (pairs.min() < 0 or pairs[1].max() >= number):
             raise InputError(f"{file}: damaged (it names texts that the block does not have); {again}")

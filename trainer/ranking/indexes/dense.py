@@ -25,7 +25,7 @@ from deepsiam.trainer.ranking.indexes.small_vectors import CodedVector, Codes, o
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.dense import Dense
 from deepsiam.trainer.ranking.retrieval.search import Ranked, search
-from deepsiam.trainer.ranking.retrieval.shared import NOTHING, each_its_queries, merge, wait_for
+from deepsiam.trainer.ranking.retrieval.shared import NOTHING, merge, split_queries_by_rank, wait_for
 
 DEPTHS, QUERIES = (10, 100), 64  # recall: how many of the first documents are compared, for how many queries
 
@@ -133,7 +133,7 @@ class DenseIndex(Index):
         elif self.codes and salts is None:
             by = partial(self.codes.search, device=self.ranker.accelerator)
         if by:  # what it looks at first depends on all texts, so these are not shared out
-            found = each_its_queries(lambda part: by(queries[part], self.vectors, k), len(queries), rank, ranks)
+            found = split_queries_by_rank(lambda part: by(queries[part], self.vectors, k), len(queries), rank, ranks)
         else:
             share = self.vectors.share(rank, ranks)
             if not len(share):

@@ -194,7 +194,7 @@ def open_residuals(folder: Folder, rows: Blocks) -> Residuals:
             raise folder.damaged(f"{name}: its SHA-256 is not the recorded one")
     codec, recall = _load(folder.directory)
     if codec.bits != BITS[folder.manifest["dtype"]] or codec.row != rows.width:
-        raise folder.damaged("its blocks are of another codec")
+        raise folder.damaged("its blocks were written with another codec")
     return Residuals(rows, codec, recall, folder)
 
 

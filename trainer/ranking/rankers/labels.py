@@ -253,7 +253,7 @@ class Listwise(ByLabels):
     def _judged(
         self, windows: Sequence[Window], lists: Sequence[List], report: Callable[[int], None]
     ) -> list[list[int]]:
-        """Order each window by the logits of its labels: by those of one order, or the central one of several."""
+        """Rank each window by label logits; with several shuffles, take the median ranking."""
         shown: list[list[int]] = []
         for number, window in windows:
             query, documents = lists[number]

@@ -47,7 +47,7 @@ def open_ranker(model: str | Path, collection: Collection, precision: str | None
     if str(model) == NAME:
         return Bm25Ranker(collection)
     if str(model) == written.NAME:
-        return written.Written(collection)
+        return written.GeneratedLists(collection)
     return ranker_of(load_any(Path(model)), collection, precision)
 
 

@@ -28,7 +28,7 @@ from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.labels import ListOptions, text_of, windows_of
 from deepsiam.trainer.ranking.rankers.sorting import Window, sort_together
 from deepsiam.trainer.ranking.retrieval.encode import places
-from deepsiam.trainer.ranking.retrieval.shared import computed
+from deepsiam.trainer.ranking.retrieval.shared import compute_my_batches
 from deepsiam.trainer.ranking.retrieval.system import List
 
 NAME = "lrl"
@@ -88,7 +88,7 @@ class Server(NamedTuple):
             connection.close()
 
 
-class Written(Ranker):
+class GeneratedLists(Ranker):
     """Ranks lists by the orders that a model writes; the option `url` says where."""
 
     name = title = kind = NAME
@@ -105,7 +105,7 @@ class Written(Ranker):
         """The server and its model."""
         return {"fingerprint": f"{NAME} {self.server}"}
 
-    def with_options(self, options: Mapping[str, str]) -> Written:
+    def with_options(self, options: Mapping[str, str]) -> GeneratedLists:
         """Return the ranker of a server; raise ValueError where it is not one of this machine."""
         check_options(options, OPTIONS, NAME)
         if "url" not in options or "model" not in options:
@@ -140,7 +140,7 @@ class Written(Ranker):
             def judge(windows: Sequence[Window]) -> list[list[int]]:
                 nonlocal done, unread
                 orders = list[list[int]]()
-                for some, numbers in computed(_in_parts(windows), answered):
+                for some, numbers in compute_my_batches(_in_parts(windows), answered):
                     for (_, window), named in zip(some, numbers, strict=True):
                         unread += not named
                         orders.append([window[i] for i in complete(named, len(window))])

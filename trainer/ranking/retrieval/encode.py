@@ -16,7 +16,7 @@ from deepsiam.data_prep.common.progress import meter
 from deepsiam.models.arrays import on_device
 from deepsiam.models.batching.framing import Framing
 from deepsiam.models.vectors import Vectors
-from deepsiam.trainer.ranking.retrieval.shared import computed
+from deepsiam.trainer.ranking.retrieval.shared import compute_my_batches
 
 # enough to fill a GPU; on a CPU, few enough that the feed-forward layers' output, 12 KB a token of BERT-base, is not
 # newly allocated for every layer: from 32 MB on, malloc takes fresh pages, which cost more than the GELU
@@ -187,7 +187,7 @@ class TextEncoder:
 
         around = self.framing.max_tokens - self.framing.room
         numbers = length_batches([max(len(text) + around, least) for text in texts], batch_tokens(self.device))
-        for batch, (of_batch, counts) in computed(numbers, encoded):
+        for batch, (of_batch, counts) in compute_my_batches(numbers, encoded):
             yield batch, of_batch, counts
 
 

@@ -21,7 +21,7 @@ QUERY_BLOCK, CORPUS_BLOCK = 256, 8192  # scores held at once: 8 MiB in fp32
 ON_DEVICE = 2048, 65536  # likewise on an accelerator: 512 MiB
 PRODUCTS = 2**15  # numbers of documents that are copied at once to be scored one by one: 256 KiB in fp64
 NONE = np.uint64(2**64 - 1)  # padding: a key that sorts after all others
-ONE_BY_ONE = 32  # a document that is scored by itself takes as long as this many in a block
+SINGLE_COST = 32  # scoring one document alone costs as much as scoring this many in a block
 DROPPED = 12  # of the 24 significant bits of fp32, those that scores are rounded by where there are salts
 MIX = 0x9E3779B1  # 2**32 / the golden ratio, odd: multiples of it modulo 2**32 are spread out, and all differ
 SCORES = 2**27  # held at once where the scores of all documents are needed: 512 MiB in fp32
@@ -155,7 +155,7 @@ def _found(
     least -= error + abs(least) * 2.0 ** (-23 if salts is None else DROPPED - 22)  # exact scores are rounded
     limits = np.nextafter(least.astype(np.float32), np.float32(-np.inf))
     columns, rows = np.divmod(_not_below(scores, limits), len(queries))
-    if len(rows) * ONE_BY_ONE > len(documents) * len(queries):
+    if len(rows) * SINGLE_COST > len(documents) * len(queries):
         return _keys(inner_products(queries, documents.astype(np.float64)), start, salts)
     order = rows.argsort(kind="stable")
     rows, columns = rows[order], columns[order]

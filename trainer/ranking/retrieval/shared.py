@@ -36,7 +36,7 @@ def shared_by(rank: int, ranks: int, beat: Callable[[], None] = lambda: None) ->
         _beat.reset(tokens[1])
 
 
-def computed(batches: Iterable[Batch], compute: Callable[[Batch], Result]) -> Iterator[tuple[Batch, Result]]:
+def compute_my_batches(batches: Iterable[Batch], compute: Callable[[Batch], Result]) -> Iterator[tuple[Batch, Result]]:
     """Yield each batch with its result, in order; within `shared_by`, each rank computes every `ranks`-th batch.
 
     Neither a batch nor its result depends on the number of ranks. A rank with no batch left computes one that is not
@@ -82,7 +82,7 @@ def merge(found: list[Ranked], k: int, rank: int, ranks: int) -> list[Ranked] | 
     return merged(torch.cat(parts, dim=1).cpu().numpy().view(np.uint64), k) if parts else None
 
 
-def each_its_queries(find: Callable[[slice], list[Ranked]], queries: int, rank: int, ranks: int) -> list[Ranked]:
+def split_queries_by_rank(find: Callable[[slice], list[Ranked]], queries: int, rank: int, ranks: int) -> list[Ranked]:
     """Share out queries instead of blocks, where an index cannot be sharded; other ranks' queries get empty rankings.
 
     Args:

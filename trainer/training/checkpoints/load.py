@@ -81,7 +81,7 @@ def load_trained(path: Path) -> TrainedModel:
         model.from_base = frozenset()
     return TrainedModel(
         model=model.eval(),
-        method=recipe.method.of_model,
+        method=recipe.method.ranking_config,
         tokenizer=tokenizers.load(folder / checkpoint.TOKENIZER),
         checkpoint=folder,
         recipe=recipe,

@@ -49,7 +49,7 @@ def start_notes(start: Path, method: MethodConfig) -> list[str]:
     """Return the lines on what training by `method` takes from the folder `start` otherwise than its model does."""
     return [
         *overridden(start, method),
-        *left_out(start, method.of_model.folder_kind),
+        *left_out(start, method.ranking_config.folder_kind),
         *prompts.remarks(start, method),
     ]
 
@@ -90,8 +90,8 @@ def _with(recipe: AnyRecipe, taken: dict[str, Any], source: Path) -> AnyRecipe:
 def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
     if isinstance(method, PretrainingConfig | SiameseConfig):
         taken = _of_a_run(start, method) or sentence_transformer.keys_of(start, method)
-        if isinstance(of_model := method.of_model, SiameseConfig):
-            taken |= prompts.keys_of(start, of_model, taken.get("pooling", of_model.pooling))
+        if isinstance(ranking := method.ranking_config, SiameseConfig):
+            taken |= prompts.keys_of(start, ranking, taken.get("pooling", ranking.pooling))
         return taken
     if isinstance(method, ColbertConfig) and colbert_folder.is_colbert(start):
         habits = colbert_folder.read_habits(start, tokenizers.load(encoder_of(start) / TOKENIZER))

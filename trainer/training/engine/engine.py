@@ -21,7 +21,7 @@ from deepspeed.utils import safe_get_full_fp32_param
 from torch.nn.utils import get_total_norm
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.models.arrays import on_device, sent
+from deepsiam.models.arrays import on_device, to_device
 from deepsiam.models.interface import MicroBatch
 from deepsiam.models.trunk import Encoder, TrunkModel
 from deepsiam.trainer.training.engine import ds_config, grad_cache
@@ -116,7 +116,7 @@ class Engine:
 
         Under ZeRO-3 all ranks call. `options` are keywords of the model's `forward` (see models.interface.Bottleneck).
         """
-        self.model.keys = self.methods[source].of_model
+        self.model.keys = self.methods[source].ranking_config
         with self.evaluating():
             sums = self.deepspeed(**self._tensors(micro_batch), **options)
         return self._by_term(sums)
@@ -126,7 +126,7 @@ class Engine:
 
         They are those that `step` differentiates, also where a loss is a function of the whole step; all ranks call.
         """
-        keys = self.methods[sources[0]].of_model
+        keys = self.methods[sources[0]].ranking_config
         if not keys.spans_step:
             return torch.stack([self.evaluate(*of_one) for of_one in zip(micro_batches, sources, strict=True)])
         self.model.keys = keys
@@ -187,7 +187,7 @@ class Engine:
 
     def sum_over_ranks(self, values: torch.Tensor) -> torch.Tensor:
         """Sum element-wise over all ranks, onto this rank's device; in place where `values` is already there."""
-        values = sent(values, self.device)
+        values = to_device(values, self.device)
         dist.all_reduce(values)
         return values
 
@@ -261,14 +261,14 @@ class Engine:
             with self.forward_clock.counting():
                 return self.deepspeed(**tensors, **options)
 
-        self.model.keys = objectives[0].method.of_model
+        self.model.keys = objectives[0].method.ranking_config
         if self.model.keys.spans_step:
             batches = [self._tensors(micro_batch) for micro_batch in micro_batches]
             encode = [partial(forward, *own, represent=True) for own in zip(batches, seeds, strict=True)]
             yield from grad_cache.objectives(cast("DualEncoder", self.model), batches, encode, objectives[0].of)
             return
         for micro_batch, objective, seed in zip(micro_batches, objectives, seeds, strict=True):
-            self.model.keys = objective.method.of_model
+            self.model.keys = objective.method.ranking_config
             sums = forward(self._tensors(micro_batch), seed)
             yield sums, objective.of(sums)
 

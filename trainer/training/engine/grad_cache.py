@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from deepsiam.models.arrays import sent
+from deepsiam.models.arrays import to_device
 from deepsiam.models.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -134,11 +134,11 @@ def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
     Micro-batches may differ in the number of documents and in the number of vectors per document.
     """
     device, shapes = keys[0].device, torch.tensor([texts["document_vectors"].shape[:2] for texts in encoded])
-    numbers, widths = np.array(_all_gather(sent(shapes, device)).tolist()).T  # of the micro-batches of all ranks
+    numbers, widths = np.array(_all_gather(to_device(shapes, device)).tolist()).T  # of the micro-batches of all ranks
     most, width = int(numbers.max()), int(widths.max())
     # the places of the documents among the padded ones, found on the host: a boolean mask would wait for the device
     places = torch.from_numpy(np.flatnonzero(np.arange(most) < numbers[:, None]))
-    real = sent(places, device)
+    real = to_device(places, device)
 
     def gathered(rows: Sequence[Tensor], *shape: int) -> Tensor:
         """[D_j, ...] of each micro-batch -> [D, *shape]."""

@@ -87,7 +87,7 @@ def keys_of(start: Path, method: DualEncoderConfig, pooling: str) -> dict[str, A
 def remarks(start: Path, method: MethodConfig) -> list[str]:
     """Return a line on the prompts that a model has of the folder that it starts from."""
     if isinstance(method, PretrainingConfig):
-        method = method.of_model
+        method = method.ranking_config
     if not isinstance(method, DualEncoderConfig):
         return []
     keys = _all(start, method, getattr(method, "pooling", ""))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from deepsiam.models.arrays import sent
+from deepsiam.models.arrays import to_device
 from deepsiam.models.config import MethodConfig
 from deepsiam.trainer.training.data.cursor import Cursor
 from deepsiam.trainer.training.data.order import LaneBatch
@@ -68,6 +68,6 @@ def exchange(engine: Engine, health: Health, own: Sequence[int] = ()) -> list[in
     A step waits for the device only here, apart from DeepSpeed's own waits.
     """
     flags = health.flags()
-    values = torch.cat([sent(torch.tensor(own, dtype=torch.int64), flags.device), flags])
+    values = torch.cat([to_device(torch.tensor(own, dtype=torch.int64), flags.device), flags])
     summed: list[int] = engine.sum_over_ranks(values).tolist()
     return summed

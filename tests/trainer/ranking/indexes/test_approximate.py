@@ -60,9 +60,9 @@ def test_equal_vectors_are_in_their_order(file: Path, vectors: np.ndarray) -> No
 
 
 def test_files_of_other_vectors_or_none_are_refused(file: Path, vectors: np.ndarray, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is of other vectors"):
+    with pytest.raises(InputError, match="was made from other vectors"):
         load(file, vectors[:-1])
-    with pytest.raises(InputError, match="is of other vectors"):
+    with pytest.raises(InputError, match="was made from other vectors"):
         load(file, vectors[:, :-1])
     with pytest.raises(InputError, match="no such file; trainer.index --approximate makes it"):
         load(tmp_path / "none.faiss", vectors)

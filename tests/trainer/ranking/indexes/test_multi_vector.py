@@ -198,7 +198,7 @@ def test_damaged_centroids_are_refused(index: MultiVectorIndex, tmp_path: Path) 
     shutil.copytree(index.folder.directory, tmp_path / "index")
     opened = MultiVectorIndex.open(Folder.open(tmp_path / "index"), index.ranker)
     np.save(tmp_path / "index" / "centroids" / "centroids.npy", np.zeros((3, 5), np.float32))
-    with pytest.raises(InputError, match="is of another index; remove it and make it again"):
+    with pytest.raises(InputError, match="belongs to another index; remove it and make it again"):
         opened.require(centroids.NAME)
     (tmp_path / "index" / "centroids" / "000001.npy").write_bytes(b"none")
     with pytest.raises(InputError, match="damaged"):

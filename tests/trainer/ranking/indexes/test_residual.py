@@ -295,7 +295,7 @@ def test_damaged_blocks_are_refused(made: dict[str, Path], copies: Collection, t
         index.search(queries(copies), 5)
     for block in (folder / "blocks").iterdir():
         np.save(block, np.load(block)[:, :-1])
-    with pytest.raises(InputError, match="damaged .its blocks are of another codec"):
+    with pytest.raises(InputError, match="damaged .its blocks were written with another codec"):
         opened(folder)
 
 

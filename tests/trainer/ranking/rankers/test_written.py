@@ -19,7 +19,7 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer import evaluate
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
-from deepsiam.trainer.ranking.rankers.written import Written, complete, named_in, prompt
+from deepsiam.trainer.ranking.rankers.written import GeneratedLists, complete, named_in, prompt
 from tests.ports import free_port
 
 Answer = Callable[[dict[str, Any]], tuple[int, Any]]
@@ -68,9 +68,9 @@ def by_length(body: dict[str, Any]) -> tuple[int, Any]:
     return 200, says(f"{', '.join([named[0], 'PASSAGE99', *named])}]")
 
 
-def lrl(collection: Collection, url: str, **options: str) -> Written:
+def lrl(collection: Collection, url: str, **options: str) -> GeneratedLists:
     ranker = open_ranker("lrl", collection)
-    assert isinstance(ranker, Written)
+    assert isinstance(ranker, GeneratedLists)
     return ranker.with_options({"url": url, "model": "org/tiny", **options})
 
 

@@ -1,4 +1,4 @@
-"""A folder beside the result of a long command, which keeps what is done: the command resumes where it stopped."""
+"""The work folder of a long command, beside its result: what is done stays there, and the command goes on from it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from deepsiam.data_prep.common.files import make_directory, read_bytes, whole_fi
 MADE_OF = "made_of.json"
 
 
-def begin_or_resume(folder: Path, made_of: dict[str, Any], what: str) -> None:
-    """Begin a folder, or resume one that was made of the same; raise InputError if it was not.
+def open_work_folder(folder: Path, made_of: dict[str, Any], what: str) -> None:
+    """Start a work folder, or continue it if it was made from the same inputs; raise InputError if from others.
 
     `what` names the inputs in the message.
     """
     content = json.dumps(made_of).encode()
     if folder.exists() and (not (folder / MADE_OF).is_file() or read_bytes(folder / MADE_OF) != content):
-        raise InputError(f"{folder}: is of another {what}: remove it, or name another --out")
+        raise InputError(f"{folder}: was made from another {what}: remove it, or name another --out")
     make_directory(folder)
     with whole_file(folder / MADE_OF) as file:
         file.write(content)
