@@ -24,7 +24,7 @@ from deepsiam.models.batching.framing import Framing
 from deepsiam.models.matching.config import MatchingConfig
 from deepsiam.trainer.ranking.options import TEXT, check_options
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder, batch_tokens, length_batches, places
-from deepsiam.trainer.ranking.retrieval.shared import computed
+from deepsiam.trainer.ranking.retrieval.shared import compute_my_batches
 from deepsiam.trainer.ranking.retrieval.system import List, System, Texts, scores_of_lists
 from deepsiam.trainer.training.checkpoints.load import LoadedModel
 from deepsiam.trainer.training.engine.device import has_bf16, this_device
@@ -218,7 +218,7 @@ class ModelRanker(Ranker):
             return scores
 
         order, parts = list[int](), list[np.ndarray]()
-        for batch, of_batch in computed(length_batches(lengths, batch_tokens(self.device)), scored):
+        for batch, of_batch in compute_my_batches(length_batches(lengths, batch_tokens(self.device)), scored):
             parts.append(of_batch)
             order += batch
             report(len(order))

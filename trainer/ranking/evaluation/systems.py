@@ -39,7 +39,7 @@ class Choice(NamedTuple):
 
     weight: float | None = None
     split: str | None = None  # on which the weight is tuned; None if it is given or not used
-    fallback: str | None = None  # reason for falling back to reciprocal rank fusion; None if the user chose the rule
+    why: str | None = None  # reason for falling back to reciprocal rank fusion; None if the user chose the rule
 
     @property
     def pending(self) -> bool:

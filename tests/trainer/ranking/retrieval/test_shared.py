@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deepsiam.trainer.ranking.retrieval import shared
-from deepsiam.trainer.ranking.retrieval.shared import computed, shared_by
+from deepsiam.trainer.ranking.retrieval.shared import compute_my_batches, shared_by
 
 
 def results_of(rank: int, ranks: int, batches: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[Any]]:
@@ -27,7 +27,7 @@ def results_of(rank: int, ranks: int, batches: int, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(shared.dist, "all_gather_object", gather)
     with shared_by(rank, ranks):
-        return own, list(computed(range(batches), compute))
+        return own, list(compute_my_batches(range(batches), compute))
 
 
 @pytest.mark.parametrize("batches", [0, 1, 2, 7, 8])
@@ -48,8 +48,8 @@ def test_outside_a_rank_computes_all(monkeypatch: pytest.MonkeyPatch) -> None:
     beats: list[int] = []
     with shared_by(1, 2, lambda: beats.append(1)):
         pass
-    assert list(computed("ab", str.upper)) == [("a", "A"), ("b", "B")]
+    assert list(compute_my_batches("ab", str.upper)) == [("a", "A"), ("b", "B")]
     assert not beats
     with shared_by(0, 1, lambda: beats.append(1)):
-        assert list(computed("ab", str.upper)) == [("a", "A"), ("b", "B")]
+        assert list(compute_my_batches("ab", str.upper)) == [("a", "A"), ("b", "B")]
     assert len(beats) == 2
