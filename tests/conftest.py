@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, settings
 from deepsiam.data_prep.common import progress
 from tests import toy
 
-# hypothesis's deadlines would fail on a busy machine
-settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("shared machine")
+# hypothesis's deadlines would fail on a busy machine; fixed examples, so that every push is judged by the same ones
+anywhere = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("push", anywhere, max_examples=10, derandomize=True)
+settings.register_profile("full", anywhere, max_examples=100)
+settings.load_profile("full" if toy.FULL_TESTS else "push")
 
 # tiny models are slower on many threads: here, and in every process that a test starts
 torch.set_num_threads(1)

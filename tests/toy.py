@@ -20,6 +20,7 @@ from tests import warm
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
+FULL_TESTS = bool(os.environ.get("FULL_TESTS"))  # every combination and more drawn examples: CONTRIBUTING.md
 TRUNK = {
     "model_type": "bert",
     "hidden_size": 32,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
@@ -47,7 +47,6 @@ def pieces(cut_batches: Sequence[Batch]) -> list[tuple[str, int]]:
     return [(file.name, piece.content) for batch in cut_batches for file, piece in batch.pieces]
 
 
-@settings(max_examples=50)
 @given(
     st.lists(st.lists(st.integers(0, LEAST), max_size=6), min_size=1, max_size=8),
     st.integers(1, 4),

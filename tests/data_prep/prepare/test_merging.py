@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.__main__ import main
@@ -61,7 +61,6 @@ WORD = st.sampled_from(["river", "Stone", "tree", "HOUSE", "water"])
 TEXT = st.lists(WORD, min_size=1, max_size=3).map(" ".join)
 
 
-@settings(max_examples=25)
 @given(
     st.lists(TEXT, min_size=1, max_size=40),
     st.integers(2, 3),
@@ -103,7 +102,6 @@ LONG = st.tuples(st.integers(0, 5), st.booleans(), st.booleans()).map(
 
 
 @pytest.mark.usefixtures("datasketch")
-@settings(max_examples=15)
 @given(st.lists(LONG, min_size=1, max_size=24))
 def test_parts_of_any_near_duplicates_merge_to_the_whole(tok: Path, texts: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.prepare import near_duplicates, spool
@@ -67,7 +67,6 @@ def test_a_document_that_shares_a_band_with_a_smaller_key_is_dropped(files: list
         assert pairs.tolist() == sorted({(band, key) for key, bands in every for band in bands})
 
 
-@settings(max_examples=30)
 @given(st.lists(DOCUMENTS, min_size=2, max_size=3))
 def test_the_pairs_of_parts_give_the_result_of_all_documents(files: list[Documents]) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
@@ -95,7 +95,6 @@ def test_a_shard_in_use_stays_and_its_last_use_counts(tmp_path: Path, downloads:
     assert numbers_in(store) == [1, 5, 6]
 
 
-@settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.integers(0, 7), st.booleans()), max_size=25),
     st.lists(st.integers(1, 60), min_size=8, max_size=8),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import webdataset
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
@@ -19,7 +19,6 @@ from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.shards.written import DOCUMENTS, Texts, read_back, write
 
 
-@settings(max_examples=30)
 @given(
     st.lists(st.lists(st.lists(st.integers(0, 75), max_size=6), max_size=4), min_size=1, max_size=12),
     st.integers(1, 30),

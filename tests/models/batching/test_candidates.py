@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.models.batching.candidates import Candidates, scores_of
@@ -14,7 +14,6 @@ from tests.models.matching.examples import Corpus, positive
 DOCUMENTS = 12  # ten texts: documents 10 and 11 are copies of 0 and 1
 
 
-@settings(max_examples=60, deadline=None)
 @given(own=st.sets(st.integers(0, DOCUMENTS - 1), max_size=4), relevant=st.integers(0, 9), seed=st.integers(0, 99))
 def test_negatives_at_random_have_no_text_of_its_own_or_of_a_relevant_one(
     own: set[int], relevant: int, seed: int
@@ -42,7 +41,6 @@ def test_the_querys_own_text_is_never_a_negative(query: list[int], unknown: int 
     assert all(2 in negatives for negatives in chosen)
 
 
-@settings(max_examples=60, deadline=None)
 @given(mined=st.permutations(range(1, 10)), other=st.integers(10, 11), seed=st.integers(0, 99))
 def test_a_list_with_another_document_changes_one_mined_negative_at_most(
     mined: list[int], other: int, seed: int
@@ -84,7 +82,6 @@ def test_a_query_with_too_few_own_negatives_has_fewer(mined: bool) -> None:
     assert candidates.choose(example, 2, 0, np.random.default_rng(0)) == [0, 2]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     scores=st.dictionaries(st.integers(0, 9), st.floats(-50, 50, width=32), min_size=2),
     most=st.integers(2, 8),

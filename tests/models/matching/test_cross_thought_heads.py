@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -101,7 +101,6 @@ def encoded(model: CrossThoughtAnswers) -> tuple[Vectors, Vectors]:
     return questions, model.embed_documents(arrays["document_ids"][:6], arrays["document_mask"][:6])
 
 
-@settings(max_examples=20)
 @given(st.permutations(range(6)))
 def test_passages_in_another_order_have_the_same_attention(order: list[int]) -> None:
     model = answers(pretrained())

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertLMHeadModel
 
@@ -94,7 +94,6 @@ def test_the_embedding_of_a_text_is_the_state_of_its_last_token():
         torch.testing.assert_close(row, plain_states(model.trunk, ids)[-1], rtol=0, atol=1e-10)
 
 
-@settings(max_examples=25)
 @given(SENTENCES, st.sampled_from(["complete", "complete_doc"]), st.integers(8, MAX_TOKENS))
 def test_targets_are_all_next_tokens_of_any_documents(lengths, packing, max_tokens):
     batcher = ClmBatcher(ClmConfig(name="clm", max_tokens=max_tokens, blocks=packing), VOCABULARY)

@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModel
 
@@ -119,7 +119,6 @@ def test_losses_have_the_names_of_counts_and_weights(method):
 
 
 @ALL
-@settings(max_examples=15)
 @given(lengths=LENGTHS, random=st.randoms(use_true_random=False))
 def test_losses_are_the_sums_of_the_examples_losses_in_any_order(method, lengths, random: Random):
     examples = examples_of(method, documents(*lengths))

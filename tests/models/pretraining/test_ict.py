@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.models.batching.sentences import ENOUGH
@@ -53,7 +53,6 @@ def texts_of(batch):
     return rows(a["query_ids"], a["query_mask"]), rows(a["passage_ids"], a["passage_mask"])
 
 
-@settings(max_examples=60)
 @given(LENGTHS, st.integers(8, MAX_TOKENS))
 def test_passages_are_runs_of_sentences_of_one_document(lengths, max_tokens):
     texts = documents(*lengths)

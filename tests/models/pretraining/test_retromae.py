@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.models.batching.packing import pad
@@ -107,7 +107,6 @@ def test_bits_are_unpacked_as_packed(length, seed, extra):
     assert np.array_equal(unpacked.numpy(), visible)
 
 
-@settings(max_examples=25)
 @given(SENTENCES, st.sampled_from(["complete", "complete_doc"]), st.integers(8, MAX_TOKENS))
 def test_targets_and_visible_tokens_of_any_documents(lengths, packing, max_tokens):
     maker = batcher(max_tokens, packing)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_model, save_model
 
@@ -111,7 +111,6 @@ def test_targets_are_the_next_tokens_even_with_repeated_separators():
     assert positions.tolist() == [0, 1, 2, 3, 4, 5, 8, 9]
 
 
-@settings(max_examples=25)
 @given(SENTENCES, st.sampled_from(["complete", "complete_doc"]), st.integers(8, MAX_TOKENS))
 def test_targets_are_the_next_tokens_of_any_documents(lengths, packing, max_tokens):
     batcher = SeedBatcher(SeedConfig(name="seed", max_tokens=max_tokens, blocks=packing), VOCABULARY)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.models.batching.sentences import ENOUGH
@@ -72,7 +72,6 @@ def by_text(examples):
     return sorted(examples, key=str)
 
 
-@settings(max_examples=50)
 @given(LENGTHS, st.integers(8, MAX_TOKENS))
 def test_every_sentence_predicts_the_one_before_and_the_one_after(lengths, max_tokens):
     texts = documents(*lengths)

@@ -279,7 +279,7 @@ values = st.recursive(
         max_size=8,
     )
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_line_becomes_exactly_one_record(tmp_path: Path, content: list[bytes]) -> None:
     (tmp_path / "x").write_bytes(b"{}\n" + b"\n".join(content))
     records = list(utterances.REDDIT.documents([tmp_path / "x"]))

@@ -7,7 +7,7 @@ from math import log2
 import numpy as np
 import pytest
 import pytrec_eval
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.trainer.ranking.evaluation import metrics
@@ -72,7 +72,6 @@ def test_a_query_without_a_relevant_document_counts_0_whatever_its_grades(grades
 
 
 @given(st.permutations([f"{i}" for i in range(12)]), st.sets(st.integers(0, 11), min_size=1))
-@settings(max_examples=30)
 def test_the_order_given_counts_whatever_the_ids(order: list[str], relevant: set[int]) -> None:
     """Each evaluator breaks ties by id in its own way, so they must not get tied scores."""
     metrics = measure({"q": {str(i): 1 for i in relevant}}, {"q": order}).means
@@ -156,7 +155,6 @@ LISTS = st.tuples(GRADES, st.lists(st.integers(1, 5), max_size=12)).filter(lambd
 
 
 @given(st.lists(LISTS, min_size=1, max_size=5))
-@settings(max_examples=60)
 def test_candidate_lists_of_any_grades_are_measured_as_by_ir_measures(drawn: list[tuple[list[int], list[int]]]) -> None:
     """Grades below 0, above 1, and of documents that are not in the list."""
     import ir_measures
@@ -199,7 +197,6 @@ def test_the_area_under_rocs_curve_is_the_share_of_pairs_in_order() -> None:
     grades=st.dictionaries(st.integers(0, 35), st.integers(-3, 4), min_size=1),
     k=st.integers(1, 40),
 )
-@settings(max_examples=40, deadline=None)
 def test_more_metrics_are_those_of_trec_eval_and_of_their_definitions(
     ranked: list[int], grades: dict[int, int], k: int
 ) -> None:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -83,7 +83,6 @@ AGGREGATED = {
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)
-@settings(max_examples=20)
 @given(lists=LISTS, budget=st.integers(1, 400), pairs=st.sampled_from(["ordered", "unordered"]))
 def test_scores_are_aggregates_of_each_duel(aggregate: str, lists: list[List], budget: int, pairs: str) -> None:
     model = Plain()

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -105,7 +105,6 @@ def ordered(query: int, documents: list[int], window: list[int], steep: float = 
     return sorted(window, key=lambda item: (-logit(query, documents[item], window.index(item), steep), item))
 
 
-@settings(max_examples=40, deadline=None)
 @given(lists=LISTS, budget=st.integers(1, 300), steep=st.sampled_from([0.0, 1.0]))
 def test_windows_are_ranked_from_the_bottom(lists: list[List], budget: int, steep: float) -> None:
     one = ranker(steep=steep, window="4", stride="2")
@@ -125,7 +124,6 @@ def test_windows_are_ranked_from_the_bottom(lists: list[List], budget: int, stee
 
 
 @pytest.mark.parametrize("sort", ["heap", "bubble"])
-@settings(max_examples=30, deadline=None)
 @given(lists=LISTS, top=st.integers(1, 9))
 def test_the_best_are_found_by_taking_the_best_of_windows(sort: str, lists: list[List], top: int) -> None:
     """Where the logits do not depend on the place, these are the documents of the largest."""
@@ -167,7 +165,6 @@ def test_several_orders_of_a_window_depend_less_on_the_places() -> None:
     np.testing.assert_array_equal(alone, again[0][3])  # the other lists do not matter
 
 
-@settings(max_examples=30, deadline=None)
 @given(lists=LISTS, budget=st.integers(1, 300))
 def test_a_documents_score_is_the_log_of_its_probability(lists: list[List], budget: int) -> None:
     one = ranker(PAIR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
@@ -43,7 +43,6 @@ def assert_same(found: list[Ranked], expected: list[Ranked]) -> None:
     block=st.integers(1, 50),
     salted=st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
 def test_a_ranking_is_that_of_a_dense_product(
     seed: int, shape: tuple[int, int, int], share: float, levels: int, k: int, block: int, salted: bool
 ) -> None:
@@ -66,7 +65,6 @@ def test_a_ranking_is_that_of_a_dense_product(
 
 
 @given(seed=st.integers(0, 2**32), block=st.integers(1, 300))
-@settings(max_examples=20, deadline=None)
 def test_scores_of_any_weights_are_the_dense_products_and_do_not_depend_on_the_blocks(seed: int, block: int) -> None:
     rng = np.random.default_rng(seed)
     weights = (rng.exponential(1, (210, 64)) * (rng.random((210, 64)) < 0.2)).astype(np.float32)

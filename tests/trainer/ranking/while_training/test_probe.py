@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.collections.build import build
@@ -54,7 +54,6 @@ def plain_figures(
     }
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 8), st.integers(2, 30), st.integers(1, 6), st.integers(0, 99), st.booleans())
 def test_the_figures_are_those_of_plain_loops(queries: int, documents: int, width: int, seed: int, own: bool) -> None:
     rng = np.random.default_rng(seed)

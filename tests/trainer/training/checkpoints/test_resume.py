@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -65,7 +65,6 @@ def consume(order: Order, cursor: Cursor, steps: range, micro: int, ranks: int, 
     return Cursor.merged(own)
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.lists(
         st.tuples(st.integers(1, 4), st.sampled_from([(1, 4), (2, 3), (2, 12), (4, 2), (6, 1), (12, 2), (24, 1)])),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import permutations, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
@@ -54,7 +54,6 @@ def lanes_over(source: Cached, window: int, number: int = 0) -> Lanes:
     return made
 
 
-@settings(max_examples=60, deadline=None)
 @given(CHUNKS, CHUNKS, CHUNKS, st.integers(1, 9), st.integers(1, 2))
 def test_what_fits_the_check_is_never_exceeded(
     first: list[int], second: list[int], validation: list[int], window: int, ranks: int
@@ -79,7 +78,6 @@ def test_what_fits_the_check_is_never_exceeded(
     assert max(source.most for source in every) <= limit
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(1, 8))
 def test_the_most_shards_in_a_window_are_those_of_the_worst_order(chunks: list[int], window: int) -> None:
     def touched(order: tuple[int, ...]) -> int:

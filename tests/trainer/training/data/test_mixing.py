@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
@@ -14,7 +14,6 @@ from deepsiam.data_prep.common.rng import keyed_rng
 from deepsiam.trainer.training.data.mixing import Mix
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(0, 5))
 def test_no_source_is_ever_a_micro_batch_from_its_weight(weights: list[int], seed: int) -> None:
     mix, total = Mix(weights, seed), sum(weights)

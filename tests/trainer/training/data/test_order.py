@@ -6,7 +6,7 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -23,7 +23,6 @@ def test_sources_are_drawn_by_weight_and_lanes_in_turn() -> None:
     assert [batch.lane for batch in batches] == [i % 4 for i in range(40)]
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 60), st.integers(1, 5), st.integers(1, 5), st.integers(1, 7), st.booleans())
 def test_resuming_from_recorded_positions_equals_never_stopping(
     stop: int, lanes: int, window: int, micro_batch: int, bad: bool

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from unittest.mock import Mock, patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.trainer.training.engine import hashed_file as module
@@ -35,7 +35,6 @@ def write(path: Path, *blocks: bytes, then: type[BaseException] | None = None) -
 
 
 @given(blocks=st.lists(st.binary(max_size=40)), piece=st.integers(1, 50), ahead=st.integers(0, 3))
-@settings(max_examples=50, deadline=None)
 def test_bytes_and_digest_are_those_of_what_was_written(blocks: list[bytes], piece: int, ahead: int) -> None:
     with (
         TemporaryDirectory() as folder,
