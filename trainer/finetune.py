@@ -22,7 +22,7 @@ with gc_paused():
     from deepsiam.trainer.training.checkpoints.base import base_of
     from deepsiam.trainer.training.checkpoints.init_from import PretrainedEncoder, load_start
     from deepsiam.trainer.training.checkpoints.load import saved_trunk
-    from deepsiam.trainer.training.checkpoints.start_keys import take_over, take_over_again
+    from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_checkpoint, with_keys_from_folder
     from deepsiam.trainer.training.data.group_source import GroupSource
     from deepsiam.trainer.training.data.open_pairs import pair_data
     from deepsiam.trainer.training.data.opened import Data
@@ -46,10 +46,10 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
     """
     if resume_from:
-        recipe = take_over_again(recipe, resume_from)
+        recipe = with_keys_from_checkpoint(recipe, resume_from)
     else:
         recipe.data.check_weights()
-        recipe = take_over(recipe)
+        recipe = with_keys_from_folder(recipe)
     data = pair_data(recipe)
     say(*data.remarks)
     torch.manual_seed(recipe.seed)

@@ -29,9 +29,9 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     """
     if recipe.init_from:  # what reads other libraries' folders is imported for runs that name one
         from deepsiam.trainer.training.checkpoints.init_from import load_start
-        from deepsiam.trainer.training.checkpoints.start_keys import take_over, take_over_again
+        from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_checkpoint, with_keys_from_folder
 
-        recipe = take_over_again(recipe, resume_from) if resume_from else take_over(recipe)
+        recipe = with_keys_from_checkpoint(recipe, resume_from) if resume_from else with_keys_from_folder(recipe)
     data = shard_data(recipe)
     torch.manual_seed(recipe.seed)
     encoder = None

@@ -25,7 +25,7 @@ from deepsiam.data_prep.common.parser import Parser
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.interface import MicroBatch
 from deepsiam.trainer.training.checkpoints import checkpoint
-from deepsiam.trainer.training.checkpoints.start_keys import take_over
+from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_folder
 from deepsiam.trainer.training.data.cursor import Cursor
 from deepsiam.trainer.training.data.loader import Loader, check_layout
 from deepsiam.trainer.training.data.open_pairs import pair_data
@@ -173,7 +173,7 @@ def _check_micro(recipe: PretrainRecipe | FinetuneRecipe, first: int, last: int)
 def _load_recipe(path: Path, overrides: Sequence[str]) -> PretrainRecipe | FinetuneRecipe:
     values = yaml_file.read(path, overrides)
     recipe = yaml_file.build(schema.kind_of(values), values, str(path))
-    return take_over(recipe)
+    return with_keys_from_folder(recipe)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -110,9 +110,7 @@ def test_what_cannot_be_made_bidirectional_is_refused(toy_collection: Path, tmp_
     recipe = recipe_of(toy_collection, tmp_path, init_from=str(run), bidirectional=True)
     with pytest.raises(InputError, match=r"^bidirectional: the trunk \(model_type 'bert'\) is bidirectional already"):
         finetune.build(recipe)
-    with pytest.raises(
-        InputError, match=r"bidirectional: needs the decoder in init_from; .* set trunk.is_causal=false"
-    ):
+    with pytest.raises(InputError, match=r"bidirectional needs a decoder in init_from: .* set trunk.is_causal=false"):
         recipe_of(toy_collection, tmp_path, trunk=toy.TRUNK, bidirectional=True)
 
 

@@ -16,7 +16,7 @@ from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.ranking.export.export_files import write_tokenizer
 from deepsiam.trainer.training.checkpoints.load import load_trained
-from deepsiam.trainer.training.checkpoints.start_keys import take_over
+from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_folder
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
@@ -108,7 +108,7 @@ def test_multiple_negatives_ranking_loss(
     def losses_of(step: int, pairs: Pairs) -> dict[str, Tensor]:
         return {"softmax": loss([model.tokenize(list(side)) for side in zip(*pairs, strict=True)], None)}
 
-    theirs = losses_of_script(model, take_over(load(FinetuneRecipe, path)), losses_of)["softmax"]
+    theirs = losses_of_script(model, with_keys_from_folder(load(FinetuneRecipe, path)), losses_of)["softmax"]
     assert ours == pytest.approx(theirs, rel=2e-3)
     assert theirs[20] < 0.8 * theirs[1]
 
@@ -211,6 +211,6 @@ def test_binary_cross_entropy_loss(toy_scored: Path, tmp_path: Path, library: An
         seen.update(of_step.tolist())
         return {"binary": loss([list(side) for side in zip(*pairs, strict=True)], of_step)}
 
-    theirs = losses_of_script(model, take_over(load(FinetuneRecipe, path)), losses_of)["binary"]
+    theirs = losses_of_script(model, with_keys_from_folder(load(FinetuneRecipe, path)), losses_of)["binary"]
     assert ours == pytest.approx(theirs, rel=1e-4)
     assert seen == {0.0, 1.0}

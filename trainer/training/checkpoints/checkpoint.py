@@ -48,8 +48,9 @@ FORMAT = 2
 Result = TypeVar("Result")
 RECIPE, TOKENIZER, TRUNK, BASE = "recipe.yaml", "tokenizer.json", "trunk.json", "base.json"
 MICRO = "batch.micro"
-# only some losses depend on the first, no data order on the others
-COMPARED_IF_NAMED = (MICRO, "deepspeed", "deepspeed file")
+# not compared where the caller gives none: batch.micro matters to in-batch losses only, and DeepSpeed's file not to
+# trainer.trace, which reads the data alone
+COMPARED_IF_PRESENT = (MICRO, "deepspeed", "deepspeed file")
 LOCATIONS = ("shards", "collection")  # keys of `data` and of its sources that say where the data are
 REMEDIES = {
     MICRO: ": examples are compared with their micro-batch, so set batch.micro={was}",
@@ -277,7 +278,7 @@ def check_continues(checkpoint: Path, invariants: Mapping[str, Any]) -> None:
     """
     formerly = {key: value for key, value in FORMERLY.items() if key in invariants}
     saved = formerly | read_state(checkpoint).resume_invariants
-    saved = {key: value for key, value in saved.items() if key in invariants or key not in COMPARED_IF_NAMED}
+    saved = {key: value for key, value in saved.items() if key in invariants or key not in COMPARED_IF_PRESENT}
     given = {key: value for key, value in invariants.items() if key in saved}
     if "data sha256" in saved and saved["data sha256"] == given.get("data sha256"):
         saved, given = _without_locations(saved), _without_locations(given)

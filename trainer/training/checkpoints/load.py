@@ -127,7 +127,7 @@ def restore_frozen(model: TrunkModel, folder: Path) -> None:
 
 
 def _copy_weights(folder: Path, model: TrunkModel) -> None:
-    """Copy a checkpoint's weights into a model; what its adapters leave as it was, the file may lack."""
+    """Copy a checkpoint's weights into a model; of a model with adapters, the frozen weights may be missing."""
     file = folder / checkpoint.WEIGHTS
     weights, parameters = read_tensors(file), dict(model.named_parameters())
     model.from_base -= weights.keys()

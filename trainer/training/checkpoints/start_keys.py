@@ -24,8 +24,8 @@ from deepsiam.trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, k
 from deepsiam.trainer.training.recipe.yaml_file import build, read_one
 
 
-def take_over(recipe: AnyRecipe) -> AnyRecipe:
-    """Fill in what a model of the folder's own kind needs, to compute what the folder's model computes.
+def with_keys_from_folder(recipe: AnyRecipe) -> AnyRecipe:
+    """Give the recipe's method the keys that it does not set from `init_from`, to compute what that model computes.
 
     Raises:
         InputError: the folder is damaged, or its model does more than ours, or does not suit the recipe's keys.
@@ -35,8 +35,8 @@ def take_over(recipe: AnyRecipe) -> AnyRecipe:
     return _with(recipe, _keys(recipe.init_from, recipe.method), recipe.init_from)
 
 
-def take_over_again(recipe: AnyRecipe, resume_from: Path) -> AnyRecipe:
-    """Take the same keys from the checkpoint of a run: a resumed run needs no other folder."""
+def with_keys_from_checkpoint(recipe: AnyRecipe, resume_from: Path) -> AnyRecipe:
+    """Give it the same keys from a run's checkpoint: a resumed run does not need the folder in `init_from`."""
     names = recipe.method.of_start
     if recipe.init_from is None or not names:
         return recipe
@@ -48,13 +48,13 @@ def take_over_again(recipe: AnyRecipe, resume_from: Path) -> AnyRecipe:
 def start_notes(start: Path, method: MethodConfig) -> list[str]:
     """Return the lines on what training by `method` takes from the folder `start` otherwise than its model does."""
     return [
-        *overridden(start, method),
+        *overridden_keys(start, method),
         *left_out(start, method.ranking_config.folder_kind),
         *prompts.remarks(start, method),
     ]
 
 
-def overridden(start: Path, method: MethodConfig) -> list[str]:
+def overridden_keys(start: Path, method: MethodConfig) -> list[str]:
     """Return a line for each key that the folder `start` gives and `method` has otherwise, as a recipe writes them.
 
     A temperature is of training, not of what the folder's model computes.

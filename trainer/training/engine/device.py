@@ -42,8 +42,8 @@ def has_bf16() -> bool:
     return bool(accelerator().is_bf16_supported())
 
 
-def take(local_rank: int) -> int:
-    """Use the device of a rank of this host from now on, and return its number.
+def set_device(local_rank: int) -> int:
+    """Choose the device that a rank of this host uses from now on, and return its number.
 
     A launcher may show each rank only its own GPU, as `srun --gpus-per-task=1` does; that GPU is then number 0.
     """
@@ -58,10 +58,10 @@ def use_threads_of_a_rank(ranks: int) -> None:
         torch.set_num_threads(max(1, usable_cores() // ranks))
 
 
-def claim(rank: int, local_rank: int, store: Store | None) -> None:
+def require_own_gpu(rank: int, local_rank: int, store: Store | None) -> None:
     """Raise InputError if another rank uses the same GPU.
 
-    Whether ranks that each see one GPU, number 0, see the same one, only the GPU's identifier tells. Ranks exchange it
+    If every rank sees one GPU as number 0, two ranks may share it unnoticed: so the ranks compare the GPUs' UUIDs
     through the store where they meet. torchrun's ranks have no such store, but all see the same GPUs.
     """
     if accelerator().device_name() != "cuda":

@@ -155,8 +155,11 @@ def sums_in_fp32(config: Mapping[str, Any]) -> bool:
     return precision(config) == torch.bfloat16 and DTYPES.get(dtype) == torch.float32
 
 
-def states(config: dict[str, Any]) -> str:
-    """Return the kind of a run's saved optimizer states: DeepSpeed cannot load states of one kind as another."""
+def optimizer_state_kind(config: dict[str, Any]) -> str:
+    """Name the precision and ZeRO stage of the saved optimizer states, such as "bfloat16, ZeRO-1 or 2".
+
+    DeepSpeed loads only the same kind.
+    """
     stage = config.get("zero_optimization", {}).get("stage", 0)
     return f"{str(precision(config)).removeprefix('torch.')}, ZeRO-{'1 or 2' if stage in (1, 2) else stage}"
 

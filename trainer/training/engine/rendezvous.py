@@ -102,8 +102,8 @@ def meet(rank: int, ranks: int) -> TCPStore | None:
     return store
 
 
-def close(store: TCPStore) -> None:
-    """Answer no rank that comes later, as one that was started again; rank 0 calls this once the ranks have joined."""
+def stop_answering(store: TCPStore) -> None:
+    """Stop accepting ranks; rank 0 calls this once all have joined, because a restarted rank must not join."""
     for name in ("here", "said"):
         store.delete_key(_key(name))
 

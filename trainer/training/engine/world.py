@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from deepsiam.data_prep.common.errors import InputError, printable, without_controls
-from deepsiam.trainer.training.engine.device import accelerator, claim, take, use_threads_of_a_rank
-from deepsiam.trainer.training.engine.rendezvous import ARRIVAL, AbsentError, close, meet, meet_at, port
+from deepsiam.trainer.training.engine.device import accelerator, require_own_gpu, set_device, use_threads_of_a_rank
+from deepsiam.trainer.training.engine.rendezvous import ARRIVAL, AbsentError, meet, meet_at, port, stop_answering
 from deepsiam.trainer.training.errors import SharedError
 
 # the variables for rank, number of ranks, local rank and local number of ranks; the first complete line is used
@@ -162,7 +162,7 @@ def rank_0_speaks(rank: int) -> Iterator[None]:
 
 @contextmanager
 def failed_rank_exits_first() -> Iterator[None]:
-    """If another rank is gone, wait for the launcher, which ends all ranks: the one that failed says why."""
+    """If another rank has died, wait to be killed by the launcher, so that only the failed rank prints an error."""
     try:
         yield
     except RuntimeError as error:
@@ -201,13 +201,13 @@ def join(world: World) -> None:
     # start compilers to find out which kernels it can build here, so the answer "no" is preset for all of them
     deepspeed.ops.__compatible_ops__ = defaultdict(bool)
     use_threads_of_a_rank(world.local_size)
-    own_device = take(world.local_rank)  # else models without an engine would all be on the first device
+    own_device = set_device(world.local_rank)  # else models without an engine would all be on the first device
     # DeepSpeed takes the local rank for the number of the device, and checks that Open MPI's is the same
     os.environ |= {name: str(own_device) for name in ("LOCAL_RANK", LAUNCHERS[2][2]) if name in os.environ}
     global _joined
     try:
         store = meet(world.rank, world.size) if world.size > 1 else None
-        claim(world.rank, world.local_rank, store)
+        require_own_gpu(world.rank, world.local_rank, store)
         deepspeed.init_distributed(verbose=False, timeout=ARRIVAL)
         dist.barrier()  # all have joined; with NCCL, none can reach another before a first collective
     except AbsentError as error:
@@ -223,7 +223,7 @@ def join(world: World) -> None:
         ) from error
     wait_at_most(ALONE_SECONDS)
     if store and world.rank == 0:
-        close(store)
+        stop_answering(store)
     _joined = True
 
 

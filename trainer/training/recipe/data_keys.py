@@ -37,7 +37,7 @@ class LanesConfig(Section):
     lanes: int = Field(64, ge=1, le=1 << 16)
     window: PositiveInt = 16  # chunks (in fine-tuning, units of pairs) that are shuffled together
     workers: int = Field(0, ge=0, le=1 << 10)  # loader processes per rank
-    # of a mix; left out of a recipe, it is no part of its identity
+    # of a mix; not saved at its default: runs that are older than the key still resume
     one_source_per: Literal["micro_batch", "step"] = Field("micro_batch", exclude_if=lambda per: per == "micro_batch")
 
     @property
@@ -90,7 +90,7 @@ OF_A_SOURCE = (
     *("query_prompt", "document_prompt", "loss", "negatives", "hard_negatives", "negatives_per_query"),
     *("candidates", "teacher_scale", "ignore_above"),
 )
-"""The keys of `method` that a source of a mix may have otherwise: none changes the model."""
+"""The keys of `method` that a source of a mix may override: none changes the model."""
 OF_METHOD = re.compile(rf"\bmethod\.({'|'.join(OF_A_SOURCE)})\b")
 
 
@@ -109,7 +109,7 @@ def of_source(name: str, message: str) -> str:
 
 
 class MixedPairsConfig(PairsConfig):
-    """One source of a mix: its pairs, its weight, and the keys of `method` that it has otherwise."""
+    """One source of a mix: its pairs, its weight, and the keys of `method` that it overrides."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -125,7 +125,7 @@ class MixedPairsConfig(PairsConfig):
 class PairDataConfig(LanesConfig):
     """Labelled pairs of one collection, or of several with names and weights."""
 
-    # left out of a recipe, the keys of a mix are no part of its identity
+    # the keys of a mix are not saved at their defaults: runs that are older than they still resume
     collection: Path | None = None
     split: str = "train"
     pairs: PositiveInt | None = None
@@ -138,9 +138,9 @@ class PairDataConfig(LanesConfig):
         if (self.collection is None) == (not self.mix):
             raise ValueError("data: name either data.collection or, for several sources, data.mix (null for the other)")
         if not self.mix and self.mix_temperature:
-            raise ValueError("data.mix_temperature is of data.mix: leave it out")
+            raise ValueError("data.mix_temperature needs data.mix: remove it")
         if self.mix and (self.split, self.pairs) != ("train", None):
-            raise ValueError("data.split and data.pairs are of data.collection: set those of each source in data.mix")
+            raise ValueError("data.split and data.pairs need data.collection: set those of each source in data.mix")
         unweighted = [name for name, source in self.sources.items() if source.weight is None]
         if self.mix and bool(unweighted) != bool(self.mix_temperature):
             without = (

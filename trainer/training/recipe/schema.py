@@ -243,7 +243,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _a_start_is_made_bidirectional(self) -> Recipe:
         if self.bidirectional and self.init_from is None:
-            raise ValueError("bidirectional: needs the decoder in init_from; for a new one set trunk.is_causal=false")
+            raise ValueError("bidirectional needs a decoder in init_from: for a new one set trunk.is_causal=false")
         return self
 
     @model_validator(mode="after")

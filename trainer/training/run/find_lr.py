@@ -44,7 +44,7 @@ def find_lr(job: Job, world: World) -> None:
             say(row([0, *RATES][len(losses) - 1], loss, losses[0]))
             if not loss <= DIVERGED * losses[0]:  # or it is NaN
                 break
-    say(*too_small(job, (len(losses) - 1) * STEPS), suggestion(losses))
+    say(*small_source_warnings(job, (len(losses) - 1) * STEPS), suggestion(losses))
 
 
 def row(rate: float, loss: float, first: float) -> str:
@@ -63,8 +63,11 @@ def suggestion(losses: list[float]) -> str:
     return f"suggestion: optimizer.lr={best / BELOW:.1e} (a tenth of {best:.1e}, where the loss was lowest)"
 
 
-def too_small(job: Job, trained: int) -> list[str]:
-    """Return a line for every source that `trained` steps read again from its start: they read what is measured."""
+def small_source_warnings(job: Job, trained: int) -> list[str]:
+    """Return a warning for each source of data that is too small for `trained` steps and the measurements.
+
+    It is read twice, so the loss is measured on examples that were trained on.
+    """
     steps = _measured(job.recipe.batch, job.order.mix) + trained
     read = job.order.progress(steps * job.recipe.batch.micro_batches)
     epochs = {name: number for name in job.order.names if (number := read.get(f"epochs/{name}", 0.0)) > 1}

@@ -118,10 +118,10 @@ def make_job(
     if base:
         sidecar_files[checkpoint.BASE] = base.model_dump_json(indent=1).encode()
     config = ds_config.load(recipe.deepspeed)[1]
-    states = ds_config.states(config)
-    _check_stage(recipe, states)
+    state_kind = ds_config.optimizer_state_kind(config)
+    _check_stage(recipe, state_kind)
     invariants = resume_invariants(recipe, data)
-    invariants |= {"deepspeed": states, "deepspeed file": ds_config.state_layout(config)}
+    invariants |= {"deepspeed": state_kind, "deepspeed file": ds_config.state_layout(config)}
     return Job(recipe, model, data.order, validation, probe, refresh, sidecar_files, invariants)
 
 
@@ -136,13 +136,13 @@ def complete(recipe: Recipe) -> dict[str, Any]:
     return values
 
 
-def _check_stage(recipe: Recipe, states: str) -> None:
+def _check_stage(recipe: Recipe, state_kind: str) -> None:
     """Raise InputError where ranks would compute different losses at the same time at ZeRO stage 3.
 
     Its ranks gather each layer's weights together, in the order of their own backward pass, and would wait for ever.
     """
     differ = any(method != recipe.methods[0] for method in recipe.methods)
-    if differ and recipe.data.one_source_per == "micro_batch" and states.endswith("ZeRO-3"):
+    if differ and recipe.data.one_source_per == "micro_batch" and state_kind.endswith("ZeRO-3"):
         raise InputError(
             "data.mix: its sources differ in their method, and the ranks of ZeRO stage 3 must compute the same at the "
             "same time: set data.one_source_per=step, or deepspeed to a configuration of stage 2"

@@ -18,8 +18,8 @@ from deepsiam.trainer.training.run.agree import Agreed, agree, exchange
 from deepsiam.trainer.training.run.health import Health
 from deepsiam.trainer.training.run.job import Job
 from deepsiam.trainer.training.run.monitor import Monitor
-from deepsiam.trainer.training.run.probing import Probing
-from deepsiam.trainer.training.run.rate import Rate
+from deepsiam.trainer.training.run.probing import BestKeeper
+from deepsiam.trainer.training.run.rate import LearningRate
 from deepsiam.trainer.training.run.stop import STOP_FILE, Stop
 from deepsiam.trainer.training.run.validation import Validation
 from deepsiam.trainer.training.run.watchdog import Watchdog
@@ -33,10 +33,10 @@ class Run:
         self.engine = Engine(job.model, job.recipe, world)
         self.step, self.saved = 0, resume_from
         self.cursor = Cursor(job.order.start(), micro_sizes={0: self.recipe.batch.micro})
-        self.rate, self.probing = Rate(job.recipe), Probing(job, self.engine)
+        self.rate, self.best_keeper = LearningRate(job.recipe), BestKeeper(job, self.engine)
         if resume_from is not None:
             state = self._load(resume_from)
-            self.cursor, self.probing.best = state.cursor.with_micro(self.recipe.batch.micro, self.step), state.best
+            self.cursor, self.best_keeper.best = state.cursor.with_micro(self.recipe.batch.micro, self.step), state.best
         self.loader = Loader(job.order, world.rank, world.size, self.recipe.data.workers)
         self.health = Health(self.recipe, self.engine, job.order)
         self.monitor = Monitor(self.recipe, self.engine, job.order.names, self.step)
@@ -74,7 +74,7 @@ class Run:
                     continue
                 self._report_and_save(batches, result)
                 self.watchdog.beat()
-        return self.probing.ended or self.step == self.recipe.steps
+        return self.best_keeper.ended or self.step == self.recipe.steps
 
     def _refresh(self) -> bool:
         """Use the negatives that belong to this step, mining them if due; return whether they have changed."""
@@ -90,7 +90,7 @@ class Run:
 
     def _probe(self, batches: Sequence[LaneBatch]) -> bool:
         """Run the probe, if due; return whether it ends the run."""
-        return self.probing.measure(self.step, batches, self.monitor, self.watchdog.beat, self._state)
+        return self.best_keeper.measure(self.step, batches, self.monitor, self.watchdog.beat, self._state)
 
     def _optimize(self, batches: Sequence[LaneBatch], agreed: Agreed) -> StepResult:
         micro_batches = [batch.micro_batch for batch in batches]
@@ -159,7 +159,8 @@ class Run:
 
     def _state(self) -> checkpoint.State:
         cursor, invariants = Cursor.merged(self.engine.gather(self.cursor)), self.job.resume_invariants
-        return checkpoint.State(self.step, cursor, self.world.size, invariants, self.rate.plateau, self.probing.best)
+        plateau, best = self.rate.plateau, self.best_keeper.best
+        return checkpoint.State(self.step, cursor, self.world.size, invariants, plateau, best)
 
     def _load(self, path: Path) -> checkpoint.State:
         """Load a checkpoint into the engine; take over its step and plateau. Data and the best probe stay."""

@@ -16,8 +16,8 @@ from deepsiam.trainer.training.run.job import Job
 from deepsiam.trainer.training.run.monitor import Monitor
 
 
-class Probing:
-    """A job's probe, if it has one, and which of its measurements is the best so far."""
+class BestKeeper:
+    """Run a job's probe, if it has one, and keep the weights of its best measurement."""
 
     def __init__(self, job: Job, engine: Engine):
         self.job, self.engine = job, engine
@@ -67,7 +67,7 @@ class Probing:
         return self.ended
 
     def _saves(self, monitor: Monitor, step: int, state: Callable[[], State]) -> bool:
-        """Save the weights as the best so far; return whether that was possible: if not, later ones will be tried."""
+        """Save the weights as the best so far; return False if the disk refused: the next best is tried."""
         try:
             saved = save_best(self.job.recipe.run, self.engine, state(), self.job.sidecar_files)
         except SaveError as error:

@@ -7,8 +7,8 @@ from deepsiam.trainer.training.recipe.plateau import Plateau
 from deepsiam.trainer.training.recipe.schema import Recipe
 
 
-class Rate:
-    """A recipe's learning rate, given the validations so far."""
+class LearningRate:
+    """The learning rate of a recipe, given the validations so far."""
 
     def __init__(self, recipe: Recipe):
         self.recipe, self.plateau = recipe, Plateau()

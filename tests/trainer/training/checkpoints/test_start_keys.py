@@ -14,7 +14,7 @@ from deepsiam.trainer import finetune
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.load import load_trained
-from deepsiam.trainer.training.checkpoints.start_keys import overridden, take_over
+from deepsiam.trainer.training.checkpoints.start_keys import overridden_keys, with_keys_from_folder
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build, load
 from tests import toy
@@ -38,9 +38,9 @@ def recipe(start: Path, collection: Path, **method: Any) -> FinetuneRecipe:
 
 
 def test_a_run_of_pairs_gives_its_keys(start: Path, toy_collection: Path) -> None:
-    started = take_over(recipe(start, toy_collection))
+    started = with_keys_from_folder(recipe(start, toy_collection))
     assert {key: getattr(started.method, key) for key in KEYS} == KEYS
-    assert overridden(start, started.method) == []
+    assert overridden_keys(start, started.method) == []
 
 
 @pytest.mark.parametrize("content", ["trainer: other\n", "method: null\n", "method: siamese\n"])
@@ -48,17 +48,17 @@ def test_the_recipe_of_another_tool_gives_none(toy_collection: Path, tmp_path: P
     (tmp_path / "published").mkdir()
     (tmp_path / "published" / "recipe.yaml").write_text(content)
     given = recipe(tmp_path / "published", toy_collection)
-    assert take_over(given).method == given.method
+    assert with_keys_from_folder(given).method == given.method
 
 
 def test_a_temperature_is_taken_with_its_similarity_alone(start: Path, toy_collection: Path) -> None:
     given = recipe(start, toy_collection, similarity="dot")
-    started: Any = take_over(given).method
+    started: Any = with_keys_from_folder(given).method
     assert (started.similarity, started.pooling) == ("dot", "mean")
     assert started.temperature == recipe(start, toy_collection).method.temperature != KEYS["temperature"]
     export_encoder(load_trained(start), start.parent / "export")
     for folder, temperature in ((start, KEYS["temperature"]), (start.parent / "export", 0.05)):
-        named: Any = take_over(recipe(folder, toy_collection, similarity="cosine")).method
+        named: Any = with_keys_from_folder(recipe(folder, toy_collection, similarity="cosine")).method
         assert (named.similarity, named.temperature) == ("cosine", temperature)
 
 
@@ -66,9 +66,9 @@ def test_a_fine_tuned_run_gives_its_keys_to_the_next(toy_collection: Path, tmp_p
     prompts = {"query_prompt": "a ", "document_prompt": "b "}
     tokens = toy_collection / "tokenizer.json"
     first = write_run(tmp_path / "first", tokens, name="siamese", **KEYS, **prompts, **LENGTHS)
-    second: Any = take_over(recipe(first, toy_collection)).method
+    second: Any = with_keys_from_folder(recipe(first, toy_collection)).method
     assert {key: getattr(second, key) for key in (*KEYS, *prompts)} == KEYS | prompts
-    lines = overridden(first, take_over(recipe(first, toy_collection, pooling="cls")).method)
+    lines = overridden_keys(first, with_keys_from_folder(recipe(first, toy_collection, pooling="cls")).method)
     assert [line.split(",")[0] for line in lines] == [f'{first} was trained with method.pooling="mean"']
 
 
@@ -80,7 +80,7 @@ def test_a_run_s_recipe_keeps_what_was_set_otherwise_than_the_start(toy_collecti
     job = finetune.build(recipe(start, toy_collection, **plain))
     assert {key: getattr(job.recipe.method, key) for key in (*KEYS, *plain)} == KEYS | plain
     written = yaml.safe_load(job.sidecar_files[checkpoint.RECIPE])
-    again = take_over(build(FinetuneRecipe, written, "recipe.yaml"))
+    again = with_keys_from_folder(build(FinetuneRecipe, written, "recipe.yaml"))
     assert again.method == job.recipe.method
     assert plain.items() <= written["method"].items()
 
@@ -91,27 +91,27 @@ def test_other_models_take_and_give_the_prompts_alone(
 ) -> None:
     prompts, tokens = {"query_prompt": "a ", "document_prompt": "b "}, toy_collection / "tokenizer.json"
     first = write_run(tmp_path / "first", tokens, name="siamese", **KEYS, **prompts, **LENGTHS)
-    other: Any = take_over(recipe(first, toy_collection, **method)).method
+    other: Any = with_keys_from_folder(recipe(first, toy_collection, **method)).method
     assert {key: getattr(other, key) for key in prompts} == prompts
     fresh: Any = recipe(first, toy_collection, **method).method
     assert {**other.model_dump(), **prompts} == {**fresh.model_dump(), **prompts}
     second = write_run(tmp_path / "second", tokens, **method, **prompts, **LENGTHS)
-    back: Any = take_over(recipe(second, toy_collection)).method
+    back: Any = with_keys_from_folder(recipe(second, toy_collection)).method
     plain: Any = recipe(second, toy_collection).method
     assert back.model_dump() == plain.model_dump() | prompts
 
 
 def test_a_pre_training_says_it_too(start: Path, shards: Path, tmp_path: Path) -> None:
     given = load(PretrainRecipe, toy.seed_recipe(tmp_path / "seed.yaml", shards, trunk=None, init_from=str(start)))
-    method = take_over(given).method
-    assert overridden(start, method) == []
+    method = with_keys_from_folder(given).method
+    assert overridden_keys(start, method) == []
     pooled = method.model_copy(update={"pooling": "cls"})
-    assert [line.split("method.")[1].split(",")[0] for line in overridden(start, pooled)] == ['pooling="mean"']
+    assert [line.split("method.")[1].split(",")[0] for line in overridden_keys(start, pooled)] == ['pooling="mean"']
 
 
 def test_what_a_recipe_sets_otherwise_is_said(start: Path, toy_collection: Path) -> None:
     given = recipe(start, toy_collection, similarity="dot", pooling="cls", temperature=0.5)
-    assert overridden(start, take_over(given).method) == [
+    assert overridden_keys(start, with_keys_from_folder(given).method) == [
         f'{start} was trained with method.pooling="mean", and this run trains with "cls"',
         f'{start} was trained with method.similarity="cosine", and this run trains with "dot"',
     ]
@@ -137,4 +137,4 @@ def test_keys_built_without_a_recipe_are_compared_too(
         write_cross_encoder(tmp_path, toy_collection / "tokenizer.json", "modernbert", types=False)
     else:
         write_settings(tmp_path, method.folder_kind, files)
-    assert [line.split("method.")[1].split("=")[0] for line in overridden(tmp_path, method)] == keys
+    assert [line.split("method.")[1].split("=")[0] for line in overridden_keys(tmp_path, method)] == keys

@@ -163,7 +163,7 @@ NAMED = "data.mix.plain"
             {"data.collection": "c", f"{NAMED}.collection": "d"},
             "data: name either data.collection or, for several sources, data.mix",
         ),
-        ({"data.pairs": 3}, "data.split and data.pairs are of data.collection: set those of each source"),
+        ({"data.pairs": 3}, "data.split and data.pairs need data.collection: set those of each source"),
         (
             {"refresh.every": 2},
             f"{NAMED}: what is mined .* {NAMED}.hard_negatives to .* or {NAMED}.refresh to false",

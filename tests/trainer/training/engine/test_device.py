@@ -11,7 +11,13 @@ from torch.distributed import HashStore
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.training.engine import device, ds_config
-from deepsiam.trainer.training.engine.device import claim, require_visible_gpus, take, this_device, unseen_gpus
+from deepsiam.trainer.training.engine.device import (
+    require_own_gpu,
+    require_visible_gpus,
+    set_device,
+    this_device,
+    unseen_gpus,
+)
 
 DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13 16:14:05 UTC 2021\nGCC version: 9\n"
 
@@ -101,7 +107,7 @@ def test_a_rank_takes_its_gpu_whether_it_sees_all_or_only_its_own(
     monkeypatch: pytest.MonkeyPatch, seen: int, numbers: list[int]
 ) -> None:
     fake = gpu(monkeypatch, major=9, seen=seen)
-    assert [take(local_rank) for local_rank in range(4)] == numbers
+    assert [set_device(local_rank) for local_rank in range(4)] == numbers
     assert [call.args[0] for call in fake.set_device.call_args_list] == numbers
 
 
@@ -110,30 +116,30 @@ def test_two_ranks_on_one_gpu_are_refused_and_two_that_see_different_ones_are_no
 ) -> None:
     store = HashStore()
     gpu(monkeypatch, major=9, uuid="GPU-a")
-    claim(0, 0, store)
-    claim(0, 0, store)
+    require_own_gpu(0, 0, store)
+    require_own_gpu(0, 0, store)
     with pytest.raises(InputError, match="^rank 1 has the same GPU as rank 0: start one rank for each GPU"):
-        claim(1, 1, store)
+        require_own_gpu(1, 1, store)
     gpu(monkeypatch, major=9, uuid="GPU-b")
-    claim(1, 1, store)
+    require_own_gpu(1, 1, store)
 
 
 def test_of_many_ranks_on_one_gpu_exactly_one_may_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     store = HashStore()
     gpu(monkeypatch, major=9)
     with ThreadPoolExecutor(8) as pool:
-        outcomes = [pool.submit(claim, rank, rank, store).exception() for rank in range(8)]
+        outcomes = [pool.submit(require_own_gpu, rank, rank, store).exception() for rank in range(8)]
     assert sum(outcome is None for outcome in outcomes) == 1
 
 
 def test_under_torchrun_there_must_be_a_gpu_for_each_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu(monkeypatch, major=9, seen=2)
-    claim(1, 1, None)
+    require_own_gpu(1, 1, None)
     with pytest.raises(InputError, match="^rank 2 has the same GPU as another rank"):
-        claim(2, 2, None)
+        require_own_gpu(2, 2, None)
 
 
 def test_ranks_on_cpus_share_what_they_like() -> None:
     store = HashStore()
     for rank in range(2):
-        claim(rank, rank, store)
+        require_own_gpu(rank, rank, store)

@@ -11,7 +11,7 @@ import pytest
 from torch.distributed import TCPStore
 
 from deepsiam.trainer.training.engine import rendezvous
-from deepsiam.trainer.training.engine.rendezvous import AbsentError, close, end_others, meet, meet_at, serve
+from deepsiam.trainer.training.engine.rendezvous import AbsentError, end_others, meet, meet_at, serve, stop_answering
 from tests.ports import free_port
 
 
@@ -42,7 +42,7 @@ def test_a_rank_that_is_started_again_waits_for_the_next_rank_0() -> None:
         own = meet(0, 2)
         assert own is not None
         assert other.result(60) is not None
-        close(own)
+        stop_answering(own)
         again = pool.submit(meet, 1, 2)
         assert wait([again], 0.5).not_done
         del own  # ends the server

@@ -20,7 +20,7 @@ from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
 from deepsiam.trainer.training.checkpoints.load import LoadedModel
-from deepsiam.trainer.training.checkpoints.start_keys import start_notes, take_over
+from deepsiam.trainer.training.checkpoints.start_keys import start_notes, with_keys_from_folder
 from deepsiam.trainer.training.published.folder import left_out
 from deepsiam.trainer.training.recipe.build import build_model, resize_embeddings
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
@@ -165,7 +165,7 @@ def test_a_start_takes_the_folder_s_keys_and_says_which_it_replaces(encoder: Pat
     values |= {"batch": {"size": 2, "micro": 2}, "optimizer": {"lr": 1e-3}}
     for keys, notes in (({}, 0), ({"expansion": "none", "max_query_tokens": 32}, 2)):
         recipe = build(FinetuneRecipe, {**values, "method": {"name": "colbert", **keys}}, "test")
-        method = take_over(recipe).method
+        method = with_keys_from_folder(recipe).method
         lines = start_notes(folder, method)
         assert isinstance(method, ColbertConfig)
         expected = {"expansion": "unattended", "max_query_tokens": 12, "query_prompt": " find: ", **keys}

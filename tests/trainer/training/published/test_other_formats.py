@@ -10,7 +10,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
-from deepsiam.trainer.training.checkpoints.start_keys import take_over
+from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_folder
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
@@ -49,7 +49,7 @@ FOLDERS: dict[str, tuple[dict[str, str], str]] = {
 
 def open_start(folder: Path, tokenizer_json: Path) -> Any:
     values = toy.finetune_values(folder / "run", tokenizer_json.parent, init_from=str(folder))
-    recipe = take_over(build(FinetuneRecipe, values, "test"))
+    recipe = with_keys_from_folder(build(FinetuneRecipe, values, "test"))
     return load_encoder(recipe.init_from or folder, tokenizers.load(tokenizer_json))
 
 

@@ -13,7 +13,7 @@ from deepsiam.trainer.ranking.export.export_files import prompt_card
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 from deepsiam.trainer.training.checkpoints.load import LoadedModel, load_trained
-from deepsiam.trainer.training.checkpoints.start_keys import take_over, take_over_again
+from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_checkpoint, with_keys_from_folder
 from deepsiam.trainer.training.published.prompts import read_prompts, remarks
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
@@ -141,7 +141,7 @@ def test_a_run_starts_with_them_unless_its_recipe_has_its_own(
     tmp_path: Path, toy_collection: Path, method: dict[str, Any], taken: tuple[str, str, bool], line: str
 ) -> None:
     folder = prompted_folder(tmp_path / "bert", "bert", "mean", include_prompt=False)
-    started = take_over(recipe(folder, toy_collection, **method))
+    started = with_keys_from_folder(recipe(folder, toy_collection, **method))
     keys: Any = started.method
     assert (keys.query_prompt, keys.document_prompt, keys.prompt_in_pooling) == taken
     assert remarks(folder, keys) == ([f"{folder}: of its prompts, training starts with {line}"] if line else [])
@@ -161,7 +161,7 @@ def test_other_models_that_encode_texts_start_with_them(
 ) -> None:
     folder = prompted_folder(tmp_path / "bert", "bert", "mean")
     given = recipe(folder, toy_collection, **method)
-    started = take_over(given)
+    started = with_keys_from_folder(given)
     assert started.method.model_fields_set - given.method.model_fields_set == taken
     assert len(remarks(folder, started.method)) == bool(taken)
 
@@ -203,7 +203,7 @@ def test_a_resumed_run_has_those_of_its_checkpoint(tmp_path: Path, toy_collectio
     method = {"name": "siamese", "query_prompt": "q: ", "pooling": "mean", "prompt_in_pooling": False}
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **method)
     given = recipe(folder, toy_collection)
-    keys: Any = take_over_again(given, load_trained(run).checkpoint).method
+    keys: Any = with_keys_from_checkpoint(given, load_trained(run).checkpoint).method
     assert (keys.query_prompt, keys.document_prompt, keys.prompt_in_pooling) == ("q: ", "", False)
 
 

@@ -19,7 +19,7 @@ from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.batching.packing import frame, pad
 from deepsiam.trainer import finetune
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
-from deepsiam.trainer.training.checkpoints.start_keys import take_over
+from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_folder
 from deepsiam.trainer.training.published.sentence_transformer import TEMPERATURE, read_modules
 from deepsiam.trainer.training.recipe.build import build_model
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
@@ -139,10 +139,10 @@ def test_the_recipe_comes_first(
 ) -> None:
     write_folder(tmp_path, {"pooling_mode": "mean"}, "Normalize")
     given = recipe(tmp_path, toy_collection, **method)
-    taken = take_over(given).method
+    taken = with_keys_from_folder(given).method
     assert (taken.pooling, taken.similarity, taken.temperature) == expected
     (tmp_path / "modules.json").unlink()  # a plain Hugging Face folder names neither pooling nor similarity
-    assert take_over(given) == given
+    assert with_keys_from_folder(given) == given
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_a_start_may_do_more_where_the_recipe_says_what_to_do(
 ) -> None:
     write_folder(tmp_path, {"pooling_mode": pooling}, *more, similarity=similarity)
     with pytest.raises(InputError, match=f"{message}.*: set method.{needed} to start from the encoder alone"):
-        take_over(recipe(tmp_path, toy_collection))
+        with_keys_from_folder(recipe(tmp_path, toy_collection))
     given = recipe(tmp_path, toy_collection, **{needed: {"pooling": "mean", "similarity": "dot"}[needed]})
-    taken = take_over(given).method
+    taken = with_keys_from_folder(given).method
     assert (taken.pooling, taken.similarity) == (("mean", "cosine") if needed == "pooling" else ("cls", "dot"))
 
 
@@ -182,7 +182,7 @@ def test_a_start_may_do_more_where_the_recipe_says_what_to_do(
 def test_other_models_take_nothing_over(tmp_path: Path, toy_collection: Path, method: dict[str, Any]) -> None:
     write_folder(tmp_path, {"pooling_mode": "lasttoken"}, "Normalize")
     given = recipe(tmp_path, toy_collection, **method)
-    assert take_over(given) == given
+    assert with_keys_from_folder(given) == given
 
 
 @pytest.mark.parametrize(
@@ -206,16 +206,16 @@ def test_a_sparse_model_pools_terms_as_its_start(
     given = recipe(tmp_path, toy_collection, name="sparse", **method)
     if "not max" in pooling:
         with pytest.raises(InputError, match=pooling):
-            take_over(given)
+            with_keys_from_folder(given)
     else:
-        assert take_over(given).method.pooling == pooling
+        assert with_keys_from_folder(given).method.pooling == pooling
 
 
 def test_keys_that_do_not_suit_the_folder_are_one_clear_line(tmp_path: Path, toy_collection: Path) -> None:
     write_folder(tmp_path, {"pooling_mode": "mean"}, "Normalize")
     given = recipe(tmp_path, toy_collection, special_tokens=5)
     with pytest.raises(InputError, match=r"and the recipe: method.special_tokens=5 are pooled .* set method.pooling"):
-        take_over(given)
+        with_keys_from_folder(given)
 
 
 @pytest.mark.parametrize("inside", ["", "0_Transformer"])
@@ -264,7 +264,7 @@ def test_embeddings_of_a_published_model_are_those_of_sentence_transformers() ->
     tokenizer = tokenizers.load(folder)
     encoder = load_encoder(folder, tokenizer)
     method = build(FinetuneRecipe, {**recipe(folder, folder).model_dump(mode="json", exclude_unset=True)}, "test")
-    model = build_model(take_over(method).method, encoder.trunk).eval()
+    model = build_model(with_keys_from_folder(method).method, encoder.trunk).eval()
     texts = ["How is the speed of sound measured?", "naïve café", "", "A text. " * 20]
     rows, mask = pad([frame(ids, tokenizer, 256) for ids in tokenizer.encode(texts)], 256, tokenizer.pad)
     with torch.no_grad():

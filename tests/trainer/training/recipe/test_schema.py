@@ -189,7 +189,7 @@ def test_names_and_temperatures_of_a_mix(tmp_path: Path) -> None:
             "data.mix={a: {collection: a, weight: 1}, a/b: {collection: b, weight: 1}}",
         ): "'a/b' is no name of a source: use letters",
         (two, "data.mix_temperature=0.001"): "data.mix_temperature: .*greater than or equal to 0.1",
-        ("data.collection=c", "data.mix_temperature=3"): "data.mix_temperature is of data.mix: leave it out",
+        ("data.collection=c", "data.mix_temperature=3"): "data.mix_temperature needs data.mix: remove it",
     }.items():
         with pytest.raises(InputError, match=words):
             load(FinetuneRecipe, path, [siamese, *changes])
