@@ -105,3 +105,18 @@ def test_quoted_messages_are_those_of_the_code(quote: str, part: str) -> None:
     files = [file for package in ("trainer", "data_prep") for file in sorted((ROOT / package).rglob("*.py"))]
     code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(file.read_text() for file in files))  # join literals that span lines
     assert part in code, f"docs/operations.md quotes `{quote}`"
+
+
+def test_one_step_of_seed_is_in_ten_files_that_define_what_is_named() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    section = page.partition("## One step of SEED in ten files\n")[2].partition("\n## ")[0]
+    steps = re.findall(r"^\d+\. `([\w/]+\.py)`: (.*(?:\n   .*)*)", section, re.MULTILINE)
+    assert len(steps) == 10
+    for file, said in steps:
+        tree = ast.parse((ROOT / file).read_text())
+        defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        for kind in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+            defined |= {f"{kind.name}.{node.name}" for node in kind.body if isinstance(node, ast.FunctionDef)}
+        named = re.findall(r"`(\w+\.\w+|agree|save)`", said)
+        assert named
+        assert set(named) <= defined, file
