@@ -1,4 +1,7 @@
-"""The room that the cache of a host needs: all shards that its ranks keep open at once must fit."""
+"""The room that the cache of a host needs: all shards that its ranks keep open at once must fit.
+
+Checked once, before the first step, where shards are remote.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The position of a run in its data, recorded when data is consumed, so prefetching loses and repeats nothing."""
+"""The position of a run in its data, recorded when data is consumed, so prefetching loses and repeats nothing.
+
+The loop advances it after each step; a checkpoint stores it, and a resumed run's loader starts from it.
+"""
 
 from __future__ import annotations
 

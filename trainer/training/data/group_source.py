@@ -1,4 +1,7 @@
-"""Labelled groups of a collection, for fine-tuning: split into examples, which are dealt to the lanes in units."""
+"""Labelled groups of a collection, for fine-tuning: split into examples, which are dealt to the lanes in units.
+
+In a step of fine-tuning it stands where shard_source.py stands in pre-training: below the lanes, which read from it.
+"""
 
 from __future__ import annotations
 

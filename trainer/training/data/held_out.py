@@ -1,4 +1,7 @@
-"""Held-out data: any number of ranks reads it once, with the same random choices every time."""
+"""Held-out data: any number of ranks reads it once, with the same random choices every time.
+
+Opened with the data; read by each validation, never by a step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Micro-batches of one rank, prefetched by worker processes that share its lanes."""
+"""Micro-batches of one rank, prefetched by worker processes that share its lanes.
+
+The loop takes a step's micro-batches from it; the workers make the next ones while the engine computes.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Draw the source of every micro-batch: a random order that follows the weights at every micro-batch.
 
+The order of data asks it for each micro-batch; a function of the seed and the number, it needs no state.
+
 The chairman assignment problem (Tijdeman, 1980): of the first t micro-batches, a source provides floor(share * t) or
 ceil(share * t). With a fixed order of this kind, a lane would never get certain sources if the order's period shares a
 divisor with the number of lanes. So every block has its own random order, in which the probability of a source equals

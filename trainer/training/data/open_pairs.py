@@ -1,4 +1,7 @@
-"""Open the labelled pairs of a fine-tuning run, check them, and put them into the order of the run."""
+"""Open the labelled pairs of a fine-tuning run, check them, and put them into the order of the run.
+
+Called once, when the job is built.
+"""
 
 from __future__ import annotations
 

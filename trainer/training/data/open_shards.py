@@ -1,4 +1,7 @@
-"""Open the shards of a pre-training run, check them, and put them into the order of the run."""
+"""Open the shards of a pre-training run, check them, and put them into the order of the run.
+
+Called once, when the job is built.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """The order of a run: the content of every global micro-batch, on any cluster.
 
+The loader's workers iterate over it: it stands between the lanes of the sources and the micro-batches of a rank.
+
 Global micro-batch `a` comes entirely from lane `a mod V` of the source that mixing.py draws for it. Ranks and loader
 workers serve whole lanes, so the examples of an optimizer step are the same for any number of either.
 """

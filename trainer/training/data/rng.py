@@ -1,4 +1,7 @@
-"""The seed of dropout."""
+"""The seed of dropout: a function of the run's seed and the micro-batch's number, not of the rank.
+
+The loop draws one for each micro-batch of a step; GradCache uses it twice, to repeat the dropout.
+"""
 
 from deepsiam.data_prep.common.rng import keyed_rng
 

@@ -1,4 +1,7 @@
-"""Read the documents of shards, chunk by chunk, for the lanes of a pre-training run."""
+"""Read the documents of shards, chunk by chunk, for the lanes of a pre-training run.
+
+The lanes call `read` whenever they begin a window, in the loader's workers, long before the step that uses it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Shuffled numbers: an array of them where they are few; where they are many, each is computed when it is asked for."""
+"""A random permutation of 0 to n - 1: stored if n is small, computed number by number (Feistel network) if large.
+
+Group sources deal the pairs of an epoch by it.
+"""
 
 from __future__ import annotations
 

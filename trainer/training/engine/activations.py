@@ -1,4 +1,7 @@
-"""The activation memory that a trunk's layers keep for the backward pass."""
+"""The activation memory that a trunk's layers keep for the backward pass.
+
+Used before the first step, to refuse what cannot fit, and by `trainer.plan`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Time the sum of a tensor over all ranks, started by DeepSpeed's launcher as for a training run.
 
+No part of a training: `trainer.doctor` starts it, as a rank would be started.
+
 deepspeed [launcher options] --module deepsiam.trainer.training.engine.all_reduce NUMBERS DTYPE
 
 Rank 0 prints a line of JSON, the fields of `Measured`. The doctor runs this before a training run.

@@ -1,4 +1,7 @@
-"""Measure how long a device works on pieces of code, without synchronising it."""
+"""Measure how long a device works on pieces of code, without synchronising it.
+
+The engine measures each forward pass of a step with it, for the comparison of ranks.
+"""
 
 from __future__ import annotations
 

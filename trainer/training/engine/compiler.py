@@ -1,4 +1,7 @@
-"""Compile a model's layers; keep torch's compiler out of a process that compiles nothing."""
+"""Compile a model's layers; keep torch's compiler out of a process that compiles nothing.
+
+Used once, when the model is compiled and the engine is made.
+"""
 
 from __future__ import annotations
 

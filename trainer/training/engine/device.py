@@ -1,4 +1,7 @@
-"""The device of this process, and the GPUs that torch cannot use."""
+"""The device of this process, and the GPUs that torch cannot use.
+
+A rank sets its device when it joins the others, before the model is built.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """DeepSpeed's JSON files: find them by name, check them, complete them with the recipe's own settings.
 
+Read when the engine is made, once a run.
+
 DeepSpeed silently misinterprets some settings; they are refused here, with the reason, as is what it refuses itself.
 """
 

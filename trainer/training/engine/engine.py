@@ -1,4 +1,8 @@
-"""The DeepSpeed engine: optimizer steps with accumulation and clipping, evaluation, DeepSpeed's checkpoint files."""
+"""The DeepSpeed engine: optimizer steps with accumulation and clipping, evaluation, DeepSpeed's checkpoint files.
+
+The loop calls `step` once for each optimizer step, with this rank's micro-batches; `save` and `load` write and read
+DeepSpeed's part of a checkpoint.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """DeepSpeed's checks of the gradients at ZeRO-1 and 2, in a few kernels instead of some sixteen for each parameter.
 
+Put in place when the engine is made; DeepSpeed calls it in each step, between the backward pass and the update.
+
 A rank that holds all of the optimizer's states, as a single GPU does, started 3,300 kernels a step for BERT-base's:
 Python took longer to start those than the GPU took for the model.
 """

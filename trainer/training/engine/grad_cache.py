@@ -1,5 +1,7 @@
 """GradCache (Gao et al., 2021): losses of the vectors of the whole optimizer step, in the memory of one micro-batch.
 
+The engine calls it within a step, in place of the plain forward pass of each micro-batch.
+
 Negatives of the step make a query's loss depend on the documents of every micro-batch of every rank, and a regulariser
 such as FLOPS depends on the sum of all vectors; but on the weights they depend only through the vectors of texts. So
 the texts are encoded without a graph, what the losses need of other micro-batches is gathered from all ranks, and the

@@ -1,4 +1,7 @@
-"""GPUs and their usual servers, from the manufacturers' data sheets."""
+"""GPUs and their usual servers, from the manufacturers' data sheets.
+
+Looked up for the share of the peak in a progress line, and by `trainer.plan`.
+"""
 
 from __future__ import annotations
 

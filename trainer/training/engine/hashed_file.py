@@ -1,4 +1,7 @@
-"""A file that is hashed while it is written, so that a checkpoint's manifest needs no second reading."""
+"""A file that is hashed while it is written, so that a checkpoint's manifest needs no second reading.
+
+Used by every file of a checkpoint, when one is saved.
+"""
 
 from __future__ import annotations
 

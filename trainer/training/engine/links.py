@@ -1,4 +1,7 @@
-"""Measure how fast each host's messages reach its neighbours."""
+"""Measure how fast each host's messages reach its neighbours.
+
+The monitor measures with it now and then, between two steps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Refuse, before training, a micro-batch that cannot fit into memory."""
+"""Refuse, before training, a micro-batch that cannot fit into memory.
+
+Called once, when the job is built: better a line then than a crash in the longest batch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The optimizer that a recipe asks for: torch's AdamW, or Adamax in a form whose states DeepSpeed can convert."""
+"""The optimizer that a recipe asks for: torch's AdamW, or Adamax in a form whose states DeepSpeed can convert.
+
+Made once, with the engine, which sets the learning rate before each step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Read DeepSpeed's checkpoint files, which are pickles, as plain values and tensors, so that none can run code."""
+"""Read DeepSpeed's checkpoint files, which are pickles, as plain values and tensors, so that none can run code.
+
+Used when a run resumes, before DeepSpeed reads its files, and for the files themselves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""This process among the ranks: its rank, how it joins the others, its device's memory."""
+"""This process among the ranks: its rank, how it joins the others, its device's memory.
+
+A rank joins once, when rank 0 has checked all; from then on the engine sums and gathers through it.
+"""
 
 from __future__ import annotations
 

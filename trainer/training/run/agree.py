@@ -1,4 +1,8 @@
-"""What the ranks exchange before a step: all its numbers in one message, the only one that the host waits for."""
+"""Before each step all ranks agree on everything in a single message, so the CPU waits for the network once.
+
+The loop calls `agree` after it has taken a step's micro-batches, and before the engine computes. The counts of targets
+divide the losses, so the step's gradient is that of its whole batch, whatever a rank's share.
+"""
 
 from __future__ import annotations
 

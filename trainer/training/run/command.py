@@ -1,4 +1,8 @@
-"""The training command: one process, started by the deepspeed launcher, from its arguments to its exit."""
+"""The training command: one process, started by the deepspeed launcher, from its arguments to its exit.
+
+`trainer.pretrain` and `trainer.finetune` call `run` with what builds their job. It comes before the first step: it
+meets the other ranks, reads the recipe, locks the run's folder, chooses the checkpoint, and starts the loop.
+"""
 
 from __future__ import annotations
 

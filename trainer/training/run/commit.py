@@ -1,4 +1,7 @@
-"""What decides a run's numbers besides its recipe and data: the packages and this code, as results record them."""
+"""What decides a run's numbers besides its recipe and data: the packages and this code, as results record them.
+
+Recorded once, when a run starts; the doctor compares it between hosts. No step reads it.
+"""
 
 import hashlib
 import subprocess

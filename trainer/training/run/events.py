@@ -1,4 +1,7 @@
-"""A run's TensorBoard events, in an order that no host's clock decides."""
+"""A run's TensorBoard events, in an order that no host's clock decides.
+
+The monitor writes through it when a step reports; the pages and plots of a run read what it wrote.
+"""
 
 from __future__ import annotations
 

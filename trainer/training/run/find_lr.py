@@ -1,5 +1,7 @@
 """A learning-rate range test (Smith, 2017): train a few steps at rising rates, and see where the loss falls and rises.
 
+It stands in place of the loop: with `--find-lr` the command calls it after the job is built.
+
 Nothing is written: the model is trained in memory alone.
 """
 

@@ -1,4 +1,8 @@
-"""Check the numbers and the data of a run: non-finite losses, gradients of zero, equal vectors, unreadable shards."""
+"""Check the numbers and the data of a run: non-finite losses, gradients of zero, equal vectors, unreadable shards.
+
+The loop tells it what a step gave; the flags travel with the next step's message, so no step waits to be checked. If a
+step was not sound, the run ends or goes back to its last checkpoint.
+"""
 
 from __future__ import annotations
 

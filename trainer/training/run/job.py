@@ -1,4 +1,8 @@
-"""The parts of a run, assembled from its recipe."""
+"""The parts of a run, assembled from its recipe.
+
+Made once, before the loop: model, order of data, validation, probe and refresh, and the settings that a resumed run
+must have again.
+"""
 
 from __future__ import annotations
 

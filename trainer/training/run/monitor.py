@@ -1,4 +1,7 @@
-"""Report on a run while it trains: TensorBoard events and progress lines, from rank 0."""
+"""Report on a run while it trains: TensorBoard events and progress lines, from rank 0.
+
+The loop counts every step here, and asks for a line when one is due, after the step and before the save.
+"""
 
 from __future__ import annotations
 

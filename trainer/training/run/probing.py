@@ -1,4 +1,7 @@
-"""The probe of a run: when it measures, what it reports, and the checkpoint of its best measurement."""
+"""The probe of a run: when it measures, what it reports, and the checkpoint of its best measurement.
+
+The loop asks before a step, when its micro-batches are there, and after the last one.
+"""
 
 from __future__ import annotations
 

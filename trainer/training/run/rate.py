@@ -1,4 +1,7 @@
-"""The learning rate of a run: that of its schedule, lowered at plateaus."""
+"""The learning rate of a run: that of its schedule, lowered at plateaus.
+
+The loop asks for it in every step, just before the engine computes; each validation may lower it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Check that all ranks see the same run folder, and have read the same recipe."""
+"""Check that all ranks see the same run folder, and have read the same recipe.
+
+The command calls both checks once, between building the job and the first step.
+"""
 
 from __future__ import annotations
 

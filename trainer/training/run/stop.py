@@ -1,4 +1,7 @@
-"""Stop requests that reach a run from outside."""
+"""Stop requests that reach a run from outside.
+
+A signal or a file sets the request; the loop sends it with the next step's message, saves, and leaves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Validation: the losses on held-out data, the same for any number of ranks."""
+"""Validation: the losses on held-out data, the same for any number of ranks.
+
+The loop calls it after a step, when one is due, and before a save that is due then too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A run's events in Weights & Biases, beside TensorBoard: a run folder is one run there, also if resumed."""
+"""A run's events in Weights & Biases, beside TensorBoard: a run folder is one run there, also if resumed.
+
+The monitor writes its events here, too, where the recipe names a project.
+"""
 
 from __future__ import annotations
 
