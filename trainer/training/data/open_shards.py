@@ -11,7 +11,6 @@ from pathlib import Path
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.urls import is_remote
 from deepsiam.data_prep.shards.manifest import Manifest
-from deepsiam.data_prep.shards.remote_folder import Cache
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
@@ -47,6 +46,8 @@ def shard_data(recipe: PretrainRecipe) -> Data:
 
 def _open(location: str, data: ShardDataConfig) -> ShardSource:
     if is_remote(location):
+        from deepsiam.data_prep.shards.remote_folder import Cache  # few runs need it
+
         return ShardSource(Cache(location, data.cache.expanduser(), data.cache_bytes))
     return ShardSource(Manifest.load(Path(location)))
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.shards.document import TokenDocument
 from deepsiam.data_prep.shards.manifest import Manifest
 from deepsiam.data_prep.shards.reader import Shard
-from deepsiam.data_prep.shards.remote_folder import Cache
+
+if TYPE_CHECKING:
+    from deepsiam.data_prep.shards.remote_folder import Cache
 
 RETRIES = (1.0, 5.0)  # seconds before retrying to read a shard: a file system may fail for a moment
 
@@ -25,8 +28,8 @@ class ShardSource:
     """
 
     def __init__(self, folder: Manifest | Cache):
-        self.cache = folder if isinstance(folder, Cache) else None
-        self.manifest = folder.manifest if isinstance(folder, Cache) else folder
+        self.cache = None if isinstance(folder, Manifest) else folder
+        self.manifest = folder if isinstance(folder, Manifest) else folder.manifest
         self.chunks: Sequence[int] = [entry.chunks for entry in self.manifest.shards]
         self._open: dict[int, Shard] = {}
 
