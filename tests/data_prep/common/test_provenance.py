@@ -59,7 +59,8 @@ def test_what_a_preparation_writes_is_accepted(two: list[Path]) -> None:
 
 
 @given(st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+# a manifest has 92 values, each of which may be edited
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=5 * settings.default.max_examples)
 def test_an_edited_manifest_is_refused_with_one_line_or_makes_no_harm(
     two: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], data: st.DataObject
 ) -> None:

@@ -1,8 +1,9 @@
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
@@ -18,6 +19,7 @@ HERE = Path("here")
 
 
 @given(st.lists(drawn.documents(), max_size=8), st.integers(1, 12))
+@example([TokenDocument([np.ones(2, IDS)], id, key=0) for id in "ab"], 2)  # each is a whole chunk
 def test_documents_survive_packing_in_chunks_of_the_wanted_size(
     documents: list[TokenDocument], chunk_tokens: int
 ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import permutations, product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
@@ -79,6 +79,7 @@ def test_what_fits_the_check_is_never_exceeded(
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(1, 8))
+@example([1, 1, 1], 3)
 def test_the_most_shards_in_a_window_are_those_of_the_worst_order(chunks: list[int], window: int) -> None:
     def touched(order: tuple[int, ...]) -> int:
         shards = [shard for shard, count in enumerate(order) for _ in range(count)]
