@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from deepsiam.data_prep.common.argument_types import port_number, positive
 from deepsiam.data_prep.common.errors import InputError, exit_on_input_error, printable
@@ -24,16 +23,13 @@ from deepsiam.data_prep.common.parser import Parser
 
 with gc_paused():
     from deepsiam.trainer import finetune, pretrain
-    from deepsiam.trainer.cluster.hosts import checks, network, speed
+    from deepsiam.trainer.cluster.hosts import checks, network
     from deepsiam.trainer.cluster.hosts.ask import ask
     from deepsiam.trainer.cluster.hosts.checks import Finding
     from deepsiam.trainer.cluster.hosts.facts import HostFacts, existing, gather
     from deepsiam.trainer.cluster.hosts.launch import Launch
-    from deepsiam.trainer.cluster.planning.communication import Backend, Link, Network, Zero, collectives, step_seconds
     from deepsiam.trainer.training.checkpoints import checkpoint
     from deepsiam.trainer.training.engine import ds_config, launcher
-    from deepsiam.trainer.training.engine.all_reduce import Measured
-    from deepsiam.trainer.training.engine.device import this_device
     from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
     from deepsiam.trainer.training.recipe.yaml_file import build, read
     from deepsiam.trainer.training.run.job import Job
@@ -146,48 +142,11 @@ def _examine_recipe(
         yield from checks.disk(facts, recipe, numbers)
         yield from checks.cache(facts, job.order.sources)
     if not start:
-        yield Finding("network", "warning", "not tried, nor the speed: no rank could start", "fix the above first")
-    elif not any(finding.state == "wrong" for finding in damaged):
-        yield from _try(job, start, slots, config)
-
-
-def _try(job: Job, start: Sequence[str], slots: Mapping[str, int], config: dict[str, Any]) -> Iterator[Finding]:
-    """Measure the run: let the ranks sum a step's gradients, then compute a micro-batch here."""
-    recipe, dtype, ranks, zero = job.recipe, ds_config.precision(config), sum(slots.values()), Zero.of(config)
-    exchange = 0.0
-    if ranks > 1:
-        sizes = [parameter.numel() for parameter in job.model.parameters() if parameter.requires_grad]
-        sent = "float32" if zero.gradient_bytes == 4 else str(dtype).removeprefix("torch.")
-        met = network.sum_over_ranks(start, sum(sizes), sent)
-        hosts = [host for host, number in slots.items() for _ in range(number)]
-        yield from network.measured(met, hosts, sum(sizes) * zero.gradient_bytes)
-        if isinstance(met, str):
-            return
-        exchange = exchange_seconds(met, sizes, zero, recipe.batch.micro_batches // ranks)
-    try:
-        speed.use_threads_of_a_rank(next(iter(slots.values())))
-        pace = speed.time_micro_batch(job.model, job.order, recipe.methods, dtype)
-    except InputError as error:
-        yield Finding("speed", "wrong", str(error), "lower batch.micro, or correct the data")
-        return
-    yield from speed.predicted(recipe, pace, ranks, exchange)
-
-
-def exchange_seconds(met: Measured, sizes: Sequence[int], zero: Zero, accumulation: int) -> float:
-    """Predict the seconds of a step in which ranks exchange gradients and weights, none of it hidden by computing.
-
-    The speed of the ring's links follows from the measured sum; all links count alike, within and between hosts.
-
-    Args:
-        met: what the ranks measured.
-        sizes: the size of every trained parameter in numbers.
-        zero: the ZeRO stage and its settings.
-        accumulation: micro-batches that a rank has in a step.
-    """
-    link = Link(network.bandwidth(met), met.latency / (2 * (met.ranks - 1)))
-    backend: Backend = "nccl" if this_device().type == "cuda" else "gloo"
-    step = collectives(sizes, zero, accumulation, backend)
-    return step_seconds(step, Network(met.ranks, 1, between=link, within=link, backend=backend))
+        yield Finding("network", "warning", "not tried: no rank could start", "fix the above first")
+    elif sum(slots.values()) > 1:
+        yield network.meet(start)
+    if not any(finding.state == "wrong" for finding in damaged):  # after the ranks, which need the GPU's memory
+        yield from checks.micro_batch(job.model, job.order, recipe.methods, ds_config.precision(config))
 
 
 def _interface(facts: Mapping[str, HostFacts], alone: bool) -> Iterator[Finding]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -12,12 +13,16 @@ import torch
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.progress import amount
+from deepsiam.models.arrays import on_device
+from deepsiam.models.config import MethodConfig
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.cluster.hosts.choose import check_ranks, fewest_ranks, most_ranks
 from deepsiam.trainer.cluster.hosts.facts import HostFacts
-from deepsiam.trainer.training.data.lanes import Lanes
+from deepsiam.trainer.training.data.lanes import START, Lanes
+from deepsiam.trainer.training.data.order import Order
 from deepsiam.trainer.training.data.shard_source import ShardSource
 from deepsiam.trainer.training.engine import ds_config
+from deepsiam.trainer.training.engine.device import this_device
 from deepsiam.trainer.training.recipe.schema import PairCheckpointConfig, Recipe
 
 State = Literal["ok", "warning", "wrong"]
@@ -240,3 +245,32 @@ def bytes_of(stage: int, half: bool, trained: int, ranks: int, sums: bool = Fals
     partitioned = stage >= 3, stage >= 2, stage >= 1
     of_trained = sum(size * trained / (ranks if cut else 1) for size, cut in zip(of_one, partitioned, strict=True))
     return of_trained + of_one[0] * frozen / (ranks if partitioned[0] else 1)
+
+
+def micro_batch(
+    model: TrunkModel, order: Order, methods: Sequence[MethodConfig], dtype: torch.dtype
+) -> Iterator[Finding]:
+    """Check that the run's first micro-batch can be read, and computed on this host's GPU; on a CPU one example of it.
+
+    Args:
+        model: it is moved to the device, and to `dtype`.
+        order: of the run.
+        methods: of every source.
+        dtype: of weights and gradients.
+    """
+    device, first = this_device(), order.mix.source(0)
+    lanes = copy.copy(list(order.sources.values())[first])
+    if device.type == "cpu":
+        lanes.size = 1
+    model.keys = methods[first].ranking_config
+    try:
+        batch = next(lanes.micro_batches(0, START)).micro_batch
+        sums = model.to(device, dtype).train()(**on_device(batch.arrays, device))
+        terms = [weight * sums[term] / max(1, batch.counts[term]) for term, weight in methods[first].weights.items()]
+        torch.stack(terms).sum().backward()
+    except torch.OutOfMemoryError:
+        yield Finding("micro-batch", "wrong", f"{lanes.size} examples do not fit this GPU", "lower batch.micro")
+    except InputError as error:
+        yield Finding("micro-batch", "wrong", str(error), "correct the data")
+    else:
+        yield Finding("micro-batch", "ok", f"{lanes.size} example{'s' * (lanes.size > 1)} computed here")

@@ -1,22 +1,21 @@
-"""The network between the ranks: the interfaces that they will use, and how fast they sum a tensor over it."""
+"""The network between the ranks: the interfaces that they will use, and whether they meet over it."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from deepsiam.data_prep.common.errors import printable
-from deepsiam.data_prep.common.progress import amount
 from deepsiam.trainer.cluster.hosts import session
 from deepsiam.trainer.cluster.hosts.checks import Finding
 from deepsiam.trainer.cluster.hosts.facts import HostFacts
-from deepsiam.trainer.training.engine.all_reduce import Measured
+from deepsiam.trainer.training.engine.all_reduce import MET
 
 MODULE = "deepsiam.trainer.training.engine.all_reduce"
 LAUNCH_SECONDS = 75  # to start the ranks, on top of their own limit
 VIRTUAL = ("docker", "br-", "veth", "virbr")  # interfaces of a host's own, whose addresses no other host reaches
+ENDINGS = ("launch.py", "ssh exited", "runner.py")  # in lines that tell only that a rank ended
 ENV_FILE = "in the file .deepspeed_env, one line NAME=value"
 
 
@@ -48,20 +47,18 @@ def interface(facts: Mapping[str, HostFacts], variables: Mapping[str, str]) -> I
         yield Finding("interface", "ok", f"{backend} over {names.pop() if len(names) == 1 else each}")
 
 
-def sum_over_ranks(command: Sequence[str], numbers: int, dtype: str) -> Measured | str:
-    """Start the ranks, let them sum a tensor, and return what they measured, or why they did not.
+def meet(command: Sequence[str]) -> Finding:
+    """Start the ranks, and check that they sum a tensor.
 
     No process started on this host is left running. The launcher is killed rather than asked to end: if asked,
     DeepSpeed's launcher kills every training that runs on its hosts. Ranks on other hosts end by themselves.
 
     Args:
         command: the launcher with its options.
-        numbers: how many numbers the tensor has.
-        dtype: their dtype, as torch names it.
     """
-    words = [*command, "--module", MODULE, str(numbers), dtype]
     # a file, not a pipe: processes that ssh leaves in the background would hold a pipe open
     with tempfile.TemporaryFile("w+", errors="replace") as said:
+        words = [*command, "--module", MODULE]
         launcher = subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             launcher.wait(LAUNCH_SECONDS)
@@ -71,55 +68,14 @@ def sum_over_ranks(command: Sequence[str], numbers: int, dtype: str) -> Measured
             session.kill(launcher.pid)
             launcher.wait()
         said.seek(0)
-        return _read(said)
-
-
-def measured(found: Measured | str, hosts: Sequence[str], size: int) -> Iterator[Finding]:
-    """Check that the ranks meet and sum a step's gradients over an interface that joins the hosts.
-
-    Args:
-        found: what the ranks measured.
-        hosts: the host of each rank.
-        size: bytes of the gradients.
-    """
-    if isinstance(found, str):
-        yield Finding("network", "wrong", found, "see `interface`; open the hosts' ports to each other")
-        return
-    whole = seconds_of(found, size)
-    part = "" if found.size >= size else f" (by {amount(found.size)} of them)"
-    over = used(found)
-    said = (
-        f"{bandwidth(found) / 1e9:.3g} GB/s out of a rank, {1000 * found.latency:.2f} ms: "
-        f"the sum of a step's gradients, {amount(size)}, takes {in_seconds(whole)}{part}; over {over or 'no interface'}"
-    )
-    if over == "lo" and len(set(hosts)) > 1:
-        yield Finding("network", "warning", said, "the hosts of the hostfile are one machine: remove the others")
-    else:
-        yield Finding("network", "ok", said)
-
-
-def bandwidth(found: Measured) -> float:
-    """Return the bytes a second that a rank sends in a ring, where it sends 2 (n - 1) / n of the tensor."""
-    return 2 * (found.ranks - 1) / found.ranks * found.size / found.seconds
-
-
-def seconds_of(found: Measured, size: float) -> float:
-    """Predict the seconds of a sum of `size` bytes."""
-    return found.latency + max(0.0, found.seconds - found.latency) * size / found.size
-
-
-def in_seconds(seconds: float) -> str:
-    """Format as `0.012 s` or `437 s`."""
-    return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
-
-
-def used(found: Measured) -> str:
-    """Return the interface of the first host that sent most; empty where none sent enough.
-
-    Ranks on the GPUs of one host, and hosts with InfiniBand, use no such interface.
-    """
-    name, size = max(found.sent[0].items(), key=lambda item: item[1], default=("", 0))
-    return name if size >= found.size else ""
+        last = ""
+        for line in said:
+            if MET in line:
+                return Finding("network", "ok", line[line.index(MET) :].strip())
+            if line.strip() and not any(of in line for of in ENDINGS):
+                last = line
+    reason = printable(last)[-300:] or "the launcher ended without a word"
+    return Finding("network", "wrong", reason, "see `interface`; open the hosts' ports to each other")
 
 
 def _chosen(one: HostFacts, backend: str, value: str) -> list[str]:
@@ -153,15 +109,3 @@ def _outside(one: HostFacts, facts: Mapping[str, HostFacts]) -> str:
 
 def _is_loopback(one: HostFacts, name: str) -> bool:
     return any(address.startswith("127.") or address == "::1" for address in one.interfaces.get(name, ["127.0.0.1"]))
-
-
-def _read(lines: Iterable[str]) -> Measured | str:
-    """Return the ranks' result, or the last line that tells more than a rank's end; pdsh puts `HOST: ` before lines."""
-    last = ""
-    for line in lines:
-        start = line.find('{"ranks"')
-        if start >= 0:
-            return Measured(**json.loads(line[start:]))
-        if line.strip() and "launch.py" not in line and "ssh exited" not in line and "runner.py" not in line:
-            last = line
-    return printable(last)[-300:] or "the launcher ended without a word"

@@ -4,18 +4,23 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import torch
 
+from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.pretraining.mlm import MlmConfig
+from deepsiam.trainer import pretrain
 from deepsiam.trainer.cluster.hosts import checks
-from deepsiam.trainer.cluster.hosts.checks import Numbers, bytes_of
+from deepsiam.trainer.cluster.hosts.checks import Finding, Numbers, bytes_of
 from deepsiam.trainer.cluster.hosts.facts import HostFacts
 from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.recipe.build import build_model
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
+from deepsiam.trainer.training.run.job import Job
 from tests import toy
 from tests.models import tiny
 from tests.trainer.cluster.hosts.finding import only
@@ -230,3 +235,33 @@ def test_too_little_room_for_remote_shards(shards: Path, tmp_path: Path) -> None
     assert only(checks.cache({"a": few["a"]}, remote)).state == "ok"
     limited = shard_data(recipe(tmp_path, data={"shards": f"file://{shards}", **far, "cache_bytes": size // 2}))
     assert only(checks.cache(few, limited.order.sources)).state == "ok"
+
+
+@pytest.fixture
+def job(shards: Path, tmp_path: Path) -> Job:
+    """The job of a toy recipe."""
+    return pretrain.build(load(PretrainRecipe, toy.seed_recipe(tmp_path / "run.yaml", shards)))
+
+
+def tried(job: Job, dtype: torch.dtype = torch.float32) -> Finding:
+    return only(checks.micro_batch(job.model, job.order, job.recipe.methods, dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_example_of_the_run_is_computed(job: Job, dtype: torch.dtype) -> None:
+    assert tried(job, dtype).said == "1 example computed here"
+    assert all(parameter.grad is not None for parameter in job.model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(torch.OutOfMemoryError("CUDA out of memory"), "do not fit this GPU"), (InputError("a: damaged"), "a: damaged")],
+    ids=["memory", "data"],
+)
+def test_a_micro_batch_that_fails_is_wrong(
+    job: Job, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    monkeypatch.setattr(checks, "on_device", Mock(side_effect=error))
+    finding = tried(job)
+    assert finding.state == "wrong"
+    assert said in finding.said
