@@ -1,4 +1,7 @@
-"""Check before the first step that a split of a collection gives a method what it learns from."""
+"""Check before the first step that a split of a collection gives a method what it learns from.
+
+open_pairs.py calls this for each source that it opens, and for each held-out split.
+"""
 
 from __future__ import annotations
 

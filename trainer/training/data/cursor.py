@@ -44,7 +44,7 @@ class Cursor:
         """
         if size == self.micro:
             return self
-        taken = self.micro_batches * self.micro // size
+        taken = self.micro_batches * self.micro // size  # exact: both sizes divide batch.size, which never changes
         return replace(self, micro_batches=taken, micro_sizes={**self.micro_sizes, step: size})
 
     @property
@@ -61,6 +61,7 @@ class Cursor:
     @staticmethod
     def merged(cursors: Sequence[Cursor]) -> Cursor:
         """Combine the cursors of all ranks, in rank order: lane v is taken from rank v mod the number of ranks."""
+        # only positions differ: all ranks count the same micro-batches, and tell each other the shards that they skip
         positions = [
             [cursors[lane % len(cursors)].positions[source][lane] for lane in range(len(lanes))]
             for source, lanes in enumerate(cursors[0].positions)

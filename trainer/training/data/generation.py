@@ -1,5 +1,7 @@
 """A folder with one generation of mined negatives for the queries of a split.
 
+The refresh of a fine-tuning run writes one between two steps; from then on group sources make examples of it.
+
 queries.npy     int64 [Q], sorted: the numbers of queries
 ends.npy        int64 [Q]: where each query's negatives end in documents.npy
 documents.npy   int64: numbers of documents, the best of each query first

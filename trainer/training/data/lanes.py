@@ -2,8 +2,8 @@
 
 A permutation keyed by (seed, epoch) deals the shards of a source to the lanes. A lane reads its shards one after
 another, epoch after epoch, without end; the documents of every `window` consecutive chunks are shuffled together. A
-lane's position is three integers: resuming re-reads one window. order.py combines the lanes of all sources into the
-order of a run.
+lane's position is three integers: resuming re-reads one window. order.py asks a lane for its next micro-batch, and
+combines the lanes of all sources into the order of a run.
 """
 
 from __future__ import annotations
@@ -152,6 +152,7 @@ class Lanes:
         while True:
             shards_read = self._deal(epoch)[lane :: self.lanes]
             chunks_read = self.chunks[shards_read].cumsum()  # when each shard has been read
+            # at least one window, if an empty one: else a lane without chunks would never give up
             for window in range(from_window, max(1, -(-int(chunks_read[-1]) // self.window))):
                 in_window, next_window = (self._chunks(shards_read, chunks_read, w) for w in (window, window + 1))
                 shards, later = (list(dict.fromkeys(shard for shard, _ in w)) for w in (in_window, next_window))
@@ -172,7 +173,9 @@ class Lanes:
                 raise InputError(f"lane {lane}, epochs {last_epoch} to {epoch - 1}: its shards give no example")
             examples = examples_of(self.batcher, [item for _, item in items])
             for index in range(first, len(examples)):
+                # an example has its own key: its masks depend on no rank, no worker and no size of a micro-batch
                 key = (self.seed, epoch, lane, window, index)
+                # the position may lie behind the window's last example: reading from there begins with the next window
                 yield examples[index], key, Position(epoch, window, index + 1)
                 last_epoch = epoch
             first = 0
@@ -191,12 +194,13 @@ class Lanes:
     def _read(
         self, epoch: int, shard: int, chunk: int, skips: list[Skip]
     ) -> Iterator[tuple[tuple[int, int, int], Any]]:
+        # a bad shard is skipped to its end: had it been repaired meanwhile, a resumed run would read other examples
         if chunk >= self.bad_from.get((epoch, shard), chunk + 1):
             return
         try:
             items = self.source.read(shard, chunk)
         except InputError as error:
-            if not self.skip_bad or isinstance(error, CacheError):
+            if not self.skip_bad or isinstance(error, CacheError):  # a full cache is no fault of the shard
                 raise
             self.bad_from[epoch, shard] = chunk
             skips.append(Skip(self.number, epoch, shard, chunk, str(error)))

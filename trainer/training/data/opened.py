@@ -1,4 +1,7 @@
-"""The data of a run once opened, and the settings that its numbers depend on."""
+"""The data of a run once opened, and the settings that its numbers depend on.
+
+Opened once, by open_shards.py or open_pairs.py, before the model is built; the job then has its parts.
+"""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Order:
                 readers[source, lane] = sources[source].micro_batches(lane, positions[source][lane])
             micro_batch, before, after, skips = next(readers[source, lane])
             yield LaneBatch(micro_batch, index, source, lane, before, after, skips)
-            index += stride
+            index += stride  # it divides the number of lanes, so no other rank or worker reads from these
 
     def progress(self, micro_batches: int) -> dict[str, float]:
         """Return the examples that each source has given in the first micro-batches, and the epochs where known."""
@@ -115,7 +115,7 @@ def make_order(recipe: Recipe, sources: Mapping[str, WeightedSource]) -> Order:
             lanes[name] = Lanes(
                 source.items,
                 source.batcher,
-                seed=own_seed if name else recipe.seed,
+                seed=own_seed if name else recipe.seed,  # a source that is alone has no name
                 lanes=recipe.data.lanes,
                 window=recipe.data.window,
                 micro_batch=recipe.batch.micro,

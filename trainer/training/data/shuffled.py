@@ -1,6 +1,6 @@
 """A random permutation of 0 to n - 1: stored if n is small, computed number by number (Feistel network) if large.
 
-Group sources deal the pairs of an epoch by it.
+A group source puts all its examples into this order once; the lanes deal and shuffle them anew in every epoch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The device of this process, and the GPUs that torch cannot use.
 
-A rank sets its device when it joins the others, before the model is built.
+A rank sets its device when it joins the others, before the engine is made.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DeepSpeed's JSON files: find them by name, check them, complete them with the recipe's own settings.
 
-Read when the engine is made, once a run.
+Read before the first step alone: by the command, the job and the engine.
 
 DeepSpeed silently misinterprets some settings; they are refused here, with the reason, as is what it refuses itself.
 """

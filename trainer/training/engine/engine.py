@@ -105,11 +105,13 @@ class Engine:
             losses.append(self._by_term(sums))
             # DeepSpeed averages over ranks and accumulated micro-batches; here the gradients must be summed
             self.deepspeed.backward(scalar * (self.world.size * self.accumulation))
+            # the ranks' gradients are summed by now, and `step` will clip and clear them
             if not self.tells_norm and self.deepspeed.is_gradient_accumulation_boundary():
                 norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
-            self.deepspeed.step()
+            self.deepspeed.step()  # it counts its calls: only the one after the last micro-batch updates the weights
         return StepResult(
             grad_norm=self._grad_norm() if self.tells_norm else norm.double(),
+            # fp16's: backward multiplies by it and `step` divides, so losses and norm are without it
             loss_scale=float(getattr(self.optimizer, "cur_scale", 1.0)),
             skipped=self.deepspeed.skipped_steps > skipped_before,
             losses=torch.stack(losses),
@@ -261,7 +263,7 @@ class Engine:
         """Yield each micro-batch's summed losses and its part of the step's objective, to differentiate at once."""
 
         def forward(tensors: Mapping[str, torch.Tensor], seed: int, **options: bool) -> dict[str, torch.Tensor]:
-            torch.manual_seed(seed)
+            torch.manual_seed(seed)  # GradCache encodes twice, and must draw the same dropout
             with self.forward_clock.counting():
                 return self.deepspeed(**tensors, **options)
 
@@ -272,7 +274,7 @@ class Engine:
             yield from grad_cache.objectives(cast("DualEncoder", self.model), batches, encode, objectives[0].of)
             return
         for micro_batch, objective, seed in zip(micro_batches, objectives, seeds, strict=True):
-            self.model.keys = objective.method.ranking_config
+            self.model.keys = objective.method.ranking_config  # sources of a mix may have other losses
             sums = forward(self._tensors(micro_batch), seed)
             yield sums, objective.of(sums)
 

@@ -62,6 +62,8 @@ def objectives(
     losses, gradients = differentiate(model, batches, [first, *others], objective)
     del others
     for i, (of_queries, of_documents) in enumerate(gradients):
+        # the second pass: same seed, so the same vectors, now with a graph. Their gradients are constants here, so the
+        # scalar's gradient is the chain rule's product, though the scalar itself means nothing
         texts = encode[i]() if i else first
         yield losses[i], (texts["query_vectors"] * of_queries).sum() + (texts["document_vectors"] * of_documents).sum()
 
@@ -90,11 +92,11 @@ def differentiate(
         if of_step is None or not of_documents:
             of_documents.append(of_compared)
         else:
-            of_documents[0] += of_compared
+            of_documents[0] += of_compared  # every micro-batch is compared with the same documents: those of the step
         losses.append({term: loss.detach() for term, loss in terms.items()})
     if of_step is not None:
         (of_all,) = of_documents
-        dist.all_reduce(of_all)
+        dist.all_reduce(of_all)  # the queries of every rank pull at a document
         # copies, so that the gradients of the other ranks' documents can be freed
         widths = [documents.vectors.shape[1] for _, documents in own]
         of_documents = [of_all[place, :width].clone() for place, width in zip(of_step.own, widths, strict=True)]
@@ -125,6 +127,7 @@ def _among(step: Documents, number: int, batch: Tensors) -> tuple[Vectors, Vecto
     place, candidates = step.own[number], batch["candidates"]
     columns = torch.where(candidates >= 0, candidates + place.start, candidates)
     documents = Vectors(step.vectors.requires_grad_(), step.mask)
+    # a part of the same leaf, so that the regularisers' gradients join those of the losses
     own = Vectors(documents.vectors[place], documents.mask[place])
     return documents, own, {**batch, "candidates": columns, "document_keys": step.keys}
 

@@ -1,4 +1,7 @@
-"""Read the launcher's command line, and the environment that it sends to the hosts, as DeepSpeed does."""
+"""Read the launcher's command line, and the environment that it sends to the hosts, as DeepSpeed does.
+
+Used before a run starts, by `trainer.doctor` and `trainer.supervise`: no rank reads it.
+"""
 
 from __future__ import annotations
 

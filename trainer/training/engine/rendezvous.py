@@ -1,5 +1,7 @@
 """The ranks wait for rank 0, which checks everything first, and then start or exit together with it.
 
+`world.join` calls `meet`, once a run, before the engine is made.
+
 Launchers do not end all ranks when rank 0 fails: DeepSpeed's ends only the ranks of its own host, MPICH's none. To
 arrive takes a rank minutes, and has its own limit; rank 0 may check for hours.
 """

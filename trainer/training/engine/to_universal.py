@@ -1,4 +1,7 @@
-"""Run DeepSpeed's conversion of a checkpoint for another number of ranks, with files of plain values only."""
+"""Run DeepSpeed's conversion of a checkpoint for another number of ranks, with files of plain values only.
+
+`checkpoint.resume` starts it as a process of its own, on rank 0, before the first step.
+"""
 
 from deepspeed.checkpoint import ds_to_universal
 

@@ -1,4 +1,4 @@
-"""The training loop, the same for every kind of run: take micro-batches, step the engine, report, save."""
+"""The loop, which command.py starts for every kind of run: each turn takes micro-batches, steps, reports and saves."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Name slow ranks and hosts, by comparing the time that each needs for a step with the others' time.
 
+The monitor compares the ranks at every progress line, between two steps.
+
 The ranks wait for each other in every step, so a slow rank slows down all, and the rate does not tell which one it is.
 So the times are measured before the ranks meet: for forward passes, for waiting for data, and for messages between
 neighbouring hosts. With ZeRO-3 the ranks meet within the forward pass too, so only waiting and messages show it.

@@ -1,6 +1,7 @@
 """End a run that hangs, after printing every thread's stack.
 
-A thread beside the loop: every step, save and batch of a validation beats it, and silence ends the process.
+A thread beside the loop. Every step beats it, and every batch of a validation, a probe or a refresh; silence ends the
+process.
 """
 
 from __future__ import annotations
