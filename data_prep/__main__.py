@@ -14,7 +14,7 @@ from deepsiam.data_prep.common.argument_types import folder, pattern, positive
 from deepsiam.data_prep.common.errors import InputError, exit_on_input_error, printable
 from deepsiam.data_prep.common.parser import Parser, end_of_help
 from deepsiam.data_prep.demo import dataset, packages
-from deepsiam.data_prep.prepare import dry_run, merging, output, run, texts, uploading
+from deepsiam.data_prep.prepare import merging, output, run, texts, uploading
 from deepsiam.data_prep.shards import export, find, stats, verify
 from deepsiam.data_prep.shards.manifest import Manifest, shards_folder
 from deepsiam.data_prep.sources import cleaned
@@ -31,9 +31,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _prepare(chosen: argparse.Namespace) -> int:
     inputs = [location for given in chosen.inputs for location in SOURCES[chosen.source].expand(given)]
-    if chosen.dry_run:
-        print(dry_run.estimate(inputs, options_of(chosen), chosen.workers))
-        return 0
     out = local_folder(chosen)
     print(run.prepare(inputs, out, options_of(chosen), chosen.workers, chosen.max_bad, chosen.rejected))
     if uploading.is_wanted(chosen.out):

@@ -44,11 +44,6 @@ def add_preparation(parser: argparse.ArgumentParser, name: str, source: Source) 
     run = parser.add_argument_group("how to run it; this does not change the output")
     workers_argument(run)
     run.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="prepare only a sample, estimate the time and disk space of the whole, write nothing",
-    )
-    run.add_argument(
         "--rejected", type=Path, metavar="FILE", help="write what is left out, with the reasons, as JSON lines"
     )
     run.add_argument(

@@ -6,7 +6,7 @@ other files, a hash of the name decides which begin a new batch: if a file is ch
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
@@ -57,7 +57,7 @@ def batches(
     choices: Choices,
     part: Part,
     what: str,
-    limit: int | Mapping[str, int] | None = None,
+    limit: int | None = None,
     cut_off: dict[str, int] | None = None,
 ) -> Iterator[Batch]:
     """Yield the batches of one part of the files.
@@ -66,7 +66,7 @@ def batches(
         source, files, choices: what is read, and how.
         part: which of the pieces.
         what: identifies the options in the name of a batch.
-        limit: how many pieces are read for all parts together, of all files or of each by its name; None: all.
+        limit: how many pieces are read for all parts together; None: all.
         cut_off: receives, under the name of each file that ends early, the number of its sound pieces, which are used;
             None: such a file is an error.
 
@@ -85,10 +85,7 @@ def batches(
         if size > large or _begins_a_batch(identity, size / large):
             yield from batch.close(done)
         try:
-            if isinstance(limit, Mapping):
-                left: int | None = limit.get(file.name, 0)
-            else:
-                left = None if limit is None else limit - came
+            left = None if limit is None else limit - came
             for ordinal, piece in enumerate(islice(source.records(file, choices), left)):
                 came += 1
                 if part.has(index + ordinal):

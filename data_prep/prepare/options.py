@@ -42,7 +42,7 @@ class Options:
     chunk_tokens: int = 32768
     shards: int | None = None
     part: Part = Part()
-    limit: int | Mapping[str, int] | None = None  # the most records to read of the input, or of each file by its name
+    limit: int | None = None  # the most records to read of the input
     accept_truncated: bool = False  # use the sound beginning of a file that is cut off
     text: bool = False  # write the cleaned text, without tokens
 

@@ -119,12 +119,6 @@ def test_near_duplicates_are_removed(datasketch: None, tok: Path, tmp_path: Path
     assert raw.source_of(tmp_path / "out")["pairs"] is True
 
 
-def test_a_dry_run_counts_pairs_and_writes_nothing(tok: Path, tmp_path: Path, capfd: Capture) -> None:
-    raw.run("pairs", write(tmp_path / "a.jsonl"), "--tokenizer", tok, "--out", tmp_path / "out", "--dry-run")
-    assert "about 60 documents" in capfd.readouterr().out
-    assert not (tmp_path / "out").exists()
-
-
 def test_bad_input_is_refused_in_one_line(tmp_path: Path, capfd: Capture) -> None:
     path, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
     assert refusal(capfd, "pairs", path, tmp_path, "--out", out) == f"{path}: is named twice; name every file once"
