@@ -9,17 +9,15 @@ from typing import Any
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.config import MethodConfig
-from deepsiam.models.matching.colbert import ColbertConfig
-from deepsiam.models.matching.cross_encoder import CrossEncoderConfig
 from deepsiam.models.matching.dual_encoder import DualEncoderConfig
 from deepsiam.models.matching.siamese import SiameseConfig
-from deepsiam.models.matching.sparse import SparseConfig
 from deepsiam.models.pretraining.config import PretrainingConfig
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.published import colbert_folder, cross_encoder_folder, prompts, sentence_transformer
 from deepsiam.trainer.training.published.folder import left_out
 from deepsiam.trainer.training.published.hugging_face import TOKENIZER
 from deepsiam.trainer.training.published.modules import encoder_of
+from deepsiam.trainer.training.published.settings import COLBERT, PAIRS, SPARSE
 from deepsiam.trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, kind_of
 from deepsiam.trainer.training.recipe.yaml_file import build, read_one
 
@@ -93,14 +91,14 @@ def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
         if isinstance(ranking := method.ranking_config, SiameseConfig):
             taken |= prompts.keys_of(start, ranking, taken.get("pooling", ranking.pooling))
         return taken
-    if isinstance(method, ColbertConfig) and colbert_folder.is_colbert(start):
+    if method.folder_kind == COLBERT and colbert_folder.is_colbert(start):
         habits = colbert_folder.read_habits(start, tokenizers.load(encoder_of(start) / TOKENIZER))
         return habits | prompts.keys_of(start, method, "")
-    if isinstance(method, CrossEncoderConfig) and cross_encoder_folder.is_cross_encoder(start):
-        taken = cross_encoder_folder.read(start).keys
-        kept = taken if method.hidden_layer else taken.keys() - {"hidden_activation", "hidden_norm"}
-        return {key: taken[key] for key in kept}
-    if isinstance(method, SparseConfig) and (pooling := sentence_transformer.term_pooling_of(start)):
+    if method.folder_kind == PAIRS and cross_encoder_folder.is_cross_encoder(start):
+        has_layer = getattr(method, "hidden_layer", True)
+        pairs = cross_encoder_folder.read(start).keys
+        return {key: value for key, value in pairs.items() if has_layer or not key.startswith("hidden_")}
+    if method.folder_kind == SPARSE and (pooling := sentence_transformer.term_pooling_of(start)):
         return pooling | prompts.keys_of(start, method, "")
     if isinstance(method, DualEncoderConfig):
         return _of_a_run(start, method) or prompts.keys_of(start, method, "")
@@ -110,7 +108,7 @@ def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
 def _of_a_run(start: Path, method: MethodConfig) -> dict[str, Any]:
     """Return the keys by which a run of vectors read and compared texts; of other models, their prompts alone."""
     asked = set(method.of_start) & set(SiameseConfig.of_start) - method.model_fields_set
-    if isinstance(method, SparseConfig):
+    if method.folder_kind == SPARSE:
         asked -= {"pooling"}  # of terms, not of states
     recipes = [folder / checkpoint.RECIPE for folder in (start, *checkpoint.newest_first(start))]
     recipe = next(filter(Path.is_file, recipes), None)

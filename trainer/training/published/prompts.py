@@ -75,7 +75,7 @@ def refuse_prompts(path: Path) -> None:
         )
 
 
-def keys_of(start: Path, method: DualEncoderConfig, pooling: str) -> dict[str, Any]:
+def keys_of(start: Path, method: MethodConfig, pooling: str) -> dict[str, Any]:
     """Return the keys that a model with a pooling takes from a folder that it starts from, where its recipe sets none.
 
     Raises:
@@ -95,7 +95,7 @@ def remarks(start: Path, method: MethodConfig) -> list[str]:
     return [f"{start}: of its prompts, training starts with {', '.join(said)}"] if said else []
 
 
-def _all(start: Path, method: DualEncoderConfig, pooling: str) -> dict[str, Any]:
+def _all(start: Path, method: MethodConfig, pooling: str) -> dict[str, Any]:
     """Return the keys that a folder has for a model; the prompts of a ColBERT's folder follow its markers."""
     if not is_sentence_transformer(start):
         return {}
