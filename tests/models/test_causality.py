@@ -107,7 +107,7 @@ POOLED = ("siamese", "cross_encoder", "duobert", "ict", "pairs")
 
 @pytest.mark.parametrize("name", [*PRETRAINING, *MATCHING])
 def test_every_method_that_reads_the_first_state_refuses_a_causal_trunk(name: str) -> None:
-    config = (PRETRAINING | MATCHING)[name](name=name, **NEEDED.get(name, {}))
+    config = {**PRETRAINING, **MATCHING}[name](name=name, **NEEDED.get(name, {}))
     if name in ("clm", "sparse", "label_ranker"):  # a sparse encoder leaves out that state
         config.model(decoder())
         return

@@ -53,7 +53,7 @@ from deepsiam.models.registry import MATCHING, PRETRAINING
     ],
 )
 def test_a_value_out_of_range_is_refused(name: str, key: str, values: list[object]) -> None:
-    config = (PRETRAINING | MATCHING)[name]
+    config = {**PRETRAINING, **MATCHING}[name]
     config.model_validate({"name": name})
     for value in values:
         with pytest.raises(ValueError, match=key):
@@ -64,7 +64,7 @@ def test_which_losses_depend_on_the_other_examples_of_the_micro_batch() -> None:
     """The losses of all others add up over examples: tests.models.checks.losses_add_up."""
     needed = {name: {"hard_negatives": 1} for name in ("cross_encoder", "cross_thought_answers", "duobert")}
     needed |= {"cross_thought_pairs": {"classes": 2}, "label_ranker": {"hard_negatives": 1}}
-    configs = (PRETRAINING | MATCHING).items()
+    configs = {**PRETRAINING, **MATCHING}.items()
     methods = [config.model_validate({"name": name, **needed.get(name, {})}) for name, config in configs]
     for keys in ({"negatives": "own", "hard_negatives": 1}, {"negatives": "step"}):
         methods.append(MATCHING["siamese"].model_validate({"name": "siamese", **keys}))

@@ -23,7 +23,7 @@ def test_a_method_asks_for_the_tokens_that_it_needs(name: str, family: str, tmp_
     tokenizer = load(FAMILIES[family].write(tmp_path))
     needed = {"siamese": set(), "cross_encoder": {"cls", "sep"}, **NEEDED}.get(name, MASKING)
     missing = {role for role in needed if role not in tokenizer.special_tokens}
-    config = (PRETRAINING | MATCHING)[name](name=name, **KEYS.get(name, {}))
+    config = {**PRETRAINING, **MATCHING}[name](name=name, **KEYS.get(name, {}))
     arguments = [tokenizer] + [Candidates({}, np.arange(0))] * (name in MATCHING)  # type: ignore[arg-type]
     if not missing:
         config.batcher(*arguments)
