@@ -17,8 +17,9 @@ from tests.trainer.runs import write_run
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A copy of the packages, to which a test adds a method."""
-    for package in ("data_prep", "models", "trainer", "ds_configs"):
-        shutil.copytree(toy.ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    ignore = shutil.ignore_patterns("__pycache__")
+    for package in ("deepsiam", "data_prep", "models", "trainer", "recipes", "ds_configs"):
+        shutil.copytree(toy.ROOT / package, tmp_path / package, symlinks=True, ignore=ignore)
     return tmp_path
 
 
@@ -27,17 +28,14 @@ def add_method(checkout: Path, room: str, config: str) -> None:
     page = (toy.ROOT / "CONTRIBUTING.md").read_text()
     (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if f"class {config}(" in block)
     (name,) = re.findall(r'name: Literal\["(\w+)"\]', code)
-    registered = f"`{config}` in `_{room.upper()}`"
-    assert registered in page
+    line = f'"{name}": "{room}.{name}.{config}"'
+    assert f"`{line}` in `{room.upper()}`" in page
     assert f"`{name}.py`" in page
     (checkout / "models" / room / f"{name}.py").write_text(code)
     registry = checkout / "models" / "registry.py"
-    lines = registry.read_text().splitlines()
-    (start,) = (i for i, line in enumerate(lines) if line.startswith(f"_{room.upper()}:"))
-    lines[start] = re.sub(r"= \(", f"= ({config}, ", lines[start])
-    (first,) = (i for i, line in enumerate(lines) if line.startswith("from deepsiam.models.config import"))
-    lines.insert(first, f"from models.{room}.{name} import {config}")
-    registry.write_text("\n".join(lines) + "\n")
+    before, table, after = registry.read_text().partition(f"\n{room.upper()}: ")
+    first, bracket, lines = after.partition("    {\n")
+    registry.write_text(f"{before}{table}{first}{bracket}        {line},\n{lines}")
 
 
 def run(checkout: Path, module: str, *arguments: object) -> str:

@@ -34,7 +34,7 @@ def test_every_id_is_found_and_no_other(names: list[str], others: list[str]) -> 
 
 
 def test_ids_with_the_same_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (ids_module, __import__("data_prep.collections.write_texts", fromlist=["hash_of"])):
+    for module in (ids_module, __import__("deepsiam.data_prep.collections.write_texts", fromlist=["hash_of"])):
         monkeypatch.setattr(module, "hash_of", lambda name: len(name))
     ids = written(tmp_path / "texts", ["aa", "bb", "c", "dd"])
     assert ids.find(["dd", "bb", "aa", "c", "xx", "xxx"]).tolist() == [3, 1, 0, 2, -1, -1]

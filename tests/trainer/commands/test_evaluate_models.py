@@ -14,7 +14,7 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.models.registry import MATCHING
 from deepsiam.trainer import evaluate
 from deepsiam.trainer.ranking.evaluation.candidate_lists import CandidateTask
-from deepsiam.trainer.ranking.evaluation.fusion import ALONE, reordered
+from deepsiam.trainer.ranking.evaluation.fusion import ONLY_SECOND, reordered
 from deepsiam.trainer.ranking.evaluation.metrics import LIST_HEADINGS
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.rankers import registry
@@ -229,7 +229,7 @@ def test_systems_are_re_ranked_again_and_again(
             for query, found in zip(task.queries, again, strict=True)
         ]
         scores = ranker_of(models[name], opened).scores(lists)
-        again = [reordered(found, new, ALONE) for found, new in zip(again, scores, strict=True)]
+        again = [reordered(found, new, ONLY_SECOND) for found, new in zip(again, scores, strict=True)]
     assert means(results)["long"] == task.measure(again).means
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.trainer import evaluate
-from deepsiam.trainer.ranking.evaluation.fusion import ALONE, reordered
+from deepsiam.trainer.ranking.evaluation.fusion import ONLY_SECOND, reordered
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.pairs import Pairs
@@ -64,7 +64,7 @@ def test_stages_are_chained_and_their_costs_are_kept(
             for query, row in zip(task.queries, ranked, strict=True)
         ]
         scores = open_ranker(runs[name], opened).scores(lists)
-        ranked = [reordered(row, new, ALONE) for row, new in zip(ranked, scores, strict=True)]
+        ranked = [reordered(row, new, ONLY_SECOND) for row, new in zip(ranked, scores, strict=True)]
     assert results["systems"]["duo"]["metrics"] == pytest.approx(task.measure(ranked).means)
 
     stages = results["systems"]["duo"]["stages"]
@@ -106,7 +106,7 @@ def test_a_pipeline_ends_in_a_list_that_a_language_model_ranks(
             for query, row in zip(task.queries, ranked, strict=True)
         ]
         scores = open_ranker(path, opened).with_options(options).scores(lists)
-        ranked = [reordered(row, new, ALONE) for row, new in zip(ranked, scores, strict=True)]
+        ranked = [reordered(row, new, ONLY_SECOND) for row, new in zip(ranked, scores, strict=True)]
     assert results["systems"]["x"]["metrics"] == pytest.approx(task.measure(ranked).means)
 
     found = results["systems"]["x"]["stages"]

@@ -16,7 +16,7 @@ MODULES = (*TRAINED, "evaluate", "mine", "index", "search", "export")
 
 def run(module: str, *words: str) -> int:
     """Run a command whose words end it; return its exit code."""
-    command = importlib.import_module(f"trainer.{module}")
+    command = importlib.import_module(f"deepsiam.trainer.{module}")
     with pytest.raises(SystemExit) as ended:
         command.main([*words])
     assert isinstance(ended.value.code, int)

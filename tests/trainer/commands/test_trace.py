@@ -93,6 +93,7 @@ def test_a_training_s_own_recipe_is_read_although_its_start_fills_some_of_it_in(
     job = finetune.build(load(FinetuneRecipe, recipe))
     assert job.recipe.optimizer.train != load(FinetuneRecipe, recipe).optimizer.train
     set_invariants(save_run(tmp_path / "run", job), job.resume_invariants)
+    capsys.readouterr()  # what the job is made from
     assert printed(capsys, recipe, "--steps", "8:8")[0].startswith("8 ")
     with pytest.raises(SystemExit):
         printed(capsys, recipe, "--steps", "8:8", "seed=2")

@@ -132,7 +132,8 @@ def test_pretraining_continues_from_an_export(trained: Path, published: dict[str
     printed = train(1, runs, trained)
     for name in METHODS:
         weights = len(heads_of(load_trained(trained / name).model))
-        assert f"the encoder, and {weights} of the {weights} head weights" in printed
+        heads = f", and {weights} of the {weights} head weights" if weights else ""
+        assert f"starting from {published[name]}: the encoder{heads}\n" in printed
         for term, losses in (
             (t, toy.scalars(trained / name, f"loss/{t}")) for t in load_trained(trained / name).recipe.method.weights
         ):
