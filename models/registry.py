@@ -81,14 +81,10 @@ def _named_by(methods: Methods[Any]) -> WrapValidator:
             return given
         if not isinstance(given, Mapping) or "name" not in given:
             raise ValueError("method.name: missing")
-        name = given["name"]
-        if not isinstance(name, str) or name not in methods:
-            other = next((kind.command for kind in (PRETRAINING, MATCHING) if name in [*kind]), None)
-            trains = f": train it by {other}" if other else ""
-            raise ValueError(
-                f"method.name: input should be one of {', '.join(map(repr, methods))}, not {name!r}{trains}"
-            )
-        return methods[name].model_validate(given)
+        if (name := given["name"]) in methods:
+            return methods[name].model_validate(given)
+        trains = "".join(f": train it by {kind.command}" for kind in (PRETRAINING, MATCHING) if name in kind)
+        raise ValueError(f"method.name: input should be one of {', '.join(map(repr, methods))}, not {name!r}{trains}")
 
     return WrapValidator(read)
 

@@ -88,9 +88,10 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 def packaged(path: Path) -> Path:
     """Return a recipe's file: this one, or, where there is none, the package's own of that name, as `seed_small`."""
-    shipped = {file.stem: file for file in RECIPES.glob("*.yaml")}
     is_name = path.parent in (Path(), Path("recipes")) and path.suffix in ("", ".yaml")
-    return shipped.get(path.stem, path) if is_name and not os.path.exists(path) else path
+    if not is_name or os.path.exists(path):
+        return path
+    return {file.stem: file for file in RECIPES.glob("*.yaml")}.get(path.stem, path)
 
 
 def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRecipe:
