@@ -37,6 +37,7 @@ LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 )
 RANK_0_FIRST_SECONDS = 10
+POLL_SECONDS = 0.1
 FAILED_FIRST_SECONDS = 30
 YEAR_SECONDS = 365 * 86400.0  # gloo counts nanoseconds in 64 bits
 ALONE_SECONDS = 12 * 3600.0  # how long one rank may work while the others wait: train faiss, convert a checkpoint
@@ -151,16 +152,33 @@ def warn(line: str) -> None:
 
 @contextmanager
 def rank_0_speaks(rank: int) -> Iterator[None]:
-    """Let rank 0 raise the block's InputError first, so that an error that all ranks raise is printed once.
+    """Let one rank print the InputError that all ranks raise in the block: rank 0, unless it is much later.
 
-    The launcher ends all ranks as soon as one ends.
+    The launcher ends all ranks as soon as one ends; a busy host may take long to do so.
+
+    Raises:
+        SystemExit: another rank has printed the same line.
     """
     try:
         yield
-    except InputError:
-        if rank:
+    except InputError as error:
+        if _joined and not _first_to_say(str(error), rank):
+            raise SystemExit(2) from None
+        if rank and not _joined:
             time.sleep(RANK_0_FIRST_SECONDS)
         raise
+
+
+def _first_to_say(line: str, rank: int) -> bool:
+    """Return whether no other rank has printed a line, nor will; ranks other than 0 first give rank 0 time to do it."""
+    store, key = distributed_c10d._get_default_store(), f"deepsiam/printed/{line}"
+    end = time.monotonic() + RANK_0_FIRST_SECONDS
+    try:
+        while rank and time.monotonic() < end and not store.check([key]):
+            time.sleep(POLL_SECONDS)
+        return store.add(key, 1) == 1
+    except RuntimeError:  # rank 0, which has the store, has ended: with this line, as all ranks find it
+        return rank == 0
 
 
 @contextmanager

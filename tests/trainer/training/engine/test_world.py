@@ -1,6 +1,7 @@
 """This process's place among all ranks."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from deepsiam.trainer.training.engine.world import (
     device_memory,
     failed_rank_exits_first,
     join,
+    rank_0_speaks,
 )
 from deepsiam.trainer.training.errors import SharedError
 
@@ -209,3 +211,52 @@ def test_this_rank_s_own_error_is_not_taken_for_a_lost_one(error: RuntimeError) 
 def test_a_line_of_a_table_keeps_its_blanks_and_has_no_control(capsys: pytest.CaptureFixture[str]) -> None:
     world.say("     1e-04    3.5\x1b[2J")
     assert capsys.readouterr().out == "     1e-04    3.5\\x1b[2J\n"
+
+
+@pytest.fixture
+def ranks_store(monkeypatch: pytest.MonkeyPatch) -> dist.Store:
+    """The store of ranks that have joined, of which rank 0 takes no time at all."""
+    store = dist.HashStore()
+    monkeypatch.setattr(world.distributed_c10d, "_get_default_store", lambda: store)
+    monkeypatch.setattr(world, "_joined", True)
+    monkeypatch.setattr(world, "RANK_0_FIRST_SECONDS", 0)
+    return store
+
+
+def fail(rank: int, line: str) -> None:
+    with rank_0_speaks(rank):
+        raise InputError(line)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_one_rank_prints_what_all_find(ranks_store: dist.Store, order: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="not finite"):
+        fail(order[0], "not finite")
+    for rank in order[1:]:
+        with pytest.raises(SystemExit) as end:
+            fail(rank, "not finite")
+        assert end.value.code == 2
+    with pytest.raises(InputError, match="disk full"):  # another line is news
+        fail(1, "disk full")
+
+
+def test_a_rank_waits_for_rank_0_to_print(ranks_store: dist.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "RANK_0_FIRST_SECONDS", 1e9)
+    with ThreadPoolExecutor() as ranks:
+        late = ranks.submit(fail, 1, "not finite")
+        with pytest.raises(InputError):
+            fail(0, "not finite")
+    assert isinstance(late.exception(), SystemExit)
+
+
+@pytest.mark.parametrize(("rank", "expected"), [(0, InputError), (1, SystemExit)])
+def test_rank_0_has_printed_what_all_find_before_it_ends(
+    ranks_store: dist.Store, monkeypatch: pytest.MonkeyPatch, rank: int, expected: type[BaseException]
+) -> None:
+    def lost(*_: object) -> bool:
+        raise dist.DistNetworkError("failed to recv, got 0 bytes")
+
+    monkeypatch.setattr(dist.HashStore, "check", lost)
+    monkeypatch.setattr(dist.HashStore, "add", lost)
+    with pytest.raises(expected):
+        fail(rank, "not finite")
