@@ -15,7 +15,7 @@ with gc_paused():
     from deepsiam.trainer.training.checkpoints.load import saved_trunk
     from deepsiam.trainer.training.data.open_shards import shard_data
     from deepsiam.trainer.training.engine.memory import check_memory
-    from deepsiam.trainer.training.engine.world import say
+    from deepsiam.trainer.training.engine.world import device_memory, say
     from deepsiam.trainer.training.recipe.build import build_model, check_length, new_trunk, resize_embeddings
     from deepsiam.trainer.training.recipe.schema import PretrainRecipe
     from deepsiam.trainer.training.run.command import run
@@ -50,7 +50,7 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     if encoder:
         say(encoder.copy_heads(model, recipe.method))
     recipe = make_ready(model, recipe, resume_from)
-    check_memory(recipe, model)
+    check_memory(recipe, model, device_memory())
     probe = None
     if recipe.probe:
         from deepsiam.trainer.ranking.while_training.probe import open_probe

@@ -21,7 +21,7 @@ from benchmarks.common.training import join_alone
 from deepsiam.trainer import finetune
 from deepsiam.trainer.training.data.cursor import Cursor
 from deepsiam.trainer.training.data.loader import Loader
-from deepsiam.trainer.training.data.rng import dropout_seed
+from deepsiam.trainer.training.data.order import dropout_seed
 from deepsiam.trainer.training.engine.engine import Engine
 from deepsiam.trainer.training.engine.world import World
 from deepsiam.trainer.training.recipe.objective import Objective

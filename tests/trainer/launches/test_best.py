@@ -15,8 +15,7 @@ from deepsiam.trainer import evaluate, export, index
 from deepsiam.trainer.cluster.hosts.supervisor import Training
 from deepsiam.trainer.training.checkpoints import best as best_module
 from deepsiam.trainer.training.checkpoints import checkpoint
-from deepsiam.trainer.training.checkpoints.best import save_best
-from deepsiam.trainer.training.checkpoints.checkpoint import State
+from deepsiam.trainer.training.checkpoints.checkpoint import State, save_best
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.data.cursor import Cursor
 from deepsiam.trainer.training.engine.world import World

@@ -20,7 +20,7 @@ from deepsiam.models.pretraining.config import PretrainingConfig
 from deepsiam.models.recomputing import recompute_layers
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.cluster.planning.kernels import Kernel, Kernels, attention_as_on_cuda
-from deepsiam.trainer.training.engine.activations import bytes_per_token
+from deepsiam.trainer.training.engine.memory import bytes_per_token
 from deepsiam.trainer.training.recipe.build import build_batcher, build_model, check_length, freeze_model, trunk_of
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 

@@ -14,7 +14,7 @@ from deepsiam.trainer.ranking.evaluation.results_file import read_results
 from deepsiam.trainer.ranking.evaluation.systems import contents_sha256
 from deepsiam.trainer.ranking.export.markdown import as_code, as_text, fence
 from deepsiam.trainer.training.checkpoints import checkpoint
-from deepsiam.trainer.training.checkpoints.best import BEST
+from deepsiam.trainer.training.checkpoints.checkpoint import BEST
 from deepsiam.trainer.training.checkpoints.load import TrainedModel
 from deepsiam.trainer.training.recipe.data_keys import MixedPairsConfig
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe

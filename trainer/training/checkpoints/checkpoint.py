@@ -22,9 +22,9 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -32,35 +32,27 @@ from deepsiam.data_prep.common.environment import usable_cores
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import make_directory, remove, replace_folder, sha256_of, sync, whole_file
 from deepsiam.data_prep.common.json_file import Count, InsideName, Record, Sha256, read_json
-from deepsiam.trainer.training.checkpoints.weights_file import write_weights
 from deepsiam.trainer.training.data.cursor import Cursor
-from deepsiam.trainer.training.engine.hashed_file import FileEntry, hashed_file
+from deepsiam.trainer.training.engine.hashed_file import FileEntry, hashed_file, write_weights
 from deepsiam.trainer.training.errors import SharedError
-from deepsiam.trainer.training.recipe.best import Best
-from deepsiam.trainer.training.recipe.plateau import Plateau
+from deepsiam.trainer.training.recipe.gains import Best, Plateau
 from deepsiam.trainer.training.recipe.schema import CheckpointConfig
 
 if TYPE_CHECKING:  # imports DeepSpeed, which is not needed to read a checkpoint
     from deepsiam.trainer.training.engine.engine import Engine
 
 WEIGHTS, STATE, MANIFEST, ENGINE = "weights.safetensors", "state.json", "manifest.json", "engine"
+BEST = "best"  # folder in a run's
 FORMAT = 2
 Result = TypeVar("Result")
 RECIPE, TOKENIZER, TRUNK, BASE = "recipe.yaml", "tokenizer.json", "trunk.json", "base.json"
 MICRO = "batch.micro"
-# not compared where the caller gives none: batch.micro matters to in-batch losses only, and DeepSpeed's file not to
-# trainer.trace, which reads the data alone
-COMPARED_IF_PRESENT = (MICRO, "deepspeed", "deepspeed file")
 LOCATIONS = ("shards", "collection")  # keys of `data` and of its sources that say where the data are
 REMEDIES = {
     MICRO: ": examples are compared with their micro-batch, so set batch.micro={was}",
     "method.separators": ": set method.separators={was}",
     "init_from": ": leave it as it was (a resume does not read it), or start a new run folder",
 }
-# implied in older checkpoints, which do not name them
-FORMERLY = {"optimizer.name": "adamw", "optimizer.train": "all", "refresh": None}
-
-
 HUB = "; models of the Hub are not downloaded: download it, and name its folder"
 REMEDY = "it is damaged, or was not saved by this code: resume from another checkpoint"
 
@@ -79,29 +71,21 @@ class _Manifest(Record):
     files: dict[InsideName, _Entry]
 
 
-class _StateFile(Record):
-    """The content of state.json."""
-
-    step: Count
-    world_size: int = Field(ge=1, lt=2**20)
-    fixed: dict[str, Any]
-    cursor: Cursor
-    plateau: Plateau = Plateau()  # older checkpoints have none
-    best: Best = Best()  # likewise
-
-
 class SaveError(SharedError):
     """A checkpoint could not be written; nothing partial is left, and earlier checkpoints are intact."""
 
 
 @dataclass(frozen=True)
 class State:
-    """The state of a run after `step` optimizer steps, and the settings that determine its numbers."""
+    """The state of a run after `step` optimizer steps, and the settings that determine its numbers: state.json."""
 
-    step: int
+    __pydantic_config__ = Record.model_config
+
+    step: Count
     cursor: Cursor
-    world_size: int
-    resume_invariants: dict[str, Any]  # seed, method, initial weights, data, batch: a resumed run must match these
+    world_size: Annotated[int, Field(ge=1, lt=2**20)]
+    # seed, method, initial weights, data, batch: a resumed run must match these
+    resume_invariants: Annotated[dict[str, Any], Field(alias="fixed")]
     plateau: Plateau = Plateau()
     best: Best = Best()
 
@@ -157,6 +141,21 @@ def write(
     return final
 
 
+def save_best(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, bytes]) -> Path:
+    """Save the weights of a run's best probe, in place of the best ones so far; all ranks call.
+
+    RUN/best/checkpoints/step-00000400/ has the files of a checkpoint, without DeepSpeed's. So RUN/best is a run folder
+    to all commands that use a trained model, and is never without a checkpoint: a new one appears in one rename, and
+    only then is the earlier one removed. Raise SaveError as `write` does; the best ones so far are then intact.
+    """
+    saved = write(run / BEST, engine, state, sidecar_files, resumable=False)
+    if engine.world.rank == 0:
+        for old in newest_first(run / BEST):
+            if old != saved:
+                shutil.rmtree(old, ignore_errors=True)  # the next save tries again
+    return saved
+
+
 def newest(run: Path) -> Path | None:
     """Return the newest checkpoint of a run that passes verification; None if the run has no checkpoint.
 
@@ -178,7 +177,8 @@ def newest(run: Path) -> Path | None:
 def find(path: Path) -> Path:
     """Return an intact checkpoint: `path` itself, or the newest of the run there; raise InputError if there is none."""
     if not path.exists():
-        raise InputError(f"{path}: no such folder{HUB if _is_hub_name(path) else ''}")
+        is_hub_name = re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)) and not path.parent.exists()
+        raise InputError(f"{path}: no such folder{HUB if is_hub_name else ''}")
     has_manifest = (path / MANIFEST).is_file()
     if has_manifest and any((path / name).is_file() for name in (WEIGHTS, STATE)):
         problem = verify(path)
@@ -190,11 +190,6 @@ def find(path: Path) -> Path:
         what = ", but perhaps shards, a collection or an index: name a run" if has_manifest else ": train it first"
         raise InputError(f"{path}: neither a checkpoint nor a run folder with one{what}")
     return found
-
-
-def _is_hub_name(path: Path) -> bool:
-    """Return whether an absent path looks like OWNER/NAME, the name of a model of the Hub."""
-    return re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)) is not None and not path.parent.exists()
 
 
 def verify(checkpoint: Path) -> str | None:
@@ -228,13 +223,10 @@ def _damage(file: Path, entry: _Entry) -> str | None:
 
 def read_state(checkpoint: Path) -> State:
     """Read the state of a verified checkpoint; raise InputError where a value is of another type or out of bounds."""
-    file = read_json(checkpoint / STATE, _StateFile, REMEDY)
-    cursor = file.cursor
-    if not cursor.micro_sizes:  # older checkpoints have only one size
-        if not isinstance(size := file.fixed.get(MICRO), int) or size < 1:
-            raise InputError(f"{checkpoint / STATE}: cursor.micro_sizes: field required; {REMEDY}")
-        cursor = replace(cursor, micro_sizes={0: size})
-    return State(file.step, cursor, file.world_size, file.fixed, file.plateau, file.best)
+    state = read_json(checkpoint / STATE, State, REMEDY)
+    if not state.cursor.micro_sizes:
+        raise InputError(f"{checkpoint / STATE}: cursor.micro_sizes: field required; {REMEDY}")
+    return state
 
 
 def write_manifest(checkpoint: Path, hashed: Mapping[str, FileEntry] | None = None) -> None:
@@ -248,7 +240,9 @@ def write_manifest(checkpoint: Path, hashed: Mapping[str, FileEntry] | None = No
         if path.is_dir():
             sync(path)
         elif name not in files:
-            files[name] = _size_and_hash(path)
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+            files[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
     with whole_file(checkpoint / MANIFEST) as manifest:
         manifest.write(json.dumps({"format": FORMAT, "files": dict(sorted(files.items()))}, indent=1).encode())
 
@@ -274,20 +268,20 @@ def resume(engine: Engine, checkpoint: Path, saved_by: int) -> None:
 def check_continues(checkpoint: Path, invariants: Mapping[str, Any]) -> None:
     """Refuse to resume with settings that would change the run's numbers.
 
-    Keys absent from older checkpoints are not compared, nor is where the data are, if their SHA-256 are the saved ones.
+    Where the data are is not compared, if their SHA-256 are the saved ones.
     """
-    formerly = {key: value for key, value in FORMERLY.items() if key in invariants}
-    saved = formerly | read_state(checkpoint).resume_invariants
-    saved = {key: value for key, value in saved.items() if key in invariants or key not in COMPARED_IF_PRESENT}
-    given = {key: value for key, value in invariants.items() if key in saved}
-    if "data sha256" in saved and saved["data sha256"] == given.get("data sha256"):
-        saved, given = _without_locations(saved), _without_locations(given)
-    for key, was, now in differences(saved, given):
+    saved = read_state(checkpoint).resume_invariants
+    # trainer.trace, which reads the data alone, gives no settings of DeepSpeed; only some methods' need batch.micro
+    keys = [key for key in saved if key in invariants]
+    before, now = ({key: settings[key] for key in keys} for settings in (saved, invariants))
+    sources = [[*settings.get("data sha256", {})] for settings in (before, now)]
+    if before.get("data sha256") == now.get("data sha256"):
+        before, now = _without_locations(before), _without_locations(now)
+    for key, was, given in differences(before, now):
         remedy = REMEDIES.get(key, "").format(was=was)
-        raise InputError(f"{checkpoint}: saved with {key}={was}, the recipe now says {now}{remedy}")
-    was, now = ([*kept.get("data sha256", {})] for kept in (saved, given))  # positions go by the number of a source
-    if was != now:
-        order = f"the order {', '.join(was)}, the recipe now says {', '.join(now)}"
+        raise InputError(f"{checkpoint}: saved with {key}={was}, the recipe now says {given}{remedy}")
+    if sources[0] != sources[1]:  # positions go by the number of a source
+        order = f"the order {', '.join(sources[0])}, the recipe now says {', '.join(sources[1])}"
         raise InputError(f"{checkpoint}: saved with the sources of data.mix in {order}: keep the order")
 
 
@@ -390,10 +384,3 @@ def _convert(source: Path, universal: Path) -> None:
         shutil.rmtree(universal.parent, ignore_errors=True)
         last = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
         raise InputError(f"{source}: DeepSpeed could not convert it: {last}")
-
-
-def _size_and_hash(file: Path) -> FileEntry:
-    """Return the manifest's entry for a file, which is synced to disk first."""
-    with open(file, "rb") as opened:
-        os.fsync(opened.fileno())
-    return {"bytes": file.stat().st_size, "sha256": sha256_of(file)}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.training.data.held_out import HeldOut
+from deepsiam.trainer.training.data.opened import HeldOut
 from deepsiam.trainer.training.data.order import Order
 
 

@@ -17,8 +17,7 @@ from deepsiam.models.interface import Batcher
 from deepsiam.models.matching.config import MatchingConfig
 from deepsiam.trainer.training.data.check_groups import check_copies, check_groups
 from deepsiam.trainer.training.data.group_source import GroupSource
-from deepsiam.trainer.training.data.held_out import HeldOut
-from deepsiam.trainer.training.data.opened import Data
+from deepsiam.trainer.training.data.opened import Data, HeldOut
 from deepsiam.trainer.training.data.order import WeightedSource, make_order
 from deepsiam.trainer.training.recipe.build import as_input_error
 from deepsiam.trainer.training.recipe.data_keys import (

@@ -14,8 +14,7 @@ from deepsiam.data_prep.shards.manifest import Manifest
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from deepsiam.trainer.training.data.held_out import HeldOut
-from deepsiam.trainer.training.data.opened import Data
+from deepsiam.trainer.training.data.opened import Data, HeldOut
 from deepsiam.trainer.training.data.order import WeightedSource, make_order
 from deepsiam.trainer.training.data.shard_source import ShardSource
 from deepsiam.trainer.training.recipe.build import build_batcher

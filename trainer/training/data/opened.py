@@ -1,18 +1,64 @@
 """The data of a run once opened, and the settings that its numbers depend on.
 
-Opened once, by open_shards.py or open_pairs.py, before the model is built; the job then has its parts.
+Opened once, by open_shards.py or open_pairs.py, before the model is built; the job then has its parts. A step reads the
+order; each validation reads the held-out data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from deepsiam.data_prep.common.rng import keyed_rngs
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from deepsiam.trainer.training.data.held_out import HeldOut
+from deepsiam.models.interface import Batcher, MicroBatch
+from deepsiam.trainer.training.data.lanes import ItemSource, examples_of
 from deepsiam.trainer.training.data.order import Order
-from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, Recipe
+from deepsiam.trainer.training.errors import SharedError
+from deepsiam.trainer.training.recipe.schema import Recipe
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Held-out data in units of `window` consecutive chunks, which the ranks share.
+
+    Any number of ranks reads it once, with the same random choices every time.
+    """
+
+    source: ItemSource
+    batcher: Batcher
+    seed: int
+    window: int
+    micro_batch: int  # examples; the last micro-batch of a unit may have fewer
+    number: int = 0  # of its source in the run
+    name: str = ""  # of its source, if there are several
+
+    def units(self) -> list[list[tuple[int, int]]]:
+        """Return the (shard, chunk) pairs of every unit."""
+        chunks = [(shard, chunk) for shard, count in enumerate(self.source.chunks) for chunk in range(count)]
+        return [chunks[start : start + self.window] for start in range(0, len(chunks), self.window)]
+
+    def micro_batches(self, rank: int, world_size: int) -> Iterator[MicroBatch]:
+        """Yield the micro-batches of one rank, from the units rank, rank + world_size, ..."""
+        units = self.units()
+        for number in range(rank, len(units), world_size):
+            items = [item for shard, chunk in units[number] for item in self.source.read(shard, chunk)]
+            examples = examples_of(self.batcher, items)
+            for start in range(0, len(examples), self.micro_batch):
+                batch = examples[start : start + self.micro_batch]
+                keys = [(self.seed, number, start + i) for i in range(len(batch))]
+                yield self.batcher.micro_batch(batch, keyed_rngs("validation", keys))
+            later = {shard for unit in units[number + world_size : number + world_size + 1] for shard, _ in unit}
+            for shard in {shard for shard, _ in units[number]} - later:
+                self.source.release(shard)
+
+    def first(self) -> MicroBatch:
+        """Return the very first micro-batch; raise SharedError if the held-out data give none."""
+        batch = next(self.micro_batches(0, 1), None)
+        if batch is None:
+            raise SharedError("validation: the held-out data give no example: name others, or set validation=null")
+        return batch
 
 
 @dataclass(frozen=True)
@@ -28,26 +74,20 @@ class Data:
 
 def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
     """Return all settings except the schedule that a run's numbers depend on: they must not change on resume."""
-    encoder = recipe.model_dump(mode="json", include={"trunk", "init_from", "bidirectional", "random_weights"})
-    # the name comes first: only the first difference is reported
-    method = recipe.method.model_dump(mode="json")
+    start = ("trunk", "init_from", "bidirectional", "random_weights")
+    keys = recipe.model_dump(mode="json", include={*start, "refresh", "method", "optimizer"})
+    optimizer = keys.pop("optimizer")
     return {
         "seed": recipe.seed,
-        **encoder,
-        **_refresh(recipe),
-        "method": {"name": recipe.method.name, **method},
+        **{key: value for key, value in keys.items() if key != "method"},
+        # the name comes first: only the first difference is reported
+        "method": {"name": recipe.method.name, **keys["method"]},
         "data": recipe.data.model_dump(mode="json", exclude={"workers", "cache", "cache_bytes"}),
         "batch.size": recipe.batch.size,
+        # other methods give the same numbers whatever the micro-batches are
         **({"batch.micro": recipe.batch.micro} if any(m.compares_micro_batch for m in recipe.methods) else {}),
-        "optimizer.name": recipe.optimizer.name,
-        "optimizer.train": recipe.optimizer.model_dump(mode="json")["train"],
-        "optimizer": recipe.optimizer.model_dump(mode="json", include={"betas", "eps", "weight_decay"}),
+        "optimizer.name": optimizer["name"],
+        "optimizer.train": optimizer["train"],
+        "optimizer": {key: optimizer[key] for key in ("betas", "eps", "weight_decay")},
         "data sha256": data.sha256,
     }
-
-
-def _refresh(recipe: Recipe) -> dict[str, Any]:
-    """Return the refresh of a fine-tuning run, or that it has none: it cannot be added later, either."""
-    if not isinstance(recipe, FinetuneRecipe):
-        return {}
-    return {"refresh": recipe.refresh.model_dump(mode="json") if recipe.refresh else None}

@@ -126,3 +126,12 @@ def make_order(recipe: Recipe, sources: Mapping[str, WeightedSource]) -> Order:
             raise InputError(of_source(name, str(error))) from None
     turn = recipe.batch.micro_batches if recipe.data.one_source_per == "step" else 1
     return Order(lanes, Mix([source.weight for source in sources.values()], recipe.seed, turn))
+
+
+def dropout_seed(seed: int, micro_batch: int) -> int:
+    """Return torch's seed for a global micro-batch, so that dropout, too, is the same on any cluster.
+
+    A function of the run's seed and the micro-batch's number, not of the rank. GradCache uses it twice, to repeat the
+    dropout of its first pass.
+    """
+    return int(keyed_rng("dropout", seed, micro_batch).integers(2**63))

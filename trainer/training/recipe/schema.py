@@ -64,7 +64,7 @@ Trained = Annotated[
 
 
 class PlateauConfig(Section):
-    """When to lower the learning rate permanently (plateau.py); defaults as in Poly-encoders, section 4.1."""
+    """When to lower the learning rate permanently (gains.py); defaults as in Poly-encoders, section 4.1."""
 
     factor: float = Field(0.4, gt=0, lt=1)
     patience: int = Field(0, ge=0)  # validations without a lower loss that are tolerated

@@ -294,9 +294,8 @@ def _check_cluster(job: Job, world: World) -> None:
     recipe, workers = job.recipe, job.recipe.data.workers
     check_layout(job.order.lanes, recipe.batch.micro_batches, world.size, workers)
     if isinstance(recipe, PretrainRecipe):
-        held_out = job.validation.held_out if job.validation else ()
         room = {"world_size": world.size, "local_size": world.local_size, "workers": workers}
-        check_cache_room(job.order, held_out, recipe.data.cache_bytes, **room)
+        check_cache_room(job.order, job.held_out, recipe.data.cache_bytes, **room)
 
 
 def _lock(run: Path) -> BinaryIO:

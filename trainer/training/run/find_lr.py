@@ -16,8 +16,7 @@ import torch
 from deepsiam.trainer.training.data.cursor import Cursor
 from deepsiam.trainer.training.data.loader import Loader
 from deepsiam.trainer.training.data.mixing import Mix
-from deepsiam.trainer.training.data.order import LaneBatch
-from deepsiam.trainer.training.data.rng import dropout_seed
+from deepsiam.trainer.training.data.order import LaneBatch, dropout_seed
 from deepsiam.trainer.training.engine.engine import Engine
 from deepsiam.trainer.training.engine.world import World, say
 from deepsiam.trainer.training.recipe.objective import Objective, objectives

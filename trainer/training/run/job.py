@@ -1,6 +1,6 @@
 """The parts of a run, assembled from its recipe.
 
-Made once, before the loop: model, order of data, validation, probe and refresh, and the settings that a resumed run
+Made once, before the loop: model, order of data, held-out data, probe and refresh, and the settings that a resumed run
 must have again.
 """
 
@@ -17,36 +17,18 @@ import yaml
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import read_bytes
 from deepsiam.data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG
-from deepsiam.models.interface import MicroBatch
 from deepsiam.models.recomputing import recompute_layers
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.base import Base
 from deepsiam.trainer.training.checkpoints.load import drop_absent, restore_frozen
-from deepsiam.trainer.training.data.opened import Data, resume_invariants
+from deepsiam.trainer.training.data.opened import Data, HeldOut, resume_invariants
 from deepsiam.trainer.training.data.order import Order
 from deepsiam.trainer.training.engine import ds_config
 from deepsiam.trainer.training.engine.compiler import compile_model
-from deepsiam.trainer.training.engine.engine import Engine
 from deepsiam.trainer.training.recipe.build import freeze_model, settings_of
 from deepsiam.trainer.training.recipe.schema import AnyRecipe, Recipe
-from deepsiam.trainer.training.run.validation import Validation
-
-
-class Probe(Protocol):
-    """Measures the model during the run, as the probes of `trainer.ranking.while_training` do."""
-
-    @property
-    def about(self) -> str:
-        """What is measured on what; measurements of the same can be compared."""
-
-    def is_due(self, step: int, steps: int) -> bool:
-        """Return whether to measure after `step` of `steps` optimizer steps."""
-
-    def measure(
-        self, engine: Engine, micro_batches: Sequence[MicroBatch], beat: Callable[[], None]
-    ) -> dict[str, float]:
-        """Measure the current model; all ranks call."""
+from deepsiam.trainer.training.run.measures import Probe
 
 
 class Refresh(Protocol):
@@ -74,7 +56,7 @@ class Job:
     recipe: Recipe
     model: TrunkModel
     order: Order
-    validation: Validation | None
+    held_out: Sequence[HeldOut]  # none without a validation
     probe: Probe | None
     refresh: Refresh | None
     sidecar_files: dict[str, bytes]  # small files kept with every checkpoint: recipe, tokenizer, trunk configuration
@@ -107,11 +89,8 @@ def make_job(
     base: Base | None = None,
 ) -> Job:
     """Assemble a job; raise SharedError if its held-out data give no example."""
-    validation = None
-    if data.held_out and recipe.validation:
-        for held_out in data.held_out:
-            held_out.first()
-        validation = Validation(data.held_out, recipe.validation.every)
+    for held_out in data.held_out:
+        held_out.first()
     sidecar_files = {
         checkpoint.RECIPE: yaml.safe_dump(complete(recipe), sort_keys=False).encode(),
         checkpoint.TOKENIZER: read_bytes(data.tokenizer.path),
@@ -126,7 +105,7 @@ def make_job(
     _check_stage(recipe, state_kind)
     invariants = resume_invariants(recipe, data)
     invariants |= {"deepspeed": state_kind, "deepspeed file": ds_config.state_layout(config)}
-    return Job(recipe, model, data.order, validation, probe, refresh, sidecar_files, invariants)
+    return Job(recipe, model, data.order, data.held_out, probe, refresh, sidecar_files, invariants)
 
 
 def complete(recipe: Recipe) -> dict[str, Any]:

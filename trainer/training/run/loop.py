@@ -9,19 +9,16 @@ from pathlib import Path
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.data.cursor import Cursor
 from deepsiam.trainer.training.data.loader import Loader
-from deepsiam.trainer.training.data.order import LaneBatch
-from deepsiam.trainer.training.data.rng import dropout_seed
+from deepsiam.trainer.training.data.order import LaneBatch, dropout_seed
 from deepsiam.trainer.training.engine.engine import Engine, StepResult
 from deepsiam.trainer.training.engine.world import World, warn
 from deepsiam.trainer.training.errors import SharedError
 from deepsiam.trainer.training.run.agree import Agreed, agree, exchange
 from deepsiam.trainer.training.run.health import Health
 from deepsiam.trainer.training.run.job import Job
+from deepsiam.trainer.training.run.measures import BestKeeper, LearningRate, held_out_losses
 from deepsiam.trainer.training.run.monitor import Monitor
-from deepsiam.trainer.training.run.probing import BestKeeper
-from deepsiam.trainer.training.run.rate import LearningRate
 from deepsiam.trainer.training.run.stop import STOP_FILE, Stop
-from deepsiam.trainer.training.run.validation import Validation
 from deepsiam.trainer.training.run.watchdog import Watchdog
 
 
@@ -33,7 +30,8 @@ class Run:
         self.engine = Engine(job.model, job.recipe, world)
         self.step, self.saved = 0, resume_from
         self.cursor = Cursor(job.order.start(), micro_sizes={0: self.recipe.batch.micro})
-        self.rate, self.best_keeper = LearningRate(job.recipe), BestKeeper(job, self.engine)
+        self.rate = LearningRate(job.recipe)
+        self.best_keeper = BestKeeper(job.probe, job.recipe, self.engine, job.sidecar_files)
         if resume_from is not None:
             state = self._load(resume_from)
             self.cursor, self.best_keeper.best = state.cursor.with_micro(self.recipe.batch.micro, self.step), state.best
@@ -97,11 +95,11 @@ class Run:
         seeds = [dropout_seed(self.recipe.seed, batch.index) for batch in batches]
         own = agreed.objectives(self.engine.methods, self.step, batches)
         with self.monitor.counting_flops(batches):
-            return self.engine.step(micro_batches, own, seeds, self.rate.of(self.step))
+            return self.engine.step(micro_batches, own, seeds, self.rate.at(self.step))
 
     def _pauses(self) -> bool:
         """Whether more than training is due after this step: a progress line, a validation, a save, new negatives."""
-        validation, refresh = self.job.validation, self.job.refresh
+        validation, refresh = self.recipe.validation, self.job.refresh
         return (
             self._reports()
             or (validation is not None and self._is_due(validation.every))
@@ -115,24 +113,23 @@ class Run:
     def _report_and_save(self, batches: Sequence[LaneBatch], result: StepResult) -> None:
         if self._reports():
             read = self.job.order.progress(self.cursor.micro_batches)
-            self.monitor.log(self.step, self.rate.of(self.step - 1), result, read)
+            self.monitor.log(self.step, self.rate.at(self.step - 1), result, read)
             with self.monitor.untimed():
                 self.health.compare_vectors(self.step, batches)
         if self.step == self.recipe.steps:
             self._probe(())
         with self.monitor.untimed():
-            if (validation := self.job.validation) and self._is_due(validation.every):
-                self._validate(validation)
+            if (keys := self.recipe.validation) and self._is_due(keys.every):
+                self._validate(keys.every)
             if self._is_due(self.recipe.checkpoint.every):
                 self._save(must_succeed=self.step == self.recipe.steps)
 
-    def _validate(self, validation: Validation) -> None:
-        """Measure the losses on held-out data, 0 without a target; if they no longer fall, lower the learning rate."""
-        losses = validation.losses(self.engine, self.watchdog.beat)
+    def _validate(self, every: int) -> None:
+        """Measure the losses on held-out data; if they no longer fall, lower the learning rate."""
+        losses = held_out_losses(self.job.held_out, self.engine, self.watchdog.beat)
         self.monitor.validated(self.step, losses)
-        total = sum(weight * losses.get(term, 0.0) for term, weight in self.recipe.method.weights.items())
         # a longer run has no validation at this one's last step
-        if self.step % validation.every == 0 and self.rate.validated(total):
+        if self.step % every == 0 and self.rate.validated(losses):
             self.monitor.info(f"step {self.step}  plateau  the learning rate is now x {self.rate.plateau.scale:.3g}")
 
     def _is_due(self, every: int) -> bool:

@@ -18,9 +18,8 @@ from deepsiam.trainer.training.engine.engine import Engine, StepResult
 from deepsiam.trainer.training.engine.hardware import peak_of
 from deepsiam.trainer.training.engine.world import warn
 from deepsiam.trainer.training.recipe.schema import Recipe
-from deepsiam.trainer.training.run.events import open_events, scalars_at
+from deepsiam.trainer.training.run.events import WandbEvents, open_events, scalars_at
 from deepsiam.trainer.training.run.stragglers import Stragglers
-from deepsiam.trainer.training.run.wandb_events import WandbEvents
 
 
 class Interval:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from deepsiam.trainer.training.checkpoints import checkpoint
-from deepsiam.trainer.training.checkpoints.checkpoint import State
 from deepsiam.trainer.training.data.cursor import Cursor
 from deepsiam.trainer.training.data.loader import Loader
 from deepsiam.trainer.training.data.order import Order
@@ -88,13 +87,7 @@ def test_micro_batches_of_another_size_lose_and_repeat_no_example(parts: list[tu
         assert seen == items(islice(alone, len(seen)))
 
 
-def test_the_sizes_of_micro_batches_are_in_the_state(tmp_path: Path) -> None:
+def test_a_larger_micro_batch_counts_earlier_ones_as_of_its_size() -> None:
     cursor = Cursor([], 240, micro_sizes={0: 4, 10: 2}).with_micro(8, 30)
     assert cursor.micro_batches == 60
     assert cursor.with_micro(8, 40) is cursor
-    values = json.loads(State(30, cursor, 1, {"batch.micro": 4}).to_json())
-    (tmp_path / checkpoint.STATE).write_text(json.dumps(values))
-    assert checkpoint.read_state(tmp_path).cursor == cursor
-    values["cursor"].pop("micro_sizes")  # as in older checkpoints
-    (tmp_path / checkpoint.STATE).write_text(json.dumps(values))
-    assert checkpoint.read_state(tmp_path).cursor.micro_sizes == {0: 4}

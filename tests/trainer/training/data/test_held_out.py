@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deepsiam.trainer.training.data.held_out import HeldOut
+from deepsiam.trainer.training.data.opened import HeldOut
 from deepsiam.trainer.training.errors import SharedError
 from tests.trainer.training.data.integers import UNEVEN, Echo, Numbers
 

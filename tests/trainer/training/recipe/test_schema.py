@@ -9,7 +9,7 @@ import pytest
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.adapters import Adapters
-from deepsiam.trainer.training.data.rng import dropout_seed
+from deepsiam.trainer.training.data.order import dropout_seed
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
 from deepsiam.trainer.training.recipe.yaml_file import load, read
 from deepsiam.trainer.training.run.job import complete

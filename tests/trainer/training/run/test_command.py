@@ -108,7 +108,7 @@ def test_held_out_data_without_an_example(
     refused: Refused, recipe: Path, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held_out = toy.write_shards_with(tmp_path, shards, count=5)
-    monkeypatch.setattr("deepsiam.trainer.training.data.held_out.examples_of", lambda batcher, items: [])
+    monkeypatch.setattr("deepsiam.trainer.training.data.opened.examples_of", lambda batcher, items: [])
     line = refused(recipe, f"validation={{shards: {held_out}, every: 100}}")
     assert "validation: the held-out data give no example" in line
     assert not (tmp_path / "run").exists()

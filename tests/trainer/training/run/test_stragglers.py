@@ -7,10 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepsiam.trainer.training.engine.links import MESSAGE_BYTES
 from deepsiam.trainer.training.engine.world import World
 from deepsiam.trainer.training.run import stragglers
-from deepsiam.trainer.training.run.stragglers import Stragglers, message_of_each, slow_ones
+from deepsiam.trainer.training.run.stragglers import MESSAGE_BYTES, Stragglers, message_of_each, slow_ones
 
 SECONDS = st.floats(0.001, 100)
 
