@@ -46,10 +46,10 @@ def test_a_row_of_the_library_that_exists_is_kept(tmp_path: Path, capsys: pytest
     assert "is trained already" in capsys.readouterr().out
 
 
-def test_the_table_of_the_readme_is_the_one_that_was_measured() -> None:
+def test_the_table_of_the_page_is_the_one_that_was_measured() -> None:
     results = read_results(ROOT / "benchmarks" / "results" / "demo_published.json")
     printed = "\n".join(f"    {line}" for line in table(results))
-    assert printed in (ROOT / "README.md").read_text()
+    assert printed in (ROOT / "docs" / "results.md").read_text()
 
 
 @pytest.mark.slow  # about two minutes
