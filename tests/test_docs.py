@@ -62,9 +62,11 @@ def test_every_matching_model_has_a_recipe_and_a_page_with_its_keys(name: str) -
 @pytest.mark.parametrize("package", ROOMS)
 def test_contributing_lists_the_rooms_in_their_order(package: str) -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
-    (table,) = re.findall(rf"^\| `{package}/`: .*\n\|---\|---\|\n((?:\|.*\n)+)", page, re.MULTILINE)
-    listed = [re.findall(r"`(\w+)(?:/|\.py)`", row.split(" | ")[0]) for row in table.splitlines()]
-    assert [set(rooms) for rooms in listed] == ROOMS[package]
+    (table,) = re.findall(rf"^\| floor \| `{package}/`: .*\n\|---\|---\|---\|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    floors: dict[str, set[str]] = {}
+    for number, rooms in re.findall(r"^\| (\d) \| (.*?) \|", table, re.MULTILINE):
+        floors.setdefault(number, set()).update(re.findall(r"`(\w+)(?:/|\.py)`", rooms))
+    assert [*floors.items()] == [(str(number), rooms) for number, rooms in enumerate(ROOMS[package], 1)]
 
 
 TRAIL = re.findall(r"^\| .*\? \| `(.+\.py)` \| `(.+)` \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
