@@ -83,7 +83,7 @@ def test_the_page_shows_what_is_printed(command: str, printed: str, capsys: pyte
 
 
 def test_the_page_has_commands() -> None:
-    assert len(PRINTED) == 5
+    assert len(PRINTED) == 4
     assert all(len(printed.splitlines()) > 2 for _, printed in PRINTED)
 
 
