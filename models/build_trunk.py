@@ -135,6 +135,13 @@ def configuration_keys(config_class: type[PreTrainedConfig]) -> set[str]:
     return {*declared, *READ.findall(code)}
 
 
+def settings_of(config: PreTrainedConfig) -> dict[str, Any]:
+    """Return the plain settings from which `build_trunk` builds a trunk of this configuration."""
+    valid = configuration_keys(type(config)) - {"transformers_version", "dtype"}
+    settings = {key: value for key, value in config.to_diff_dict().items() if key in valid}
+    return {"model_type": config.model_type, **settings}
+
+
 def _load(
     model_class: Any, config: PreTrainedConfig, weights: Mapping[str, Tensor], options: Mapping[str, bool]
 ) -> PreTrainedModel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from transformers import PreTrainedModel
@@ -13,6 +13,8 @@ from deepsiam.models.causality import is_causal
 from deepsiam.models.interface import Vocabulary
 from deepsiam.models.sizes import check_sizes
 from deepsiam.models.trunk import TrunkModel
+
+Side = Literal["query", "document"]
 
 
 class Section(BaseModel):
@@ -25,7 +27,7 @@ class MethodConfig(Section):
     """The keys of a method. Every method declares its `name`, the recipe's `method.name`, as a Literal."""
 
     of_start: ClassVar[tuple[str, ...]] = ()  # keys that a folder to start from gives, unless the recipe sets them
-    # the kind of published folder whose model this one computes (trainer/training/published/settings.py); "" for none
+    # the kind of published folder whose model this one computes (trainer/interop/settings.py); "" for none
     folder_kind: ClassVar[str] = ""
 
     name: str
@@ -84,6 +86,14 @@ class MethodConfig(Section):
     def has_own_negatives(self) -> bool:
         """Whether each query has negatives besides in-batch negatives."""
         return False
+
+    def prompts(self) -> dict[Side, str]:
+        """Return the texts that are put before those of each side: by default none."""
+        return {}
+
+    @abstractmethod
+    def longest_text(self, model: TrunkModel) -> int:
+        """The longest text that a model of these keys was trained on, in tokens, [CLS] and [SEP] included."""
 
     @property
     def ranking_config(self) -> MethodConfig:

@@ -12,10 +12,11 @@ with gc_paused():
     import torch
     from transformers import PreTrainedModel
 
+    from deepsiam.data_prep.common.errors import as_input_error
     from deepsiam.data_prep.common.parser import Parser
     from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
     from deepsiam.models.adapters import Adapters
-    from deepsiam.models.build_trunk import build_trunk
+    from deepsiam.models.build_trunk import build_trunk, settings_of
     from deepsiam.models.matching.start_terms import DOCUMENTS, FitsStart
     from deepsiam.trainer.ranking.while_training.refresh import INDEXES, open_refresh
     from deepsiam.trainer.ranking.while_training.retrieval_probe import open_retrieval_probe
@@ -27,14 +28,7 @@ with gc_paused():
     from deepsiam.trainer.training.data.open_pairs import pair_data
     from deepsiam.trainer.training.data.opened import Data
     from deepsiam.trainer.training.engine.world import say
-    from deepsiam.trainer.training.recipe.build import (
-        as_input_error,
-        build_model,
-        check_length,
-        new_trunk,
-        resize_embeddings,
-        settings_of,
-    )
+    from deepsiam.trainer.training.recipe.build import build_model, check_length, new_trunk, resize_embeddings
     from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
     from deepsiam.trainer.training.run.command import run
     from deepsiam.trainer.training.run.job import Job, make_job, make_ready

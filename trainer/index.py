@@ -13,7 +13,7 @@ from pathlib import Path
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.argument_types import positive
-from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.errors import InputError, as_input_error, exit_on_input_error
 from deepsiam.data_prep.common.parser import Parser
 from deepsiam.trainer.ranking.indexes import approximate
 from deepsiam.trainer.ranking.indexes.folder import MANIFEST
@@ -23,7 +23,6 @@ from deepsiam.trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRE
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from deepsiam.trainer.ranking.retrieval.shared import rank_0_first
 from deepsiam.trainer.training.engine.world import failed_rank_exits_first, joined, rank_0_speaks, say
-from deepsiam.trainer.training.recipe.build import as_input_error
 
 
 def main(argv: Sequence[str] | None = None) -> None:

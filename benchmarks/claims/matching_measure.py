@@ -6,6 +6,7 @@ import numpy as np
 
 from benchmarks.claims.matching_collections import Kind
 from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.evaluation.candidate_lists import CandidateTask
 from deepsiam.trainer.ranking.evaluation.classes import predict, read_classes
 from deepsiam.trainer.ranking.evaluation.expression import BM25, Leaf, Rerank
@@ -15,7 +16,6 @@ from deepsiam.trainer.ranking.evaluation.systems import Systems
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
-from deepsiam.trainer.training.checkpoints.load import LoadedModel
 
 RERANKED = 100  # of BM25's documents, by a model that cannot search
 

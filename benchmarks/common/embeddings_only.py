@@ -11,11 +11,10 @@ import torch
 from safetensors.torch import save_file
 
 from deepsiam.data_prep.common.files import whole_folder
-from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.build_trunk import build_trunk, settings_of
 from deepsiam.models.trunk import token_embedding
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.load import load_trained
-from deepsiam.trainer.training.recipe.build import settings_of
 
 
 def embeddings_only(run: Path, out: Path, seed: int) -> Path:

@@ -90,6 +90,15 @@ def exit_on_input_error(prefix: str) -> Iterator[None]:
         raise SystemExit(130) from None
 
 
+@contextmanager
+def as_input_error(where: str) -> Iterator[None]:
+    """Turn ValueErrors, such as the models', into InputErrors that name the recipe's section or the file at fault."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
 def _without_room() -> str:
     """Return where a library, which does not name its temporary file, can have found no room."""
     folders = {SHARED_MEMORY, tempfile.gettempdir(), os.getcwd()}

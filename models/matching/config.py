@@ -13,6 +13,7 @@ from deepsiam.models.batching.candidates import Candidates, Example, Scale, Unit
 from deepsiam.models.batching.framing import Framing, Kept
 from deepsiam.models.config import MethodConfig, Section
 from deepsiam.models.interface import Batcher, Vocabulary
+from deepsiam.models.trunk import TrunkModel
 
 TEACHERS = ("kl", "margin_mse", "rank_net")  # the losses that learn a teacher's scores
 NEEDS_NEGATIVES = ("hinge",)  # the losses that need at least one negative
@@ -21,7 +22,6 @@ NEED_OF_NEGATIVES = (
     "method.negatives_per_query, which are drawn at random"
 )
 
-Side = Literal["query", "document"]
 Loss = TypeVar("Loss")
 LOSS_TAGS = ("name", "table")
 Losses = Annotated[
@@ -134,9 +134,8 @@ class MatchingConfig(MethodConfig):
         labelled = "classes" in self.losses or (list(self.losses) == ["binary"] and not self.own_negatives)
         return "pair" if labelled else "positive"
 
-    def prompts(self) -> dict[Side, str]:
-        """Return the texts that are put before those of each side: by default none."""
-        return {}
+    def longest_text(self, model: TrunkModel) -> int:
+        return self.max_document_tokens
 
     @property
     def input_lengths(self) -> dict[str, int]:

@@ -17,11 +17,12 @@ from transformers import PreTrainedModel
 
 from deepsiam.models.batching.candidates import Candidates, Example
 from deepsiam.models.batching.framing import Framing, arguments_of, side_arrays
+from deepsiam.models.config import Side
 from deepsiam.models.encode import as_rows, in_one_run, unpadding_kernel
 from deepsiam.models.interface import MicroBatch, Prompt, Vocabulary
 from deepsiam.models.layers import ranking_losses
 from deepsiam.models.matching.batcher import CandidateBatcher
-from deepsiam.models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig, Side, compares_batch
+from deepsiam.models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig, compares_batch
 from deepsiam.models.trunk import Encoder
 from deepsiam.models.vectors import Vectors
 

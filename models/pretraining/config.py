@@ -9,10 +9,13 @@ from pydantic import Field
 
 from deepsiam.models.config import MethodConfig
 from deepsiam.models.interface import Batcher, Vocabulary
+from deepsiam.models.trunk import TrunkModel, max_positions
 
 
 class PretrainingConfig(MethodConfig):
     """The keys of a pre-training method."""
+
+    folder_kind = "encoder"
 
     size_keys: ClassVar[tuple[str, ...]] = ("max_tokens",)  # the keys that determine an example's memory
 
@@ -24,6 +27,10 @@ class PretrainingConfig(MethodConfig):
     @abstractmethod
     def positions(self) -> int:
         """How many of the trunk's positions the longest input needs."""
+
+    def longest_text(self, model: TrunkModel) -> int:
+        longest = max_positions(model.trunk) if model.trains_every_position else self.positions
+        return longest - self.added_tokens
 
     @property
     def length_key(self) -> str:

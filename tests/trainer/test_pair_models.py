@@ -16,8 +16,8 @@ from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
+from tests.trainer.interop.test_cross_encoder import write_folder
 from tests.trainer.runs import save_run, write_run
-from tests.trainer.training.published.test_cross_encoder_folder import write_folder
 
 CROSS_THOUGHT = {"name": "cross_thought", "sequences": 4, "sequence_tokens": 8, "special_tokens": 3}
 LENGTHS = {"max_query_tokens": 16, "max_document_tokens": 24}

@@ -20,10 +20,10 @@ from deepsiam.trainer.training.recipe.yaml_file import build
 from deepsiam.trainer.training.run.job import Job
 from tests import toy
 from tests.data_prep.tokenizers.families import WORDS
+from tests.trainer.interop.published_folders import own_embeddings
+from tests.trainer.interop.test_families import write_folder
 from tests.trainer.launches.test_methods import METHODS
 from tests.trainer.runs import save_run
-from tests.trainer.training.published.published_folders import own_embeddings
-from tests.trainer.training.published.test_families import write_folder
 
 WIDTH, MASK, CLS = "its width 16 must be hidden_size 32", r"needs a mask token", r"needs a token before a text"
 CAUSAL = "is causal, so .CLS. sees no text"

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError, as_input_error
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.matching.colbert import ColbertConfig
@@ -17,19 +17,25 @@ from deepsiam.models.matching.label_ranker import LabelRankerConfig
 from deepsiam.models.matching.siamese import SiameseConfig
 from deepsiam.models.pretraining.config import PretrainingConfig
 from deepsiam.models.trunk import max_positions
+from deepsiam.trainer.interop import colbert, cross_encoder
+from deepsiam.trainer.interop.causal_lm import (
+    is_logit_score,
+    read_label_head,
+    refuse_other_modules,
+    remark_on_labels,
+    require_known_head,
+)
+from deepsiam.trainer.interop.folder import check_settings, kind_of
+from deepsiam.trainer.interop.hugging_face import TOKENIZER
+from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.interop.modules import encoder_of
+from deepsiam.trainer.interop.prompts import prompts_of
+from deepsiam.trainer.interop.sentence_transformer import dimensions_of, longest_texts, read_modules
+from deepsiam.trainer.interop.settings import CAUSAL, COLBERT, DENSE, PAIRS, SETTINGS, SPARSE, Kind
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
-from deepsiam.trainer.training.checkpoints.load import LoadedModel, load_trained
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.engine.world import warn
-from deepsiam.trainer.training.published import colbert_folder, cross_encoder_folder
-from deepsiam.trainer.training.published.causal_lm import read_label_head, require_known_head
-from deepsiam.trainer.training.published.folder import check_settings, kind_of
-from deepsiam.trainer.training.published.hugging_face import TOKENIZER
-from deepsiam.trainer.training.published.logit_score import is_logit_score, refuse_other_modules, remark_on_labels
-from deepsiam.trainer.training.published.modules import encoder_of
-from deepsiam.trainer.training.published.prompts import prompts_of
-from deepsiam.trainer.training.published.sentence_transformer import dimensions_of, longest_texts, read_modules
-from deepsiam.trainer.training.published.settings import CAUSAL, COLBERT, DENSE, PAIRS, SETTINGS, SPARSE, Kind
-from deepsiam.trainer.training.recipe.build import as_input_error, build_model, check_length, resize_embeddings
+from deepsiam.trainer.training.recipe.build import build_model, check_length, resize_embeddings
 
 MOST_PROMPT_TOKENS = 4096  # of a published model's prompts, unless a recipe says otherwise
 
@@ -81,7 +87,7 @@ def load_cross_encoder(path: Path) -> LoadedModel:
     Raises:
         InputError: a file is damaged, or the model is of another kind than those that can be computed exactly.
     """
-    about = cross_encoder_folder.read(path)
+    about = cross_encoder.read(path)
     tokenizer = tokenizers.load(about.folder / TOKENIZER)
     encoder = load_encoder(path, tokenizer)
     tokens = min(about.keys["max_pair_tokens"] or max_positions(encoder.trunk), max_positions(encoder.trunk))
@@ -105,8 +111,8 @@ def load_colbert(path: Path) -> LoadedModel:
     encoder = load_encoder(path, tokenizer)
     if not encoder.marker_rows:
         raise InputError(f"{path / SETTINGS}: no token marks queries and documents: fine-tune it first, with init_from")
-    lengths = colbert_folder.read_lengths(path, max_positions(encoder.trunk))
-    keys = colbert_folder.read_habits(path, tokenizer) | colbert_folder.read_prompts(path, tokenizer.vocabulary())
+    lengths = colbert.read_lengths(path, max_positions(encoder.trunk))
+    keys = colbert.read_habits(path, tokenizer) | colbert.read_prompts(path, tokenizer.vocabulary())
     method = ColbertConfig(name="colbert", **{**lengths, **keys})
     with as_input_error(str(path / SETTINGS)):  # a prompt may leave no room for a text
         method.check_frame(tokenizer)

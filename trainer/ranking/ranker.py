@@ -22,11 +22,11 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.batching.framing import Framing
 from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.options import TEXT, check_options
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder, batch_tokens, length_batches, places
 from deepsiam.trainer.ranking.retrieval.shared import compute_my_batches
 from deepsiam.trainer.ranking.retrieval.system import List, System, Texts, scores_of_lists
-from deepsiam.trainer.training.checkpoints.load import LoadedModel
 from deepsiam.trainer.training.engine.device import has_bf16, this_device
 
 if TYPE_CHECKING:

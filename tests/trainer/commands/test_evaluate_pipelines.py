@@ -16,9 +16,9 @@ from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.pairs import Pairs
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from tests import toy
+from tests.trainer.interop.causal_folders import write_causal_lm
 from tests.trainer.ranking.retrieval.small_collections import candidate_lists
 from tests.trainer.runs import write_run
-from tests.trainer.training.published.causal_folders import write_causal_lm
 
 BIAS = "position_bias"
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16, "hard_negatives": 1}

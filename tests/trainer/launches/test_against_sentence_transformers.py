@@ -13,17 +13,17 @@ from transformers import BertConfig, BertForMaskedLM
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.interop.files import write_tokenizer
 from deepsiam.trainer.ranking.export.export import export_encoder
-from deepsiam.trainer.ranking.export.export_files import write_tokenizer
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_folder
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
+from tests.trainer.interop.test_cross_encoder import write_folder
 from tests.trainer.many_runs import train
 from tests.trainer.pairs_in_order import Pairs, pairs_in_order
 from tests.trainer.runs import write_run
-from tests.trainer.training.published.test_cross_encoder_folder import write_folder
 
 pytestmark = pytest.mark.slow  # real processes
 

@@ -10,14 +10,15 @@ from safetensors.torch import load_file, save_file
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.trainer import evaluate, finetune, mine
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.ranking.published import load_any
-from deepsiam.trainer.training.checkpoints.load import LoadedModel, load_trained
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
+from tests.trainer.interop.test_cross_encoder import IDENTITY, PAIRS, edit, own_scores, write_folder
 from tests.trainer.runs import write_run
-from tests.trainer.training.published.test_cross_encoder_folder import IDENTITY, PAIRS, edit, own_scores, write_folder
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 

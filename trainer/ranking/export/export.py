@@ -9,31 +9,33 @@ from typing import Any, Literal
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import make_directory, whole_folder
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.adapters import Adapters
 from deepsiam.models.build_trunk import plain_encoder
-from deepsiam.models.matching.config import MatchingConfig
 from deepsiam.models.matching.siamese import SiameseConfig
-from deepsiam.trainer.ranking.export import (
-    export_adapters,
-    export_colbert,
-    export_cross_encoder,
-    export_poly_encoder,
-    export_pretrained,
-    export_siamese,
-    export_sparse,
-    model_card,
+from deepsiam.trainer.interop import (
+    adapters,
+    colbert,
+    cross_encoder,
+    poly_encoder,
+    pretrained,
+    sentence_transformer,
+    sparse,
 )
-from deepsiam.trainer.ranking.export.export_files import write_json
-from deepsiam.trainer.ranking.export.markdown import as_code
+from deepsiam.trainer.interop.files import write_json
+from deepsiam.trainer.interop.markdown import as_code
+from deepsiam.trainer.interop.same_reading import require_same_reading
+from deepsiam.trainer.interop.settings import ENCODER, MARK, TOKENIZER
+from deepsiam.trainer.ranking.export import model_card
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.base import read_base
 from deepsiam.trainer.training.checkpoints.load import TrainedModel
-from deepsiam.trainer.training.published.same_reading import require_same_reading
-from deepsiam.trainer.training.published.settings import MARK, TOKENIZER
 
 STOCK: dict[str, Callable[..., str]] = {
-    "siamese": export_siamese.write,
-    "cross_encoder": export_cross_encoder.write,
-    "colbert": export_colbert.write,
-    "poly_encoder": export_poly_encoder.write,
-    "sparse": export_sparse.write,
+    "siamese": sentence_transformer.write,
+    "cross_encoder": cross_encoder.write,
+    "colbert": colbert.write,
+    "poly_encoder": poly_encoder.write,
+    "sparse": sparse.write,
 }
 
 
@@ -56,7 +58,7 @@ def export_encoder(
             read texts otherwise, or the run has no decoder.
     """
     if with_decoder:
-        export_pretrained.check_decoder(trained)
+        pretrained.check_decoder(trained)
     if out.exists() and not (out / MARK).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out}: exists and is not an earlier export: name a new folder, or remove it")
     make_directory(out.parent)
@@ -65,8 +67,8 @@ def export_encoder(
         if (folder / TOKENIZER).is_file():
             _check_reading(trained, folder)
         if with_decoder:
-            export_pretrained.write_decoder(trained, folder)
-            card += export_pretrained.DECODER_CARD
+            pretrained.write_decoder(trained, folder)
+            card += pretrained.DECODER_CARD
         (folder / "README.md").write_text(model_card.complete(card, trained), encoding="utf-8")
         source: dict[str, Any] = {"kind": trained.kind, "checkpoint": str(trained.checkpoint), "step": trained.step}
         if isinstance(trained.method, SiameseConfig):  # what a SentenceTransformer has no key for
@@ -102,9 +104,14 @@ def _write(trained: TrainedModel, folder: Path, out: Path, form: str) -> str:
         "loader": plain_encoder(type(trained.model.trunk.config))[0].__name__,
     }
     if form == "adapters":
-        return export_adapters.write(trained, folder, facts)
-    if not isinstance(method, MatchingConfig):
-        return export_pretrained.write(trained, folder, facts)
+        base, train = read_base(trained.checkpoint), trained.recipe.optimizer.train
+        if base is None or not isinstance(train, Adapters):
+            raise InputError(f"{trained.checkpoint}: was trained without adapters: leave out --format adapters")
+        weights, encoder = trained.checkpoint / checkpoint.WEIGHTS, Path(base.folder)
+        bidirectional = trained.recipe.bidirectional
+        return adapters.write(trained, train.lora, weights, encoder, folder, facts, bidirectional=bidirectional)
+    if method.folder_kind == ENCODER:
+        return pretrained.write(trained, folder, facts)
     if method.name not in STOCK:
         raise InputError(f"{trained.checkpoint}: no library loads a {method.name}; use the run")
     return STOCK[method.name](trained, method, folder, facts)

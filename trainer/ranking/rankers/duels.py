@@ -17,11 +17,11 @@ from deepsiam.data_prep.common.progress import meter
 from deepsiam.data_prep.common.rng import keyed_rngs
 from deepsiam.models.arrays import on_device
 from deepsiam.models.matching.duobert import DuobertConfig
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.options import NUMBER, check_options
 from deepsiam.trainer.ranking.ranker import ModelRanker
 from deepsiam.trainer.ranking.retrieval.encode import distinct
 from deepsiam.trainer.ranking.retrieval.system import List
-from deepsiam.trainer.training.checkpoints.load import LoadedModel
 
 AGGREGATES = ("sum", "binary", "min", "max", "log_sum")
 OPTIONS = {  # and what each may be

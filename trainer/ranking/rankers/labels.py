@@ -14,12 +14,13 @@ import torch
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.texts import Texts
-from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError, as_input_error
 from deepsiam.data_prep.common.progress import meter
 from deepsiam.data_prep.common.rng import keyed_rngs
 from deepsiam.models.arrays import on_device
 from deepsiam.models.batching.prompts import PromptFraming
 from deepsiam.models.matching.label_ranker import LabelRankerConfig
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.options import NUMBER, TEXT, check_options
 from deepsiam.trainer.ranking.published import by_labels
 from deepsiam.trainer.ranking.ranker import ModelRanker
@@ -35,8 +36,7 @@ from deepsiam.trainer.ranking.rankers.sorting import (
 )
 from deepsiam.trainer.ranking.retrieval.encode import distinct, places
 from deepsiam.trainer.ranking.retrieval.system import List
-from deepsiam.trainer.training.checkpoints.load import LoadedModel, TrainedModel
-from deepsiam.trainer.training.recipe.build import as_input_error
+from deepsiam.trainer.training.checkpoints.load import TrainedModel
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from deepsiam.data_prep.collections.collection import Collection, remedy
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.ranker import ModelRanker, Ranker
 from deepsiam.trainer.ranking.rankers import written
@@ -20,7 +21,6 @@ from deepsiam.trainer.ranking.rankers.multi_vector import MultiVector
 from deepsiam.trainer.ranking.rankers.pairs import Pairs
 from deepsiam.trainer.ranking.rankers.sparse import Sparse
 from deepsiam.trainer.ranking.retrieval.bm25 import NAME
-from deepsiam.trainer.training.checkpoints.load import LoadedModel
 
 RANKERS: dict[str, type[ModelRanker]] = {
     "dense": Dense,

@@ -12,13 +12,13 @@ from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
 from deepsiam.models.interface import MicroBatch
 from deepsiam.models.matching.config import MatchingConfig
 from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.evaluation.metrics import DEPTH, Metric, more_metrics
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.ranker import PROMPTS, Ranker
 from deepsiam.trainer.ranking.rankers.registry import RANKERS
 from deepsiam.trainer.ranking.retrieval.shared import shared_by
 from deepsiam.trainer.ranking.while_training.sample import sample
-from deepsiam.trainer.training.checkpoints.load import LoadedModel
 from deepsiam.trainer.training.engine.engine import Engine
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 

@@ -10,8 +10,6 @@ from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.data_prep.common.json_file import Record, Sha256, read_json
 from deepsiam.models.adapters import Adapters
 from deepsiam.trainer.training.checkpoints import checkpoint
-from deepsiam.trainer.training.published.hugging_face import CONFIG, weight_files
-from deepsiam.trainer.training.published.modules import encoder_of
 from deepsiam.trainer.training.recipe.schema import Recipe
 
 
@@ -46,6 +44,9 @@ def read_base(folder: Path) -> Base | None:
 
 def sha256_of_encoder(folder: Path) -> str:
     """Return the SHA-256 of what an encoder's folder or a checkpoint has; raise InputError if a file is missing."""
+    from deepsiam.trainer.interop.hugging_face import CONFIG, weight_files  # a run without adapters reads no folder
+    from deepsiam.trainer.interop.modules import encoder_of
+
     encoder = encoder_of(folder)
     if (encoder / CONFIG).is_file():
         files = [encoder / CONFIG, *weight_files(encoder)]

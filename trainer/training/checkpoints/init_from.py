@@ -10,28 +10,27 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError, as_input_error
 from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.data_prep.common.json_file import Count, Record, read_json
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.config import MethodConfig
 from deepsiam.models.trunk import TrunkModel, make_bidirectional
+from deepsiam.trainer.interop import colbert, cross_encoder
+from deepsiam.trainer.interop.causal_lm import read_label_head, require_known_head
+from deepsiam.trainer.interop.cross_encoder import class_names
+from deepsiam.trainer.interop.folder import check_settings, kind_of
+from deepsiam.trainer.interop.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
+from deepsiam.trainer.interop.masked_lm_head import read_masked_lm_head
+from deepsiam.trainer.interop.modules import encoder_of
+from deepsiam.trainer.interop.same_reading import require_same_reading
+from deepsiam.trainer.interop.sentence_transformer import lower_cases
+from deepsiam.trainer.interop.settings import COLBERT, DECODER, MARK
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from deepsiam.trainer.training.checkpoints.start_keys import start_notes
 from deepsiam.trainer.training.engine.world import say
-from deepsiam.trainer.training.published import colbert_folder, cross_encoder_folder
-from deepsiam.trainer.training.published.causal_lm import read_label_head, require_known_head
-from deepsiam.trainer.training.published.cross_encoder_folder import class_names
-from deepsiam.trainer.training.published.folder import check_settings, kind_of
-from deepsiam.trainer.training.published.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
-from deepsiam.trainer.training.published.masked_lm_head import read_masked_lm_head
-from deepsiam.trainer.training.published.modules import encoder_of
-from deepsiam.trainer.training.published.same_reading import require_same_reading
-from deepsiam.trainer.training.published.sentence_transformer import lower_cases
-from deepsiam.trainer.training.published.settings import COLBERT, DECODER, MARK
-from deepsiam.trainer.training.recipe.build import as_input_error
 from deepsiam.trainer.training.recipe.schema import Recipe
 
 NEEDED = {  # what a start lacks, by the name of the head
@@ -153,7 +152,7 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
     check_settings(path, kind, to_rank=False)
     _check_ids(path, fingerprint, folder / TOKENIZER, tokenizer)
     trunk = load_hugging_face(folder)
-    heads = cross_encoder_folder.read_heads(folder) | read_masked_lm_head(folder, trunk)
+    heads = cross_encoder.read_heads(folder) | read_masked_lm_head(folder, trunk)
     special: Sequence[int] = ()
     markers: Sequence[int] = ()
     if (folder / DECODER).is_file():
@@ -161,8 +160,8 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
     if added_tokens:
         special = _rows_after(tokenizers.load(folder / TOKENIZER), added_tokens)
     if kind == COLBERT:
-        heads = colbert_folder.read_projection(path)
-        markers = colbert_folder.read_markers(path, tokenizers.load(folder / TOKENIZER).vocabulary())
+        heads = colbert.read_projection(path)
+        markers = colbert.read_markers(path, tokenizers.load(folder / TOKENIZER).vocabulary())
     needed = 1 + max([tokenizer.vocab_size - 1, *special[-1:], *markers])
     if trunk.config.vocab_size < needed:
         raise InputError(

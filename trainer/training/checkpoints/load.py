@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,37 +13,16 @@ from transformers import PreTrainedModel
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.json_file import read_json
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.adapters import Adapters
 from deepsiam.models.causality import is_causal
-from deepsiam.models.config import MethodConfig
-from deepsiam.models.matching.config import MatchingConfig
-from deepsiam.models.pretraining.config import PretrainingConfig
-from deepsiam.models.trunk import TrunkModel, make_bidirectional, max_positions
+from deepsiam.models.trunk import TrunkModel, make_bidirectional
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.base import read_base
-from deepsiam.trainer.training.published.hugging_face import CONFIG, load_hugging_face, read_tensors
-from deepsiam.trainer.training.published.modules import encoder_of
 from deepsiam.trainer.training.recipe.build import adapt_model, build_model, trunk_of
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
 from deepsiam.trainer.training.recipe.yaml_file import build as build_recipe
 from deepsiam.trainer.training.recipe.yaml_file import read_one
-
-
-@dataclass(frozen=True)
-class LoadedModel:
-    """A model in fp32 on the CPU, in eval mode, with its method's keys and its tokenizer."""
-
-    model: TrunkModel
-    method: MethodConfig
-    tokenizer: Tokenizer
-    checkpoint: Path  # or the folder of a published model
-    classes: tuple[str, ...] = field(default=(), kw_only=True)  # of a published model's logits, in order, if it says
-
-    @property
-    def kind(self) -> str:
-        """The method's name: siamese, seed, mlm."""
-        return self.method.name
 
 
 @dataclass(frozen=True)
@@ -52,16 +31,6 @@ class TrainedModel(LoadedModel):
 
     recipe: PretrainRecipe | FinetuneRecipe
     step: int
-
-    @property
-    def text_tokens(self) -> int:
-        """The longest text that the encoder was trained on, in tokens, [CLS] and [SEP] included."""
-        method = self.method
-        if isinstance(method, MatchingConfig):
-            return method.max_document_tokens
-        assert isinstance(method, PretrainingConfig)
-        longest = max_positions(self.model.trunk) if self.model.trains_every_position else method.positions
-        return longest - method.added_tokens
 
 
 def load_trained(path: Path) -> TrainedModel:
@@ -101,14 +70,21 @@ def saved_trunk(folder: Path) -> PreTrainedModel:
     base = read_base(folder)
     if base is None:
         return trunk_of(settings, str(folder / checkpoint.TRUNK))
-    path = base.check()
-    published = encoder_of(path)
-    trunk = load_hugging_face(published) if (published / CONFIG).is_file() else load_trained(path).model.trunk.train()
+    trunk = _base_trunk(base.check())
     if trunk.config.vocab_size != (rows := settings.get("vocab_size")):
         trunk.resize_token_embeddings(rows, mean_resizing=False)
     if settings.get("is_causal") is False and is_causal(trunk):
         make_bidirectional(trunk)
     return trunk
+
+
+def _base_trunk(folder: Path) -> PreTrainedModel:
+    """Load the encoder that adapters were trained for, of a published folder or of a run."""
+    from deepsiam.trainer.interop.hugging_face import CONFIG, load_hugging_face  # a run without adapters needs neither
+    from deepsiam.trainer.interop.modules import encoder_of
+
+    published = encoder_of(folder)
+    return load_hugging_face(published) if (published / CONFIG).is_file() else load_trained(folder).model.trunk.train()
 
 
 def drop_absent(model: TrunkModel, folder: Path) -> None:
@@ -128,6 +104,8 @@ def restore_frozen(model: TrunkModel, folder: Path) -> None:
 
 def _copy_weights(folder: Path, model: TrunkModel) -> None:
     """Copy a checkpoint's weights into a model; of a model with adapters, the frozen weights may be missing."""
+    from deepsiam.trainer.interop.hugging_face import read_tensors  # a run that begins reads none
+
     file = folder / checkpoint.WEIGHTS
     weights, parameters = read_tensors(file), dict(model.named_parameters())
     model.from_base -= weights.keys()

@@ -12,12 +12,12 @@ from deepsiam.models.config import MethodConfig
 from deepsiam.models.matching.dual_encoder import DualEncoderConfig
 from deepsiam.models.matching.siamese import SiameseConfig
 from deepsiam.models.pretraining.config import PretrainingConfig
+from deepsiam.trainer.interop import colbert, cross_encoder, prompts, sentence_transformer
+from deepsiam.trainer.interop.folder import left_out
+from deepsiam.trainer.interop.hugging_face import TOKENIZER
+from deepsiam.trainer.interop.modules import encoder_of
+from deepsiam.trainer.interop.settings import COLBERT, PAIRS, SPARSE
 from deepsiam.trainer.training.checkpoints import checkpoint
-from deepsiam.trainer.training.published import colbert_folder, cross_encoder_folder, prompts, sentence_transformer
-from deepsiam.trainer.training.published.folder import left_out
-from deepsiam.trainer.training.published.hugging_face import TOKENIZER
-from deepsiam.trainer.training.published.modules import encoder_of
-from deepsiam.trainer.training.published.settings import COLBERT, PAIRS, SPARSE
 from deepsiam.trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, kind_of
 from deepsiam.trainer.training.recipe.yaml_file import build, read_one
 
@@ -91,12 +91,12 @@ def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
         if isinstance(ranking := method.ranking_config, SiameseConfig):
             taken |= prompts.keys_of(start, ranking, taken.get("pooling", ranking.pooling))
         return taken
-    if method.folder_kind == COLBERT and colbert_folder.is_colbert(start):
-        habits = colbert_folder.read_habits(start, tokenizers.load(encoder_of(start) / TOKENIZER))
+    if method.folder_kind == COLBERT and colbert.is_colbert(start):
+        habits = colbert.read_habits(start, tokenizers.load(encoder_of(start) / TOKENIZER))
         return habits | prompts.keys_of(start, method, "")
-    if method.folder_kind == PAIRS and cross_encoder_folder.is_cross_encoder(start):
+    if method.folder_kind == PAIRS and cross_encoder.is_cross_encoder(start):
         has_layer = getattr(method, "hidden_layer", True)
-        pairs = cross_encoder_folder.read(start).keys
+        pairs = cross_encoder.read(start).keys
         return {key: value for key, value in pairs.items() if has_layer or not key.startswith("hidden_")}
     if method.folder_kind == SPARSE and (pooling := sentence_transformer.term_pooling_of(start)):
         return pooling | prompts.keys_of(start, method, "")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from deepsiam.data_prep.collections.collection import Collection, remedy
-from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError, as_input_error
 from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.batching.candidates import Candidates
@@ -19,7 +19,6 @@ from deepsiam.trainer.training.data.check_groups import check_copies, check_grou
 from deepsiam.trainer.training.data.group_source import GroupSource
 from deepsiam.trainer.training.data.opened import Data, HeldOut
 from deepsiam.trainer.training.data.order import WeightedSource, make_order
-from deepsiam.trainer.training.recipe.build import as_input_error
 from deepsiam.trainer.training.recipe.data_keys import (
     MixedPairsConfig,
     PairDataConfig,

@@ -13,11 +13,10 @@ from importlib.util import find_spec
 import torch
 
 from deepsiam.data_prep.common.environment import variable
-from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError, as_input_error
 from deepsiam.models.compiling import compile_layers
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.training.engine.device import this_device
-from deepsiam.trainer.training.recipe.build import as_input_error
 
 SWITCH = "TORCHDYNAMO_DISABLE"  # torch reads this variable at every use of torch.compile
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
-from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError, as_input_error
 from deepsiam.data_prep.common.extras import require
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.adapters import Adapters, add_adapters, choose_targets
-from deepsiam.models.build_trunk import build_trunk, configuration_keys
+from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.config import MethodConfig
 from deepsiam.models.freeze import freeze
 from deepsiam.models.interface import Batcher, Vocabulary
@@ -63,13 +62,6 @@ def resize_embeddings(
             token_embedding(trunk)[tokenizer.vocab_size :] = learned
 
 
-def settings_of(config: PreTrainedConfig) -> dict[str, Any]:
-    """Return the plain settings from which `build_trunk` builds a trunk of this configuration."""
-    valid = configuration_keys(type(config)) - {"transformers_version", "dtype"}
-    settings = {key: value for key, value in config.to_diff_dict().items() if key in valid}
-    return {"model_type": config.model_type, **settings}
-
-
 def check_length(key: str, tokens: int, trunk: PreTrainedModel) -> None:
     """Raise InputError naming `key` if inputs of `tokens` tokens exceed the trunk's positions."""
     positions = max_positions(trunk)
@@ -112,12 +104,3 @@ def adapt_model(model: TrunkModel, adapters: Adapters, method: MethodConfig) -> 
     """Add adapters with known targets to a method's model, as `models.adapters.add_adapters` does."""
     require("peft", "peft", what="a run with adapters")
     return add_adapters(model, adapters.lora, new_tokens=bool(method.added_tokens + method.markers))
-
-
-@contextmanager
-def as_input_error(where: str) -> Iterator[None]:
-    """Turn the models' ValueErrors into InputErrors that name the recipe's section or the file at fault."""
-    try:
-        yield
-    except ValueError as error:
-        raise InputError(f"{where}: {error}") from None

@@ -17,6 +17,7 @@ import yaml
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import read_bytes
 from deepsiam.data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG
+from deepsiam.models.build_trunk import settings_of
 from deepsiam.models.recomputing import recompute_layers
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.training.checkpoints import checkpoint
@@ -26,7 +27,7 @@ from deepsiam.trainer.training.data.opened import Data, HeldOut, resume_invarian
 from deepsiam.trainer.training.data.order import Order
 from deepsiam.trainer.training.engine import ds_config
 from deepsiam.trainer.training.engine.compiler import compile_model
-from deepsiam.trainer.training.recipe.build import freeze_model, settings_of
+from deepsiam.trainer.training.recipe.build import freeze_model
 from deepsiam.trainer.training.recipe.schema import AnyRecipe, Recipe
 from deepsiam.trainer.training.run.measures import Probe
 

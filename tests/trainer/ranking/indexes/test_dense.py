@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.indexes import encode_blocks
 from deepsiam.trainer.ranking.indexes.blocks import Blocks
 from deepsiam.trainer.ranking.indexes.dense import DenseIndex
@@ -24,7 +25,7 @@ from deepsiam.trainer.ranking.ranker import ModelRanker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 from deepsiam.trainer.ranking.retrieval.system import Embedded, Texts
-from deepsiam.trainer.training.checkpoints.load import LoadedModel, TrainedModel, load_trained
+from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests.trainer.ranking.indexes.shares import tree
 from tests.trainer.runs import write_run
 

@@ -10,6 +10,7 @@ import torch
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.indexes import centroids, encode_blocks
 from deepsiam.trainer.ranking.indexes.centroids import nearest_of_query, texts_of
 from deepsiam.trainer.ranking.indexes.folder import Folder
@@ -19,7 +20,7 @@ from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.search import Ranked, merged, packed
 from deepsiam.trainer.ranking.retrieval.shared import NOTHING
 from deepsiam.trainer.ranking.retrieval.system import Texts
-from deepsiam.trainer.training.checkpoints.load import LoadedModel, load_trained
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.trainer.ranking.indexes.shares import tree
 from tests.trainer.ranking.retrieval.fakes import tokens_run
 from tests.trainer.runs import write_run

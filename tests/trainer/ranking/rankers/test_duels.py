@@ -18,11 +18,12 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.matching.duobert import DuobertConfig
 from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.rankers.duels import AGGREGATES, DuelOptions, Duels, position_bias
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.encode import BATCH_TOKENS
 from deepsiam.trainer.ranking.retrieval.system import List
-from deepsiam.trainer.training.checkpoints.load import LoadedModel, load_trained
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.trainer.ranking.rankers.test_pairs import DOCUMENTS, LISTS, QUERIES, VOCABULARY
 from tests.trainer.runs import write_run
 

@@ -18,16 +18,17 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.matching.label_ranker import LabelRankerConfig
 from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.rankers.labels import ByLabels, Listwise, Pointwise
 from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
 from deepsiam.trainer.ranking.retrieval.encode import BATCH_TOKENS
 from deepsiam.trainer.ranking.retrieval.system import List
-from deepsiam.trainer.training.checkpoints.load import LoadedModel, load_trained
+from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.models.tiny import VOCABULARY
 from tests.toy import TRUNK
+from tests.trainer.interop.causal_folders import write_causal_lm
 from tests.trainer.ranking.rankers.test_pairs import LISTS
 from tests.trainer.runs import write_run
-from tests.trainer.training.published.causal_folders import write_causal_lm
 
 PROMPT = {"name": "label_ranker", "loss": "rank_net", "max_query_tokens": 4, "max_document_tokens": 5}
 LIST = LabelRankerConfig.model_validate(

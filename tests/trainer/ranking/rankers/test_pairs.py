@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.rankers.pairs import List, Pairs
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.encode import BATCH_TOKENS
-from deepsiam.trainer.training.checkpoints.load import LoadedModel
 from tests.trainer.ranking.retrieval.fakes import Overlap, OverlapConfig, overlap_run, plain_overlap
 
 VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.rankers.sparse import Sparse
 from deepsiam.trainer.ranking.retrieval.search import salts_of
 from deepsiam.trainer.ranking.retrieval.system import Texts
-from deepsiam.trainer.training.checkpoints.load import LoadedModel
 from tests.trainer.ranking.retrieval.fakes import plain_scores, terms_run
 
 QUERIES = [3, 11, 40]

@@ -19,13 +19,13 @@ from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from deepsiam.models.matching.tilde import terms_in
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.models.vectors import Vectors, one_vector
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.evaluation.expression import BM25, Given, Leaf
 from deepsiam.trainer.ranking.evaluation.systems import Systems
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.search import Ranked
-from deepsiam.trainer.training.checkpoints.load import LoadedModel
 from deepsiam.trainer.training.recipe.build import new_trunk
 from tests import toy
 

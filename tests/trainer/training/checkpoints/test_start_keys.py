@@ -18,9 +18,9 @@ from deepsiam.trainer.training.checkpoints.start_keys import overridden_keys, wi
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build, load
 from tests import toy
+from tests.trainer.interop.test_cross_encoder import write_folder as write_cross_encoder
+from tests.trainer.interop.test_folder import write_folder as write_settings
 from tests.trainer.runs import write_run
-from tests.trainer.training.published.test_cross_encoder_folder import write_folder as write_cross_encoder
-from tests.trainer.training.published.test_folder import write_folder as write_settings
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 KEYS = {"pooling": "mean", "similarity": "cosine", "temperature": 0.02}

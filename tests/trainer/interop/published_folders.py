@@ -1,0 +1,121 @@
+"""Small published folders in the layouts of several releases of sentence-transformers."""
+
+import json
+import string
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+import torch
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import BertConfig, BertModel
+
+from deepsiam.models.matching.siamese import Siamese
+from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
+
+POSITIONS = 40
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = ["bread", "Bread", "ship", "sail", "cafe", "café"]
+TEXTS = [
+    "bread ship",
+    "Bread SHIP café",
+    "",
+    "a [SEP] b[MASK] and [DOC] bread",
+    "two  blanks, 1 tab\t. 漢字",
+    " ".join(["sail the ship"] * 30),
+]
+SHORT = TEXTS[:-1]  # without the one that is longer than the encoder has positions
+SETTINGS, TRANSFORMER = "config_sentence_transformers.json", "sentence_bert_config.json"
+OLD_SWITCHES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+OLD_NAMES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "lasttoken": "lasttoken"}
+
+
+def tokenizer(lowercase: bool) -> tokenizers.Tokenizer:
+    """A WordPiece of letters and some words, lower-case or cased."""
+    letters = [*string.ascii_letters, *string.digits, *string.punctuation, "é", "漢", "字"]
+    vocabulary = dict.fromkeys([*SPECIAL, *letters, *("##" + x for x in letters), *WORDS])
+    ids = {token: i for i, token in enumerate(vocabulary)}
+    made = tokenizers.Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
+    made.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.post_processor = processors.BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
+    made.decoder = decoders.WordPiece()
+    made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+    return made
+
+
+def write_encoder(folder: Path, *, lowercase: bool = True) -> Path:
+    """A BERT whose random weights give different texts different vectors, as transformers would save it."""
+    torch.manual_seed(0)
+    made = tokenizer(lowercase)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = BertModel(BertConfig(vocab_size=made.get_vocab_size(), max_position_embeddings=POSITIONS, **shape))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(4)
+    model.save_pretrained(folder)
+    made.save(str(folder / "tokenizer.json"))
+    names = {f"{token.strip('[]').lower()}_token": token for token in SPECIAL}
+    write(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", "do_lower_case": lowercase, **names})
+    return folder
+
+
+def write(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def change(path: Path, keys: Mapping[str, Any]) -> None:
+    """Set keys of a JSON file, which may be absent."""
+    write(path, {**(json.loads(path.read_text()) if path.exists() else {}), **keys})
+
+
+def write_layout(
+    folder: Path, release: int, pooling: str = "mean", *, length: int | None = 12, similarity: str = "cosine"
+) -> Path:
+    """Add the files that release 2, 5 or 6 of the library writes beside an encoder."""
+    if release < 6:
+        kinds = [f"sentence_transformers.models.{name}" for name in ("Transformer", "Pooling", "Normalize")]
+        switches = OLD_SWITCHES if release == 2 else (*OLD_SWITCHES, "weightedmean_tokens", "lasttoken")
+        switched = {f"pooling_mode_{name}": name == OLD_NAMES[pooling] for name in switches}
+        pooled = {"word_embedding_dimension": 32, **switched}
+        write(folder / TRANSFORMER, {"max_seq_length": length, "do_lower_case": False})
+    else:
+        kinds = [
+            "sentence_transformers.base.modules.transformer.Transformer",
+            "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+            "sentence_transformers.base.modules.normalize.Normalize",
+        ]
+        pooled = {"embedding_dimension": 32, "pooling_mode": pooling, "include_prompt": True}
+        text = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+        own = {
+            "transformer_task": "feature-extraction",
+            "modality_config": text,
+            "module_output_name": "token_embeddings",
+        }
+        write(folder / TRANSFORMER, own)
+        write(folder / "2_Normalize" / "config.json", {"module_input_name": "sentence_embedding"})
+        change(folder / "tokenizer_config.json", {"model_max_length": length or 10**30})
+    settings: dict[str, Any] = {"__version__": {"sentence_transformers": f"{release}.0.0"}}
+    if release > 2:
+        settings |= {"prompts": {"query": "", "document": ""}, "default_prompt_name": None}
+        settings |= {"similarity_fn_name": similarity, "model_type": "SentenceTransformer"}
+    write(folder / SETTINGS, settings)
+    write(folder / "1_Pooling" / "config.json", pooled)
+    (folder / "2_Normalize").mkdir(exist_ok=True)
+    paths = ["", "1_Pooling", "2_Normalize"][: 3 if similarity == "cosine" else 2]
+    steps = [{"idx": i, "name": str(i), "path": path, "type": kinds[i]} for i, path in enumerate(paths)]
+    write(folder / "modules.json", steps)
+    return folder
+
+
+def own_embeddings(loaded: LoadedModel, texts: list[str]) -> np.ndarray:
+    model, method = loaded.model, loaded.method
+    assert isinstance(model, Siamese)
+    return TextEncoder(model.embed_documents, method.document_framing(loaded.tokenizer)).embeddings(
+        loaded.tokenizer.encode(texts)
+    )

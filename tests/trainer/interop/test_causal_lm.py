@@ -1,0 +1,161 @@
+"""Published causal language models as rankers: their labels' logits are transformers', and what is refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoModelForCausalLM, LlamaForCausalLM
+
+from deepsiam.data_prep.collections.build import build as build_collection
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.arrays import on_device
+from deepsiam.trainer import finetune
+from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
+from tests import toy
+from tests.data_prep.tokenizers.families import FAMILIES
+from tests.trainer.interop.causal_folders import MODELS, write_causal_lm
+from tests.trainer.interop.published_folders import change
+from tests.trainer.runs import save_run, vouch, write_adapters
+
+ONES = torch.ones(1, 2, dtype=torch.long)
+LORA = {"lora": {"rank": 2}}
+PASSAGES = ["the ship of bread was old", "its crew", "", "naïve café had sailed a long way, 12 loaves <s> not"]
+PROMPT = """Search query: what they baked
+
+Passages:
+[A] the ship of bread was old
+[B] its crew
+[C] 
+[D] naïve café had sailed a long way, 12 loaves < s> not
+
+Rank the passages by their relevance to the search query, the most relevant one first. Answer with their letters \
+alone, as in: A, B, C, D
+
+Answer:
+"""  # noqa: W291
+
+
+def label_logits(loaded: LoadedModel, lists: list[list[str]]) -> torch.Tensor:
+    framing = loaded.method.prompt_framing(loaded.tokenizer)
+    arrays = framing.arrays([framing.row("what they baked", passages) for passages in lists])
+    with torch.no_grad():
+        return loaded.model.label_logits(**on_device(arrays, torch.device("cpu")))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_logits_of_labels_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
+    folder = write_causal_lm(tmp_path / kind, kind)
+    loaded, library = load_any(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
+    assert (loaded.model.kind, loaded.method.max_prompt_tokens) == ("listwise", 512)
+    passages = [text.replace("<s>", "< s>") for text in PASSAGES]
+    (ids,) = loaded.tokenizer.encode([PROMPT])
+    labels = [loaded.tokenizer.encode(["\n" + label])[0][-1].item() for label in "ABCD"]
+    whole = torch.tensor([[*loaded.tokenizer.text_frame[0], *ids.tolist()]])
+    with torch.no_grad():
+        expected = library(input_ids=whole).logits[0, -1, labels]
+    together = label_logits(loaded, [passages[:2], passages, passages[1:]])
+    torch.testing.assert_close(together[1, :4], expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(label_logits(loaded, [passages])[0], together[1], rtol=0, atol=1e-5)
+    assert expected.std() > 0.01
+
+
+def recipe_of(collection: Path, run: Path, **changes: object) -> FinetuneRecipe:
+    method = {
+        "name": "label_ranker",
+        "template": "{query}\n{passages}=\n",
+        "labels": [*"ABC"],
+        "negatives_per_query": 1,
+        "max_prompt_tokens": 128,
+    }
+    values = toy.finetune_values(run, collection, **{"method": method, **changes})
+    return build(FinetuneRecipe, values, "test")
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    """A collection with the tokenizer of Qwen."""
+    corpus = {f"d{i}": f"bread {i} was old" for i in range(20)}
+    queries = {f"q{i}": f"sell bread {i}" for i in range(20)}
+    pairs = "".join(f"q{i}\td{i}\t1\n" for i in range(20))
+    folder = toy.write_beir(tmp_path / "beir", corpus, queries, train=pairs, test=pairs)
+    tokenizer = tokenizers.load(FAMILIES["qwen2"].write(tmp_path / "tokenizer"))
+    build_collection("beir", [folder], tmp_path / "collection", tokenizer)
+    return tmp_path / "collection"
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "phi"])
+def test_adapters_are_trained_with_the_rows_of_the_labels(kind: str, collection: Path, tmp_path: Path) -> None:
+    pytest.importorskip("peft")  # an extra
+    folder = write_causal_lm(tmp_path / kind, kind)
+    library = AutoModelForCausalLM.from_pretrained(folder)
+    method = recipe_of(collection, tmp_path / "run", init_from=str(folder)).method.model_dump()
+    run = write_adapters(tmp_path / "run", collection, folder, {"rank": 2}, method=method)
+    job = finetune.build(
+        recipe_of(collection, tmp_path / "run", init_from=str(folder), optimizer={"lr": 1e-3, "train": LORA})
+    )
+    labels = [tokenizers.load(folder).vocabulary()[label] for label in "ABC"]
+    rows = {f"labels.{name}": parameter[labels] for name, parameter in library.lm_head.named_parameters()}
+    assert set(rows) == ({"labels.weight", "labels.bias"} if kind == "phi" else {"labels.weight"})
+    trained = {name: parameter for name, parameter in job.model.named_parameters() if parameter.requires_grad}
+    heads = {name: parameter for name, parameter in trained.items() if "lora_" not in name}
+    torch.testing.assert_close(heads, rows, rtol=0, atol=0)
+    merged = load_trained(run)
+    arrays = next(iter(job.order.stream(job.order.start(), 0, 1))).micro_batch.arrays
+    own = dict(job.model.named_parameters())
+    weights = load_file(checkpoint.find(run) / checkpoint.WEIGHTS)
+    assert weights.keys() == trained.keys()
+    with torch.no_grad():
+        for name, tensor in weights.items():
+            own[name].copy_(tensor)
+        given = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        (adapted,), (loaded,) = (model(**given).values() for model in (job.model.eval(), merged.model))
+    torch.testing.assert_close(loaded, adapted)
+    assert merged.model.label_logits(given["prompt_ids"], given["prompt_mask"]).isfinite().all()
+
+
+def test_a_run_that_was_trained_without_biases_stays_without(collection: Path, tmp_path: Path) -> None:
+    folder = write_causal_lm(tmp_path / "phi", "phi")
+    recipe = recipe_of(collection, tmp_path / "run", init_from=str(folder))
+    found = checkpoint.find(save_run(tmp_path / "run", finetune.build(recipe)))
+    weights = load_file(found / checkpoint.WEIGHTS)
+    assert weights.pop("labels.bias").abs().max() > 0
+    save_file(weights, found / checkpoint.WEIGHTS)
+    vouch(found)
+    for model in (load_trained(tmp_path / "run").model, finetune.build(recipe, found).model):
+        assert {*model.heads} == {"labels.weight"}
+
+
+def test_heads_that_are_not_understood_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_causal_lm(tmp_path / "llama", "llama")
+    change(folder / "config.json", {"architectures": ["LlamaMedusaForCausalLM"]})
+    with pytest.raises(InputError, match="config.json: architectures: the head of LlamaMedusaForCausalLM is not supp"):
+        load_any(folder)
+    change(folder / "config.json", {"architectures": ["LlamaForCausalLM"]})
+    theirs = LlamaForCausalLM.forward
+    monkeypatch.setattr(LlamaForCausalLM, "forward", lambda self, **inputs: theirs(self, **inputs, position_ids=ONES))
+    with pytest.raises(InputError, match="LlamaForCausalLM computes its logits in a way that is not supported"):
+        load_any(folder)
+
+
+def test_starts_without_a_head_or_causality_or_tokens_are_refused(collection: Path, tmp_path: Path) -> None:
+    folder = write_causal_lm(tmp_path / "base", "qwen2")
+    AutoModel.from_pretrained(folder).save_pretrained(folder)
+    with pytest.raises(InputError, match="base has no head of a causal language model, .*start from a folder of one"):
+        finetune.build(recipe_of(collection, tmp_path / "run", init_from=str(folder)))
+    change(folder / "config.json", {"architectures": ["Qwen2ForCausalLM"]})
+    with pytest.raises(InputError, match="base: has no head of a causal language model"):
+        load_any(folder)
+    with pytest.raises(InputError, match=r"method: a label_ranker continues a prompt, .*'bert'.* is not causal"):
+        finetune.build(recipe_of(collection, tmp_path / "run", trunk={**toy.TRUNK, "max_position_embeddings": 128}))
+    with pytest.raises(InputError, match=r"max_prompt_tokens: 128 tokens are more than the trunk's 64 positions"):
+        finetune.build(recipe_of(collection, tmp_path / "run", trunk={**toy.TRUNK, "is_decoder": True}))
+    words = {"name": "label_ranker", "labels": ["A", "zebra"], "negatives_per_query": 1}
+    with pytest.raises(InputError, match="method.labels: 'zebra' is not a single token of the tokenizer"):
+        finetune.build(recipe_of(collection, tmp_path / "run", trunk=toy.TRUNK, method=words))

@@ -1,0 +1,152 @@
+"""What every export must do, whatever kind of run it is of; what a kind cannot express is refused in one table."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints.init_from import load_encoder
+from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
+from tests import toy
+from tests.trainer.runs import STEP, write_run
+
+ROBERTA = {"model_type": "roberta"}
+QWEN2 = {"model_type": "qwen2", "num_key_value_heads": 2}  # its tokenizer is chosen by its type alone
+LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24}
+LABELS = {"name": "label_ranker", "loss": "rank_net", "max_prompt_tokens": 4000, "trunk": {"model_type": "llama"}}
+CROSS = {"name": "cross_encoder", "loss": "binary", **LENGTHS}
+KINDS: dict[str, dict[str, Any]] = {
+    "siamese": {"name": "siamese", "similarity": "cosine", **LENGTHS},
+    "colbert": {"name": "colbert", "dimension": 16, **LENGTHS},
+    "poly_encoder": {"name": "poly_encoder", "m": 4, **LENGTHS},
+    "cross_encoder": CROSS,
+    "sparse": {"name": "sparse", **LENGTHS},
+    "seed": {"name": "seed", "max_tokens": 24},
+    "cross_thought": {"name": "cross_thought", "sequences": 4, "sequence_tokens": 6, "special_tokens": 3},
+}
+ALL = pytest.mark.parametrize("kind", KINDS)
+REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
+    ("siamese", {"special_tokens": 3}, {}, "a SentenceTransformer cannot pool several special tokens; use the run"),
+    ("siamese", {"pooling": "first_m", "pooled_states": 2}, {}, "cannot pool the first states alone; use the run"),
+    ("siamese", {"projection": 4}, {}, "cannot have a projection with LayerNorm; use the run"),
+    ("siamese", {"towers": 2}, {}, r"cannot have an encoder of documents alone \(method.towers=2\); use the run"),
+    ("siamese", {"document_chunks": 2}, {}, "cannot read documents in chunks; use the run"),
+    ("siamese", {"kept_of_query": "end"}, {}, r"cannot keep the end of a query alone \(method.kept_of_query\); use"),
+    ("siamese", {}, {"with_decoder": True}, "no decoder"),
+    ("cross_encoder", {"trunk": ROBERTA}, {}, "BERT's sequence classifier cannot have a trunk of roberta.*; use the"),
+    ("cross_encoder", {"pooling": "mean"}, {}, "BERT's sequence classifier cannot pool all states.*; use the run"),
+    ("cross_encoder", {"hidden_layer": False}, {}, "classifier cannot do without a hidden layer.*; use the run"),
+    ("cross_encoder", {"kept_of_query": "end"}, {}, "classifier cannot keep the end of a text.*; use the run"),
+    ("colbert", {"towers": 2}, {}, "PyLate cannot .*an encoder of documents alone.*; use the run"),
+    ("colbert", {"kept_of_query": "end"}, {}, "PyLate cannot .*keep the end of a query alone.*; use the run"),
+    (
+        "poly_encoder",
+        {"query_prompt": "abc "},
+        {},
+        r"a tokenizer cannot keep a prompt and the end of a query \(method.kept_of_query\); use the run",
+    ),
+    ("sparse", {"trunk": ROBERTA}, {}, "a SparseEncoder cannot have a masked LM of roberta; use the run"),
+    (
+        "sparse",
+        {"query": "tokens", "document": "own_tokens", "head": "linear"},
+        {},
+        r"a SparseEncoder cannot weigh tokens by a linear layer \(method.head=linear\); use the run",
+    ),
+    ("sparse", {"kept_of_query": "end"}, {}, "a SparseEncoder cannot keep the end of a query.*; use the run"),
+    ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {}, "no library loads a duobert; use the run"),
+    ("cross_encoder", LABELS, {}, "no library loads a label_ranker; use the run"),
+    ("siamese", {"trunk": QWEN2, "pooling": "last"}, {}, "reads texts otherwise .* 'qwen2': use the run$"),
+    (
+        "seed",
+        {"name": "mlm", "trunk": {**QWEN2, "is_causal": False}},
+        {},
+        "reads texts otherwise .*'qwen2': use the run$",
+    ),
+    ("seed", {"name": "ict"}, {"with_decoder": True}, "ict trains only the encoder"),
+]
+
+
+def run_of(folder: Path, collection: Path, kind: str, **changes: Any) -> TrainedModel:
+    """A run of a kind, with changes to its method; `trunk` has keys of the encoder."""
+    trunk = {**toy.TRUNK, **changes.pop("trunk", {})}
+    return load_trained(write_run(folder, collection / "tokenizer.json", trunk=trunk, **{**KINDS[kind], **changes}))
+
+
+def files_of(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@ALL
+def test_the_card_and_the_mark_name_run_and_step(toy_collection: Path, tmp_path: Path, kind: str) -> None:
+    out = tmp_path / "out"
+    export_encoder(run_of(tmp_path / "run", toy_collection, kind), out)
+    card = (out / "README.md").read_text()
+    assert str(tmp_path / "run") in card
+    assert f"step {STEP}" in card
+    assert json.loads((out / "deepsiam.json").read_text())["step"] == STEP
+    assert len({path.stat().st_mode for path in out.glob("*.*")}) == 1
+
+
+@ALL
+def test_a_run_can_start_from_it(toy_collection: Path, tmp_path: Path, kind: str) -> None:
+    trained = run_of(tmp_path / "run", toy_collection, kind)
+    export_encoder(trained, tmp_path / "out")
+    start = load_encoder(tmp_path / "out", trained.tokenizer)
+    own = trained.model.trunk.state_dict()
+    assert start.trunk.state_dict().keys() == own.keys()
+    for name, tensor in start.trunk.state_dict().items():
+        torch.testing.assert_close(tensor[: len(own[name])], own[name][: len(tensor)], rtol=0, atol=0)
+
+
+@ALL
+def test_an_earlier_export_is_replaced_and_nothing_else(toy_collection: Path, tmp_path: Path, kind: str) -> None:
+    trained, out = run_of(tmp_path / "run", toy_collection, kind), tmp_path / "out"
+    export_encoder(trained, out)
+    first = files_of(out)
+    (out / "sub").mkdir()
+    (out / "sub" / "stale").touch()
+    export_encoder(trained, out)
+    assert files_of(out) == first
+    (tmp_path / "empty").mkdir()
+    export_encoder(trained, tmp_path / "empty")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").touch()
+    (tmp_path / "file").touch()
+    for taken in ("full", "file"):
+        with pytest.raises(InputError, match="exists and is not an earlier export"):
+            export_encoder(trained, tmp_path / taken)
+    assert os.listdir(tmp_path / "full") == ["thesis.txt"]
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "out", "empty", "full", "file"}
+
+
+@ALL
+def test_a_failed_export_leaves_the_earlier_one(
+    toy_collection: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, out = run_of(tmp_path / "run", toy_collection, kind), tmp_path / "out"
+    export_encoder(trained, out)
+    before = files_of(out)
+
+    def full_disk(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("deepsiam.trainer.interop.files.save", full_disk)
+    with pytest.raises(InputError, match="No space left"):
+        export_encoder(trained, out)
+    assert files_of(out) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "out"}
+
+
+@pytest.mark.parametrize(("kind", "keys", "options", "message"), REFUSED)
+def test_what_the_export_cannot_express_is_refused(
+    toy_collection: Path, tmp_path: Path, kind: str, keys: dict[str, Any], options: dict[str, bool], message: str
+) -> None:
+    trained = run_of(tmp_path / "run", toy_collection, kind, **keys)
+    with pytest.raises(InputError, match=message):
+        export_encoder(trained, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,276 @@
+"""Cross-encoders that others wrote: their scores are those of sentence-transformers, all else is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, processors
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
+
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.interop.cross_encoder import HEADS, is_cross_encoder, read
+from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.ranking.published import load_any
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+OWN_SIZES: dict[str, dict[str, Any]] = {
+    "albert": {"embedding_size": 8},
+    "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
+    "electra": {"embedding_size": 8},
+    "modernbert": {"classifier_pooling": "mean", "local_attention": 8},
+    "rembert": {"input_embedding_size": 8, "output_embedding_size": 16},
+}
+PAIRS = [("abc de", "fghij a b"), ("", "de"), ("a b c " * 12, "d " * 9), ("d", "abc " * 40), ("a " * 40, "b " * 40)]
+TYPED = {"albert", "bert", "electra", "megatron-bert", "rembert"}  # with two token types
+TWICE = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "data2vec-text", "mpnet"}  # two [SEP]s in a pair
+
+
+def write_folder(folder: Path, tokenizer_json: Path, kind: str, *, types: bool = True, **keys: Any) -> Path:
+    """Write a cross-encoder with random weights as transformers saves it, and a tokenizer of pairs up to 30 tokens."""
+    backend, ids = Tokenizer.from_file(str(tokenizer_json)), tokenizers.load(tokenizer_json)
+    if kind in TWICE:
+        cls, sep = ids.special_tokens["cls"], ids.special_tokens["sep"]
+        backend.post_processor = processors.RobertaProcessing((sep, ids.sep), (cls, ids.cls), add_prefix_space=False)
+    special = {f"{name}_token": token for name, token in ids.special_tokens.items()}
+    inputs = ["input_ids", "attention_mask", *(["token_type_ids"] if types else [])]
+    PreTrainedTokenizerFast(
+        tokenizer_object=backend, model_max_length=30, model_input_names=inputs, **special
+    ).save_pretrained(folder)
+    if kind not in TWICE:  # the data's tokenizer, to the byte
+        (folder / "tokenizer.json").write_bytes(tokenizer_json.read_bytes())
+    torch.manual_seed(0)
+    sizes = {**SIZES, "max_position_embeddings": 64, **OWN_SIZES.get(kind, {}), **keys}
+    unused = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
+    known = {"vocab_size": ids.vocab_size, "pad_token_id": ids.pad, "num_labels": 1}
+    config = AutoConfig.for_model(kind, **{**unused, **known, **sizes})
+    model = AutoModelForSequenceClassification.from_config(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.add_(torch.randn_like(parameter) * (1.0 if "classifier" in name else 0.2))
+    model.save_pretrained(folder)
+    return folder
+
+
+def own_scores(loaded: LoadedModel, pairs: list[tuple[str, str]] = PAIRS) -> np.ndarray:
+    """The model's score of each pair, one at a time."""
+    framing = loaded.method.pair_framing(loaded.tokenizer)  # type: ignore[attr-defined]
+    scores = []
+    for texts in pairs:
+        query, document = loaded.tokenizer.encode(texts)
+        arrays = {name: torch.from_numpy(array) for name, array in framing.arrays([query], [document]).items()}
+        with torch.no_grad():
+            scores.append(loaded.model.score_pairs(**arrays)[0].numpy())  # type: ignore[operator]
+    return np.stack(scores)
+
+
+def predicted(folder: Path) -> np.ndarray:
+    """What sentence-transformers predicts."""
+    library = pytest.importorskip("sentence_transformers")
+    scores: np.ndarray = library.CrossEncoder(str(folder), device="cpu", local_files_only=True).predict(PAIRS)
+    return scores
+
+
+@pytest.mark.parametrize(
+    ("kind", "types"),
+    [*((kind, kind in TYPED) for kind in sorted(HEADS)), ("bert", False), ("albert", False), ("electra", False)],
+)
+def test_scores_are_those_of_sentence_transformers(
+    tmp_path: Path, toy_collection: Path, kind: str, types: bool
+) -> None:
+    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", kind, types=types)
+    own = own_scores(load_any(folder))
+    np.testing.assert_allclose(own, predicted(folder), atol=1e-5)
+    assert np.ptp(own) > 0.01
+
+
+def edit(file: Path, **keys: Any) -> None:
+    """Change keys of a JSON file."""
+    file.write_text(json.dumps({**(json.loads(file.read_text()) if file.exists() else {}), **keys}))
+
+
+SETTINGS = "config_sentence_transformers.json"
+IDENTITY, SIGMOID = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"
+
+
+@pytest.mark.parametrize(
+    ("keys", "bounded"),
+    [
+        ({}, True),  # the library's default for one label
+        ({"sentence_transformers": {"version": "4.1.0", "activation_fn": IDENTITY}}, False),
+        ({"sentence_transformers": {"version": "5.0.0", "activation_fn": SIGMOID}}, True),
+        ({"sentence_transformers": {"version": "5.0.0"}}, True),
+        ({"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, False),
+    ],
+)
+def test_the_activation_of_a_score_is_that_of_each_release(
+    tmp_path: Path, toy_collection: Path, keys: dict[str, Any], bounded: bool
+) -> None:
+    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
+    edit(folder / "config.json", **keys)
+    own = own_scores(load_any(folder))
+    np.testing.assert_allclose(own, predicted(folder), atol=1e-5)
+    assert (own.min() > 0 and own.max() < 1) == bounded
+
+
+@pytest.mark.parametrize("activation", ["Identity", "Sigmoid"])
+def test_a_folder_of_the_newest_release(tmp_path: Path, toy_collection: Path, activation: str) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    plain = write_folder(tmp_path / "plain", toy_collection / "tokenizer.json", "bert")
+    saved = library.CrossEncoder(str(plain), device="cpu", activation_fn=getattr(torch.nn, activation)())
+    saved.save_pretrained(str(tmp_path / "saved"))
+    np.testing.assert_allclose(own_scores(load_any(tmp_path / "saved")), saved.predict(PAIRS), atol=1e-5)
+
+
+def as_library(folder: Path, **keys: Any) -> None:
+    """Add what CrossEncoder saves beside the model, with these keys of the encoder's module."""
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+    (folder / "modules.json").write_text(json.dumps([module]))
+    edit(folder / SETTINGS, model_type="CrossEncoder", activation_fn=SIGMOID)
+    task = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
+    text = {"modality_config": {"text": {"method": "forward", "method_output_name": "logits"}}}
+    edit(folder / "sentence_bert_config.json", **{**task, **text, **keys})
+
+
+@pytest.mark.parametrize(
+    ("keys", "tokens"),
+    [
+        ({}, 30),
+        ({"max_seq_length": 12}, 12),
+        ({"max_seq_length": None}, 30),
+        ({"processing_kwargs": {"text": {"max_length": 14, "truncation": "longest_first"}}, "max_seq_length": 12}, 14),
+        ({"processing_kwargs": {"text": {"max_length": 14}, "common": {"max_length": 11}}}, 11),
+        ({"query_length": 9, "document_length": 9}, 30),  # a pair has no side
+        ({"other": None, "max_seq_length": 12}, 30),  # not saved by CrossEncoder, which then reads the model alone
+    ],
+)
+def test_the_longest_pair_is_the_library_s(
+    tmp_path: Path, toy_collection: Path, keys: dict[str, Any], tokens: int
+) -> None:
+    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
+    as_library(folder, **keys)
+    if "other" in keys:
+        edit(folder / SETTINGS, model_type=None)
+    loaded = load_any(folder)
+    assert loaded.method.max_pair_tokens == tokens  # type: ignore[attr-defined]
+    np.testing.assert_allclose(own_scores(loaded), predicted(folder), atol=1e-5)
+
+
+def without(folder: Path, name: str, shape: list[int] | None = None) -> None:
+    """Leave a tensor out of a folder, or give it another shape."""
+    weights = load_file(folder / "model.safetensors")
+    assert weights.pop(name) is not None
+    save_file(weights if shape is None else {**weights, name: torch.zeros(shape)}, folder / "model.safetensors")
+
+
+def retemplate(folder: Path, pair: str) -> None:
+    """Join pairs in another way."""
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ids = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    backend.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair=pair, special_tokens=ids)
+    backend.save(str(folder / "tokenizer.json"))
+
+
+@pytest.mark.parametrize(
+    "pair", ["[CLS] $A $B:1 [SEP]:1", "[CLS] $A [SEP] [SEP] $B:1 [SEP]:1", "$A [SEP] $B:1 [SEP]:1"]
+)
+def test_pairs_are_joined_as_the_folder_joins_them(tmp_path: Path, toy_collection: Path, pair: str) -> None:
+    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
+    usual = own_scores(load_any(folder))
+    retemplate(folder, pair)
+    own = own_scores(load_any(folder))
+    np.testing.assert_allclose(own, predicted(folder), atol=1e-5)
+    assert np.abs(own - usual).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: without(f, "classifier.bias"), r": classifier.bias of the head is missing"),
+        (lambda f: without(f, "bert.pooler.dense.weight"), r"bert.pooler.dense.weight of the head is missing"),
+        (
+            lambda f: without(f, "classifier.weight", [2, 16]),
+            r"classifier.weight of the head is \[2, 16\], .*\[1, 16\]",
+        ),
+        (
+            lambda f: edit(f / "config.json", architectures=["MyForSequenceClassification"]),
+            "config.json: architectures MyForSequenceClassification, model_type 'bert': .* is not supported",
+        ),
+        (
+            lambda f: edit(f / "config.json", sentence_transformers={"activation_fn": "torch.nn.modules.Softmax"}),
+            "config.json: sentence_transformers.activation_fn: 'torch.nn.modules.Softmax' is not supported",
+        ),
+        (
+            lambda f: edit(f / "config.json", sbert_ce_default_activation_function="mine.Sigmoid"),
+            "config.json: sbert_ce_default_activation_function: 'mine.Sigmoid' is not supported",
+        ),
+        (
+            lambda f: edit(f / "tokenizer_config.json", truncation_side="left"),
+            "tokenizer_config.json: truncation_side is 'left', which is not supported",
+        ),
+        (
+            lambda f: edit(f / "tokenizer_config.json", model_max_length=4),
+            "tokenizer_config.json: model_max_length is 4, not a number of tokens from 8",
+        ),
+        (lambda f: retemplate(f, "[CLS] $A [SEP]:1 $B:1 [SEP]:1"), r"with token types \[.*is supported"),
+        (lambda f: (f / "tokenizer_config.json").write_text("[]"), "tokenizer_config.json"),
+        (
+            lambda f: as_library(f, processing_kwargs={"text": {"truncation": "only_second"}}),
+            "sentence_bert_config.json: processing_kwargs is .*only_second'}}, which is not supported",
+        ),
+        (lambda f: as_library(f, max_seq_length=4), "sentence_bert_config.json: max_seq_length is 4, not a"),
+        (lambda f: as_library(f, chunks=4), "sentence_bert_config.json: chunks is not a known key"),
+        (lambda f: as_library(f, transformer_task="fill-mask"), "transformer_task is 'fill-mask'"),
+    ],
+)
+def test_what_is_not_computed_exactly_is_one_clear_line(
+    tmp_path: Path, toy_collection: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
+    damage(folder)
+    with pytest.raises(InputError, match=message):
+        load_any(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "message"),
+    [
+        ("roformer", {}, "model_type 'roformer': a cross-encoder whose head is not supported"),
+        ("deberta-v2", {"pooler_hidden_act": "mish"}, "pooler_hidden_act: 'mish' is not one of tanh, relu, gelu"),
+        ("modernbert", {"classifier_activation": "silu"}, "classifier_activation: 'silu' is not one of"),
+    ],
+)
+def test_other_heads_are_refused_by_their_key(
+    tmp_path: Path, toy_collection: Path, kind: str, keys: dict[str, Any], message: str
+) -> None:
+    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", kind, **keys)
+    with pytest.raises(InputError, match=f"config.json: .*{message}"):
+        read(folder)
+
+
+def test_a_folder_with_other_modules_is_refused(tmp_path: Path, toy_collection: Path) -> None:
+    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
+    modules = [
+        {"path": path, "type": f"sentence_transformers.models.{path or 'Transformer'}"} for path in ("", "Dense")
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    edit(folder / SETTINGS, activation_fn=IDENTITY)
+    with pytest.raises(InputError, match=r"modules.json: has a Dense module"):
+        load_any(folder)
+    (folder / "modules.json").write_text(
+        json.dumps([modules[0], {"path": "x", "type": "sentence_transformers.models.Pooling"}])
+    )
+    assert not is_cross_encoder(folder)
+
+
+def test_it_may_put_nothing_before_every_text(tmp_path: Path, toy_collection: Path) -> None:
+    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
+    (folder / "modules.json").write_text(json.dumps([{"path": "", "type": "sentence_transformers.models.Transformer"}]))
+    edit(folder / SETTINGS, activation_fn=IDENTITY, prompts={"q": "query: "}, default_prompt_name="q")
+    with pytest.raises(InputError, match="puts 'query: ' before every"):
+        load_any(folder)

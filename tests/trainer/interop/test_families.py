@@ -1,0 +1,130 @@
+"""Tiny folders of each family: our vectors, and those of our exports, are sentence-transformers'."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel
+
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.causality import is_causal
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from tests.data_prep.tokenizers.families import FAMILIES, odd_strings
+from tests.trainer.interop.published_folders import change, own_embeddings, write_layout
+from tests.trainer.runs import write_run
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+ENCODER = {**SIZES, "max_position_embeddings": 40}
+DECODER = {**ENCODER, "num_key_value_heads": 1, "head_dim": 16}
+TRUNKS: dict[str, tuple[str, dict[str, Any]]] = {  # model_type: the family of its tokenizer, its configuration
+    "bert": ("bert", ENCODER),
+    "distilbert": ("bert", {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 40}),
+    "electra": ("bert", {**ENCODER, "embedding_size": 16}),
+    "roberta": ("roberta", ENCODER),
+    "xlm-roberta": ("xlm-roberta", ENCODER),
+    "mpnet": ("mpnet", ENCODER),
+    "albert": ("albert", {**ENCODER, "embedding_size": 16}),
+    "deberta-v2": ("deberta-v2", {**ENCODER, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}),
+    "modernbert": ("modernbert", {**ENCODER, "local_attention": 8}),
+    "eurobert": ("eurobert", ENCODER),
+    "t5": ("t5", {"d_model": 32, "num_layers": 2, "num_heads": 2, "d_kv": 16, "d_ff": 64}),
+    "mt5": ("t5", {"d_model": 32, "num_layers": 2, "num_heads": 2, "d_kv": 16, "d_ff": 64}),
+    "gpt2": ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 40}),
+    "qwen2": ("qwen2", {**ENCODER, "num_key_value_heads": 1}),
+    "qwen3": ("qwen3-embedding", DECODER),
+    "llama": ("llama3", DECODER),
+    "mistral": ("llama", DECODER),
+    "gemma2": ("gemma", DECODER),
+    "gemma3_text": ("gemma", DECODER),
+}
+CAUSAL = ("gpt2", "qwen2", "qwen3", "llama", "mistral", "gemma2", "gemma3_text")
+TEXTS = [*odd_strings()[90:110], "a", " ".join(["the ship of bread"] * 40)]
+
+
+def trunk_of(kind: str, tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
+    """The configuration of a trunk, with the ids of its tokenizer."""
+    names = {"modernbert": ("bos", "cls", "eos", "sep"), "eurobert": ("bos", "eos")}.get(kind, ())
+    named = {f"{n}_token_id": tokenizer.cls if n in ("bos", "cls") else tokenizer.sep for n in names}
+    return {
+        "model_type": kind,
+        "vocab_size": tokenizer.vocab_size,
+        "pad_token_id": tokenizer.pad,
+        **named,
+        **TRUNKS[kind][1],
+    }
+
+
+def write_folder(folder: Path, kind: str, pooling: str, *, positions: int | None = None, **config: Any) -> Path:
+    """A folder of a family, as the library writes it, whose random weights give texts different vectors."""
+    more = {"max_position_embeddings": positions} if positions else {}
+    FAMILIES[TRUNKS[kind][0]].write(folder)
+    tokenizer = tokenizers.load(folder)
+    names = {f"{role}_token": token for role, token in tokenizer.special_tokens.items()}
+    change(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names, **config})
+    torch.manual_seed(0)
+    model = AutoModel.from_config(build_trunk({**trunk_of(kind, tokenizer), **more}).config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(folder)
+    return write_layout(folder, 5, pooling, length=24)
+
+
+def texts_for(folder: Path) -> list[str]:
+    """The texts, and an empty one where its input is not empty."""
+    tokenizer = tokenizers.load(folder / "tokenizer.json")
+    return [text for text in ["", *TEXTS] if any(tokenizer.text_frame) or len(tokenizer.encode([text])[0])]
+
+
+@pytest.mark.parametrize("kind", TRUNKS)
+def test_vectors_are_those_of_sentence_transformers(kind: str, tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")  # an extra: pip install deepsiam[export]
+    pooling = "lasttoken" if kind in CAUSAL else "cls"
+    folder = write_folder(tmp_path / kind, kind, pooling)
+    texts = texts_for(folder)
+    own = own_embeddings(load_any(folder), texts)
+    theirs = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    np.testing.assert_allclose(own, theirs.encode(texts), atol=1e-5)
+    np.testing.assert_allclose(own, np.stack([theirs.encode(text) for text in texts]), atol=1e-5)
+    assert np.abs(own - own[-1:]).max() > 1e-2
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3_text"])
+def test_a_folder_that_pads_on_the_left_has_the_same_vectors(kind: str, tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    folder = write_folder(tmp_path / kind, kind, "lasttoken", padding_side="left")
+    theirs = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    assert theirs.tokenizer.padding_side == "left"
+    texts = texts_for(folder)
+    np.testing.assert_allclose(own_embeddings(load_any(folder), texts), theirs.encode(texts), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", TRUNKS)
+def test_an_export_has_the_vectors_of_its_run(kind: str, tmp_path: Path) -> None:
+    check_export(kind, tmp_path)
+
+
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_the_export_of_a_bidirectional_decoder_has_the_vectors_of_its_run(kind: str, tmp_path: Path) -> None:
+    check_export(kind, tmp_path, is_causal=False)
+
+
+def check_export(kind: str, tmp_path: Path, **settings: bool) -> None:
+    """Compare a run's vectors with those that the library computes from its export."""
+    library = pytest.importorskip("sentence_transformers")
+    file = FAMILIES[TRUNKS[kind][0]].write(tmp_path / "family") / "tokenizer.json"
+    trunk = {k: v for k, v in trunk_of(kind, tokenizers.load(file)).items() if k not in ("vocab_size", "pad_token_id")}
+    method = {"name": "siamese", "max_document_tokens": 24, "similarity": "cosine"}
+    method["pooling"] = "last" if kind in CAUSAL and not settings else "mean"
+    run = write_run(tmp_path / "run", file, trunk={**trunk, **settings}, **method)
+    trained = load_trained(run)
+    assert is_causal(trained.model.trunk) is (kind in CAUSAL and not settings)
+    export_encoder(trained, tmp_path / "out")
+    texts = [text for text in texts_for(tmp_path / "family") if "<" not in text and "[" not in text]
+    theirs = library.SentenceTransformer(str(tmp_path / "out"), device="cpu", local_files_only=True).encode(texts)
+    np.testing.assert_allclose(own_embeddings(trained, texts), theirs, atol=1e-5)

@@ -1,0 +1,399 @@
+"""Each setting of a published folder is applied as the library applies it, or refused by file and key, or harmless."""
+
+import json
+import re
+from pathlib import Path
+from shutil import copytree, move
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+from tokenizers import AddedToken, processors
+
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import load
+from deepsiam.trainer.interop.settings import KINDS
+from deepsiam.trainer.interop.table import TABLE
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.training.checkpoints.init_from import load_encoder
+from tests.toy import ROOT
+from tests.trainer.interop.published_folders import (
+    POSITIONS,
+    SETTINGS,
+    SHORT,
+    TEXTS,
+    TRANSFORMER,
+    change,
+    own_embeddings,
+    write,
+    write_encoder,
+    write_layout,
+)
+
+CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("encoders")
+    for name, lowercase in (("uncased", True), ("cased", False)):
+        (folder / name).mkdir()
+        write_encoder(folder / name, lowercase=lowercase)
+    return folder
+
+
+@pytest.fixture
+def uncased(encoders: Path, tmp_path: Path) -> Path:
+    return copytree(encoders / "uncased", tmp_path / "uncased")
+
+
+@pytest.fixture
+def cased(encoders: Path, tmp_path: Path) -> Path:
+    return copytree(encoders / "cased", tmp_path / "cased")
+
+
+def require_equal(folder: Path, texts: list[str] = TEXTS) -> int:
+    """Compare with the library's embeddings; return the longest text."""
+    library = pytest.importorskip("sentence_transformers")  # an extra: pip install deepsiam[export]
+    loaded = load_any(folder)
+    theirs = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    np.testing.assert_allclose(own_embeddings(loaded, texts), theirs.encode(texts), atol=2e-5)
+    longest: int = loaded.method.max_document_tokens  # type: ignore[attr-defined]
+    return longest
+
+
+@pytest.mark.parametrize("release", [2, 5, 6])
+@pytest.mark.parametrize(
+    ("pooling", "similarity", "case"),
+    [("cls", "cosine", "cased"), ("mean", "dot", "uncased"), ("lasttoken", "cosine", "cased")],
+)
+def test_the_layouts_of_all_releases(
+    encoders: Path, tmp_path: Path, release: int, pooling: str, similarity: str, case: str
+) -> None:
+    if release == 2 and (pooling == "lasttoken" or similarity == "dot"):
+        pooling, similarity = "mean", "cosine"  # which it had not
+    folder = write_layout(copytree(encoders / case, tmp_path / "f"), release, pooling, similarity=similarity)
+    assert require_equal(folder) == 12
+
+
+@pytest.mark.parametrize("release", [2, 6])
+def test_what_the_installed_library_writes(uncased: Path, tmp_path: Path, release: int) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    folder = write_layout(uncased, release)
+    model = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    model.save(str(tmp_path / "again"), create_model_card=False)
+    assert require_equal(tmp_path / "again") == 12
+
+
+def test_an_encoder_in_a_folder_of_its_own(uncased: Path) -> None:
+    write_layout(uncased, 2)
+    modules = json.loads((uncased / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    write(uncased / "modules.json", modules)
+    (uncased / "0_Transformer").mkdir()
+    for name in ("config.json", "model.safetensors", TOKENIZER, CONFIG, TRANSFORMER):
+        move(uncased / name, uncased / "0_Transformer" / name)
+    assert require_equal(uncased) == 12
+
+
+@pytest.mark.parametrize(
+    ("of_encoder", "of_tokenizer", "expected"),
+    [
+        ({"max_seq_length": 9}, {"model_max_length": 20}, 9),
+        ({"max_seq_length": 20}, {"model_max_length": 9}, 20),
+        ({"max_seq_length": None}, {"model_max_length": 9}, 9),
+        ({}, {"max_len": 9}, 9),
+        ({}, {"model_max_length": 9, "max_len": 20}, 9),
+        ({}, {"model_max_length": 10**30}, POSITIONS),
+        ({}, {"model_max_length": 1e30}, POSITIONS),
+        ({}, {}, POSITIONS),
+        ({}, {"model_max_length": 100}, POSITIONS),
+        ({"processing_kwargs": {"text": {"max_length": 9}}, "max_seq_length": 20}, {}, 9),
+        ({"processing_kwargs": {"text": {"max_length": 9}, "common": {"max_length": 8}}}, {}, 8),
+        ({"processing_kwargs": {"text": {"truncation": True, "padding": "longest"}}, "max_seq_length": 9}, {}, 9),
+    ],
+)
+def test_the_longest_text_is_the_library_s(
+    uncased: Path, of_encoder: dict[str, Any], of_tokenizer: dict[str, Any], expected: int
+) -> None:
+    write_layout(uncased, 2)
+    write(uncased / TRANSFORMER, of_encoder)
+    change(uncased / CONFIG, of_tokenizer)
+    assert require_equal(uncased) == expected
+
+
+def test_a_length_beyond_the_positions_is_the_positions(uncased: Path) -> None:
+    write_layout(uncased, 2, length=1000)  # the library fails on a text of more than 40 tokens
+    assert require_equal(uncased, SHORT) == POSITIONS
+
+
+def test_queries_and_documents_have_lengths_of_their_own(uncased: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    write_layout(uncased, 6)
+    change(uncased / TRANSFORMER, {"query_length": 6, "document_length": 20})
+    loaded: Any = load_any(uncased)
+    assert (loaded.method.max_query_tokens, loaded.method.max_document_tokens) == (6, 20)
+    theirs = library.SentenceTransformer(str(uncased), device="cpu", local_files_only=True).encode_document(TEXTS)
+    np.testing.assert_allclose(own_embeddings(loaded, TEXTS), theirs, atol=2e-5)
+
+
+HARMLESS = [
+    (CONFIG, {"split_special_tokens": True}),
+    (CONFIG, {"chat_template": "{{ messages[0].content }}!", "clean_up_tokenization_spaces": True, "x": 1}),
+    ("1_Pooling/config.json", {"include_prompt": False, "word_embedding_dimension": 32}),
+    (SETTINGS, {"prompts": {"STS": "Compare: "}, "requirements": {}}),
+    (TRANSFORMER, {"model_args": {"trust_remote_code": True}, "config_args": {}, "unpad_inputs": False}),
+    (TOKENIZER, {"padding": {"strategy": {"Fixed": 7}, "direction": "Right", "pad_id": 0, "pad_type_id": 0,
+                             "pad_token": "[PAD]", "pad_to_multiple_of": 4},
+                 "truncation": {"max_length": 5, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "keys"), HARMLESS, ids=[f"{file}-{'-'.join(keys)}" for file, keys in HARMLESS])
+def test_what_is_applied_or_harmless_gives_the_library_s_vectors(
+    uncased: Path, file: str, keys: dict[str, Any]
+) -> None:
+    write_layout(uncased, 2)
+    change(uncased / file, keys)
+    assert require_equal(uncased) == 12
+
+
+def test_padding_on_the_left_changes_no_vector_of_a_text_alone(uncased: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    write_layout(uncased, 2)
+    change(uncased / CONFIG, {"padding_side": "left"})
+    theirs = library.SentenceTransformer(str(uncased), device="cpu", local_files_only=True)
+    own = own_embeddings(load_any(uncased), TEXTS)
+    np.testing.assert_allclose(own, theirs.encode(TEXTS, batch_size=1), atol=2e-5)
+
+
+def test_added_tokens_are_found_in_texts(uncased: Path) -> None:
+    """[DOC] gets a row of its own, as by `add_special_tokens` and `resize_token_embeddings`."""
+    write_layout(uncased, 5)
+    plain = own_embeddings(load_any(uncased), TEXTS)
+    made = tokenizers.Tokenizer.from_file(str(uncased / TOKENIZER))
+    made.add_special_tokens(["[DOC]"])
+    made.save(str(uncased / TOKENIZER))
+    grow(uncased, made.get_vocab_size())
+    require_equal(uncased)
+    loaded = load_any(uncased)
+    assert made.token_to_id("[DOC]") in loaded.tokenizer.encode(["[DOC] bread"])[0]
+    assert not np.allclose(own_embeddings(loaded, TEXTS)[3], plain[3], atol=1e-3)
+
+
+def grow(folder: Path, rows: int) -> None:
+    """Give an encoder embeddings for more tokens."""
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(folder)
+    model.resize_token_embeddings(rows, mean_resizing=False)
+    model.save_pretrained(folder)
+
+
+def test_do_lower_case_is_met_by_a_tokenizer_that_lower_cases(uncased: Path) -> None:
+    write_layout(uncased, 2)
+    change(uncased / TRANSFORMER, {"do_lower_case": True})
+    require_equal(uncased)
+
+
+def test_another_file_name_of_older_releases(uncased: Path) -> None:
+    write_layout(uncased, 2)
+    move(uncased / TRANSFORMER, uncased / "sentence_roberta_config.json")
+    assert require_equal(uncased) == 12
+
+
+REFUSED = [
+    (SETTINGS, {"prompts": ["find: "]}, "prompts"),
+    (SETTINGS, {"prompts": {"query": ["find: "]}}, "prompts"),
+    (SETTINGS, {"prompts": {"x": "x: "}, "default_prompt_name": "y"}, "default_prompt_name"),
+    (SETTINGS, {"prompts": {"x": "x: "}, "default_prompt_name": ["x"]}, "default_prompt_name"),
+    (SETTINGS, {"prompts": {"document": "bread " * 40}}, "document_prompt"),
+    (SETTINGS, {"truncate_dim": 0}, "truncate_dim"),
+    (SETTINGS, {"truncate_dim": True}, "truncate_dim"),
+    (SETTINGS, {"truncate_dim": 8, "similarity_fn_name": "dot"}, "truncate_dim"),
+    (SETTINGS, {"model_type": "SparseEncoder"}, "model_type"),
+    (SETTINGS, {"similarity_fn_name": "manhattan"}, "similarity_fn_name"),
+    (SETTINGS, {"similarity_fn_name": ["cosine"]}, "similarity_fn_name"),
+    (SETTINGS, {"rescale": 2}, "rescale"),
+    (TRANSFORMER, {"do_lower_case": True}, "do_lower_case"),
+    (TRANSFORMER, {"tokenizer_args": {"model_max_length": 8}}, "tokenizer_args"),
+    (TRANSFORMER, {"model_kwargs": {"dtype": "bfloat16", "trust_remote_code": True}}, "model_kwargs"),
+    (TRANSFORMER, {"tokenizer_name_or_path": "elsewhere"}, "tokenizer_name_or_path"),
+    (TRANSFORMER, {"processing_kwargs": {"text": {"max_length": 8, "truncation": "only_first"}}}, "processing_kwargs"),
+    (TRANSFORMER, {"processing_kwargs": {"text": {"add_special_tokens": False}}}, "processing_kwargs"),
+    (TRANSFORMER, {"processing_kwargs": {"text": {"max_length": 2}}}, "max_length"),
+    (TRANSFORMER, {"processing_kwargs": {"max_length": 8}}, "processing_kwargs"),
+    (TRANSFORMER, {"query_expansion": {"strategy": "fixed", "length": 8}}, "query_expansion"),
+    (TRANSFORMER, {"modality_config": {"message": {"method": "forward"}}}, "modality_config"),
+    (TRANSFORMER, {"module_output_name": "scores"}, "module_output_name"),
+    (TRANSFORMER, {"transformer_task": "fill-mask"}, "transformer_task"),
+    (TRANSFORMER, {"layers": [1]}, "layers"),
+    (TRANSFORMER, {"max_seq_length": 2.5}, "max_seq_length"),
+    (TRANSFORMER, {"max_seq_length": True}, "max_seq_length"),
+    ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "pooling"),
+    ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "pooling"),
+    ("1_Pooling/config.json", {"pooling_mode": 5}, "pooling_mode"),
+    ("1_Pooling/config.json", {"pooling_mode": [["cls"]]}, "pooling_mode"),
+    ("1_Pooling/config.json", {"skip_first": 1}, "skip_first"),
+    ("2_Normalize/config.json", {"module_input_name": "token_embeddings"}, "module_input_name"),
+    (CONFIG, {"do_lower_case": True}, "do_lower_case"),
+    (CONFIG, {"strip_accents": True}, "strip_accents"),
+    (CONFIG, {"tokenize_chinese_chars": False}, "tokenize_chinese_chars"),
+    (CONFIG, {"truncation_side": "left"}, "truncation_side"),
+    (CONFIG, {"split_special_tokens": 1}, "split_special_tokens"),
+    (CONFIG, {"extra_special_tokens": ["[DOC]"]}, "extra_special_tokens"),
+    (CONFIG, {"additional_special_tokens": ["bread"]}, "additional_special_tokens"),
+    (CONFIG, {"sep_token": "[MASK]"}, "post_processor"),
+    ("special_tokens_map.json", {"additional_special_tokens": ["ship"]}, "additional_special_tokens"),
+    ("added_tokens.json", {"[NEW]": 500}, "[NEW]"),
+    (TOKENIZER, {"truncation": {"max_length": 5, "strategy": "LongestFirst", "stride": 0, "direction": "Left"}},
+     "truncation"),
+    ("adapter_config.json", {"peft_type": "LORA"}, "adapters are not supported"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "keys", "named"), REFUSED, ids=[f"{file}-{named}" for file, _, named in REFUSED])
+def test_what_would_change_vectors_is_refused_by_file_and_key(
+    cased: Path, file: str, keys: dict[str, Any], named: str
+) -> None:
+    write_layout(cased, 2)
+    change(cased / file, keys)
+    shown = TOKENIZER if named == "post_processor" else file
+    with pytest.raises(InputError, match=rf"(?s){re.escape(shown)}.*{re.escape(named)}") as refusal:
+        load_any(cased)
+    assert "\n" not in str(refusal.value)
+
+
+MODULES = [
+    (["Transformer", "Pooling", "Dense"], "has a Dense module"),
+    (["Transformer", "Normalize", "Pooling"], "its modules are Transformer, Normalize, Pooling, not"),
+    (["Transformer", "Pooling", "Pooling"], "its modules are Transformer, Pooling, Pooling, not"),
+    (["Pooling", "Transformer"], "its modules are Pooling, Transformer, not"),
+]
+
+
+@pytest.mark.parametrize(("kinds", "message"), MODULES)
+def test_other_modules_are_refused(cased: Path, kinds: list[str], message: str) -> None:
+    write_layout(cased, 2)
+    paths = {"Transformer": "", "Pooling": "1_Pooling"}
+    named = [{"path": paths.get(kind, kind), "type": f"sentence_transformers.models.{kind}"} for kind in kinds]
+    write(cased / "modules.json", named)
+    with pytest.raises(InputError, match=rf"modules.json: {message}"):
+        load_any(cased)
+
+
+def test_code_of_the_folder_and_files_elsewhere_are_refused(cased: Path) -> None:
+    write_layout(cased, 2)
+    modules = json.loads((cased / "modules.json").read_text())
+    for key, value in (("type", "custom_st.Transformer"), ("path", "../cased"), ("path", "/"), ("path", None)):
+        write(cased / "modules.json", [{**modules[0], key: value}, *modules[1:]])
+        with pytest.raises(InputError, match=r"modules.json: (has no Transformer|path is|not a list)"):
+            load_any(cased)
+
+
+def test_dropout_does_nothing(cased: Path) -> None:
+    write_layout(cased, 2)
+    modules = json.loads((cased / "modules.json").read_text())
+    write(cased / "3_Dropout" / "config.json", {"dropout": 0.5})
+    dropout = {"idx": 3, "name": "3", "path": "3_Dropout", "type": "sentence_transformers.models.Dropout"}
+    write(cased / "modules.json", [*modules, dropout])
+    require_equal(cased)
+
+
+@pytest.mark.parametrize("number", [1, 5, 10_000])
+def test_truncate_dim_cuts_vectors(cased: Path, number: int) -> None:
+    """The library leaves vectors at their lengths, and its cosine divides by these."""
+    library = pytest.importorskip("sentence_transformers")  # an extra: pip install deepsiam[export]
+    write_layout(cased, 2)
+    change(cased / SETTINGS, {"truncate_dim": number})
+    loaded = load_any(cased)
+    own = own_embeddings(loaded, TEXTS)
+    assert own.shape[1] == loaded.model.width == min(number, loaded.model.trunk.config.hidden_size)  # type: ignore[union-attr]
+    theirs = library.SentenceTransformer(str(cased), device="cpu", local_files_only=True).encode(TEXTS)
+    np.testing.assert_allclose(own, theirs / np.linalg.norm(theirs, axis=1, keepdims=True), atol=2e-5)
+
+
+SEP, CLS = ("[SEP]", 3), ("[CLS]", 2)
+FRAMES = {
+    "five tokens": processors.TemplateProcessing(single="[CLS] $A [SEP] [SEP] [SEP] [SEP]", special_tokens=[CLS, SEP]),
+    "type 1": processors.TemplateProcessing(single="[CLS]:1 $A:1 [SEP]:1", special_tokens=[CLS, SEP]),
+    "none": None,
+}
+
+
+def reframe(folder: Path, frame: processors.PostProcessor | None) -> None:
+    """Give a folder's tokenizer another post-processor."""
+    write_layout(folder, 2)
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    # BertTokenizer has its own frame
+    change(folder / CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs})
+    made = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
+    if frame:
+        made.post_processor = frame
+    write(folder / TOKENIZER, json.loads(made.to_str()) | ({} if frame else {"post_processor": None}))
+
+
+@pytest.mark.parametrize("single", ["$A [SEP]", "[CLS] $A", "[SEP] $A [CLS]", "[CLS] $A [SEP] [SEP]"])
+def test_the_frame_is_that_of_the_folder(cased: Path, single: str) -> None:
+    reframe(cased, processors.TemplateProcessing(single=single, special_tokens=[SEP, CLS]))
+    require_equal(cased)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_a_frame_that_cannot_be_made_is_refused(cased: Path, frame: str) -> None:
+    reframe(cased, FRAMES[frame])
+    with pytest.raises(InputError, match="tokenizer.json: post_processor makes"):
+        load_any(cased)
+
+
+def test_tokens_that_tokenizer_json_finds_otherwise_are_refused(cased: Path) -> None:
+    """[MASK] takes the blank before it in tokenizer.json (lstrip), and not in tokenizer_config.json."""
+    write_layout(cased, 2)
+    made = tokenizers.Tokenizer.from_file(str(cased / TOKENIZER))
+    made.add_tokens([AddedToken("bread", single_word=True)])
+    made.save(str(cased / TOKENIZER))
+    change(cased / CONFIG, {"added_tokens_decoder": {"70": {"content": "ship", "special": True}}})
+    with pytest.raises(InputError, match=r"added_tokens"):
+        load_any(cased)
+
+
+def test_a_start_is_refused_where_its_texts_would_be_read_otherwise(cased: Path) -> None:
+    tokenizer = load(cased / TOKENIZER)
+    load_encoder(cased, tokenizer)
+    change(cased / CONFIG, {"truncation_side": "left"})  # a recipe has its own `kept_of_query`
+    load_encoder(cased, tokenizer)
+    change(cased / CONFIG, {"do_lower_case": True})
+    with pytest.raises(InputError, match=r"do_lower_case \(True\) .* set it to false, or change tokenizer.json"):
+        load_encoder(cased, tokenizer)
+    other = cased.parent / "chosen.json"
+    record = json.loads((cased / TOKENIZER).read_text())
+    record["normalizer"]["lowercase"] = True
+    write(other, record)
+    load_encoder(cased, load(other))  # the data's own tokenizer lower-cases, with the same ids
+
+
+def test_the_projection_of_a_start_is_that_of_a_colbert_alone(cased: Path) -> None:
+    """A Dense module behind a Pooling has an activation and another input."""
+    write_layout(cased, 2)
+    steps = json.loads((cased / "modules.json").read_text())
+    dense = {"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+    write(cased / "modules.json", [*steps[:2], dense])  # without weights: nobody reads them
+    assert load_encoder(cased, load(cased / TOKENIZER)).heads == {}
+
+
+def test_the_page_has_the_table() -> None:
+    """Each row of docs/published.md is a row of the code, in the same order."""
+    rows = []
+    for row in TABLE:
+        keys = ", ".join(key if key.startswith("any ") else f"`{key}`" for key in row.keys)
+        kinds = "all" if row.kinds == KINDS else ", ".join(row.kinds)
+        rows.append(f"| `{row.file}` | {keys} | {kinds} | {row.use} | {row.why} |")
+    page = (ROOT / "docs" / "published.md").read_text()
+    (table,) = re.findall(r"^\| file \| keys \| .*\|\n\|---\|---\|---\|---\|---\|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert table.splitlines() == rows
+
+
+def test_a_key_has_one_row_in_each_kind_of_folder() -> None:
+    keys = [(kind, row.file, key) for row in TABLE for key in row.keys for kind in row.kinds]
+    assert len(keys) == len(set(keys))

@@ -1,0 +1,310 @@
+"""Read what a ColBERT's folder holds besides its encoder: the projection, and the tokens that mark its texts.
+
+PyLate names the tokens in query_prefix and document_prefix, sentence-transformers' MultiVectorEncoder in its prompts,
+and Stanford's ColBERT in artifact.metadata.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Container, Mapping
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.models.matching.colbert import ColbertConfig
+from deepsiam.trainer.interop.files import (
+    refuse,
+    save_tensors,
+    write_encoder,
+    write_json,
+    write_modules,
+    write_tokenizer,
+)
+from deepsiam.trainer.interop.hugging_face import (
+    CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    architecture_of,
+    read_keys,
+    read_tensors,
+)
+from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.interop.modules import (
+    encoder_of,
+    is_sentence_transformer,
+    modules_in_order,
+    modules_of,
+)
+from deepsiam.trainer.interop.sentence_transformer import longest_texts, text_length, transformer_file
+from deepsiam.trainer.interop.settings import MODULES, SETTINGS
+
+STANFORD, METADATA = "HF_ColBERT", "artifact.metadata"  # its architecture, its file of settings
+PLAIN = {"bias": False, "activation_function": "torch.nn.modules.linear.Identity", "use_residual": False}
+DEFAULTS = {"bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}  # the libraries', for Dense
+SIDES, PREFIXES = ("query", "document"), {"query_prefix", "document_prefix"}
+QUERY_TOKENS = 32  # of a query that is filled up, where a folder does not say how many
+# keys by which the library knows a folder of PyLate, whose queries are filled up unless it says otherwise
+OF_PYLATE = {
+    *("query_length", "document_length", "do_query_expansion", "attend_to_expansion_tokens"),
+    *("attend_to_mask_tokens", "query_prefix", "document_prefix", "skiplist_words"),
+}
+
+
+def is_colbert(folder: Path) -> bool:
+    """Return whether a folder has a ColBERT: the library's modules with Dense and no Pooling, or Stanford's model."""
+    if is_sentence_transformer(folder):
+        modules = modules_of(folder)
+        return "Dense" in modules and "Pooling" not in modules
+    return (folder / CONFIG).is_file() and architecture_of(folder) == STANFORD
+
+
+def read_projection(folder: Path) -> dict[str, Tensor]:
+    """Return the weights of a ColBERT's linear layer, by their names in the model.
+
+    Raises:
+        InputError: the file is damaged, or the layer does more than multiply.
+    """
+    if not is_sentence_transformer(folder):
+        file = folder / WEIGHTS
+    else:
+        dense = modules_of(folder)["Dense"]
+        settings = read_keys(dense / CONFIG)
+        for key, value in PLAIN.items():
+            if (found := settings.get(key, DEFAULTS.get(key, value))) != value:
+                raise InputError(f"{dense / CONFIG}: {key}: {found!r}: only a linear layer is supported")
+        file = dense / WEIGHTS
+    weight = read_tensors(file).get("linear.weight")
+    if weight is None or weight.ndim != 2:
+        raise InputError(f"{file}: has no matrix linear.weight, the projection of a ColBERT; copy the folder again")
+    return {"projection.weight": weight}
+
+
+def read_markers(folder: Path, vocabulary: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the ids of the two tokens that mark queries and documents; none if texts are marked by none, or by words.
+
+    Args:
+        folder: a ColBERT's.
+        vocabulary: the ids of its tokenizer's tokens.
+    """
+    ids = tuple(None if token is None else vocabulary[token] for token, _ in _marks(folder, vocabulary).values())
+    return tuple(i for i in ids if i is not None) if None not in ids else ()
+
+
+def read_prompts(folder: Path, vocabulary: Mapping[str, int]) -> dict[str, str]:
+    """Return the keys of the texts between the markers and a query or document; those without markers are not taken."""
+    marks = _marks(folder, vocabulary)
+    if any(token is None for token, _ in marks.values()):
+        return {}
+    return {f"{side}_prompt": rest for side, (_, rest) in marks.items() if rest}
+
+
+def unmarked_prompts(folder: Path) -> dict[str, str]:
+    """Return the texts before queries and documents that are not taken, since no token marks both sides."""
+    texts = _texts_before(folder)
+    if not any(texts.values()):
+        return {}
+    return {} if read_markers(folder, tokenizers.load(encoder_of(folder) / TOKENIZER).vocabulary()) else texts
+
+
+def read_habits(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the keys by which a ColBERT computes what a folder's model does, without its prompts and lengths of text.
+
+    Args:
+        folder: a ColBERT's.
+        tokenizer: of its tokenizer.json.
+
+    Raises:
+        InputError: its modules do more than a ColBERT of this project does.
+    """
+    (projection,) = read_projection(folder).values()
+    expansion, words = _stanford(folder) if not is_sentence_transformer(folder) else _of_library(folder)
+    keys: dict[str, Any] = {"dimension": len(projection), "expansion": "none"}
+    if expansion is not None:
+        length = expansion.get("length")
+        if type(length) is not int or length < 4:
+            raise InputError(f"{folder}: its queries are filled up to {length!r:.80} tokens, not to a number from 4")
+        keys["expansion"] = "attended" if expansion.get("attend") else "unattended"
+        keys["max_query_tokens"] = length
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise InputError(f"{folder}: skiplist_words is {words!r:.80}, not a list of tokens")
+    vocabulary = tokenizer.vocabulary()
+    skipped = tuple(word for word in dict.fromkeys(words) if word in vocabulary)
+    by_default = {vocabulary[word] for word in skipped} == set(tokenizer.punctuation)
+    return {**keys, "skip_list": None if by_default else skipped}
+
+
+def read_lengths(folder: Path, positions: int) -> dict[str, int]:
+    """Return the keys of the longest query and document, of an encoder with some positions.
+
+    Raises:
+        InputError: a length in the folder is not a number of tokens.
+    """
+    encoder, keys = encoder_of(folder), {}
+    names = {"query": "query_length", "document": "document_length"}
+    path, said = folder / SETTINGS, read_keys(folder / SETTINGS, missing=True)
+    if not is_sentence_transformer(folder):
+        names = {"query": "query_maxlen", "document": "doc_maxlen"}
+        path, said = folder / METADATA, read_keys(folder / METADATA, missing=True)
+    of_module = read_keys(transformer_file(encoder), missing=True)
+    for side, limit in zip(SIDES, longest_texts(encoder, positions), strict=True):
+        is_overruled = of_module.get(f"{side}_length") or of_module.get("processing_kwargs")
+        length = None if is_overruled else text_length(path, said, names[side])
+        keys[f"max_{side}_tokens"] = min(length or limit, positions)
+    return keys
+
+
+def _stanford(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return how Stanford's ColBERT fills up queries, and the tokens of documents that have no vector."""
+    said = read_keys(folder / METADATA, missing=True)
+    expansion = {"attend": said.get("attend_to_mask_tokens"), "length": said.get("query_maxlen") or QUERY_TOKENS}
+    return expansion, list(string.punctuation) if said.get("mask_punctuation", True) else []
+
+
+def _of_library(folder: Path) -> tuple[dict[str, Any] | None, Any]:
+    """Return how the library fills up queries, if it does, and the tokens of documents that have no vector."""
+    modules = modules_in_order(folder)
+    kinds, masks = [kind for kind, _ in modules], [path for kind, path in modules if kind == "MultiVectorMask"]
+    settings = read_keys(folder / SETTINGS, missing=True)
+    model_type = settings.get("model_type")
+    if kinds.count("Dense") > 1:
+        raise InputError(f"{folder / MODULES}: has {kinds.count('Dense')} Dense modules: only one layer is supported")
+    if "Normalize" not in kinds and model_type == "MultiVectorEncoder":
+        raise InputError(f"{folder / MODULES}: has no Normalize module: only vectors of length 1 are supported")
+    said = read_keys(transformer_file(encoder_of(folder)), missing=True)
+    if "query_expansion" in said or "query_expansion" in settings:
+        expansion = said.get("query_expansion", settings.get("query_expansion"))
+    elif OF_PYLATE & settings.keys() and settings.get("do_query_expansion") is not False:
+        attend = settings.get("attend_to_expansion_tokens", settings.get("attend_to_mask_tokens"))
+        expansion = {"attend": attend, "length": settings.get("query_length") or QUERY_TOKENS}
+    else:
+        expansion = None
+    if expansion is not None and not isinstance(expansion, dict):
+        raise InputError(f"{folder}: query_expansion is {expansion!r:.80}, not a table")
+    if masks:
+        return expansion, read_keys(masks[-1] / CONFIG, missing=True).get("skiplist_words") or []
+    if model_type == "MultiVectorEncoder":  # what is not attended to has no vector, and nothing is skipped
+        return expansion if expansion and expansion.get("attend") else None, []
+    words = settings.get("skiplist_words")
+    by_default = [*string.punctuation] if model_type == "ColBERT" or PREFIXES & settings.keys() else []
+    return expansion, by_default if words is None else words
+
+
+def _marks(folder: Path, vocabulary: Mapping[str, int]) -> dict[str, tuple[str | None, str]]:
+    """Return, for each side, the token that stands before its texts, if it is one, and the text after that."""
+    return {side: _split(text, vocabulary) for side, text in _texts_before(folder).items()}
+
+
+def _split(text: str, vocabulary: Mapping[str, int]) -> tuple[str | None, str]:
+    """Return the token that a text begins with, and the rest; PyLate's tokens end in a blank."""
+    for token in (text, text.strip(), *text.split()[:1]):
+        if token and token in vocabulary:
+            rest = text.partition(token)[2]
+            return token, rest if rest.strip() else ""
+    return None, text
+
+
+def _texts_before(folder: Path) -> dict[str, str]:
+    """Return what stands before the texts of each side."""
+    if not is_sentence_transformer(folder):
+        said = read_keys(folder / METADATA, missing=True)
+        names = said.get("query_token_id") or "[unused0]", said.get("doc_token_id") or "[unused1]"
+        return dict(zip(SIDES, map(str, names), strict=True))
+    settings = read_keys(folder / SETTINGS, missing=True)
+    prompts: Any = settings.get("prompts")
+    prompts = prompts if isinstance(prompts, dict) else {}
+    texts = {}
+    for side in SIDES:
+        prefix, prompt = str(settings.get(f"{side}_prefix") or ""), str(prompts.get(side) or "")
+        texts[side] = prefix + prompt.removeprefix(prefix)
+    return texts
+
+
+PYLATE_MODULES = {"": "sentence_transformers.models.Transformer", "1_Dense": "pylate.models.Dense.Dense"}
+CARD = """---
+library_name: PyLate
+pipeline_tag: sentence-similarity
+tags: [ColBERT, PyLate, sentence-transformers, feature-extraction, deepsiam]
+---
+# {name}
+
+A ColBERT trained with deepsiam: {dimension} dimensions for each token, queries of {query_tokens} tokens, documents up
+to {tokens}. From {run}, step {step}.
+
+```python
+from pylate import models, scores
+
+model = models.ColBERT("{out}")
+queries = model.encode(["a query"], is_query=True, convert_to_tensor=True{query})
+documents = model.encode(["a document", "another"], is_query=False, convert_to_tensor=True{document})
+print([scores.colbert_scores(query[None], document[None]).item() for query in queries for document in documents])
+```
+
+sentence-transformers, from the version on that has a MultiVectorEncoder, loads the same folder:
+
+```python
+from sentence_transformers import MultiVectorEncoder
+
+model = MultiVectorEncoder("{out}")
+queries, documents = model.encode_query(["a query"]), model.encode_document(["a document", "another"])
+print(model.similarity(queries, documents))
+```
+"""
+
+
+def write(trained: LoadedModel, method: ColbertConfig, folder: Path, facts: Mapping[str, Any]) -> str:
+    """Write encoder, tokenizer with the two markers, projection and settings; return the README.md.
+
+    Raises:
+        InputError: PyLate would not compute the scores of this model.
+    """
+    beyond = {
+        "have an encoder of documents alone (method.towers=2)": method.towers == 2,
+        "keep the end of a query alone (method.kept_of_query)": method.kept_of_query != "start",
+    }
+    refuse(trained, "PyLate", beyond)
+    write_encoder(trained.model.trunk, folder)
+    vocabulary = trained.tokenizer.vocabulary()
+    query, document = markers = _markers(vocabulary)
+    write_tokenizer(trained.tokenizer, method.max_document_tokens, folder, markers=markers)
+    tokens = {i: token for token, i in vocabulary.items()}
+    settings = {
+        "model_type": "ColBERT",
+        "similarity_fn_name": "MaxSim",
+        "query_prefix": query,
+        "document_prefix": document,
+        "query_length": method.max_query_tokens,
+        "document_length": method.max_document_tokens,
+        "do_query_expansion": method.expansion != "none",
+        "attend_to_expansion_tokens": method.expansion == "attended",
+        "skiplist_words": [tokens[i] for i in method.skipped(trained.tokenizer)],
+    }
+    # the marker is added
+    write_modules(folder, PYLATE_MODULES, method.max_document_tokens - 1, method.prompts(), settings)
+    projection = trained.model.heads["projection.weight"]
+    dense = {
+        "in_features": projection.shape[1],
+        "out_features": projection.shape[0],
+        "bias": False,
+        "activation_function": "torch.nn.modules.linear.Identity",
+        "use_residual": False,
+    }
+    write_json(folder / "1_Dense" / "config.json", dense)
+    save_tensors({"linear.weight": projection}, folder / "1_Dense" / "model.safetensors")
+    named = {side: f', prompt_name="{side}"' if method.prompts() else "" for side in ("query", "document")}
+    return CARD.format(**facts, **named, dimension=method.dimension, query_tokens=method.max_query_tokens)
+
+
+def _markers(vocabulary: Container[str]) -> tuple[str, str]:
+    """Return new tokens for the markers: the tokenizer may be that of an earlier export, which has some.
+
+    PyLate's "[Q] " would also be a marker inside a text.
+    """
+    numbers = chain([""], (f" {number}" for number in count(2)))
+    names = ((f"[query marker{number}]", f"[document marker{number}]") for number in numbers)
+    return next(pair for pair in names if pair[0] not in vocabulary and pair[1] not in vocabulary)

@@ -1,0 +1,297 @@
+"""Read a cross-encoder as Hugging Face and sentence-transformers' CrossEncoder write it: `…ForSequenceClassification`.
+
+What the folder says about a pair's score is applied, so that it is the score of `CrossEncoder.predict`: the layers of
+the head, how the two texts are joined, and cut where they are too long, and the activation at the end. What cannot be
+computed exactly is refused.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoTokenizer, PreTrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS
+
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
+from deepsiam.models.matching.cross_encoder import Activation, CrossEncoderConfig
+from deepsiam.models.trunk import token_types
+from deepsiam.trainer.interop.files import refuse, save_tensors, write_tokenizer
+from deepsiam.trainer.interop.hugging_face import (
+    CONFIG,
+    TOKENIZER,
+    architecture_of,
+    read_config,
+    read_keys,
+    read_weights,
+)
+from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_of
+from deepsiam.trainer.interop.prompts import refuse_prompts
+from deepsiam.trainer.interop.sentence_transformer import longest_input
+from deepsiam.trainer.interop.settings import MODEL_TYPES, MODULES, PAIRS, SETTINGS
+
+CLASSIFIER = "ForSequenceClassification"  # the end of the names of Hugging Face's classes
+SHORTEST = 8  # tokens of a pair of short texts
+PROBE = ("Naïve, b", "c")
+ACTIVATIONS = {"Identity": nn.Identity, "Sigmoid": nn.Sigmoid}  # of the scores
+
+
+@dataclass(frozen=True)
+class Head:
+    """The tensors of a model type's head, and what it computes from the first state: hidden layer, output layer."""
+
+    hidden: str
+    output: str = "classifier"
+    activation: str = "tanh"  # of the hidden layer; or the key of the configuration that names it
+    norm: str = ""  # a LayerNorm after the activation
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of its layers in a file, by those in `deepsiam.models.matching.cross_encoder.CrossEncoder`."""
+        norm = {"head.2": self.norm} if self.norm else {}
+        return {"head.0": self.hidden, **norm, f"head.{3 + len(norm)}": self.output}
+
+
+ROBERTA = Head("classifier.dense", "classifier.out_proj")
+DEBERTA = Head("pooler.dense", activation="pooler_hidden_act")
+HEADS = {
+    "albert": Head("albert.pooler"),
+    "bert": Head("bert.pooler.dense"),
+    "camembert": ROBERTA,
+    "data2vec-text": ROBERTA,
+    "deberta": DEBERTA,
+    "deberta-v2": DEBERTA,
+    "distilbert": Head("pre_classifier", activation="relu"),
+    "electra": Head("classifier.dense", "classifier.out_proj", activation="gelu"),
+    "megatron-bert": Head("bert.pooler.dense"),
+    "modernbert": Head("head.dense", activation="classifier_activation", norm="head.norm"),
+    "mpnet": ROBERTA,
+    "rembert": Head("rembert.pooler.dense"),
+    "roberta": ROBERTA,
+    "xlm-roberta": ROBERTA,
+    "xlm-roberta-xl": ROBERTA,
+}
+
+
+@dataclass(frozen=True)
+class CrossEncoderFolder:
+    """What a folder says.
+
+    Attributes:
+        folder: the encoder's.
+        labels: how many numbers a pair gets: 1 is a score, more are the logits of classes.
+        keys: of the method, without the lengths of the single texts.
+        activation: of a score.
+        classes: their names, in the order of the logits; none if the folder has only numbers.
+    """
+
+    folder: Path
+    labels: int
+    keys: dict[str, Any]
+    activation: nn.Module
+    classes: tuple[str, ...]
+
+
+def is_cross_encoder(folder: Path) -> bool:
+    """Return whether a folder has a model that reads pairs; one with a Pooling module embeds single texts."""
+    modules = modules_of(folder) if is_sentence_transformer(folder) else {"Transformer": folder}
+    encoder = modules["Transformer"]
+    if "Pooling" in modules or not (encoder / CONFIG).is_file():
+        return False
+    return architecture_of(encoder).endswith(CLASSIFIER)
+
+
+def is_of_library(folder: Path) -> bool:
+    """Return whether CrossEncoder saved a folder's modules: of any other, it reads what transformers reads alone."""
+    model_type = read_keys(folder / SETTINGS, missing=True).get("model_type")
+    return is_sentence_transformer(folder) and model_type in MODEL_TYPES[PAIRS]
+
+
+def read(folder: Path) -> CrossEncoderFolder:
+    """Read how a folder's model scores a pair.
+
+    Raises:
+        InputError: a file is damaged, or the model is of another kind than those of `HEADS`.
+    """
+    settings = read_keys(folder / SETTINGS, missing=True) if is_sentence_transformer(folder) else {}
+    by_library = is_of_library(folder)
+    if is_sentence_transformer(folder):
+        modules = modules_of(folder)
+        if others := modules.keys() - {"Transformer"}:
+            raise InputError(
+                f"{folder / MODULES}: has a {min(others)} module, and only the encoder's head is supported"
+            )
+        refuse_prompts(folder / SETTINGS)
+        folder = modules["Transformer"]
+    path, config = folder / CONFIG, read_config(folder)
+    kind, architecture = config.model_type, architecture_of(folder)
+    if kind not in HEADS or architecture != CLASSIFIERS[kind]:
+        raise InputError(
+            f"{path}: architectures {architecture}, model_type {kind!r}: a cross-encoder whose head is not supported; "
+            f"those of {', '.join(sorted(HEADS))} are"
+        )
+    name = HEADS[kind].activation
+    hidden, pooling = str(getattr(config, name, name)), getattr(config, "classifier_pooling", "cls")
+    if hidden not in get_args(Activation):
+        raise InputError(f"{path}: {name}: {hidden!r} is not one of {', '.join(get_args(Activation))}")
+    if pooling not in ("cls", "mean"):
+        raise InputError(f"{path}: classifier_pooling: {pooling!r} is not cls or mean")
+    keys = {
+        "pooling": pooling,
+        "hidden_activation": hidden,
+        "hidden_norm": bool(HEADS[kind].norm),
+        **_keys_of_pairs(folder, by_library),
+    }
+    labels = int(config.num_labels or 0)
+    return CrossEncoderFolder(folder, labels, keys, _activation(folder, settings, labels), class_names(config))
+
+
+def class_names(config: PreTrainedConfig) -> tuple[str, ...]:
+    """Return the names of a configuration's classes, in the order of the logits; none if they are only numbered."""
+    named = {int(number): str(name) for number, name in (config.id2label or {}).items()}
+    names = tuple(name for _, name in sorted(named.items()))
+    return () if names == tuple(f"LABEL_{i}" for i in range(len(names))) else names
+
+
+def read_heads(folder: Path) -> dict[str, Tensor]:
+    """Return the weights of a cross-encoder's head, by their names in the model; none for a model without a known head.
+
+    Raises:
+        InputError: one is missing, or has another shape than the configuration says.
+    """
+    config = read_config(folder)
+    head, width, labels = HEADS.get(config.model_type), int(config.hidden_size), int(config.num_labels or 0)
+    if head is None or not architecture_of(folder).endswith(CLASSIFIER):
+        return {}
+    weights = read_weights(folder)
+    found = {}
+    for own, theirs in head.names.items():
+        rows = labels if theirs == head.output else width
+        shapes = {"weight": [rows] if theirs == head.norm else [rows, width], "bias": [rows]}
+        for part, shape in shapes.items():
+            tensor = weights.get(f"{theirs}.{part}")
+            if tensor is None and part == "bias" and head.norm:  # ModernBERT's layers have biases only if asked for
+                tensor = torch.zeros(shape)
+            if tensor is None or list(tensor.shape) != shape:
+                what = "is missing" if tensor is None else f"is {list(tensor.shape)}, {CONFIG} has {shape}"
+                raise InputError(f"{folder}: {theirs}.{part} of the head {what}; copy the folder again")
+            found[f"{own}.{part}"] = tensor
+    return found
+
+
+def _activation(folder: Path, settings: Mapping[str, Any], labels: int) -> nn.Module:
+    """Return what the library applies to a score: versions 2 and 3, 4 and 5, 6 say it in other places."""
+    config = read_keys(folder / CONFIG)
+    block = config.get("sentence_transformers")
+    said = {
+        f"{SETTINGS}: activation_fn": settings.get("activation_fn"),
+        f"{CONFIG}: sentence_transformers.activation_fn": block.get("activation_fn")
+        if isinstance(block, dict)
+        else None,
+        f"{CONFIG}: sbert_ce_default_activation_function": config.get("sbert_ce_default_activation_function"),
+    }
+    for where, name in said.items():
+        if name is not None:
+            package, _, last = str(name).rpartition(".")
+            if not package.startswith("torch.nn") or last not in ACTIVATIONS:
+                raise InputError(f"{folder}/{where}: {name!r} is not supported: Identity and Sigmoid of torch.nn are")
+            return ACTIVATIONS[last]()
+    return nn.Sigmoid() if labels == 1 else nn.Identity()  # the library's defaults
+
+
+def _keys_of_pairs(folder: Path, by_library: bool) -> dict[str, Any]:
+    """Return how a folder's tokenizer joins two texts, as the library would: by running it.
+
+    Raises:
+        InputError: it cannot be loaded, joins them otherwise than its tokenizer.json does, or cuts at the start.
+    """
+    tokenizer, where = tokenizers.load(folder / TOKENIZER), folder / TOKENIZER_CONFIG
+    try:
+        library = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        joined = library(*PROBE)
+    except Exception as error:  # transformers documents no errors, and the tokenizers package raises plain Exception
+        raise InputError(f"{where}: not the tokenizer of an encoder ({' '.join(str(error).split()):.200})") from None
+    first, second = (text.tolist() for text in tokenizer.encode(PROBE))
+    ids, types = joined["input_ids"], joined.get("token_type_ids")
+    start, between, end = tokenizer.pair_frame
+    query, document = [*start, *first, *between], [*second, *end]
+    if query + document != ids or types not in (None, [0] * len(ids), [0] * len(query) + [1] * len(document)):
+        raise InputError(
+            f"{where}: joins two texts as {tokenizer.decode(ids)!r}, with token types {types}; "
+            f"{tokenizer.decode(query + document)!r}, as tokenizer.json does, with type 1 from the second text on, or "
+            "no types, is supported"
+        )
+    if library.truncation_side != "right":
+        raise InputError(f"{where}: truncation_side: {library.truncation_side!r} is not supported, right is")
+    limit = longest_input(folder, SHORTEST, by_library=by_library)
+    return {"token_types": types is not None and any(types), "max_pair_tokens": limit}
+
+
+CARD = """---
+library_name: sentence-transformers
+pipeline_tag: text-ranking
+tags: [sentence-transformers, cross-encoder, text-classification, deepsiam]
+---
+# {name}
+
+A cross-encoder trained with deepsiam, which {does}. It read queries of up to {query_tokens} tokens and documents of up
+to {document_tokens}; the tokenizer cuts the longer of a pair to {pair_tokens} in all. From {run}, step {step}.
+
+```python
+from sentence_transformers import CrossEncoder
+
+model = CrossEncoder("{out}")
+print(model.predict([("a query", "a document"), ("a query", "another")]))
+```
+
+`transformers.AutoModelForSequenceClassification` loads the same folder.
+"""
+
+
+def write(trained: LoadedModel, method: CrossEncoderConfig, folder: Path, facts: Mapping[str, Any]) -> str:
+    """Write the model, whose pooler and classifier are the head, and a tokenizer of pairs; return the README.md.
+
+    Raises:
+        InputError: BERT's sequence classifier would not compute the scores of this model.
+    """
+    trunk, head = trained.model.trunk, trained.model.heads
+    beyond = {
+        f"have a trunk of {trunk.config.model_type}": trunk.config.model_type != "bert",
+        "pool all states (method.pooling)": method.pooling != "cls",
+        "do without a hidden layer (method.hidden_layer=false)": not method.hidden_layer,
+        "have another hidden layer (method.hidden_activation, method.hidden_norm)": method.hidden_norm
+        or method.hidden_activation != "tanh",
+        "keep the end of a text (method.kept_of_query)": method.kept_of_query != "start",
+    }
+    refuse(trained, "BERT's sequence classifier", beyond)
+    config = copy.deepcopy(trunk.config)
+    config.num_labels = method.classes or 1
+    config.architectures = ["BertForSequenceClassification"]
+    # CrossEncoder would put a single score through a sigmoid
+    config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    state = {f"bert.{name}": tensor for name, tensor in trunk.state_dict().items()}
+    names = {"head.0": "bert.pooler.dense", "head.3": "classifier"}
+    for own, theirs in names.items():
+        state |= {f"{theirs}.{part}": head[f"{own}.{part}"] for part in ("weight", "bias")}
+    save_tensors(state, folder / "model.safetensors")
+    config.save_pretrained(folder)
+    (pair,) = method.input_lengths.values()
+    around = method.pair_framing(trained.tokenizer).around
+    # of token types only if the model tells the two texts apart by them
+    types = ["token_type_ids"] if method.token_types and token_types(trunk) >= 2 else []
+    write_tokenizer(trained.tokenizer, pair, folder, inputs=types, pair_frame=around)
+    return CARD.format(
+        **facts,
+        does=f"predicts one of {method.classes} classes" if method.classes else "scores a document for a query",
+        query_tokens=method.max_query_tokens,
+        document_tokens=method.max_document_tokens,
+        pair_tokens=pair,
+    )

@@ -1,0 +1,170 @@
+"""The files of an export: weights and configuration of an encoder, its tokenizer, tensors, JSON."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+import torch
+from safetensors.torch import save
+from tokenizers import AddedToken
+from tokenizers.processors import TemplateProcessing
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.frame import Frames, Ids, read
+from deepsiam.data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG, Tokenizer
+from deepsiam.models.config import MethodConfig, Side
+from deepsiam.trainer.interop.markdown import as_code
+from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.interop.settings import SETTINGS
+
+LIBRARY_MODULES = {  # of a SentenceTransformer: class names that every version resolves
+    "": "sentence_transformers.models.Transformer",
+    "1_Pooling": "sentence_transformers.models.Pooling",
+    "2_Normalize": "sentence_transformers.models.Normalize",
+}
+
+
+def refuse(trained: LoadedModel, library: str, beyond: Mapping[str, bool], or_else: str = "") -> None:
+    """Raise InputError if a run has one of the settings that a library cannot compute."""
+    for what, is_asked in beyond.items():
+        if is_asked:
+            raise InputError(f"{trained.checkpoint}: {library} cannot {what}; use the run{or_else}")
+
+
+def write_encoder(trunk: PreTrainedModel, folder: Path) -> None:
+    """Write weights and configuration of the plain Hugging Face class, with exactly the keys that it expects."""
+    stock = type(trunk)(copy.deepcopy(trunk.config))
+    names = (dict(trunk.named_parameters(remove_duplicate=again)).keys() for again in (False, True))
+    tied = next(names) - next(names)  # T5's embedding has two names
+    state = {name: tensor.detach() for name, tensor in trunk.state_dict().items() if name not in tied}
+    for name in stock.state_dict().keys() - trunk.state_dict().keys():
+        if not name.startswith("pooler."):
+            raise InputError(f"{type(stock).__name__}: this encoder lacks {name} and cannot be exported")
+        # BERT's class adds a pooler, which is not trained here, and would initialise it randomly at every load.
+        # With identity weights it is tanh of the first state: deterministic, and still useful if used by mistake.
+        like = stock.state_dict()[name]
+        state[name] = torch.eye(len(like)) if like.ndim == 2 else torch.zeros_like(like)
+    save_tensors(state, folder / "model.safetensors")
+    stock.config.architectures = [type(stock).__name__]
+    stock.config.save_pretrained(folder)
+
+
+def write_tokenizer(
+    tokenizer: Tokenizer,
+    max_tokens: int,
+    folder: Path,
+    *,
+    inputs: Sequence[str] = (),
+    truncation_side: str = "right",
+    markers: Sequence[str] = (),
+    pair_frame: tuple[Ids, Ids, Ids] | None = None,
+) -> None:
+    """Write a tokenizer that encodes and frames texts as in training, and truncates if asked.
+
+    Args:
+        tokenizer: the run's tokenizer.
+        max_tokens: of a text with its frame; longer texts are truncated.
+        folder: an existing folder.
+        inputs: what the model takes besides ids and mask.
+        truncation_side: the side on which a longer text is truncated.
+        markers: tokens whose ids follow the tokenizer's own; they are recognised in any text.
+        pair_frame: the ids before, between and after the texts of a pair; by default the tokenizer's own.
+
+    Raises:
+        InputError: the ids after the tokenizer's own are not free.
+    """
+    backend = tokenizers.Tokenizer.from_file(str(tokenizer.path))
+    backend.no_truncation()
+    backend.no_padding()
+    frames = Frames(tokenizer.text_frame, pair_frame or tokenizer.pair_frame)
+    if frames != read(backend):
+        backend.post_processor = _template(frames, tokenizer)
+    backend.add_tokens([AddedToken(marker, normalized=False) for marker in markers])
+    if any(backend.token_to_id(marker) != tokenizer.vocab_size + i for i, marker in enumerate(markers)):
+        raise InputError(f"{tokenizer.path}: its ids have gaps, so {markers[0]} cannot get the one it was trained with")
+    backend.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_tokens,
+        "model_input_names": ["input_ids", "attention_mask", *inputs],
+        "truncation_side": truncation_side,
+        SPLIT: tokenizer.split_special_tokens,  # whether "[MASK]" written in a text is text, as in training
+        "clean_up_tokenization_spaces": False,
+    }
+    special = {f"{name}_token": token for name, token in tokenizer.special_tokens.items()}
+    write_json(folder / TOKENIZER_CONFIG, settings | special)
+
+
+def _template(frames: Frames, tokenizer: Tokenizer) -> TemplateProcessing:
+    """Return what makes frames; the second text of a pair, and what follows it, have type 1."""
+    names = {token: name for name, token in tokenizer.vocabulary().items() if token in tokenizer.special}
+    (before, after), (start, between, end) = (
+        [[names[token] for token in part] for part in parts] for parts in (frames.text, frames.pair)
+    )
+    return TemplateProcessing(
+        single=[*before, "$A", *after],
+        pair=[*start, "$A", *between, "$B:1", *(f"{name}:1" for name in end)],
+        special_tokens=[(name, token) for token, name in names.items()],
+    )
+
+
+def write_modules(
+    folder: Path,
+    types: Mapping[str, str],
+    max_tokens: int,
+    prompts: Mapping[Side, str],
+    settings: Mapping[str, Any],
+) -> None:
+    """Turn a Hugging Face folder into a sentence-transformers folder.
+
+    Args:
+        folder: has the encoder and the tokenizer.
+        types: the class of each module by its folder, in order; the folders are created.
+        max_tokens: of a text.
+        prompts: the library finds them by these names; a side without one is named too, so that none is put there.
+        settings: of the whole model.
+    """
+    modules = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(types.items())]
+    write_json(folder / "modules.json", modules)
+    for path in types:
+        (folder / path).mkdir(exist_ok=True)
+    # the tokenizer itself lower-cases
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_tokens, "do_lower_case": False})
+    named = {side: prompts.get(side, "") for side in ("query", "document")} if prompts else {}
+    write_json(folder / SETTINGS, {"prompts": named, "default_prompt_name": None, **settings})
+
+
+def prompt_card(method: MethodConfig) -> str:
+    """Return a README.md's paragraph on the prompts of a method, which the folder's library does not know."""
+    said = " and ".join(f"{as_code(repr(text))} before a {side}" for side, text in method.prompts().items())
+    return f"\nIt was trained with {said}: put it there.\n" if said else ""
+
+
+def write_pooling(folder: Path, pooling: str, width: int, *, include_prompt: bool = True) -> None:
+    """Write the configuration of a SentenceTransformer's pooling of states of a width."""
+    switches = {
+        "pooling_mode_cls_token": pooling == "cls",
+        "pooling_mode_mean_tokens": pooling == "mean",
+        "pooling_mode_max_tokens": False,
+        "pooling_mode_mean_sqrt_len_tokens": False,
+        "pooling_mode_lasttoken": pooling == "last",
+        "include_prompt": include_prompt,
+    }
+    write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **switches})
+
+
+def save_tensors(state: Mapping[str, Tensor], path: Path) -> None:
+    """Write a safetensors file with ordinary permissions: only the owner can read the files of save_file."""
+    path.write_bytes(save({name: tensor.detach().contiguous() for name, tensor in state.items()}, {"format": "pt"}))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a human-readable JSON file."""
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

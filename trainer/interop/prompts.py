@@ -1,0 +1,108 @@
+"""The prompts of a sentence-transformers folder: what the library puts before queries and documents by default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.config import MethodConfig, Side
+from deepsiam.models.matching.dual_encoder import DualEncoderConfig
+from deepsiam.models.pretraining.config import PretrainingConfig
+from deepsiam.trainer.interop import colbert
+from deepsiam.trainer.interop.colbert import is_colbert
+from deepsiam.trainer.interop.hugging_face import read_keys
+from deepsiam.trainer.interop.modules import encoder_of, is_sentence_transformer, modules_of
+from deepsiam.trainer.interop.settings import COLBERT, SETTINGS, TOKENIZER
+
+# the names of each side's prompt in the library, the first of which counts that has a text
+NAMES: dict[Side, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
+
+
+def read_prompts(path: Path) -> dict[Side, str]:
+    """Return the prompts of a folder's settings file: those of each side's names, or else the default one.
+
+    Raises:
+        InputError: a prompt is not a text, or the default one is none of them.
+    """
+    settings = read_keys(path, missing=True)
+    prompts: Any = settings.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(text or "", str) for text in prompts.values()):
+        raise InputError(f"{path}: prompts is {prompts!r:.80}, not a table of texts; copy the folder again")
+    default = settings.get("default_prompt_name")
+    if default is not None and not (isinstance(default, str) and default in prompts):
+        raise InputError(f"{path}: default_prompt_name is {default!r:.80}, which is not one of its prompts")
+    found: dict[Side, str] = {}
+    for side, names in NAMES.items():
+        others = [name for other, theirs in NAMES.items() if other != side for name in theirs]
+        given = [prompts[name] or "" for name in names if name in prompts]
+        if not given and default is not None and default not in others:
+            given = [prompts[default] or ""]
+        if text := next(filter(None, given), ""):
+            found[side] = text
+    return found
+
+
+def prompts_of(folder: Path, pooling: str, *, to_rank: bool) -> dict[str, Any]:
+    """Return the keys of a model with a pooling that put a folder's prompts before texts.
+
+    Raises:
+        InputError: a prompt is not a text, or to rank, the library pools another state than the first because of it.
+    """
+    prompts = read_prompts(folder / SETTINGS)
+    keys: dict[str, Any] = {f"{side}_prompt": text for side, text in prompts.items()}
+    if not prompts or "Pooling" not in modules_of(folder):
+        return keys
+    path = modules_of(folder)["Pooling"] / "config.json"
+    included = read_keys(path).get("include_prompt", True)
+    if not isinstance(included, bool):
+        raise InputError(f"{path}: include_prompt is {included!r:.80}, not true or false")
+    if not included and pooling == "cls" and to_rank:
+        raise InputError(f"{path}: include_prompt is false, so the first state is not pooled, which is not supported")
+    return keys if included or pooling != "mean" else {**keys, "prompt_in_pooling": False}
+
+
+def refuse_prompts(path: Path) -> None:
+    """Raise InputError where the library puts a prompt before the texts of a cross-encoder."""
+    settings = read_keys(path, missing=True)
+    prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
+    if isinstance(prompts, dict) and isinstance(default, str) and (text := prompts.get(default)):
+        raise InputError(
+            f"{path}: puts {text!r:.80} before every text by default (default_prompt_name), which is not supported for "
+            "a cross-encoder: set it to null to rank without"
+        )
+
+
+def keys_of(start: Path, method: MethodConfig, pooling: str) -> dict[str, Any]:
+    """Return the keys that a model with a pooling takes from a folder that it starts from, where its recipe sets none.
+
+    Raises:
+        InputError: the folder is damaged, or a prompt is not a text.
+    """
+    return {key: value for key, value in _all(start, method, pooling).items() if key not in method.model_fields_set}
+
+
+def remarks(start: Path, method: MethodConfig) -> list[str]:
+    """Return a line on the prompts that a model has of the folder that it starts from."""
+    if isinstance(method, PretrainingConfig):
+        method = method.ranking_config
+    if not isinstance(method, DualEncoderConfig):
+        return []
+    keys = _all(start, method, getattr(method, "pooling", ""))
+    said = [f"{key}={value!r}" for key, value in keys.items() if getattr(method, key) == value]
+    return [f"{start}: of its prompts, training starts with {', '.join(said)}"] if said else []
+
+
+def _all(start: Path, method: MethodConfig, pooling: str) -> dict[str, Any]:
+    """Return the keys that a folder has for a model; the prompts of a ColBERT's folder follow its markers."""
+    if not is_sentence_transformer(start):
+        return {}
+    if is_colbert(start):
+        if method.folder_kind != COLBERT:
+            return {}
+        return colbert.read_prompts(start, tokenizers.load(encoder_of(start) / TOKENIZER).vocabulary())
+    keys = prompts_of(start, pooling, to_rank=False)
+    if getattr(method, "query", None) == "tokens":  # no encoder reads them
+        keys.pop("query_prompt", None)
+    return keys

@@ -1,0 +1,136 @@
+"""Compare a folder's tokenizer.json with the tokenizer that transformers makes of the whole folder.
+
+transformers rebuilds many tokenizers from tokenizer_config.json (casing, accents, special and added tokens, white
+space), so that this file can contradict tokenizer.json. A collection has the tokens of tokenizer.json.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG, Tokenizer
+from deepsiam.trainer.interop.hugging_face import read_keys
+from deepsiam.trainer.interop.settings import ADDED_TOKENS, SPECIAL_TOKENS, TOKENIZER, TRANSFORMER
+
+LOWER_CASE = "do_lower_case"
+SWITCHES = (LOWER_CASE, "strip_accents", "tokenize_chinese_chars", "add_prefix_space")  # of several tokenizer classes
+PROBES = (
+    "a word",
+    "Every WORD of it, Straße, ΣΊΣΥΦΟΣ",
+    "naïve café, ångström, señor",
+    "漢字and日本語 한국어",
+    "tabs,\tand\nlines",
+    "don't pay $3.14 — “quotes” … me@mail.org #1 ½ ﬁ x² 😀",
+)
+WORDS = 2000  # of the vocabulary itself, as a text
+
+
+def require_same_reading(folder: Path, tokenizer: Tokenizer, *, lower_case: bool) -> None:
+    """Raise InputError where transformers would read texts otherwise, or put other tokens around them.
+
+    Args:
+        folder: has the encoder and its tokenizer.
+        tokenizer: of the folder's tokenizer.json.
+        lower_case: whether sentence-transformers lower-cases texts first.
+    """
+    for file in folder.iterdir():
+        if not (file.is_file() or file.is_dir()):
+            raise InputError(f"{file}: not a plain file; copy the folder again")
+    try:
+        theirs = _load(folder)
+        _compare_texts(folder, tokenizer, theirs, lower_case)
+        _compare_special_tokens(folder, tokenizer, theirs)
+        _compare_frames(folder, tokenizer, theirs)
+    except InputError:
+        raise
+    except Exception as error:  # of any class: what a damaged file makes transformers raise
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{folder / TOKENIZER_CONFIG}: transformers makes no tokenizer of the folder ({reason:.200})"
+        ) from None
+
+
+def _load(folder: Path, **keys: bool) -> PreTrainedTokenizerBase:
+    if not (folder / TOKENIZER_CONFIG).is_file():  # AutoTokenizer would choose a class by the encoder's type alone
+        return PreTrainedTokenizerFast(tokenizer_file=str(folder / TOKENIZER), **keys)
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False, **keys)
+
+
+def _compare_texts(folder: Path, tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase, lower_case: bool) -> None:
+    odd = _odd_text(tokenizer, theirs, lower_case)
+    if odd is None:
+        return
+    if lower_case and _odd_text(tokenizer, theirs, False) is None:
+        raise InputError(_difference(folder / TRANSFORMER, LOWER_CASE, odd, "false"))
+    for key, value in product(SWITCHES, (True, False)):
+        if _odd_text(tokenizer, _load(folder, **{key: value}), lower_case) is None:
+            raise InputError(_difference(folder / TOKENIZER_CONFIG, key, odd, str(value).lower()))
+    raise InputError(_difference(folder / TOKENIZER_CONFIG, "tokenizer_class", odd))
+
+
+def _odd_text(tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase, lower_case: bool) -> str | None:
+    """Return a text that the two tokenizers read differently; None if there is none."""
+    words = sorted(tokenizer.vocabulary().keys() - set(tokenizer.special_tokens.values()))
+    spelled = (word.removeprefix("##").lstrip("\u2581\u0120") for word in words[:: len(words) // WORDS + 1])
+    for text in (*PROBES, " ".join(word for word in spelled if word)):
+        if _ids(theirs, text.lower() if lower_case else text) != tokenizer.encode([text])[0].tolist():
+            return text
+    return None
+
+
+def _compare_special_tokens(folder: Path, tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase) -> None:
+    for token in {*theirs.get_added_vocab(), *tokenizer.special_tokens.values()}:
+        text = f"a {token} b{token}"
+        if _ids(theirs, text) != tokenizer.encode([text])[0].tolist():
+            raise InputError(_difference(*_named_in(folder, token), text))
+
+
+def _compare_frames(folder: Path, tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase) -> None:
+    framed, (before, after) = theirs("a"), tokenizer.text_frame
+    own = [*before, *tokenizer.encode(["a"])[0].tolist(), *after]
+    if framed["input_ids"] != own or any(framed.get("token_type_ids", ())):
+        texts = (tokenizer.decode(ids) for ids in (own, framed["input_ids"]))
+        raise InputError(
+            "{}: post_processor makes {!r:.80} of 'a', and transformers {!r:.80} of the folder, or a token type other "
+            "than 0: make them agree, or use another encoder".format(folder / TOKENIZER, *texts)
+        )
+    said = read_keys(folder / TOKENIZER_CONFIG, missing=True)
+    for key, token, part, side in (
+        ("add_bos_token", theirs.bos_token, before, "before"),
+        ("add_eos_token", theirs.eos_token, after, "after"),
+    ):
+        has = token is not None and theirs.convert_tokens_to_ids(token) in part
+        if token is not None and said.get(key) not in (None, has):
+            raise InputError(
+                f"{folder / TOKENIZER_CONFIG}: {key} is {said[key]!r:.80}, and tokenizer.json puts "
+                f"{'' if has else 'no '}{token} {side} a text; transformers 4 went by the key, and 5 goes by "
+                f"tokenizer.json: make its post_processor agree, or set {key} to {str(has).lower()}"
+            )
+
+
+def _ids(theirs: PreTrainedTokenizerBase, text: str) -> list[int]:
+    ids: list[int] = theirs(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids
+
+
+def _difference(path: Path, key: str, text: str, agreeing: str = "") -> str:
+    value = read_keys(path, missing=True).get(key, "absent")
+    change = f"set it to {agreeing}, or change tokenizer.json" if agreeing else "change one to agree with the other"
+    return (
+        f"{path}: with {key} ({value!r:.80}) {text!r:.60} is read otherwise than by tokenizer.json, whose "
+        f"tokens a collection has: {change}"
+    )
+
+
+def _named_in(folder: Path, token: str) -> tuple[Path, str]:
+    """Return the file and the key that name a token."""
+    for name in (TOKENIZER_CONFIG, SPECIAL_TOKENS, ADDED_TOKENS):
+        for key, value in read_keys(folder / name, missing=True).items():
+            if token == key or json.dumps(token) in json.dumps(value):
+                return folder / name, key
+    return folder / TOKENIZER, "added_tokens"

@@ -1,0 +1,302 @@
+"""Read a sentence-transformers folder: where its encoder is, and how it computes and compares embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import PositiveInt
+
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.json_file import Record, read_json
+from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
+from deepsiam.models.config import MethodConfig
+from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.trainer.interop.files import (
+    LIBRARY_MODULES,
+    refuse,
+    write_encoder,
+    write_modules,
+    write_pooling,
+    write_tokenizer,
+)
+from deepsiam.trainer.interop.hugging_face import AGAIN, read_keys
+from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_in_order, modules_of
+from deepsiam.trainer.interop.settings import (
+    DENSE,
+    ENCODER_CONFIG,
+    MARK,
+    MODULES,
+    NORMALIZE,
+    POOLING,
+    SETTINGS,
+    TRANSFORMER,
+)
+from deepsiam.trainer.interop.table import unused
+
+KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+TRANSFORMERS = [f"sentence_{kind}_config.json" for kind in KINDS]  # names of TRANSFORMER in older releases
+POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}  # the library's name: ours
+SWITCH = "pooling_mode_"  # before the name of a pooling, in older releases
+NO_EFFECT = "Dropout"  # a module that does nothing outside of training
+SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "SparseAutoEncoder", "CSRSparsity"}  # weights of terms
+SHORTEST = 3  # tokens of a text that has one word
+UNLIMITED = 1e20  # a longer text is transformers' way to say that there is no longest one
+TEMPERATURE = 0.05  # 1 / 20, the scale of the library's losses for cosine similarities
+
+
+class _Mark(Record):
+    """What trainer.export wrote into a folder about its vectors."""
+
+    dimensions: list[PositiveInt] = []
+    max_query_tokens: PositiveInt | None = None
+
+    @classmethod
+    def of(cls, folder: Path) -> _Mark:
+        """Read a folder's mark; an empty one if it has none."""
+        return read_json(folder / MARK, cls, AGAIN) if (folder / MARK).is_file() else cls()
+
+
+def read_modules(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the encoder's folder, and the matching-method keys that make it compare texts like the folder's model.
+
+    Raises:
+        InputError: a file is damaged, or the model does more than pool and normalise.
+    """
+    return modules_of(folder)["Transformer"], _pooling(folder) | _similarity(folder)
+
+
+def dimensions_of(folder: Path, width: int) -> dict[str, Any]:
+    """Return the key of how many numbers of a vector count, of `width`, where the library cuts vectors; else nothing.
+
+    An export of ours also says which smaller numbers it was trained for.
+
+    Raises:
+        InputError: the number is not one, or vectors of length 1 would be cut and compared as they are then.
+    """
+    path = folder / SETTINGS
+    settings = read_keys(path, missing=True)
+    number = settings.get("truncate_dim")
+    if number is None:
+        return {}
+    if type(number) is not int or number < 1:
+        raise InputError(f"{path}: truncate_dim is {number!r:.80}, not a number of dimensions")
+    if settings.get("similarity_fn_name") == "dot" and "Normalize" in modules_of(folder):
+        raise InputError(
+            f"{path}: truncate_dim cuts vectors that Normalize scales, for dot: set similarity_fn_name cosine"
+        )
+    number, trained = min(number, width), _Mark.of(folder).dimensions
+    return {"dimensions": sorted({number, *(smaller for smaller in trained if smaller < number)}, reverse=True)}
+
+
+def lower_cases(encoder: Path) -> bool:
+    """Return whether an encoder's texts are lower-cased before they reach its tokenizer."""
+    return bool(read_keys(transformer_file(encoder), missing=True).get("do_lower_case"))
+
+
+def longest_texts(encoder: Path, positions: int) -> tuple[int, int]:
+    """Return the longest query and document in tokens, [CLS] and [SEP] included, of an encoder with some positions.
+
+    Raises:
+        InputError: a length in the folder is not a number of tokens.
+    """
+    path, limit = transformer_file(encoder), longest_input(encoder)
+    keys = read_keys(path, missing=True)
+    of_call = _length_of_call(path, keys, SHORTEST)
+    query, document = (of_call or text_length(path, keys, f"{side}_length") or limit for side in ("query", "document"))
+    query = _Mark.of(encoder).max_query_tokens or query
+    return min(query or positions, positions), min(document or positions, positions)
+
+
+def longest_input(encoder: Path, shortest: int = SHORTEST, *, by_library: bool = True) -> int | None:
+    """Return the longest text or pair in tokens, whatever is around it included; None if the folder sets no limit.
+
+    Args:
+        encoder: the encoder's folder.
+        shortest: the fewest tokens that an input has.
+        by_library: whether sentence-transformers' own file counts.
+
+    Raises:
+        InputError: it is not a number of tokens, or below `shortest`.
+    """
+    path, tokenizer = transformer_file(encoder), encoder / TOKENIZER_CONFIG
+    keys, config = read_keys(path, missing=True) if by_library else {}, read_keys(tokenizer, missing=True)
+    of_tokenizer = "model_max_length" if "model_max_length" in config else "max_len"
+    return (
+        _length_of_call(path, keys, shortest)
+        or text_length(path, keys, "max_seq_length", shortest)
+        or text_length(tokenizer, config, of_tokenizer, shortest)
+    )
+
+
+def keys_of(start: Path, method: MethodConfig) -> dict[str, Any]:
+    """Return the pooling and the similarity of a folder that a method starts from, if it has them and sets no other.
+
+    Raises:
+        InputError: the folder is damaged, or has no such key and the recipe does not set it.
+    """
+    taken: dict[str, Any] = {}
+    if not is_sentence_transformer(start) or "Pooling" not in modules_of(start):  # a ColBERT has none
+        return taken
+    for key, read in (("pooling", _pooling), ("similarity", _similarity)):  # a temperature suits one similarity
+        if key not in type(method).model_fields:
+            continue
+        is_set = key in method.model_fields_set
+        try:
+            found = read(start)
+        except InputError as error:
+            if is_set:
+                continue
+            raise InputError(f"{error}: set method.{key} to start from the encoder alone") from None
+        if not is_set or found[key] == getattr(method, key):
+            taken |= found
+    return taken
+
+
+def _pooling(folder: Path) -> dict[str, Any]:
+    """Return the key of a folder's pooling; raise InputError where its modules do more than pool and normalise."""
+    path = folder / MODULES
+    modules = {kind: inside for kind, inside in modules_in_order(folder) if kind != NO_EFFECT}
+    kinds = [kind for kind, _ in modules_in_order(folder) if kind != NO_EFFECT]
+    if "Pooling" not in modules:
+        raise InputError(f"{path}: has no Pooling module, which gives a text one vector: use another")
+    if others := modules.keys() - {"Transformer", "Pooling", "Normalize"}:
+        raise InputError(f"{path}: has a {min(others)} module, and only pooling and normalising are supported")
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise InputError(f"{path}: its modules are {', '.join(kinds)}, not Transformer, Pooling, Normalize")
+    if "Normalize" in modules:
+        config = modules["Normalize"] / "config.json"
+        unused(config, NORMALIZE, read_keys(config, missing=True), DENSE, to_rank=True)
+    return {"pooling": _pooling_of(modules["Pooling"] / "config.json")}
+
+
+def _pooling_of(path: Path) -> str:
+    """Return our name of a pooling; its configuration names it, or in older releases has one switch per pooling."""
+    config = read_keys(path)
+    unused(path, POOLING, config, DENSE, to_rank=True)
+    named = config.get("pooling_mode")
+    modes = [named] if isinstance(named, str) else named or []
+    if not isinstance(modes, list) or not all(isinstance(mode, str) for mode in modes):
+        raise InputError(f"{path}: pooling_mode is {named!r:.80}, not a name or a list of names")
+    named_so = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
+    on = [key.removeprefix(SWITCH) for key, value in config.items() if key.startswith(SWITCH) and value]
+    if "pooling_mode" not in config:
+        modes = [named_so.get(name, name) for name in on] or ["mean"]  # the library's default
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise InputError(f"{path}: its pooling is {' and '.join(modes) or 'none'}, not one of {', '.join(POOLINGS)}")
+    return POOLINGS[modes[0]]
+
+
+def term_pooling_of(folder: Path) -> dict[str, Any]:
+    """Return the key of a SparseEncoder's pooling; nothing for other folders, or for one that only looks tokens up.
+
+    Raises:
+        InputError: the folder is damaged, or the pooling is not max or sum.
+    """
+    module = modules_of(folder).get("SpladePooling") if is_sentence_transformer(folder) else None
+    if module is None:
+        return {}
+    path = module / ENCODER_CONFIG
+    pooling = read_keys(path, missing=True).get("pooling_strategy", "max")
+    if pooling not in ("max", "sum"):
+        raise InputError(f"{path}: pooling_strategy is {pooling!r:.80}, not max or sum")
+    return {"pooling": pooling}
+
+
+def _similarity(folder: Path) -> dict[str, Any]:
+    """Return the keys of the folder's similarity, dot or cosine; the library's default is cosine."""
+    path = folder / SETTINGS
+    name = read_keys(path, missing=True).get("similarity_fn_name") or "cosine"
+    if name not in ("cosine", "dot"):
+        raise InputError(f"{path}: its similarity_fn_name is {name!r:.80}, not cosine or dot")
+    if name == "cosine" or "Normalize" in modules_of(folder):
+        return {"similarity": "cosine", "temperature": TEMPERATURE}
+    return {"similarity": "dot"}
+
+
+def transformer_file(encoder: Path) -> Path:
+    """Return the file of an encoder's own module, which may be absent."""
+    return next((encoder / name for name in TRANSFORMERS if (encoder / name).exists()), encoder / TRANSFORMER)
+
+
+def _length_of_call(path: Path, keys: dict[str, Any], shortest: int) -> int | None:
+    """Return the length with which the library calls the tokenizer, whatever other lengths there are."""
+    calls = keys.get("processing_kwargs")
+    options = [
+        calls[name] for name in ("common", "text") if isinstance(calls, dict) and isinstance(calls.get(name), dict)
+    ]
+    return next(filter(None, (text_length(path, call, "max_length", shortest) for call in options)), None)
+
+
+def text_length(path: Path, keys: dict[str, Any], key: str, shortest: int = SHORTEST) -> int | None:
+    """Return a number of tokens; None if there is none, or no limit."""
+    tokens = keys.get(key)
+    if tokens is None or (isinstance(tokens, int | float) and tokens > UNLIMITED):
+        return None
+    if not isinstance(tokens, int) or tokens < shortest:
+        raise InputError(f"{path}: {key} is {tokens!r:.80}, not a number of tokens from {shortest}")
+    return tokens
+
+
+CARD = """---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags: [sentence-transformers, feature-extraction, sentence-similarity, deepsiam]
+---
+# {name}
+
+A Siamese text encoder trained with deepsiam: {pooling} pooling, {similarity} similarity, {width} dimensions,
+documents up to {tokens} tokens (queries were trained with up to {query_tokens}). From {run}, step {step}.
+
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{out}")
+queries, documents = model.encode(["a query"]{query}), model.encode(["a document", "another"]{document})
+print(model.similarity(queries, documents))
+```
+
+`transformers.{loader}` and `AutoTokenizer` load the same folder; its `last_hidden_state` is what is pooled. The
+`pooler_output` is not trained.
+"""
+CUT = """
+It was trained to rank by the first {numbers} numbers of a vector, too:
+`SentenceTransformer("{out}", truncate_dim={least})`.
+"""
+
+
+def write(trained: LoadedModel, method: SiameseConfig, folder: Path, facts: Mapping[str, Any]) -> str:
+    """Write the encoder, and what makes it a SentenceTransformer: modules, similarity; return the README.md.
+
+    Raises:
+        InputError: a SentenceTransformer would not compute the embeddings of this model.
+    """
+    beyond = {
+        "pool several special tokens": method.special_tokens > 1,
+        "pool the first states alone": method.pooling == "first_m",
+        "have a projection with LayerNorm": method.projection is not None,
+        "have an encoder of documents alone (method.towers=2)": method.towers == 2,
+        "read documents in chunks": method.document_chunks > 1,
+        "keep the end of a query alone (method.kept_of_query)": method.kept_of_query != "start",
+    }
+    refuse(trained, "a SentenceTransformer", beyond)
+    trunk = trained.model.trunk
+    write_encoder(trunk, folder)
+    write_tokenizer(trained.tokenizer, trained.text_tokens, folder)
+    types = {
+        path: kind for path, kind in LIBRARY_MODULES.items() if path != "2_Normalize" or method.similarity == "cosine"
+    }
+    cut = {"truncate_dim": method.dimensions[0]} if method.dimensions else {}
+    settings = {"similarity_fn_name": method.similarity, **cut}
+    write_modules(folder, types, method.max_document_tokens, method.prompts(), settings)
+    write_pooling(folder, method.pooling, trunk.config.hidden_size, include_prompt=method.prompt_in_pooling)
+    name = {"cls": "[CLS]", "mean": "mean", "last": "last-token"}[method.pooling]
+    width, *smaller = method.dimensions or [trained.model.width]
+    named = {side: f', prompt_name="{side}"' if method.prompts() else "" for side in ("query", "document")}
+    facts = {**facts, **named, "width": width}
+    card = CARD.format(**facts, pooling=name, similarity=method.similarity, query_tokens=method.max_query_tokens)
+    if smaller:
+        card += CUT.format(**facts, numbers=" or ".join(map(str, smaller)), least=smaller[-1])
+    return card

@@ -1,0 +1,140 @@
+"""A sparse model as sentence-transformers' SparseEncoder: a masked LM, SpladePooling, and SparseStaticEmbedding.
+
+SparseStaticEmbedding multiplies by 1 for the tokens that a text has and by 0 for all others: after SpladePooling it
+keeps a text's own terms, alone it is a query's tokens. A Router holds the modules of queries and documents that differ.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from deepsiam.models.matching.sparse import Sparse, SparseConfig
+from deepsiam.trainer.interop.files import (
+    refuse,
+    save_tensors,
+    write_json,
+    write_modules,
+    write_tokenizer,
+)
+from deepsiam.trainer.interop.model import LoadedModel
+
+MODULES = {  # class names that every version resolves
+    "mlm": "sentence_transformers.sparse_encoder.models.MLMTransformer",
+    "pooling": "sentence_transformers.sparse_encoder.models.SpladePooling",
+    "own": "sentence_transformers.sparse_encoder.models.SparseStaticEmbedding",
+    "router": "sentence_transformers.models.Router",
+}
+NEVER = -1e4  # an output bias that leaves a term without a weight
+CARD = """---
+library_name: sentence-transformers
+pipeline_tag: feature-extraction
+tags: [sentence-transformers, sparse-encoder, sparse, splade, deepsiam]
+---
+# {name}
+
+A sparse encoder trained with deepsiam: weights for {terms:,} terms, documents up to {tokens} tokens (queries were
+trained with up to {query_tokens}). From {run}, step {step}.
+
+```python
+from sentence_transformers import SparseEncoder
+
+model = SparseEncoder("{out}")
+queries, documents = model.encode_query(["a query"]), model.encode_document(["a document", "another"])
+print(model.similarity(queries, documents))
+print(model.decode(documents, top_k=10))
+```
+"""
+TOKENS = """
+A query is its tokens without stop words, each with weight 1: it needs no model. The library counts a token once that a
+query repeats; in training it counted each time.
+"""
+
+
+def write(trained: LoadedModel, method: SparseConfig, folder: Path, facts: Mapping[str, Any]) -> str:
+    """Write masked LM, tokenizer and modules; return the README.md.
+
+    Raises:
+        InputError: a SparseEncoder would not compute the weights of this model.
+    """
+    trunk, vocabulary = trained.model.trunk, trained.tokenizer.vocab_size
+    has_tokens = method.query != "encoder" or method.document == "own_tokens"
+    beyond = {
+        f"have a masked LM of {trunk.config.model_type}": trunk.config.model_type != "bert",
+        "weigh tokens by a linear layer (method.head=linear)": method.head == "linear",
+        "keep the end of a query alone (method.kept_of_query)": method.kept_of_query != "start",
+        "look up more tokens than the tokenizer has": has_tokens and trunk.config.vocab_size != vocabulary,
+    }
+    refuse(trained, "a SparseEncoder", beyond)
+    chains = {"query": _chain(method.query, "mlm"), "document": _chain(method.document, "mlm")}
+    if method.towers == 2:
+        chains["query"] = _chain(method.query, "query_mlm")
+    settings = {"model_type": "SparseEncoder", "similarity_fn_name": "dot"}
+    if chains["query"] == chains["document"]:
+        names = [f"{place}_{name}" if place else "" for place, name in enumerate(chains["document"])]
+        types = dict(zip(names, map(_type, chains["document"]), strict=True))
+        folders = dict(zip(chains["document"], names, strict=True))
+    else:
+        types, folders = {"": MODULES["router"]}, {name: name for chain in chains.values() for name in chain}
+        structure = {route: list(chain) for route, chain in chains.items()}
+        router = {"types": {name: _type(name) for name in folders}, "structure": structure}
+        parameters = {"default_route": "document", "allow_empty_key": True}
+        write_json(folder / "router_config.json", {**router, "parameters": parameters})
+    write_modules(folder, types, method.max_document_tokens, method.prompts(), settings)
+    for name, where in folders.items():
+        (folder / where).mkdir(exist_ok=True)
+        _write_module(trained, method, name, folder / where)
+    card = CARD.format(**facts, terms=trunk.config.vocab_size, query_tokens=method.max_query_tokens)
+    return card + (TOKENS if method.query == "tokens" else "")
+
+
+def _chain(side: str, mlm: str) -> tuple[str, ...]:
+    """Return the modules of a side, by the value of its key."""
+    of_side = {"tokens": ("tokens",), "own_tokens": (mlm, "pooling", "own")}
+    return of_side.get(side, (mlm, "pooling"))
+
+
+def _type(name: str) -> str:
+    return MODULES[{"query_mlm": "mlm", "tokens": "own"}.get(name, name)]
+
+
+def _write_module(trained: LoadedModel, method: SparseConfig, name: str, folder: Path) -> None:
+    model, tokenizer = trained.model, trained.tokenizer
+    assert isinstance(model, Sparse)
+    if name == "pooling":
+        terms = {"embedding_dimension": None, "word_embedding_dimension": model.trunk.config.vocab_size}
+        write_json(folder / "config.json", {"pooling_strategy": method.pooling, "activation_function": "relu", **terms})
+    elif name in ("own", "tokens"):
+        counted = torch.ones(tokenizer.vocab_size)
+        counted[[*tokenizer.special, *(tokenizer.stop_words if name == "tokens" else ())]] = 0
+        save_tensors({"weight": counted}, folder / "model.safetensors")
+        write_json(folder / "config.json", {"frozen": True})
+        write_tokenizer(tokenizer, 1 << 20, folder)  # stop words do not count, so a cut at a number of tokens would
+    else:
+        trunk = model.trunk if name == "query_mlm" or method.towers == 1 else model.tower_of_documents
+        _write_masked_lm(trunk, model.lm_head.state_dict(), tokenizer.special, folder)
+        most = method.max_query_tokens if name == "query_mlm" else method.max_document_tokens
+        write_tokenizer(tokenizer, most, folder)
+        write_json(folder / "sentence_bert_config.json", {"max_seq_length": most, "do_lower_case": False})
+
+
+def _write_masked_lm(
+    trunk: PreTrainedModel, head: Mapping[str, Tensor], special: tuple[int, ...], folder: Path
+) -> None:
+    """Write a trunk and its head as a BertForMaskedLM that gives the special tokens no weight."""
+    bias = head["bias"].clone()
+    bias[list(special)] = NEVER
+    state = {f"bert.{name}": tensor for name, tensor in trunk.state_dict().items() if not name.startswith("pooler.")}
+    for own, theirs in {"dense": "dense", "norm": "LayerNorm"}.items():
+        state |= {f"cls.predictions.transform.{theirs}.{part}": head[f"{own}.{part}"] for part in ("weight", "bias")}
+    save_tensors({**state, "cls.predictions.bias": bias}, folder / "model.safetensors")
+    config = copy.deepcopy(trunk.config)
+    config.architectures = ["BertForMaskedLM"]
+    config.tie_word_embeddings = True
+    config.save_pretrained(folder)
