@@ -39,11 +39,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
 
     To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
     """
-    if resume_from:
-        recipe = with_keys_from_checkpoint(recipe, resume_from)
-    else:
-        recipe.data.check_weights()
-        recipe = with_keys_from_folder(recipe)
+    recipe = with_keys_from_checkpoint(recipe, resume_from) if resume_from else with_keys_from_folder(recipe)
     data = pair_data(recipe)
     say(*data.remarks)
     torch.manual_seed(recipe.seed)

@@ -377,7 +377,7 @@ def _convert(source: Path, universal: Path) -> None:
     """
     shutil.rmtree(universal.parent, ignore_errors=True)
     make_directory(universal)
-    command = [sys.executable, "-m", "deepsiam.trainer.training.engine.to_universal"]
+    command = [sys.executable, "-m", "deepsiam.trainer.training.engine.plain_files"]
     options = ["--input_folder", str(source), "--output_folder", str(universal), "--num_extract_workers", "1"]
     done = subprocess.run([*command, *options, "--num_merge_workers", "1"], capture_output=True, text=True)
     if done.returncode:

@@ -22,8 +22,8 @@ from deepsiam.trainer.training.data.order import WeightedSource, make_order
 from deepsiam.trainer.training.recipe.data_keys import (
     MixedPairsConfig,
     PairDataConfig,
-    of_source,
-    with_own_keys,
+    on_source,
+    with_source_keys,
 )
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PairValidationConfig
 
@@ -48,7 +48,7 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
         )
         with _naming(name):
             of_groups = check_groups(method, opened, mined=recipe.refresh is not None and keys.refresh)
-            remarks += [with_own_keys(name, remark) for remark in of_groups]
+            remarks += [with_source_keys(name, remark) for remark in of_groups]
             if name and len(opened) < recipe.batch.size:
                 raise InputError(
                     f"split {keys.split} has {len(opened):,} examples, fewer than a step's batch.size="
@@ -86,10 +86,10 @@ def _held_out(
                 *(source.collection, validation.split, method.unit, validation.pairs, recipe.seed, "validation"),
                 unit=micro,
             )
-            remarks += [with_own_keys(name, remark) for remark in check_groups(method, groups)]
+            remarks += [with_source_keys(name, remark) for remark in check_groups(method, groups)]
             batcher = _group_batcher(method, groups)
         except InputError as error:
-            problem = with_own_keys(name, str(error))
+            problem = with_source_keys(name, str(error))
             problems.append(f"data.mix.{name} is not validated on: {problem}" if name else problem)
             continue
         held_out.append(HeldOut(groups, batcher, recipe.seed, window=1, micro_batch=micro, number=number, name=name))
@@ -104,7 +104,7 @@ def _naming(name: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(of_source(name, str(error))) from None
+        raise InputError(on_source(name, str(error))) from None
 
 
 def _group_batcher(method: MatchingConfig, source: GroupSource) -> Batcher:

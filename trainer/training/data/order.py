@@ -17,7 +17,7 @@ from deepsiam.data_prep.common.rng import keyed_rng
 from deepsiam.models.interface import Batcher, MicroBatch
 from deepsiam.trainer.training.data.lanes import START, ItemSource, Lanes, LaneStep, Position, Skip
 from deepsiam.trainer.training.data.mixing import Mix
-from deepsiam.trainer.training.recipe.data_keys import of_source
+from deepsiam.trainer.training.recipe.data_keys import on_source
 from deepsiam.trainer.training.recipe.schema import Recipe
 
 Positions = list[list[Position]]  # the position of every lane of every source: [source][lane]
@@ -123,7 +123,7 @@ def make_order(recipe: Recipe, sources: Mapping[str, WeightedSource]) -> Order:
                 skip_bad=recipe.faults.on_bad_shard == "skip",
             )
         except InputError as error:
-            raise InputError(of_source(name, str(error))) from None
+            raise InputError(on_source(name, str(error))) from None
     turn = recipe.batch.micro_batches if recipe.data.one_source_per == "step" else 1
     return Order(lanes, Mix([source.weight for source in sources.values()], recipe.seed, turn))
 

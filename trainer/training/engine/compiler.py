@@ -41,7 +41,7 @@ def compile_model(model: TrunkModel) -> None:
 
 
 def missing_tools(device: torch.device) -> str | None:
-    """Return what torch.compile lacks to compile for a device, and the remedy; None if it lacks nothing."""
+    """Return what torch.compile lacks on a device, and the remedy; None if it lacks nothing."""
     if device.type == "cpu":
         has_compiler = shutil.which("g++") or shutil.which("clang++")
         return None if has_compiler else "torch.compile needs a C++ compiler on a CPU: install g++"

@@ -93,20 +93,25 @@ def unseen_gpus() -> str:
         return ""
     version = f"torch {torch.__version__} is built"
     if any(ROOT.glob("proc/driver/nvidia/gpus/*")) or any(ROOT.glob("dev/nvidia[0-9]*")):
-        of, cuda = "NVIDIA", torch.version.cuda
+        maker, cuda = "NVIDIA", torch.version.cuda
         why = f"{version} {f'for CUDA {cuda}' if cuda else 'without CUDA'}, the driver is {_nvidia_driver()}"
     elif any(_bytes(path) > OWN_MEMORY for path in ROOT.glob("sys/class/drm/card*/device/mem_info_vram_total")):
-        of, why = "AMD", f"{version} for ROCm {torch.version.hip}" if torch.version.hip else f"{version} without ROCm"
+        maker, why = (
+            "AMD",
+            f"{version} for ROCm {torch.version.hip}" if torch.version.hip else f"{version} without ROCm",
+        )
     else:
         return ""
     hidden = "".join(f" ({name}={os.environ[name]} may hide them)" for name in VISIBLE if name in os.environ)
-    return f"this host has {of} GPUs, and torch sees none{hidden}: {why}: update the driver, or install another torch"
+    return (
+        f"this host has {maker} GPUs, and torch sees none{hidden}: {why}: update the driver, or install another torch"
+    )
 
 
 def _nvidia_driver() -> str:
     path = ROOT / "proc/driver/nvidia/version"
-    found = re.search(r"\b\d{3,}\.[\d.]+", path.read_text(errors="replace")) if path.is_file() else None
-    return found[0] if found else "unknown"
+    version = re.search(r"\b\d{3,}\.[\d.]+", path.read_text(errors="replace")) if path.is_file() else None
+    return version[0] if version else "unknown"
 
 
 def _bytes(path: Path) -> int:

@@ -199,8 +199,9 @@ def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
     for path in _paths_of_auto(config):
         yield f'{path}: "auto" works with the Hugging Face Trainer only; DeepSpeed misreads it: write the value'
     yield from _bad_values(config)
-    if for_here:
-        yield from _refused(config)
+    if for_here and (refusal := _refusal(config)):
+        key = next((key for key, value in config.items() if _refusal({key: value}) == refusal), "")
+        yield "{}{}: DeepSpeed refuses it: {}".format(key or ", ".join(config), *refusal)
     without_zero = config.get("zero_optimization", {}).get("stage", 0) == 0
     dtype = config.get("data_types", {}).get("grad_accum_dtype")
     if without_zero and dtype and DTYPES[dtype] != precision(config):
@@ -240,13 +241,6 @@ def _bad_values(config: dict[str, Any]) -> Iterator[str]:
             yield f"{key}: {dtype} contradicts the precision that bf16 and fp16 set: remove it"
 
 
-def _refused(config: dict[str, Any]) -> Iterator[str]:
-    """Yield what DeepSpeed refuses, with its reason."""
-    if refusal := _refusal(config):
-        key = next((key for key, value in config.items() if _refusal({key: value}) == refusal), "")
-        yield "{}{}: DeepSpeed refuses it: {}".format(key or ", ".join(config), *refusal)
-
-
 def _refusal(config: dict[str, Any]) -> tuple[str, str] | None:
     """Return the rest of the key's name and the reason where DeepSpeed refuses a configuration."""
     from deepspeed.runtime.config import DeepSpeedConfig  # imported here: trainer.plan does without DeepSpeed
@@ -256,8 +250,8 @@ def _refusal(config: dict[str, Any]) -> tuple[str, str] | None:
     except ValidationError as error:
         problem = error.errors()[0]
         reason = f"{problem['msg']}, not {json.dumps(problem['input'])}"
-        unknown = problem["type"] == "extra_forbidden"
-        return ".".join(["", *map(str, problem["loc"])]), "unknown key" if unknown else reason
+        reason = "unknown key" if problem["type"] == "extra_forbidden" else reason
+        return ".".join(["", *map(str, problem["loc"])]), reason
     except Exception as error:  # of any class: what a wrong type makes it raise
         return "", " ".join(str(error).split())
     return None

@@ -31,9 +31,8 @@ from deepsiam.models.trunk import Encoder, TrunkModel
 from deepsiam.trainer.training.engine import ds_config, grad_cache
 from deepsiam.trainer.training.engine.clock import DeviceClock
 from deepsiam.trainer.training.engine.compiler import without_compiler
-from deepsiam.trainer.training.engine.few_kernels import check_in_few_kernels
 from deepsiam.trainer.training.engine.hashed_file import FileEntry, hashed_file
-from deepsiam.trainer.training.engine.optimizer import build_optimizer
+from deepsiam.trainer.training.engine.optimizer import build_optimizer, check_in_few_kernels
 from deepsiam.trainer.training.engine.plain_files import REMEDY, plain_values_only
 from deepsiam.trainer.training.engine.world import World, rank_0_speaks
 from deepsiam.trainer.training.errors import SharedError
@@ -134,7 +133,7 @@ class Engine:
         """
         keys = self.methods[sources[0]].ranking_config
         if not keys.spans_step:
-            return torch.stack([self.evaluate(*of_one) for of_one in zip(micro_batches, sources, strict=True)])
+            return torch.stack([self.evaluate(*pair) for pair in zip(micro_batches, sources, strict=True)])
         self.model.keys = keys
         batches = [self._tensors(micro_batch) for micro_batch in micro_batches]
         with self.evaluating():
@@ -144,14 +143,14 @@ class Engine:
         )
         return torch.stack([self._by_term(sums) for sums in losses])
 
-    def embed(self, ids: np.ndarray, mask: np.ndarray, **own: np.ndarray) -> np.ndarray:
+    def embed(self, ids: np.ndarray, mask: np.ndarray, **framed: np.ndarray) -> np.ndarray:
         """Embed documents, ids int64 and mask bool [B, T], as one vector each, fp32 [B, H]; under ZeRO-3 all call.
 
-        `own` are the arrays that only the model's framing makes.
+        `framed` are the arrays that only the model's framing makes.
         """
         assert isinstance(self.model, Encoder)
         with self.evaluating():
-            vectors, _ = self.model.embed_documents(**on_device({"ids": ids, "mask": mask, **own}, self.device))
+            vectors, _ = self.model.embed_documents(**on_device({"ids": ids, "mask": mask, **framed}, self.device))
         return vectors[:, 0].float().cpu().numpy()
 
     @contextmanager
@@ -253,7 +252,6 @@ class Engine:
             state["step"] = torch.as_tensor(state["step"]).to(parameter.device if fused else "cpu")
 
     def _saved(self) -> list[tuple[str, torch.nn.Parameter]]:
-        """Return the named parameters that `save` and the file of weights contain, in the order of their names."""
         named = self.deepspeed.module.named_parameters()
         return sorted(((name, p) for name, p in named if name not in self.model.from_base), key=itemgetter(0))
 
@@ -270,7 +268,7 @@ class Engine:
         self.model.keys = objectives[0].method.ranking_config
         if self.model.keys.spans_step:
             batches = [self._tensors(micro_batch) for micro_batch in micro_batches]
-            encode = [partial(forward, *own, represent=True) for own in zip(batches, seeds, strict=True)]
+            encode = [partial(forward, *pair, represent=True) for pair in zip(batches, seeds, strict=True)]
             yield from grad_cache.objectives(cast("DualEncoder", self.model), batches, encode, objectives[0].of)
             return
         for micro_batch, objective, seed in zip(micro_batches, objectives, seeds, strict=True):
@@ -279,13 +277,12 @@ class Engine:
             yield sums, objective.of(sums)
 
     def _by_term(self, sums: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return summed losses in the order of the terms, without a graph; 0 for those of other sources."""
+        # a term that only other sources of a mix have is 0
         if len(self.methods) > 1:
             sums = dict.fromkeys(self.terms, torch.zeros_like(next(iter(sums.values())))) | dict(sums)
         return torch.stack([sums[term].detach() for term in self.terms])
 
     def _grad_norm(self) -> torch.Tensor:
-        """Return the norm of the last step's gradient, as in `StepResult`, without waiting for the device."""
         norm = self.deepspeed.get_global_grad_norm()
         if isinstance(norm, torch.Tensor):
             return norm.to(self.device, torch.float64, non_blocking=True)
@@ -296,12 +293,10 @@ class Engine:
 
 
 def _shape(parameter: torch.nn.Parameter) -> tuple[int, ...]:
-    """Return a parameter's shape, which ZeRO-3 stores elsewhere."""
-    return tuple(getattr(parameter, "ds_shape", parameter.shape))
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))  # ZeRO-3 leaves an empty tensor in its place
 
 
-def _do_nothing(*arguments: object, **options: object) -> None:
-    """Do nothing, in place of an unwanted function."""
+def _do_nothing(*arguments: object, **options: object) -> None: ...
 
 
 class CheckpointFiles(TorchCheckpointEngine):

@@ -36,7 +36,7 @@ class Documents(NamedTuple):
     vectors: Tensor  # fp32 [D, m, H]
     mask: Tensor  # bool [D, m]
     keys: Tensor  # int64 [D], equal for equal texts, or [D, k]
-    own: list[slice]  # the documents of each micro-batch of this rank
+    places: list[slice]  # of the documents of each micro-batch of this rank
 
 
 def objectives(
@@ -56,16 +56,17 @@ def objectives(
         encode: encodes a micro-batch, like `DualEncoder.forward` with `represent`; each call gives the same vectors.
         objective: summed losses -> scalar. The step's objective is the sum of its values for all micro-batches.
     """
-    with torch.no_grad():
-        others = [encode_one() for encode_one in encode[1:]]
+    with torch.no_grad():  # the first pass: vectors alone, so that all micro-batches of the step fit
+        later = [encode_batch() for encode_batch in encode[1:]]
     first = encode[0]()
-    losses, gradients = differentiate(model, batches, [first, *others], objective)
-    del others
-    for i, (of_queries, of_documents) in enumerate(gradients):
+    losses, gradients = differentiate(model, batches, [first, *later], objective)
+    del later
+    for i, (query_gradients, document_gradients) in enumerate(gradients):
         # the second pass: same seed, so the same vectors, now with a graph. Their gradients are constants here, so the
         # scalar's gradient is the chain rule's product, though the scalar itself means nothing
         texts = encode[i]() if i else first
-        yield losses[i], (texts["query_vectors"] * of_queries).sum() + (texts["document_vectors"] * of_documents).sum()
+        scalar = (texts["query_vectors"] * query_gradients).sum()
+        yield losses[i], scalar + (texts["document_vectors"] * document_gradients).sum()
 
 
 def differentiate(
@@ -76,34 +77,35 @@ def differentiate(
     `encoded` has the vectors of each micro-batch. The gradients are with respect to the queries' and the documents'
     vectors. Only the scores of one micro-batch's queries exist at a time.
     """
-    own = [_vectors_of(texts) for texts in encoded]
-    sums = _step_sums(model, own)
-    of_step = gather(encoded, [batch["document_keys"] for batch in batches]) if model.keys.compares_step else None
+    leaves = [_leaves(texts) for texts in encoded]
+    sums = _step_sums(model, leaves)
+    step = gather(encoded, [batch["document_keys"] for batch in batches]) if model.keys.compares_step else None
     losses: list[Tensors] = []
-    of_queries: list[Tensor] = []
-    of_documents: list[Tensor] = []  # of those that each micro-batch's queries are compared with
-    for i, (batch, (queries, documents)) in enumerate(zip(batches, own, strict=True)):
+    query_gradients: list[Tensor] = []
+    document_gradients: list[Tensor] = []  # of the documents that each micro-batch's queries are compared with
+    for i, (batch, (queries, documents)) in enumerate(zip(batches, leaves, strict=True)):
         compared, arrays = documents, batch
-        if of_step is not None:
-            compared, documents, arrays = _among(of_step, i, batch)
+        if step is not None:
+            compared, documents, arrays = _among(step, i, batch)
         terms = {**model.losses(queries, compared, arrays), **model.regularisers(queries, documents, sums)}
-        of_own_queries, of_compared = torch.autograd.grad(objective(terms), [queries.vectors, compared.vectors])
-        of_queries.append(of_own_queries)
-        if of_step is None or not of_documents:
-            of_documents.append(of_compared)
+        gradients = torch.autograd.grad(objective(terms), [queries.vectors, compared.vectors])
+        query_gradients.append(gradients[0])
+        if step is None or not document_gradients:
+            document_gradients.append(gradients[1])
         else:
-            of_documents[0] += of_compared  # every micro-batch is compared with the same documents: those of the step
+            document_gradients[0] += gradients[1]  # every micro-batch is compared with the same documents
         losses.append({term: loss.detach() for term, loss in terms.items()})
-    if of_step is not None:
-        (of_all,) = of_documents
-        dist.all_reduce(of_all)  # the queries of every rank pull at a document
+    if step is not None:
+        (all_documents,) = document_gradients
+        dist.all_reduce(all_documents)  # the queries of every rank pull at a document
         # copies, so that the gradients of the other ranks' documents can be freed
-        widths = [documents.vectors.shape[1] for _, documents in own]
-        of_documents = [of_all[place, :width].clone() for place, width in zip(of_step.own, widths, strict=True)]
-    return losses, list(zip(of_queries, of_documents, strict=True))
+        widths = [documents.vectors.shape[1] for _, documents in leaves]
+        places = zip(step.places, widths, strict=True)
+        document_gradients = [all_documents[place, :width].clone() for place, width in places]
+    return losses, list(zip(query_gradients, document_gradients, strict=True))
 
 
-def _vectors_of(texts: Tensors) -> tuple[Vectors, Vectors]:
+def _leaves(texts: Tensors) -> tuple[Vectors, Vectors]:
     """Return the vectors of queries and documents as leaves of a new graph."""
     queries, documents = (
         Vectors(texts[f"{side}_vectors"].detach().requires_grad_(), texts[f"{side}_real"])
@@ -112,10 +114,10 @@ def _vectors_of(texts: Tensors) -> tuple[Vectors, Vectors]:
     return queries, documents
 
 
-def _step_sums(model: DualEncoder, own: Sequence[tuple[Vectors, Vectors]]) -> dict[str, Tensor]:
+def _step_sums(model: DualEncoder, encoded: Sequence[tuple[Vectors, Vectors]]) -> dict[str, Tensor]:
     """Sum what the model's regularisers need of all texts over micro-batches and ranks; all ranks call."""
     with torch.no_grad():
-        parts = [model.step_sums(queries, documents) for queries, documents in own]
+        parts = [model.step_sums(queries, documents) for queries, documents in encoded]
         sums = {name: torch.stack([part[name] for part in parts]).sum(dim=0) for name in parts[0]}
     for total in sums.values():
         dist.all_reduce(total)
@@ -124,12 +126,12 @@ def _step_sums(model: DualEncoder, own: Sequence[tuple[Vectors, Vectors]]) -> di
 
 def _among(step: Documents, number: int, batch: Tensors) -> tuple[Vectors, Vectors, Tensors]:
     """Return the documents of the step, those of micro-batch `number` of this rank, and its arrays for the step's."""
-    place, candidates = step.own[number], batch["candidates"]
+    place, candidates = step.places[number], batch["candidates"]
     columns = torch.where(candidates >= 0, candidates + place.start, candidates)
     documents = Vectors(step.vectors.requires_grad_(), step.mask)
     # a part of the same leaf, so that the regularisers' gradients join those of the losses
-    own = Vectors(documents.vectors[place], documents.mask[place])
-    return documents, own, {**batch, "candidates": columns, "document_keys": step.keys}
+    part = Vectors(documents.vectors[place], documents.mask[place])
+    return documents, part, {**batch, "candidates": columns, "document_keys": step.keys}
 
 
 def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
@@ -141,9 +143,8 @@ def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
     device, shapes = keys[0].device, torch.tensor([texts["document_vectors"].shape[:2] for texts in encoded])
     numbers, widths = np.array(_all_gather(to_device(shapes, device)).tolist()).T  # of the micro-batches of all ranks
     most, width = int(numbers.max()), int(widths.max())
-    # the places of the documents among the padded ones, found on the host: a boolean mask would wait for the device
-    places = torch.from_numpy(np.flatnonzero(np.arange(most) < numbers[:, None]))
-    real = to_device(places, device)
+    # where the documents are among the padded ones, found on the host: a boolean mask would wait for the device
+    real = to_device(torch.from_numpy(np.flatnonzero(np.arange(most) < numbers[:, None])), device)
 
     def gathered(rows: Sequence[Tensor], *shape: int) -> Tensor:
         """[D_j, ...] of each micro-batch -> [D, *shape]."""
@@ -154,18 +155,17 @@ def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
 
     ends = numbers.cumsum().tolist()
     starts = [0, *ends]
-    own = [slice(starts[i], ends[i]) for i in range(dist.get_rank(), len(ends), dist.get_world_size())]
+    places = [slice(starts[i], ends[i]) for i in range(dist.get_rank(), len(ends), dist.get_world_size())]
     vectors = [texts["document_vectors"].detach() for texts in encoded]
     return Documents(
         gathered(vectors, width, *vectors[0].shape[2:]),
         gathered([texts["document_real"] for texts in encoded], width),
         gathered(keys, *keys[0].shape[1:]),
-        own,
+        places,
     )
 
 
 def _all_gather(rows: Tensor) -> Tensor:
-    """Gather every rank's [micro-batches, ...] in the order of the global micro-batches."""
     parts = rows.new_empty(dist.get_world_size(), *rows.shape)
     dist.all_gather(list(parts), rows)
-    return parts.transpose(0, 1).flatten(0, 1)
+    return parts.transpose(0, 1).flatten(0, 1)  # [rank, number] -> the order of the global micro-batches

@@ -44,11 +44,7 @@ _BARE = re.compile(
 
 
 def options(words: Sequence[str]) -> Namespace:
-    """Return the options of a command line without its first word.
-
-    Raises:
-        InputError: one is unknown, or has a wrong value.
-    """
+    """Return the options of a command line without its first word; raise InputError for a wrong one."""
     printed = StringIO()
     try:
         with redirect_stderr(printed):
@@ -60,11 +56,7 @@ def options(words: Sequence[str]) -> Namespace:
 
 
 def chosen(slots: Mapping[str, int], given: Namespace) -> dict[str, list[int]]:
-    """Return the slots of each host that the options choose from a hostfile.
-
-    Raises:
-        InputError: the options name unknown hosts or slots, more than exist, or none.
-    """
+    """Return the slots of each host that the options choose from a hostfile; raise InputError for unknown or none."""
     filtered = f"--include {given.include}" if given.include else f"--exclude {given.exclude}"
     try:
         hosts = runner.parse_inclusion_exclusion(slots, given.include, given.exclude)
@@ -75,26 +67,20 @@ def chosen(slots: Mapping[str, int], given: Namespace) -> dict[str, list[int]]:
         raise InputError(f"{filtered}: leaves no host of {given.hostfile}")
     if (given.include or given.exclude) and (given.num_nodes >= 0 or given.num_gpus >= 0):
         raise InputError(f"{filtered}: DeepSpeed takes it or --num_nodes and --num_gpus, not both")
-    _check_numbers(given, hosts)
-    return dict(runner.apply_num_nodes_and_gpus(hosts, given.num_nodes, given.num_gpus))
-
-
-def _check_numbers(given: Namespace, hosts: Mapping[str, Sequence[int]]) -> None:
-    """Check --num_nodes and --num_gpus: DeepSpeed would silently train on fewer hosts or on more slots than exist."""
+    # DeepSpeed would silently train on fewer hosts, or on more slots than exist
     if given.num_nodes > len(hosts):
         raise InputError(f"--num_nodes {given.num_nodes}: {given.hostfile} has {len(hosts)} hosts")
     for host, slots in hosts.items():
         if given.num_gpus > len(slots):
             raise InputError(f"--num_gpus {given.num_gpus}: {host} has {len(slots)} slots in {given.hostfile}")
+    return dict(runner.apply_num_nodes_and_gpus(hosts, given.num_nodes, given.num_gpus))
 
 
 def check(given: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Sequence[int]]) -> None:
     """Raise InputError where DeepSpeed would exit with a traceback instead of starting the ranks.
 
-    Args:
-        given: DeepSpeed's options.
-        slots: the number of ranks of each host in its hostfile.
-        chosen: the slots of each host that the options choose.
+    `given` are DeepSpeed's options, `slots` the ranks of each host in its hostfile, `chosen` those that the options
+    choose.
     """
     if given.no_ssh:
         _check_part(given, len(chosen))
@@ -126,11 +112,7 @@ def check(given: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Seque
 
 
 def _check_words(given: Namespace) -> None:
-    """Raise InputError if a word of a command line would arrive otherwise on the hosts, which might run part of it.
-
-    Args:
-        given: DeepSpeed's options.
-    """
+    """Raise InputError if a word of a command line would arrive otherwise on the hosts, which might run part of it."""
     for word in given.user_args:
         if culprit := lost(word):
             raise InputError(
@@ -153,14 +135,9 @@ def lost(word: str) -> str:
     return "the pattern of a file here" if " " not in word and glob(word) not in ([], [word]) else ""
 
 
-def _lost_of_variable(value: str) -> str:
-    """Return what of an environment variable the hosts would not get: DeepSpeed does not even escape double quotes."""
-    return _first(_IN_QUOTES, value) or '"' * ('"' in value)
-
-
 def _first(pattern: re.Pattern[str], word: str) -> str:
-    found = pattern.search(word)
-    return found[0] if found else ""
+    match = pattern.search(word)
+    return match[0] if match else ""
 
 
 def _check_part(given: Namespace, hosts: int) -> None:
@@ -185,7 +162,8 @@ def exported() -> dict[str, str]:
     prefixes = (*runner.EXPORT_ENVS, *get_accelerator().export_envs())
     variables = {name: value.strip() for name, value in os.environ.items() if name.startswith(prefixes)}
     for name, value in variables.items():
-        if culprit := _lost_of_variable(value):
+        # of a variable DeepSpeed does not even escape double quotes
+        if culprit := _first(_IN_QUOTES, value) or '"' * ('"' in value):
             raise InputError(f"{name}: DeepSpeed does not quote {culprit!r} for the hosts' shells: unset it")
     for folder in runner.DEEPSPEED_ENVIRONMENT_PATHS:
         path = Path(folder, runner.DEEPSPEED_ENVIRONMENT_NAME)

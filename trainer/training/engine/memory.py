@@ -30,10 +30,8 @@ def bytes_per_token(recipe: PretrainRecipe, model: TrunkModel) -> int:
 def check_memory(recipe: PretrainRecipe, model: TrunkModel, available: int) -> None:
     """Refuse a micro-batch if the trunk's layers alone keep more bytes for the backward pass than are `available`.
 
-    A micro-batch that passes may still not fit: heads, decoders, weights and optimizer states are not counted.
-
-    Raises:
-        InputError: the micro-batch cannot fit; the message names the keys to lower.
+    A micro-batch that passes may still not fit: heads, decoders, weights and optimizer states are not counted. Raise
+    InputError naming the keys to lower.
     """
     method, micro = recipe.method, recipe.batch.micro
     tokens = micro * method.example_tokens

@@ -1,6 +1,7 @@
 """Read DeepSpeed's checkpoint files, which are pickles, as plain values and tensors, so that none can run code.
 
-Used when a run resumes, before DeepSpeed reads its files, and for the files themselves.
+Used when a run resumes, before DeepSpeed reads its files, and for the files themselves. As a command it is DeepSpeed's
+conversion of a checkpoint for another number of ranks: `checkpoint.resume` starts it on rank 0, before the first step.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
 from deepspeed.utils.tensor_fragment import fragment_address
 
-from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
 
 # the classes in DeepSpeed's files that torch does not know as plain: making one only sets attributes
 ALLOWED = [
@@ -56,8 +57,8 @@ def plain_values_only() -> Iterator[None]:
         except OSError:
             raise
         except Exception as error:  # a damaged pickle can raise any
-            found = re.search(r"GLOBAL (\S+)", str(error))
-            reason = f"it asks for {found[1]}, which could run code" if found else str(error).partition("\n")[0]
+            asked = re.search(r"GLOBAL (\S+)", str(error))
+            reason = f"it asks for {asked[1]}, which could run code" if asked else str(error).partition("\n")[0]
             raise InputError(f"{file}: not a file of DeepSpeed's plain values ({reason}): {REMEDY}") from None
         return values
 
@@ -75,14 +76,21 @@ def plain_values_only() -> Iterator[None]:
 
 def _check_strings(values: Any) -> None:
     """Raise ValueError for a string that is not a plain name: DeepSpeed makes files with the names of parameters."""
-    left, seen = [values], set()
-    while left:
-        value = left.pop()
+    unchecked, known = [values], set()
+    while unchecked:
+        value = unchecked.pop()
         if isinstance(value, str):
             if not re.fullmatch(r"[\w.+:-]*", value, re.ASCII) or set(value) == {"."}:
                 raise ValueError(f"{value[:80]!r} is not a name")
-        elif isinstance(value, (dict, list, tuple, set)) and id(value) not in seen:
-            seen.add(id(value))
-            left += value
+        elif isinstance(value, (dict, list, tuple, set)) and id(value) not in known:
+            known.add(id(value))
+            unchecked += value
             if isinstance(value, dict):
-                left += (inner for key, inner in value.items() if key != SETTINGS)
+                unchecked += (inner for key, inner in value.items() if key != SETTINGS)
+
+
+if __name__ == "__main__":
+    from deepspeed.checkpoint import ds_to_universal
+
+    with exit_on_input_error("conversion"), plain_values_only():
+        ds_to_universal.main(ds_to_universal.parse_arguments())

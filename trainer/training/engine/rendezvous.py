@@ -56,8 +56,7 @@ def port() -> int:
 def serve() -> TCPStore | None:
     """Let the other ranks know that rank 0 has arrived, for as long as the returned store is kept; rank 0 calls this.
 
-    Raises:
-        InputError: the port is in use.
+    Raise InputError if the port is in use.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return None  # torchrun itself serves the port, and ends all ranks
@@ -194,7 +193,7 @@ def _launched_on() -> list[str]:
 
 
 def _store(serves: bool) -> TCPStore:
-    """Return the store at the port where the ranks meet; torch's rendezvous shares a server within a process."""
+    # multi_tenant: torch's own rendezvous shares this server within the process
     return TCPStore(*meet_at(), None, serves, ARRIVAL, wait_for_workers=False, multi_tenant=True)
 
 
@@ -218,6 +217,6 @@ def _connect(seconds: float) -> TCPStore:
 
 
 def _key(name: str) -> str:
-    """Return a key that all ranks of a command share, and that differs for another run that has the port."""
+    # of the command line, without the rank's number: another run that has the port must not be taken for this one
     words = [word for word in sys.argv if not word.startswith("--local_rank")]
     return f"deepsiam/{hashlib.sha256(repr(words).encode()).hexdigest()}/{name}"

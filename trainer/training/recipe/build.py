@@ -30,11 +30,11 @@ def new_trunk(config: Mapping[str, Any], tokenizer: Tokenizer) -> PreTrainedMode
 
     Raise InputError for an unknown configuration key, or a vocabulary size that differs from the data's.
     """
-    known = {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.pad}
-    for key, value in known.items():
+    given = {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.pad}
+    for key, value in given.items():
         if config.get(key, value) != value:
             raise InputError(f"trunk.{key}: the recipe sets {config[key]}, the data's {tokenizer.path} has {value}")
-    return trunk_of({**config, **known}, "trunk")
+    return trunk_of({**config, **given}, "trunk")
 
 
 def trunk_of(settings: Mapping[str, Any], where: str, weights: Mapping[str, Tensor] | None = None) -> PreTrainedModel:
@@ -84,10 +84,8 @@ def build_model(method: MethodConfig, trunk: PreTrainedModel) -> TrunkModel:
 def freeze_model(model: TrunkModel, recipe: AnyRecipe) -> AnyRecipe:
     """Freeze the parts of a model that a recipe does not train, or add the recipe's adapters.
 
-    Return the recipe; the layers that get adapters, if it leaves them to peft, are filled in.
-
-    Raises:
-        InputError: the trunk has no such part, or peft is not installed.
+    Return the recipe; the layers that get adapters, if it leaves them to peft, are filled in. Raise InputError where
+    the trunk has no such part, or peft is not installed.
     """
     trained = recipe.optimizer.train
     with as_input_error("optimizer.train"):

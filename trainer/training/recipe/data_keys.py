@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.config import Section
 
 # two keys of which a recipe has only one, each with the keys that belong to it
@@ -31,19 +30,26 @@ def _source_name(name: str) -> str:
 SourceName = Annotated[str, AfterValidator(_source_name)]  # folders of a run are named so, too
 
 
+def left_out_at(default: Any, **bounds: Any) -> Any:
+    """Declare a key that a saved recipe lacks at its default.
+
+    Runs that are older than the key still resume: a resume compares all keys of a recipe's sections.
+    """
+    return Field(default, exclude_if=lambda value: value == default, **bounds)
+
+
 class LanesConfig(Section):
     """The deterministic order of data (trainer/training/data/lanes.py); a resumed run may change only `workers`."""
 
     lanes: int = Field(64, ge=1, le=1 << 16)
     window: PositiveInt = 16  # chunks (in fine-tuning, units of pairs) that are shuffled together
     workers: int = Field(0, ge=0, le=1 << 10)  # loader processes per rank
-    # of a mix; not saved at its default: runs that are older than the key still resume
-    one_source_per: Literal["micro_batch", "step"] = Field("micro_batch", exclude_if=lambda per: per == "micro_batch")
+    one_source_per: Literal["micro_batch", "step"] = left_out_at("micro_batch")  # of a mix
 
     @property
     @abstractmethod
     def sources(self) -> Mapping[str, Any]:
-        """Every source by name."""
+        """Every source by name; one that is alone has the name ""."""
 
 
 class MixedShardsConfig(Section):
@@ -72,7 +78,6 @@ class ShardDataConfig(LanesConfig):
 
     @property
     def sources(self) -> dict[str, MixedShardsConfig]:
-        """Return every source by name; the source in `shards` has the name ""."""
         if self.shards is not None:
             return {"": MixedShardsConfig(shards=self.shards, weight=1.0)}
         return self.mix or {}
@@ -86,25 +91,22 @@ class PairsConfig(Section):
     pairs: PositiveInt | None = None  # how many, in an order that depends only on the seed; null: all
 
 
-OF_A_SOURCE = (
+OVERRIDDEN = (
     *("query_prompt", "document_prompt", "loss", "negatives", "hard_negatives", "negatives_per_query"),
     *("candidates", "teacher_scale", "ignore_above"),
 )
 """The keys of `method` that a source of a mix may override: none changes the model."""
-OF_METHOD = re.compile(rf"\bmethod\.({'|'.join(OF_A_SOURCE)})\b")
+METHOD_KEY = re.compile(rf"\bmethod\.({'|'.join(OVERRIDDEN)})\b")
 
 
-def with_own_keys(name: str, message: str) -> str:
-    """Return a message on a source of a mix with the source's own keys in place of those of `method`.
-
-    A source without a name is not of a mix and has no keys of its own.
-    """
-    return OF_METHOD.sub(lambda key: f"data.mix.{name}.{key[1]}", message) if name else message
+def with_source_keys(name: str, message: str) -> str:
+    """Replace the keys of `method` in a message by those of a source of a mix; a source without a name has none."""
+    return METHOD_KEY.sub(lambda key: f"data.mix.{name}.{key[1]}", message) if name else message
 
 
-def of_source(name: str, message: str) -> str:
-    """Return a message `with_own_keys` that begins with the source of a mix that it is on."""
-    source, named = f"data.mix.{name}", with_own_keys(name, message)
+def on_source(name: str, message: str) -> str:
+    """Return a message `with_source_keys` that begins with the name of the source."""
+    source, named = f"data.mix.{name}", with_source_keys(name, message)
     return named if not name or named.startswith(f"{source}.") else f"{source}: {named}"
 
 
@@ -114,10 +116,10 @@ class MixedPairsConfig(PairsConfig):
     model_config = ConfigDict(extra="allow")
 
     weight: PositiveFloat | None = None  # relative to the other sources
-    refresh: bool = Field(True, exclude_if=lambda refresh: refresh)  # whether a run with `refresh` mines for it
+    refresh: bool = left_out_at(True)  # whether a run with `refresh` mines for it
 
     @property
-    def of_method(self) -> dict[str, Any]:
+    def overrides(self) -> dict[str, Any]:
         """The keys of the recipe's method that this source replaces."""
         return dict(self.model_extra or {})
 
@@ -125,13 +127,12 @@ class MixedPairsConfig(PairsConfig):
 class PairDataConfig(LanesConfig):
     """Labelled pairs of one collection, or of several with names and weights."""
 
-    # the keys of a mix are not saved at their defaults: runs that are older than they still resume
     collection: Path | None = None
     split: str = "train"
     pairs: PositiveInt | None = None
-    mix: dict[SourceName, MixedPairsConfig] | None = Field(None, exclude_if=lambda mix: mix is None)
+    mix: dict[SourceName, MixedPairsConfig] | None = left_out_at(None)
     # instead of weights: a source weighs its number of examples to the power of 1 / this
-    mix_temperature: float | None = Field(None, ge=0.1, exclude_if=lambda temperature: temperature is None)
+    mix_temperature: float | None = left_out_at(None, ge=0.1)
 
     @model_validator(mode="after")
     def _one_or_a_mix(self) -> PairDataConfig:
@@ -141,26 +142,16 @@ class PairDataConfig(LanesConfig):
             raise ValueError("data.mix_temperature needs data.mix: remove it")
         if self.mix and (self.split, self.pairs) != ("train", None):
             raise ValueError("data.split and data.pairs need data.collection: set those of each source in data.mix")
-        unweighted = [name for name, source in self.sources.items() if source.weight is None]
-        if self.mix and bool(unweighted) != bool(self.mix_temperature):
-            without = (
-                f"data.mix.{unweighted[0]}.weight: missing" if unweighted else "data.mix: its sources have weights"
-            )
-            raise ValueError(f"{without}: set a weight for every source, or data.mix_temperature and none")
-        return self
-
-    def check_weights(self) -> None:
-        """Raise InputError where some sources have a weight, and others one by their size; a saved recipe may."""
         for name, source in self.sources.items():
-            if self.mix_temperature and source.weight is not None:
-                raise InputError(
-                    f"data.mix.{name}.weight: is no measure beside weights by size: set a weight for every source, or "
-                    "data.mix_temperature and none"
-                )
+            if (source.weight is None) != bool(self.mix_temperature):
+                problem = "missing" if source.weight is None else "does not go with data.mix_temperature"
+                remedy = "set a weight for every source, or data.mix_temperature and none"
+                raise ValueError(f"data.mix.{name}.weight: {problem}: {remedy}")
+        return self
 
     @property
     def sources(self) -> dict[str, MixedPairsConfig]:
-        """Return every source by name, in the order of the names; the source in `collection` has the name ""."""
+        """Every source by name, in the order of the names; one that is alone has the name ""."""
         if self.collection is not None:
             return {"": MixedPairsConfig(collection=self.collection, split=self.split, pairs=self.pairs, weight=1.0)}
         return dict(sorted((self.mix or {}).items()))

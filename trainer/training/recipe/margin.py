@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Annotated
 
 from pydantic import BeforeValidator
 
 
-def read_margin(given: object) -> float | str:
-    """Return a margin as a number, or a share as text that ends with %; raise ValueError for anything else."""
+def read_margin(given: object, key: str = "") -> float | str:
+    """Return a margin as a number, or a share as text that ends with %; raise ValueError, naming `key`, otherwise."""
     text = str(given).strip()
     try:
         size = float(text.removesuffix("%"))
     except ValueError:
         size = -1.0
     if not 0 <= size < (100 if text.endswith("%") else math.inf):
-        raise ValueError(f"{text!r} is not a number, 0 or above, nor a share of the relevant document's score, as 5%")
+        what = "a number, 0 or above, nor a share of the relevant document's score, as 5%"
+        raise ValueError(f"{key}{text!r} is not {what}")
     return text if text.endswith("%") else size
 
 
-def _of_refresh(given: object) -> float | str:
-    try:
-        return read_margin(given)
-    except ValueError as error:
-        raise ValueError(f"refresh.margin: {error}") from None
-
-
-Margin = Annotated[float | str, BeforeValidator(_of_refresh)]
+Margin = Annotated[float | str, BeforeValidator(partial(read_margin, key="refresh.margin: "))]
 
 
 def most(best: float, margin: float | str) -> float:

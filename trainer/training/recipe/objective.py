@@ -28,20 +28,15 @@ def objectives(
 ) -> list[Objective]:
     """Return the objective of every source in the step after `step` finished ones.
 
+    `methods`, `micro_batches` and `targets` are those of each source; the counts are those of all ranks in this step.
     Sources with the same losses are one to the step: each loss is the mean over the targets of all. Sources with other
     losses count by their share of the micro-batches, whatever their losses count as targets.
-
-    Args:
-        methods: of every source.
-        step: the number of finished steps.
-        micro_batches: how many each source provides in this step, on all ranks.
-        targets: of each source's loss terms, likewise.
     """
-    weights = [method.weights_at(step) for method in methods]
+    weights_by_source = [method.weights_at(step) for method in methods]
     made = []
-    for method, own in zip(methods, weights, strict=True):
-        alike = [i for i, other in enumerate(weights) if other == own]
+    for method, weights in zip(methods, weights_by_source, strict=True):
+        alike = [i for i, other in enumerate(weights_by_source) if other == weights]
         share = sum(micro_batches[i] for i in alike) / sum(micro_batches)
-        counts = {term: sum(targets[i][term] for i in alike) for term in own}
-        made.append(Objective(method, {term: share * weight for term, weight in own.items()}, counts))
+        counts = {term: sum(targets[i][term] for i in alike) for term in weights}
+        made.append(Objective(method, {term: share * weight for term, weight in weights.items()}, counts))
     return made

@@ -25,12 +25,13 @@ from deepsiam.models.config import MethodConfig, Section
 from deepsiam.models.matching.config import LOSS_TAGS, MatchingConfig, compares_batch
 from deepsiam.models.registry import MATCHING, MatchingMethod, PretrainingMethod
 from deepsiam.trainer.training.recipe.data_keys import (
-    OF_A_SOURCE,
+    OVERRIDDEN,
     LanesConfig,
     PairDataConfig,
     ShardDataConfig,
-    of_source,
-    with_own_keys,
+    left_out_at,
+    on_source,
+    with_source_keys,
 )
 from deepsiam.trainer.training.recipe.margin import Margin
 from deepsiam.trainer.training.recipe.schedule import Schedule, learning_rate
@@ -116,9 +117,8 @@ class CheckpointConfig(Section):
 class PairCheckpointConfig(CheckpointConfig):
     """Also which one to keep apart, and when to stop: by the probe."""
 
-    keep_best: str | None = Field(
-        None, min_length=1
-    )  # a metric, such as ndcg@10: RUN/best has the weights with the highest
+    # a metric, such as ndcg@10: RUN/best has the weights with the highest
+    keep_best: str | None = Field(None, min_length=1)
     stop_after: PositiveInt | None = None  # consecutive probes without a higher one
 
 
@@ -197,8 +197,7 @@ class Recipe(Section):
     checkpoint: CheckpointConfig = CheckpointConfig()
     faults: FaultsConfig = FaultsConfig()
     log_every: PositiveInt = 20
-    # a project of Weights & Biases that gets the events, too; left out of a recipe where it is not used
-    wandb: str | None = Field(None, min_length=1, exclude_if=lambda project: project is None)
+    wandb: str | None = left_out_at(None, min_length=1)  # a project of Weights & Biases that gets the events, too
     data: LanesConfig
     validation: ValidationConfig | None = None
     method: MethodConfig
@@ -210,15 +209,6 @@ class Recipe(Section):
     def methods(self) -> Sequence[MethodConfig]:
         """The method with the keys of each source of the data, in their order."""
         return [self.method] * len(self.data.sources)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _for_every_method(cls, values: Any) -> Any:
-        """Read what was once a key of Cross-Thought's method."""
-        key, method = "activation_checkpointing", values.get("method") if isinstance(values, dict) else None
-        if not isinstance(method, dict) or key not in method:
-            return values
-        return {key: method[key], **values, "method": {name: method[name] for name in method if name != key}}
 
     @field_validator("trunk", mode="before")
     @classmethod
@@ -335,7 +325,7 @@ class FinetuneRecipe(Recipe):
                     f"{where}: what is mined is drawn as hard negatives: set method.hard_negatives to 1 or more, with "
                     f"a loss of a relevant document against others, or {instead or 'refresh to null'}"
                 )
-                raise ValueError(with_own_keys(name, message))
+                raise ValueError(with_source_keys(name, message))
         if self.refresh and not any(source.refresh for source in self.data.sources.values()):
             raise ValueError("refresh: no source of data.mix is to be mined for: set refresh to null")
         return self
@@ -351,31 +341,30 @@ class FinetuneRecipe(Recipe):
 
     @property
     def methods(self) -> Sequence[MatchingConfig]:
-        """The method with the keys of each source of the data, in their order."""
-        return [self._of_source(name, source.of_method) for name, source in self.data.sources.items()]
+        return [self._source_method(name, source.overrides) for name, source in self.data.sources.items()]
 
-    def _of_source(self, name: str, keys: Mapping[str, Any]) -> MatchingConfig:
+    def _source_method(self, name: str, keys: Mapping[str, Any]) -> MatchingConfig:
         """Return the method with the keys that a source replaces; raise ValueError where they do not suit it."""
         if not keys:
             return self.method
         for key in keys:
-            if key not in OF_A_SOURCE:
-                known = [*type(self.data.sources[name]).model_fields, *OF_A_SOURCE]
-                listed = f"; a source may have {', '.join(known)}"
-                hint = did_you_mean(key, known, prefix=f"data.mix.{name}.") or listed
+            if key not in OVERRIDDEN:
+                source_keys = [*type(self.data.sources[name]).model_fields, *OVERRIDDEN]
+                hint = did_you_mean(key, source_keys, prefix=f"data.mix.{name}.")
+                hint = hint or f"; a source may have {', '.join(source_keys)}"
                 raise ValueError(f"data.mix.{name}.{key}: unknown key{hint}")
-        own = self.method.model_dump(exclude_unset=True)
+        values = self.method.model_dump(exclude_unset=True)
         if "loss" in keys and not compares_batch(keys["loss"]):
-            own.pop("negatives", None)  # those of the method suit its loss, not this one
+            values.pop("negatives", None)  # those of the method suit its loss, not this one
         try:
-            return type(self.method).model_validate({**own, **keys})
+            return type(self.method).model_validate({**values, **keys})
         except ValidationError as error:
             problem = error.errors()[0]
             # the location also contains the union member that pydantic tried, which is not a key
             where = "".join(f".{part}" for part in problem["loc"] if part not in LOSS_TAGS)
             given = "" if problem["type"] == "value_error" else f", not {reprlib.repr(problem['input'])}"
             message = f"method{where}: " * bool(where) + problem["msg"].removeprefix("Value error, ") + given
-            raise ValueError(of_source(name, message)) from None
+            raise ValueError(on_source(name, message)) from None
 
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)

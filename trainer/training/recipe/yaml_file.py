@@ -99,7 +99,10 @@ def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRe
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        keys = _paths(kind, _method_of(values))
+        method = values.get("method")
+        name = str(method.get("name")) if isinstance(method, Mapping) else ""
+        config = next((methods[name] for methods in (PRETRAINING, MATCHING) if name in methods), None)
+        keys = _paths(kind, config)
         problems = "; ".join(dict.fromkeys(_explain(keys, problem) for problem in error.errors()))
         raise InputError(f"{where}: {problems}") from None
 
@@ -236,13 +239,6 @@ def _named(path: str, loc: tuple[int | str, ...]) -> str:
     depth = before.count(".")
     matches = star and len(loc) > depth and f"{'.'.join(map(str, loc[:depth]))}." == before
     return f"{before}{loc[depth]}{after}" if matches else path
-
-
-def _method_of(values: Mapping[str, Any]) -> type[BaseModel] | None:
-    """Return the configuration that the `name` of a recipe's method selects, if any."""
-    method = values.get("method")
-    name = str(method.get("name")) if isinstance(method, Mapping) else ""
-    return next((methods[name] for methods in (PRETRAINING, MATCHING) if name in methods), None)
 
 
 def _paths(kind: type[BaseModel], method: type[BaseModel] | None, prefix: str = "") -> list[str]:

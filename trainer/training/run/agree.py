@@ -30,8 +30,8 @@ class Agreed(NamedTuple):
 
     def objectives(self, methods: Sequence[MethodConfig], step: int, batches: Sequence[LaneBatch]) -> list[Objective]:
         """Return the objective of each of this rank's micro-batches in the step after `step` finished ones."""
-        of_sources = objectives(methods, step, self.micro_batches, self.targets)
-        return [of_sources[batch.source] for batch in batches]
+        by_source = objectives(methods, step, self.micro_batches, self.targets)
+        return [by_source[batch.source] for batch in batches]
 
 
 def agree(engine: Engine, health: Health, cursor: Cursor, batches: Sequence[LaneBatch], stop_requested: bool) -> Agreed:
@@ -41,37 +41,37 @@ def agree(engine: Engine, health: Health, cursor: Cursor, batches: Sequence[Lane
     step was not sound: the run goes on behind them.
     """
     skips = [skip for batch in batches for skip in batch.skips]
-    own = [*counts(engine, batches), stop_requested, len(skips)]
-    *numbers, stop_requests, skip_count, bad, still = exchange(engine, health, own)
-    sound = health.is_sound(bad, still)
+    numbers = [*counts(engine, batches), stop_requested, len(skips)]
+    *counted, stop_requests, skip_count, not_finite, still = exchange(engine, health, numbers)
+    sound = health.is_sound(not_finite, still)
     if skip_count:
         skips = [skip for rank_skips in engine.gather(skips) for skip in rank_skips]
         cursor.skips.update(skips)
         health.check_bad_shards(cursor, skips)
-    return Agreed(sound, *by_source(engine, numbers), stop_requests > 0)
+    return Agreed(sound, *split_by_source(engine, counted), stop_requests > 0)
 
 
 def counts(engine: Engine, batches: Sequence[LaneBatch]) -> list[int]:
     """Count this rank's micro-batches by source, then the targets of every loss term by source."""
     sources = range(len(engine.methods))
-    of_source = [[batch.micro_batch.counts for batch in batches if batch.source == source] for source in sources]
-    targets = [sum(batch.get(term, 0) for batch in of_source[i]) for i in sources for term in engine.terms]
-    return [*map(len, of_source), *targets]
+    by_source = [[batch.micro_batch.counts for batch in batches if batch.source == source] for source in sources]
+    targets = [sum(batch.get(term, 0) for batch in by_source[i]) for i in sources for term in engine.terms]
+    return [*map(len, by_source), *targets]
 
 
-def by_source(engine: Engine, counted: Sequence[int]) -> tuple[list[int], list[dict[str, int]]]:
+def split_by_source(engine: Engine, counted: Sequence[int]) -> tuple[list[int], list[dict[str, int]]]:
     """Return the micro-batches and the targets of every source, of what `counts` made, summed over the ranks."""
     sources, terms = len(engine.methods), engine.terms
     rows = [counted[start : start + len(terms)] for start in range(sources, len(counted), len(terms))]
     return list(counted[:sources]), [dict(zip(terms, row, strict=True)) for row in rows]
 
 
-def exchange(engine: Engine, health: Health, own: Sequence[int] = ()) -> list[int]:
-    """Sum this rank's own numbers, and its flags of the last step, over the ranks; all ranks call.
+def exchange(engine: Engine, health: Health, numbers: Sequence[int] = ()) -> list[int]:
+    """Sum this rank's numbers, and its flags of the last step, over the ranks; all ranks call.
 
     A step waits for the device only here, apart from DeepSpeed's own waits.
     """
     flags = health.flags()
-    values = torch.cat([to_device(torch.tensor(own, dtype=torch.int64), flags.device), flags])
+    values = torch.cat([to_device(torch.tensor(numbers, dtype=torch.int64), flags.device), flags])
     summed: list[int] = engine.sum_over_ranks(values).tolist()
     return summed

@@ -39,7 +39,7 @@ from deepsiam.trainer.training.engine.world import (
     rank_0_speaks,
 )
 from deepsiam.trainer.training.errors import SharedError
-from deepsiam.trainer.training.recipe.schema import AnyRecipe, PretrainRecipe, Recipe
+from deepsiam.trainer.training.recipe.schema import AnyRecipe, Recipe
 from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 from deepsiam.trainer.training.run.commit import git_commit, versions
 from deepsiam.trainer.training.run.job import Job
@@ -293,15 +293,12 @@ def _check_cluster(job: Job, world: World) -> None:
     """Raise InputError if the ranks cannot share the lanes, or the host's cache is too small for them."""
     recipe, workers = job.recipe, job.recipe.data.workers
     check_layout(job.order.lanes, recipe.batch.micro_batches, world.size, workers)
-    if isinstance(recipe, PretrainRecipe):
+    if limit := getattr(recipe.data, "cache_bytes", 0):  # of shards, which may be remote
         room = {"world_size": world.size, "local_size": world.local_size, "workers": workers}
-        check_cache_room(job.order, job.held_out, recipe.data.cache_bytes, **room)
+        check_cache_room(job.order, job.held_out, limit, **room)
 
 
 def _lock(run: Path) -> BinaryIO:
-    """Lock a run's folder, created if missing, until the file is closed or the process ends.
-
-    Raise InputError if another process has the lock: ranks whose launcher was killed run on until their next step.
-    """
+    # another process may have the lock: ranks whose launcher was killed run on until their next step
     make_directory(run)
     return lock(run / LOCK, f"{run}: is being trained by another process: wait until it ends, or end it")

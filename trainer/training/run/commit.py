@@ -16,11 +16,11 @@ CODE = ("data_prep/**/*.py", "models/**/*.py", "trainer/**/*.py", "ds_configs/*.
 
 def versions() -> dict[str, str]:
     """Return the version of each of PACKAGES that is installed."""
-    found = {}
+    installed = {}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            installed[name] = version(name)
+    return installed
 
 
 def code_hash(folder: Path) -> str:

@@ -21,7 +21,7 @@ from deepsiam.trainer.training.engine.engine import Engine
 from deepsiam.trainer.training.engine.world import World, say
 from deepsiam.trainer.training.recipe.objective import Objective, objectives
 from deepsiam.trainer.training.recipe.schema import BatchConfig
-from deepsiam.trainer.training.run.agree import by_source, counts
+from deepsiam.trainer.training.run.agree import counts, split_by_source
 from deepsiam.trainer.training.run.job import Job
 from deepsiam.trainer.training.run.watchdog import Watchdog
 
@@ -93,15 +93,15 @@ def _losses(job: Job, engine: Engine, beat: Callable[[], None]) -> Iterator[floa
         for step in range(number * STEPS, (number + 1) * STEPS):
             batches = list(islice(stream, engine.accumulation))
             seeds = [dropout_seed(recipe.seed, batch.index) for batch in batches]
-            of_sources = _objectives(engine, step, batches)
-            own = [of_sources[batch.source] for batch in batches]
-            engine.step([batch.micro_batch for batch in batches], own, seeds, rate)
+            by_source = _objectives(engine, step, batches)
+            objectives_here = [by_source[batch.source] for batch in batches]
+            engine.step([batch.micro_batch for batch in batches], objectives_here, seeds, rate)
             beat()
         yield _loss(engine, fixed, beat)
 
 
 def _measured(batch: BatchConfig, mix: Mix) -> int:
-    """Return how many steps' examples the loss is measured on: where a step is of one source, some of every source."""
+    """Return how many steps' examples the loss is measured on: enough to have some of every source."""
     least = math.ceil(EXAMPLES / batch.size)
     enough = (steps for steps in range(least, MOST_MEASURED) if all(mix.drawn(steps * batch.micro_batches)))
     return next(enough, max(least, MOST_MEASURED))
@@ -111,16 +111,16 @@ def _loss(engine: Engine, batches: Sequence[LaneBatch], beat: Callable[[], None]
     """Return the loss on whole steps of all ranks, without dropout, with the weights of a run's first step."""
     sums = torch.zeros(len(engine.methods), len(engine.terms), dtype=torch.float64)
     for start in range(0, len(batches), engine.accumulation):
-        of_step = batches[start : start + engine.accumulation]
-        losses = engine.evaluate_step([batch.micro_batch for batch in of_step], [batch.source for batch in of_step])
-        for batch, own in zip(of_step, losses.double().cpu(), strict=True):
-            sums[batch.source] += own
+        part = batches[start : start + engine.accumulation]
+        losses = engine.evaluate_step([batch.micro_batch for batch in part], [batch.source for batch in part])
+        for batch, row_of_losses in zip(part, losses.double().cpu(), strict=True):
+            sums[batch.source] += row_of_losses
         beat()
-    of_sources = zip(_objectives(engine, 0, batches), engine.sum_over_ranks(sums), strict=True)
-    return float(sum(objective.of(dict(zip(engine.terms, own, strict=True))) for objective, own in of_sources))
+    pairs = zip(_objectives(engine, 0, batches), engine.sum_over_ranks(sums), strict=True)
+    return float(sum(objective.of(dict(zip(engine.terms, total, strict=True))) for objective, total in pairs))
 
 
 def _objectives(engine: Engine, step: int, batches: Sequence[LaneBatch]) -> list[Objective]:
     """Return the objective of every source for micro-batches of all ranks, with the weights of a step."""
     counted = engine.sum_over_ranks(torch.tensor(counts(engine, batches)))
-    return objectives(engine.methods, step, *by_source(engine, counted.tolist()))
+    return objectives(engine.methods, step, *split_by_source(engine, counted.tolist()))

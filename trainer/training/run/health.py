@@ -75,7 +75,9 @@ class Health:
             self._count_still(step, still > 0)
             return True
         blamed = blame(result.losses, float(result.grad_norm), overflow=overflow)
-        problem = f"step {step}: {self._describe([(batches[i], result.losses[i].tolist()) for i in blamed])}"
+        described = [self._describe(batches[i], result.losses[i].tolist()) for i in blamed]
+        # one of all ranks': a bad loss takes precedence over a bad gradient
+        problem = f"step {step}: {min(line for rank in self.engine.gather(described) for line in rank)[1]}"
         hint = f"show the step: python -m trainer.trace {self.recipe.run}/recipe.yaml --show {step}"
         if self.recipe.faults.on_nan == "stop":
             raise SharedError(f"{problem}; {hint}; or skip such steps: --resume faults.on_nan=skip")
@@ -106,21 +108,21 @@ class Health:
         vectors = []
         for arrays in (batch.micro_batch.arrays for batch in batches[:COMPARED]):
             documents = {name: array[:COMPARED] for name, array in arguments_of("document_", arrays).items()}
-            texts |= {own[real].tobytes() for own, real in zip(documents["ids"], documents["mask"], strict=True)}
+            texts |= {ids[real].tobytes() for ids, real in zip(documents["ids"], documents["mask"], strict=True)}
             vectors.append(self.engine.embed(**documents))
-        every = np.concatenate(vectors)
-        equal = len(texts) > 1 and np.ptp(every, axis=0).max() <= EQUAL * np.abs(every).max()
+        all_vectors = np.concatenate(vectors)
+        equal = len(texts) > 1 and np.ptp(all_vectors, axis=0).max() <= EQUAL * np.abs(all_vectors).max()
         return len(texts) if equal else 0
 
     def check_bad_shards(self, cursor: Cursor, new: Sequence[Skip]) -> None:
         """Report the shards skipped since the last step; raise SharedError if the cursor has too many in total."""
-        most = self.recipe.faults.most_bad_shards
+        limit = self.recipe.faults.most_bad_shards
         reasons = "; ".join(dict.fromkeys(skip.reason for skip in new))
-        if cursor.bad_shards > most:
+        if cursor.bad_shards > limit:
             raise SharedError(
-                f"{cursor.bad_shards} bad shards, faults.most_bad_shards is {most}; among them: {reasons}"
+                f"{cursor.bad_shards} bad shards, faults.most_bad_shards is {limit}; among them: {reasons}"
             )
-        warn(f"bad shard {cursor.bad_shards} of at most {most}, skipped: {reasons}")
+        warn(f"bad shard {cursor.bad_shards} of at most {limit}, skipped: {reasons}")
 
     def _overflowed(self, result: StepResult) -> bool:
         return self.engine.fp16 and result.skipped
@@ -140,22 +142,19 @@ class Health:
                 "method.pooling, the loss and the data, or end the run if its loss is as low as it should be"
             )
 
-    def _describe(self, blamed: Sequence[tuple[LaneBatch, list[float]]]) -> str:
-        """Choose one description among all ranks': a bad loss takes precedence over a bad gradient."""
-        own = [(not self._bad_terms(losses), self._describe_batch(batch, losses)) for batch, losses in blamed]
-        return min(described for rank in self.engine.gather(own) for described in rank)[1]
-
-    def _describe_batch(self, batch: LaneBatch, losses: list[float]) -> str:
-        problem = self._bad_terms(losses) or "the gradient is not finite"
+    def _describe(self, batch: LaneBatch, losses: list[float]) -> tuple[bool, str]:
+        """Return whether the gradient alone is bad, and what is bad where."""
+        bad_terms = ", ".join(
+            f"the {term} loss is {loss}"
+            for term, loss in zip(self.engine.terms, losses, strict=True)
+            if not math.isfinite(loss)
+        )
         source = f"{self.order.names[batch.source]} " if self.order.names[batch.source] else ""
         documents = list(dict.fromkeys(name for names in self.order.origins(batch) for name in names))
-        more = f" and {len(documents) - MOST_DOCUMENTS} more" if len(documents) > MOST_DOCUMENTS else ""
+        unnamed = f" and {len(documents) - MOST_DOCUMENTS} more" if len(documents) > MOST_DOCUMENTS else ""
         place = f"micro-batch {batch.index}, {source}lane {batch.lane}"
-        return f"{problem}: {place}, documents {'; '.join(documents[:MOST_DOCUMENTS])}{more}"
-
-    def _bad_terms(self, losses: list[float]) -> str:
-        pairs = zip(self.engine.terms, losses, strict=True)
-        return ", ".join(f"the {term} loss is {loss}" for term, loss in pairs if not math.isfinite(loss))
+        what = bad_terms or "the gradient is not finite"
+        return not bad_terms, f"{what}: {place}, documents {'; '.join(documents[:MOST_DOCUMENTS])}{unnamed}"
 
 
 def blame(losses: torch.Tensor, grad_norm: float, *, overflow: bool) -> list[int]:

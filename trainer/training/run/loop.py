@@ -93,9 +93,9 @@ class Run:
     def _optimize(self, batches: Sequence[LaneBatch], agreed: Agreed) -> StepResult:
         micro_batches = [batch.micro_batch for batch in batches]
         seeds = [dropout_seed(self.recipe.seed, batch.index) for batch in batches]
-        own = agreed.objectives(self.engine.methods, self.step, batches)
+        objectives = agreed.objectives(self.engine.methods, self.step, batches)
         with self.monitor.counting_flops(batches):
-            return self.engine.step(micro_batches, own, seeds, self.rate.at(self.step))
+            return self.engine.step(micro_batches, objectives, seeds, self.rate.at(self.step))
 
     def _pauses(self) -> bool:
         """Whether more than training is due after this step: a progress line, a validation, a save, new negatives."""
@@ -112,8 +112,8 @@ class Run:
 
     def _report_and_save(self, batches: Sequence[LaneBatch], result: StepResult) -> None:
         if self._reports():
-            read = self.job.order.progress(self.cursor.micro_batches)
-            self.monitor.log(self.step, self.rate.at(self.step - 1), result, read)
+            progress = self.job.order.progress(self.cursor.micro_batches)
+            self.monitor.log(self.step, self.rate.at(self.step - 1), result, progress)
             with self.monitor.untimed():
                 self.health.compare_vectors(self.step, batches)
         if self.step == self.recipe.steps:

@@ -44,7 +44,7 @@ class Monitor:
         self.recipe, self.engine, self.sources = recipe, engine, sources
         self.terms = engine.terms
         self.skipped = 0
-        self.said: dict[str, str] = {}  # the method's remarks on the losses of the last progress line
+        self.remarks: dict[str, str] = {}  # the method's, on the losses of the last progress line
         name = torch.cuda.get_device_name() if engine.device.type == "cuda" else ""
         self.peak = peak_of(name)
         self.flops_per_token: float | None = None
@@ -78,15 +78,17 @@ class Monitor:
                 [batch.micro_batch.counts.get(term, 0) for term in self.terms]
             )
 
-    def log(self, step: int, lr: float, result: StepResult, read: Mapping[str, float]) -> None:
+    def log(self, step: int, lr: float, result: StepResult, progress: Mapping[str, float]) -> None:
         """Write the events and the progress line after `step` finished steps; all ranks call.
 
-        `read` is what was read of each source, of interest if there are several.
+        `progress` is what was read of each source, of interest if there are several.
         """
         now, interval, ranks = time.monotonic(), self.interval, self.engine.world.size
         seconds = now - self.since
         losses = self._means()
-        of_ranks, slow = self._compare_ranks(seconds)
+        forward, rank_figures, slow = self.engine.forward_clock.take(), dict[str, float](), list[str]()
+        if self.stragglers:
+            rank_figures, slow = self.stragglers.compare(interval.steps, seconds, forward, interval.waited)
         self.skipped += interval.skipped
         self.interval, self.since = self._new_interval(), now
         if self.engine.world.rank:
@@ -97,35 +99,37 @@ class Monitor:
         scalars |= {"lr": lr, "grad_norm": grad_norm, "loss_scale": result.loss_scale}
         scalars |= {"skipped_steps": self.skipped, "tokens_per_second": rate}
         scalars |= {"data_wait_share": interval.waited / seconds}
-        scalars |= read if len(self.sources) > 1 else {}
+        scalars |= progress if len(self.sources) > 1 else {}
         scalars |= {"padding_share": 1 - interval.filled / interval.slots}
         if self.generation is not None:
             scalars["negatives/age"] = step - self.generation
         if self.peak and self.flops_per_token:
             scalars["mfu"] = self.flops_per_token * rate / (self.peak * ranks)
-        self._write(step, scalars | of_ranks)
-        for line in [*slow, *self._remarks(losses)]:
+        self._write(step, scalars | rank_figures)
+        remarks = self.recipe.method.remarks(losses)
+        for line in [*slow, *(remark for term, remark in remarks.items() if self.remarks.get(term) != remark)]:
             warn(f"step {step}: {line}")
+        self.remarks = remarks
         eta = (now - self.began) / (step - self.start) * (self.recipe.steps - step)
-        shown = "  ".join(f"{term} {value:.4f}" for term, value in losses.items() if "/" not in term)
+        terms = {term: value for term, value in losses.items() if "/" not in term}
         self.info(
-            f"step {step}/{self.recipe.steps}  {shown}  lr {lr:.2e}  grad {grad_norm:.2f}  "
+            f"step {step}/{self.recipe.steps}  {_listed(terms)}  lr {lr:.2e}  grad {grad_norm:.2f}  "
             f"{rate / 1000:.1f}k tokens/s  data wait {scalars['data_wait_share']:.0%}  ETA {duration(eta)}"
         )
 
     def validated(self, step: int, losses: Mapping[str, float]) -> None:
         """Write the losses on held-out data."""
         self._write(step, {f"validation/{term}": value for term, value in losses.items()})
-        self.info(f"step {step}  validation  " + "  ".join(f"{term} {value:.4f}" for term, value in losses.items()))
+        self.info(f"step {step}  validation  {_listed(losses)}")
 
     def probed(self, step: int, figures: Mapping[str, float]) -> None:
         """Write the figures of the probe."""
         if self._write_once(step, {f"probe/{name}": value for name, value in figures.items()}):
-            self.info(f"step {step}  probe  " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
+            self.info(f"step {step}  probe  {_listed(figures)}")
 
-    def refreshed(self, step: int, of_sources: Mapping[str, Mapping[str, float]]) -> None:
+    def refreshed(self, step: int, figures_by_source: Mapping[str, Mapping[str, float]]) -> None:
         """Write the figures about new negatives, by the names of the sources."""
-        for source, figures in of_sources.items():
+        for source, figures in figures_by_source.items():
             end = f"/{source}" if source else ""
             if self._write_once(step, {f"negatives/{name}{end}": value for name, value in figures.items()}):
                 self.info(
@@ -159,16 +163,16 @@ class Monitor:
             return
         # a layer that is first called while something counts would never be compiled
         eager, counter = torch.compiler.set_stance("force_eager"), FlopCounterMode(display=False)
+        first = batches[0]
         if self.recipe.compile:
-            first = batches[0]
             with eager, counter:
                 self.engine.evaluate(first.micro_batch, first.source)
             self.flops_per_token = 3 * counter.get_total_flops() / first.micro_batch.tokens
             yield
-            return
-        with eager, counter:
-            yield
-        self.flops_per_token = counter.get_total_flops() / sum(batch.micro_batch.tokens for batch in batches)
+        else:
+            with eager, counter:
+                yield
+            self.flops_per_token = counter.get_total_flops() / sum(batch.micro_batch.tokens for batch in batches)
 
     def __enter__(self) -> None:
         """Say what will be trained, and how: the first progress line can be minutes away."""
@@ -186,7 +190,6 @@ class Monitor:
             print(line, flush=True)
 
     def __exit__(self, *error: object) -> None:
-        """Close it."""
         self.close()
 
     def close(self) -> None:
@@ -200,13 +203,6 @@ class Monitor:
             self.writer = None
             with self._or_without_events():
                 writer.close()
-
-    def _compare_ranks(self, seconds: float) -> tuple[dict[str, float], list[str]]:
-        """Compare this rank with the others over an interval of `seconds`; all ranks call."""
-        forward = self.engine.forward_clock.take()
-        if self.stragglers is None:
-            return {}, []
-        return self.stragglers.compare(self.interval.steps, seconds, forward, self.interval.waited)
 
     def _new_interval(self) -> Interval:
         return Interval(len(self.sources), len(self.terms), self.engine.device)
@@ -226,11 +222,6 @@ class Monitor:
             if count
         }
 
-    def _remarks(self, losses: Mapping[str, float]) -> list[str]:
-        """Return what the method says of the losses, and has not said of those before."""
-        said, self.said = self.said, self.recipe.method.remarks(losses)
-        return [remark for term, remark in self.said.items() if said.get(term) != remark]
-
     def _write(self, step: int, scalars: Mapping[str, float]) -> None:
         if self.wandb and scalars:
             self.wandb.log(step, scalars)
@@ -245,8 +236,8 @@ class Monitor:
         A run that was stopped before its next checkpoint repeats what follows this one.
         """
         if self.writer and step == self.start:
-            written = scalars_at(self.recipe.run / "tensorboard", step)
-            scalars = {tag: value for tag, value in scalars.items() if tag not in written}
+            known = scalars_at(self.recipe.run / "tensorboard", step)
+            scalars = {tag: value for tag, value in scalars.items() if tag not in known}
         self._write(step, scalars)
         return bool(scalars)
 
@@ -258,6 +249,10 @@ class Monitor:
         except OSError as error:
             self.writer = None
             warn(f"{self.recipe.run / 'tensorboard'}: no more events are written: {error.strerror or error}")
+
+
+def _listed(values: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {value:.4f}" for name, value in values.items())
 
 
 def duration(seconds: float) -> str:

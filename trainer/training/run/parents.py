@@ -68,7 +68,7 @@ def _ancestors() -> Iterator[int]:
 
 
 def _is_adopted(process: int, parent: int) -> bool:
-    """Return whether a process has another parent than the one that started it: one of another session."""
+    # its parent is in another session than the one that started it
     with suppress(OSError):
         return os.getsid(process) not in (process, os.getsid(parent))
     return False
@@ -79,7 +79,6 @@ def _program(process: int) -> str:
 
 
 def _words(process: int) -> list[str]:
-    """Return a process's command line; empty where the system does not tell it."""
     with suppress(OSError):
         return Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
     return []

@@ -51,12 +51,12 @@ def check_same(job: Job) -> None:
     A recipe may be edited while rank 0 opens the data, or lie on each host; `deepspeed: auto` depends on the device.
     """
     config = {"deepspeed's file": ds_config.load(job.recipe.deepspeed)[1]}
-    own = {**job.resume_invariants, **complete(job.recipe), **config}
-    of_rank_0 = [own]
-    dist.broadcast_object_list(of_rank_0)
+    settings = {**job.resume_invariants, **complete(job.recipe), **config}
+    from_rank_0 = [settings]
+    dist.broadcast_object_list(from_rank_0)
+    lines = (f"{key}={now}, and rank 0 with {was}" for key, was, now in differences(from_rank_0[0], settings))
     different: list[str | None] = [None] * dist.get_world_size()
-    found = next((f"{key}={now}, and rank 0 with {was}" for key, was, now in differences(of_rank_0[0], own)), None)
-    dist.all_gather_object(different, found)
+    dist.all_gather_object(different, next(lines, None))
     for rank, difference in enumerate(different):
         if difference:
             raise SharedError(

@@ -27,9 +27,9 @@ COSTS = 0.05  # minimum share of the time that the difference must cost
 MESSAGE_BYTES = 1 << 18
 WINDOW_SECONDS = 10.0  # minimum time of the compared steps: less is not informative
 LINES = {
-    "forward": "is slow: its forward passes take {own:.3g} s of {seconds:.3g} s, those of the others {others:.3g} s",
-    "waited": "is slow: it waits for data {own:.3g} s of {seconds:.3g} s, the others {others:.3g} s",
-    "message": "is slow: {size:,} bytes take {own:.3g} s from or to its host, and {others:.3g} s between others",
+    "forward": "is slow: its forward passes take {:.3g} s of {:.3g} s, those of the others {:.3g} s",
+    "waited": "is slow: it waits for data {:.3g} s of {:.3g} s, the others {:.3g} s",
+    "message": f"is slow: {MESSAGE_BYTES:,} bytes take {{0:.3g}} s from or to its host, and {{2:.3g}} s between others",
 }
 
 
@@ -39,16 +39,16 @@ class Slow:
 
     rank: int
     kind: str  # a key of LINES
-    own: float  # seconds
-    others: float  # their median
+    seconds: float
+    median: float  # of the others
 
 
 def slow_ones(times: Sequence[float], least: float) -> Iterator[tuple[int, float, float]]:
-    """Yield number, own time and the others' median of each that is slower by half and by `least` seconds."""
-    for number, own in enumerate(times):
+    """Yield number, time and the others' median of each that is slower by half and by `least` seconds."""
+    for number, seconds in enumerate(times):
         others = median([*times[:number], *times[number + 1 :]])
-        if own > SLOWER * others and own - others > least:
-            yield number, own, others
+        if seconds > SLOWER * others and seconds - others > least:
+            yield number, seconds, others
 
 
 def message_of_each(received: Sequence[Sequence[float]]) -> list[float]:
@@ -123,15 +123,11 @@ class Stragglers:
     def compare(self, steps: int, seconds: float, forward: float, waited: float) -> tuple[dict[str, float], list[str]]:
         """Return figures for an interval, and a line for each rank or host that has become slow; all ranks call.
 
-        Args:
-            steps: number of steps in the interval.
-            seconds: length of the interval.
-            forward: this rank's seconds in forward passes.
-            waited: this rank's seconds waiting for data.
+        `steps` took `seconds`, of which this rank spent `forward` in forward passes and `waited` for data.
         """
-        own = torch.zeros_like(self.totals)
-        own[:, self.rank] = torch.tensor([forward, waited])
-        totals = self.engine.sum_over_ranks(own).cpu()
+        part = torch.zeros_like(self.totals)
+        part[:, self.rank] = torch.tensor([forward, waited])
+        totals = self.engine.sum_over_ranks(part).cpu()
         self.seconds, self.steps, self.totals = self.seconds + seconds, self.steps + steps, self.totals + totals
         figures = {
             "ranks/forward_slowest": _worst(totals[0].tolist()),
@@ -142,29 +138,29 @@ class Stragglers:
             figures["ranks/message_slowest"] = _worst(self.messages[-1])
         if self.seconds < WINDOW_SECONDS:
             return figures, []
-        found = list(self._slow())
-        new = [self._line(slow) for slow in found if (slow.rank, slow.kind) not in self.known]
-        self.known = {(slow.rank, slow.kind) for slow in found}
+        slow_ranks = list(self._slow())
+        lines = [
+            f"rank {slow.rank} on {self.hosts[slow.rank]} "
+            f"{LINES[slow.kind].format(slow.seconds, self.seconds, slow.median)}"
+            for slow in slow_ranks
+            if (slow.rank, slow.kind) not in self.known
+        ]
+        self.known = {(slow.rank, slow.kind) for slow in slow_ranks}
         self._begin()
-        return figures, new
+        return figures, lines
 
     def _slow(self) -> Iterator[Slow]:
         least = COSTS * self.seconds
         for kind, times in zip(("forward", "waited"), self.totals.tolist(), strict=True):
-            for rank, own, others in slow_ones(times, least):
-                yield Slow(rank, kind, own, others)
+            for rank, seconds, others in slow_ones(times, least):
+                yield Slow(rank, kind, seconds, others)
         if self.ring:
-            usual = [median(of_host) for of_host in zip(*self.messages, strict=True)]
+            usual = [median(times) for times in zip(*self.messages, strict=True)]
             # a step sends about twice the size of the gradients; this is the equivalent number of messages
             messages = self.steps * 2 * self.engine.gradient_bytes / MESSAGE_BYTES
-            for host, own, others in slow_ones(usual, least / messages):
-                yield Slow(self.first_ranks[host], "message", own, others)
-
-    def _line(self, slow: Slow) -> str:
-        figures = {"own": slow.own, "others": slow.others, "seconds": self.seconds, "size": MESSAGE_BYTES}
-        return f"rank {slow.rank} on {self.hosts[slow.rank]} {LINES[slow.kind].format(**figures)}"
+            for host, seconds, others in slow_ones(usual, least / messages):
+                yield Slow(self.first_ranks[host], "message", seconds, others)
 
 
 def _worst(times: Sequence[float]) -> float:
-    """Return the longest time, as a multiple of the median."""
     return max(times) / middle if (middle := median(times)) else math.inf

@@ -1,4 +1,4 @@
-"""Lanes: every item once per epoch, skipped shards, and what is refused."""
+"""Lanes and held-out data: every item once, for any number of ranks; skipped shards; what is refused."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,6 +10,8 @@ import pytest
 
 from deepsiam.data_prep.common.errors import CacheError, InputError
 from deepsiam.trainer.training.data.lanes import START, Lanes, Position
+from deepsiam.trainer.training.data.opened import HeldOut
+from deepsiam.trainer.training.errors import SharedError
 from tests.trainer.training.data.integers import EVERYTHING, UNEVEN, Echo, Numbers, items, lanes_of, order_of
 
 
@@ -96,3 +98,24 @@ def test_data_that_the_method_cannot_use_is_refused_in_one_line() -> None:
     lanes = Lanes(Numbers([1] * 4), Choosy(), seed=1, lanes=4, window=1, micro_batch=1)
     with pytest.raises(InputError, match="^method: needs sentence boundaries$"):
         next(lanes.micro_batches(0, START))
+
+
+def held_out(per_chunk: int = 3) -> HeldOut:
+    return HeldOut(Numbers(UNEVEN, per_chunk), Echo(), seed=1, window=2, micro_batch=4)
+
+
+def rows(batches: Any) -> list[tuple[int, int]]:
+    return [tuple(row) for batch in batches for row in batch.arrays["items"].tolist()]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 8, 50])
+def test_any_number_of_ranks_reads_every_example_once_with_the_same_randomness(world_size: int) -> None:
+    alone = rows(held_out().micro_batches(0, 1))
+    shared = [row for rank in range(world_size) for row in rows(held_out().micro_batches(rank, world_size))]
+    assert sorted(shared) == sorted(alone)
+    assert len({item for item, _ in alone}) == len(alone) == sum(UNEVEN) * 3
+
+
+def test_data_without_an_example_is_an_error_of_all_ranks() -> None:
+    with pytest.raises(SharedError, match="validation: the held-out data give no example"):
+        held_out(per_chunk=0).first()

@@ -103,16 +103,6 @@ def test_a_temperature_weighs_sources_by_their_sizes(toy_collection: Path, toy_s
     assert shares == [[9, 1], [3, 1], [500, 500]]
 
 
-def test_a_weight_beside_a_temperature_is_refused_but_read(
-    toy_collection: Path, toy_scored: Path, tmp_path: Path
-) -> None:
-    path = mixed_recipe(tmp_path / "run.yaml", toy_collection, toy_scored)
-    both = load(FinetuneRecipe, path, ["data.mix_temperature=2", "data.mix.plain.weight=1"])
-    with pytest.raises(InputError, match=r"^data.mix.plain.weight: is no measure .* or data.mix_temperature and none$"):
-        finetune.build(both)
-    pair_data(both)  # of a run that was trained so
-
-
 def test_a_source_that_cannot_be_validated_on_is_left_out(recipe: FinetuneRecipe) -> None:
     data = pair_data(recipe)
     assert [(part.name, part.number) for part in data.held_out] == [("plain", 0), ("prompted", 1)]
@@ -137,8 +127,8 @@ NAMED = "data.mix.plain"
             f"{NAMED}.weight: missing: set a weight for every source, or data.mix_temperature",
         ),
         (
-            {"data.mix_temperature": 2, **{f"data.mix.{name}.weight": 1 for name in SOURCES}},
-            "data.mix: its sources have weights: .* or data.mix_temperature and none",
+            {"data.mix_temperature": 2, f"{NAMED}.weight": 1},
+            f"{NAMED}.weight: does not go with .*: set .* or data.mix_temperature and none$",
         ),
         ({f"{NAMED}.wieght": 1}, rf"{NAMED}.wieght: unknown key; did you mean {NAMED}.weight\?$"),
         ({f"{NAMED}.query_promt": "x"}, rf"{NAMED}.query_promt: unknown key; did you mean {NAMED}.query_prompt\?$"),

@@ -1,17 +1,22 @@
-"""Shards that a recipe's method cannot use are refused."""
+"""Shards of text and of pairs, opened for a run: the order of its steps, and what is refused before the first one."""
 
 import json
 import shutil
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.shards.manifest import NAME
+from deepsiam.trainer.trace import digest, trace
 from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
+
+STEPS = 20
 
 
 def with_source(shards: Path, folder: Path, **source: object) -> Path:
@@ -22,17 +27,93 @@ def with_source(shards: Path, folder: Path, **source: object) -> Path:
     return folder
 
 
+UTTERANCES = {"method": {"name": "poly", "pairs": "utterances"}, "batch": {"size": 1, "micro": 1}}
+
+
 def test_utterances_of_shards_without_dialogues_are_refused(shards: Path, tmp_path: Path) -> None:
     folder = with_source(shards, tmp_path / "shards", dialogues=False)
-    wanted = {"method": {"name": "poly", "pairs": "utterances"}, "batch": {"size": 1, "micro": 1}}
-    recipe = load(PretrainRecipe, toy.seed_recipe(tmp_path / "run.yaml", folder, **wanted))
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", folder, **UTTERANCES)
     with pytest.raises(InputError, match=f"^method.pairs=utterances: the documents of {folder} are not dialogues"):
-        shard_data(recipe)
-    sentences = {**wanted, "method": {"name": "poly", "pairs": "sentences"}}
-    assert shard_data(load(PretrainRecipe, toy.seed_recipe(tmp_path / "other.yaml", folder, **sentences)))
+        shard_data(load(PretrainRecipe, recipe))
+    assert shard_data(load(PretrainRecipe, recipe, ["method.pairs=sentences"]))
+    for dialogues in (shards, with_source(shards, tmp_path / "dialogues", dialogues=True)):  # unknown, or known
+        assert shard_data(load(PretrainRecipe, toy.seed_recipe(tmp_path / "run.yaml", dialogues, **UTTERANCES)))
 
 
-def test_utterances_of_dialogues_and_of_unknown_documents_are_accepted(shards: Path, tmp_path: Path) -> None:
-    for folder in (shards, with_source(shards, tmp_path / "shards", dialogues=True)):
-        wanted = {"method": {"name": "poly", "pairs": "utterances"}, "batch": {"size": 1, "micro": 1}}
-        assert shard_data(load(PretrainRecipe, toy.seed_recipe(tmp_path / "run.yaml", folder, **wanted)))
+@pytest.fixture(scope="module")
+def others(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A second source of pairs."""
+    return toy.write_pairs(tmp_path_factory.mktemp("others") / "shards", shards, count=200, seed=8)
+
+
+def mixed_recipe(path: Path, first: Path, second: Path, *overrides: str, **changes: Any) -> PretrainRecipe:
+    """Four micro-batches of two pairs per step, all of one source."""
+    mix = {"first": {"shards": str(first), "weight": 3}, "second": {"shards": str(second), "weight": 1}}
+    keys = {"name": "pairs", "max_query_tokens": 16, "max_document_tokens": 32, "negatives": "step"}
+    values: dict[str, Any] = {
+        "data": {"mix": mix, "one_source_per": "step", "lanes": 8, "window": 2},
+        "batch": {"size": 8, "micro": 2},
+        "method": keys,
+    }
+    return load(PretrainRecipe, toy.seed_recipe(path, first, **{**values, **changes}), overrides)
+
+
+def test_a_step_has_the_same_pairs_of_one_source_for_any_number_of_ranks_and_workers(
+    pair_shards: Path, others: Path, tmp_path: Path
+) -> None:
+    recipe = mixed_recipe(tmp_path / "run.yaml", pair_shards, others)
+    data = shard_data(recipe)
+
+    def digests(ranks: int, workers: int, steps: int) -> list[str]:
+        made = []
+        for _, batches in islice(trace(recipe, data, 1, ranks, workers), steps):
+            made.append(digest([batch.micro_batch for batch in batches]))
+            assert len({batch.source for batch in batches}) == 1
+            sources.append(batches[0].source)
+        return made
+
+    sources: list[int] = []
+    alone = digests(1, 0, STEPS)
+    assert len(set(alone)) == STEPS
+    assert (sources.count(0), sources.count(1)) == (STEPS * 3 / 4, STEPS / 4)
+    for ranks, workers in ((1, 2), (2, 0), (2, 2), (4, 0), (4, 2)):
+        steps = 4 if workers else STEPS
+        assert digests(ranks, workers, steps) == alone[:steps], (ranks, workers)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["data.one_source_per=micro_batch"], "data.mix.first: its losses compare .* set data.one_source_per=step"),
+        (["batch.size=1", "batch.micro=1"], "batch.size=1 leaves no other document to compare a query with: set it to"),
+        (
+            ["batch.micro=1", "method.negatives=micro_batch"],
+            "batch.micro=1 leaves no other document to compare a query with: set it to 2 or more$",
+        ),
+        (["data.mix.second.shards=TEXT"], "^method.name=pairs: the documents of .* are not pairs .* `data_prep pairs`"),
+        (["validation={shards: TEXT, every: 5}"], "^method.name=pairs: the documents of .* are not pairs"),
+        ([f"method.query_prompt={'ab ' * 20}"], "^method: query_prompt has .* leave a text no room"),
+        (["method.prompt_in_pooling=false"], "method.prompt_in_pooling=false is for method.pooling=mean"),
+    ],
+)
+def test_what_does_not_suit_is_one_line(
+    shards: Path, pair_shards: Path, others: Path, tmp_path: Path, overrides: list[str], words: str
+) -> None:
+    changes = [change.replace("TEXT", str(shards)) for change in overrides]
+    with pytest.raises(InputError, match=words) as caught:
+        shard_data(mixed_recipe(tmp_path / "run.yaml", pair_shards, others, *changes))
+    assert "\n" not in str(caught.value)
+
+
+def test_documents_that_are_no_pairs_are_refused_where_they_are_read(shards: Path, tmp_path: Path) -> None:
+    """The manifest may be wrong."""
+    folder = with_source(shards, tmp_path / "shards", pairs=True)
+    data = shard_data(mixed_recipe(tmp_path / "run.yaml", folder, folder))
+    with pytest.raises(InputError, match="^method: a document has .* segments, not two, .*: name shards of `data_prep"):
+        next(data.order.stream(data.order.start(), 0, 1))
+
+
+def test_a_method_of_text_reads_pairs_as_text(pair_shards: Path, tmp_path: Path) -> None:
+    method = {"name": "mlm", "max_tokens": 32}
+    data = shard_data(load(PretrainRecipe, toy.seed_recipe(tmp_path / "run.yaml", pair_shards, method=method)))
+    assert next(data.order.stream(data.order.start(), 0, 1)).micro_batch.tokens

@@ -56,7 +56,7 @@ def main() -> None:
     """Print the error under each configuration."""
     world = World.from_environment()
     join(world)
-    errors = [error(json.loads(Path(path).read_text()), world) for path in sys.argv[1:]]
+    errors = [error(json.loads(Path(path).read_text()), world) for path in sys.argv[1:] if path.endswith(".json")]
     if world.rank == 0:
         print(json.dumps(errors), flush=True)
     dist.barrier()

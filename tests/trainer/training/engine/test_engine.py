@@ -1,10 +1,12 @@
-"""The engine and DeepSpeed: buffers keep their own precision, checkpoint files on a full disk."""
+"""The engine and DeepSpeed: precision of buffers, checkpoint files on a full disk, no compiler, a clock."""
 
 import errno
 import json
 import math
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ import torch
 
 from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.trainer.training.engine import hashed_file
+from deepsiam.trainer.training.engine.clock import DeviceClock
+from deepsiam.trainer.training.engine.compiler import SWITCH, without_compiler
 from deepsiam.trainer.training.engine.engine import CheckpointFiles
 from tests import toy
 from tests.ports import free_port
@@ -37,15 +41,7 @@ def test_a_disk_that_is_full_at_any_byte_gives_the_error_of_the_disk(
         assert files.written == {}
 
 
-def test_after_the_first_error_nothing_is_written(tmp_path: Path) -> None:
-    files = CheckpointFiles()
-    files.save(STATE, str(tmp_path / "none" / "first.pt"))
-    assert isinstance(files.error, FileNotFoundError)
-    files.save(STATE, str(tmp_path / "second.pt"))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_is_written_and_an_error_of_the_state_is_raised(tmp_path: Path) -> None:
+def test_files_are_written_until_the_first_error(tmp_path: Path) -> None:
     files = CheckpointFiles()
     files.save(STATE, str(tmp_path / "file.pt"))
     assert files.error is None
@@ -54,6 +50,10 @@ def test_a_file_is_written_and_an_error_of_the_state_is_raised(tmp_path: Path) -
     with pytest.raises(TypeError):  # a bug, not a disk error
         files.save({"step": (i for i in range(3))}, str(tmp_path / "generator.pt"))
     assert torch.load(tmp_path / "file.pt", weights_only=True)["step"] == 7
+    files.save(STATE, str(tmp_path / "none" / "first.pt"))
+    assert isinstance(files.error, FileNotFoundError)
+    files.save(STATE, str(tmp_path / "second.pt"))
+    assert not (tmp_path / "second.pt").exists()
 
 
 OPENED = """
@@ -88,15 +88,17 @@ def printed(lines: str) -> str:
 
 
 @pytest.mark.slow
-def test_rotary_frequencies_stay_in_fp32() -> None:
+def test_rotary_frequencies_stay_in_fp32_and_the_compiler_out() -> None:
     # an exported encoder recomputes them: had training rounded them to bf16, the export would rotate differently
     lines = """
+import sys
 model = opened("zero1_bf16")[0].model
 frequencies = {buffer.dtype for name, buffer in model.named_buffers() if name.endswith("inv_freq")}
-print(frequencies, {parameter.dtype for parameter in model.parameters()}, flush=True)
+compiler = "torch._inductor.compile_fx" in sys.modules
+print(frequencies, {parameter.dtype for parameter in model.parameters()}, compiler, flush=True)
 os._exit(0)
 """
-    assert printed(lines) == "{torch.float32} {torch.bfloat16}"
+    assert printed(lines) == "{torch.float32} {torch.bfloat16} False"
 
 
 @pytest.mark.slow
@@ -126,3 +128,29 @@ os._exit(0)
     assert [first, second] == pytest.approx(with_zero, rel=1e-5)
     assert first > 0
     assert not math.isfinite(nan_without) or not math.isfinite(nan_with)
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+
+@pytest.mark.parametrize("before", [None, "0"])
+def test_nothing_is_compiled_and_the_switch_is_restored(monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
+    monkeypatch.delenv(SWITCH, raising=False)
+    if before:
+        monkeypatch.setenv(SWITCH, before)
+    with without_compiler():
+        assert torch.compile(double) is double
+    assert os.environ.get(SWITCH) == before
+
+
+def test_the_clock_adds_up_what_is_counted_and_begins_anew_when_taken() -> None:
+    clock = DeviceClock(torch.device("cpu"))
+    began = time.perf_counter()
+    for _ in range(2):
+        with clock.counting():
+            time.sleep(0.01)
+    longest = time.perf_counter() - began
+    time.sleep(0.01)
+    assert 0.02 <= clock.take() <= longest
+    assert clock.take() == 0.0

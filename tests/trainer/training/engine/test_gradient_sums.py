@@ -1,15 +1,12 @@
 """The error of gradients that are summed over micro-batches and ranks in bf16, and in fp32."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import toy
-from tests.ports import free_port
 
 pytestmark = pytest.mark.slow  # real processes
 
@@ -28,23 +25,9 @@ def test_sums_in_fp32_are_exact_where_bf16_loses_a_part_in_150(tmp_path: Path) -
     for number, config in enumerate(config for stage in STAGES for config in variants(stage)):
         files.append(str(tmp_path / f"{number}.json"))
         Path(files[-1]).write_text(json.dumps(config))
-    command = [sys.executable, "-m", "tests.trainer.training.engine.gradient_sums", *files]
-    environment = {**toy.environment(), "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_SIZE": "2"}
-    ranks = [
-        subprocess.Popen(
-            command,
-            cwd=toy.ROOT,
-            env={**environment, "RANK": rank, "LOCAL_RANK": rank},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ("1", "0")
-    ]
-    output, errors = ranks[1].communicate(timeout=300)
-    ranks[0].communicate(timeout=300)
-    assert output, errors
-    found = json.loads(output.splitlines()[-1])
-    assert max(found[::3]) < 1e-7
-    assert found[1::3] == pytest.approx([2.1e-3] * 3, rel=0.3)
-    assert found[2::3] == pytest.approx([7.1e-3] * 3, rel=0.1)
+    done = toy.launch(2, "tests.trainer.training.engine.gradient_sums", *files)
+    assert done.returncode == 0, done.stderr
+    errors = json.loads(done.stdout.splitlines()[-1])
+    assert max(errors[::3]) < 1e-7
+    assert errors[1::3] == pytest.approx([2.1e-3] * 3, rel=0.3)
+    assert errors[2::3] == pytest.approx([7.1e-3] * 3, rel=0.1)

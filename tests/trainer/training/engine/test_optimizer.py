@@ -1,13 +1,17 @@
-"""The optimizer; Adamax, compared with PyTorch's implementation."""
+"""The optimizer: Adamax, compared with PyTorch's implementation; checks of gradients, compared with DeepSpeed's own."""
 
 import copy
+import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 
+import deepspeed.comm
 import pytest
 import torch
-from torch import nn
+from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
+from torch import Tensor, nn
 
-from deepsiam.trainer.training.engine.optimizer import Adamax, build_optimizer
+from deepsiam.trainer.training.engine.optimizer import Adamax, build_optimizer, check_in_few_kernels
 from deepsiam.trainer.training.recipe.schema import OptimizerConfig
 
 KEYS = {"lr": 0.03, "betas": (0.8, 0.95), "eps": 1e-6}
@@ -116,3 +120,61 @@ def test_the_optimizer_is_the_one_that_the_recipe_names() -> None:
     assert type(adamax) is Adamax
     for group, decay in zip(adamax.param_groups, (0.01, 0.0), strict=True):
         assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (0.1, (0.8, 0.9), 1e-3, decay)
+
+
+SHAPES = ((3,), (7, 64), (0,), (768,), (96, 33), (1,))
+
+
+class Optimizer(DeepSpeedZeroOptimizer):  # type: ignore[misc]
+    """DeepSpeed's, with gradients and nothing else."""
+
+    def __init__(self, gradients: list[Tensor | None]) -> None:
+        self.averaged_gradients = {0: gradients, 1: None, 2: [torch.ones(2, dtype=gradients[0].dtype)]}
+        self.bit16_groups = [0]
+        self.dp_process_group = self.model_parallel_group = None
+        self.model_parallel_rank, self.device = 0, torch.device("cpu")
+
+
+@pytest.fixture
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deepspeed.comm, "all_reduce", lambda *_, **__: None)
+
+
+def made_gradients(dtype: torch.dtype, odd: float = 1.0) -> list[Tensor]:
+    torch.manual_seed(0)
+    made = [torch.randn(shape).to(dtype) for shape in SHAPES]
+    made[3][500] = odd
+    return made
+
+
+@pytest.mark.usefixtures("_alone")
+@pytest.mark.parametrize("odd", [1.0, 3e4, math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_norm_and_overflow_are_deepspeed_s(dtype: torch.dtype, odd: float) -> None:
+    own = made_gradients(dtype, odd)
+    padding = torch.full((5,), 9, dtype=dtype)
+    padding._zero_padding = True  # type: ignore[attr-defined]
+    optimizer = Optimizer([*own, None])
+    parameters = [SimpleNamespace() for _ in own]
+    expected = optimizer.get_grad_norm_direct([*own, padding], parameters)
+    overflows = optimizer.has_overflow_partitioned_grads_serial()
+    check_in_few_kernels(optimizer)
+    found = optimizer.get_grad_norm_direct([*own, padding], parameters)
+    assert found.dtype == expected.dtype
+    assert found.item() == expected.item()
+    assert optimizer.has_overflow_partitioned_grads_serial().tolist() == overflows.tolist() == [not math.isfinite(odd)]
+
+
+@pytest.mark.usefixtures("_alone")
+def test_a_rank_may_hold_no_gradients() -> None:
+    optimizer = Optimizer([torch.zeros(0)])
+    optimizer.averaged_gradients = {0: None, 1: [torch.zeros(0)]}
+    check_in_few_kernels(optimizer)
+    assert optimizer.has_overflow_partitioned_grads_serial().tolist() == [False]
+    assert optimizer.get_grad_norm_direct([], []).item() == 0
+
+
+def test_other_stages_keep_their_own() -> None:
+    stage_3 = SimpleNamespace(get_grad_norm_direct=len)
+    check_in_few_kernels(stage_3)
+    assert stage_3.get_grad_norm_direct is len

@@ -10,16 +10,29 @@ import pytest
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.adapters import Adapters
 from deepsiam.trainer.training.data.order import dropout_seed
+from deepsiam.trainer.training.recipe.data_keys import on_source, with_source_keys
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
 from deepsiam.trainer.training.recipe.yaml_file import load, read
 from deepsiam.trainer.training.run.job import complete
 from deepsiam.trainer.training.run.watchdog import Watchdog
 from tests.toy import ROOT, SEED_RECIPE, write_recipe
 
+TUNED = {key: value for key, value in SEED_RECIPE.items() if key not in ("trunk", "data", "method")}
+
+
+def pretrain(folder: Path, *overrides: str) -> PretrainRecipe:
+    """The recipe of SEED with overrides."""
+    return load(PretrainRecipe, write_recipe(folder / "r.yaml", **SEED_RECIPE), overrides)
+
+
+def finetune(folder: Path, *overrides: str, data: str = "{collection: c}", method: str = "") -> FinetuneRecipe:
+    """A recipe that fine-tunes a siamese network from a run."""
+    path = write_recipe(folder / "r.yaml", **TUNED, init_from="runs/x")
+    return load(FinetuneRecipe, path, [f"method={{name: siamese, {method}}}", f"data={data}", *overrides])
+
 
 def test_the_largest_numbers_are_accepted(tmp_path: Path) -> None:
-    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
-    recipe = load(PretrainRecipe, path, [f"seed={2**63 - 1}", f"faults.hang_seconds={threading.TIMEOUT_MAX}"])
+    recipe = pretrain(tmp_path, f"seed={2**63 - 1}", f"faults.hang_seconds={threading.TIMEOUT_MAX}")
     dropout_seed(recipe.seed, 0)
     with Watchdog(recipe.faults.hang_seconds, rank=0):
         time.sleep(0.1)  # a longer timeout would end the watchdog's thread at once
@@ -27,111 +40,113 @@ def test_the_largest_numbers_are_accepted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["all", "all_but_embeddings", 0, 3])
 def test_what_is_trained_is_named_or_counted(tmp_path: Path, value: str | int) -> None:
-    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
-    assert load(PretrainRecipe, path).optimizer.train == "all"
-    assert load(PretrainRecipe, path, [f"optimizer.train={value}"]).optimizer.train == value
-
-
-@pytest.mark.parametrize("value", ["some", "-1", "true", "1.0", "null"])
-def test_anything_else_is_refused(tmp_path: Path, value: str) -> None:
-    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
-    with pytest.raises(InputError, match=r"^\S+: optimizer.train: "):
-        load(PretrainRecipe, path, [f"optimizer.train={value}"])
+    assert pretrain(tmp_path).optimizer.train == "all"
+    assert pretrain(tmp_path, f"optimizer.train={value}").optimizer.train == value
 
 
 LORA = "optimizer.train={lora: {rank: 4, targets: [query]}}"
-STARTED = ["trunk=null", "init_from=runs/start"]
+STARTED = ("trunk=null", "init_from=runs/start")
+VALIDATED = ("validation={shards: x, every: 5}", "optimizer.plateau.patience=2")
 
 
-def test_adapters_are_keys_with_defaults(tmp_path: Path) -> None:
-    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
-    trained = load(PretrainRecipe, path, [*STARTED, LORA]).optimizer.train
+def test_adapters_and_plateaus_are_keys_with_defaults(tmp_path: Path) -> None:
+    trained = pretrain(tmp_path, *STARTED, LORA).optimizer.train
     assert isinstance(trained, Adapters)
     assert trained.lora.model_dump() == {"rank": 4, "alpha": 32, "dropout": 0.05, "targets": ["query"]}
-
-
-@pytest.mark.parametrize(
-    ("lora", "said"),
-    [
-        ("{rank: 0}", r"optimizer.train.lora.rank: input should be greater than 0, not 0"),
-        ("{dropout: 1.0}", r"optimizer.train.lora.dropout: input should be less than 1, not 1.0"),
-        ("{targets: []}", r"optimizer.train.lora.targets: list should have at least 1 item"),
-        ("{ranks: 4}", r"optimizer.train.lora.ranks: unknown key; did you mean optimizer.train.lora.rank\?"),
-        ("4", r"optimizer.train.lora: input should be a valid dictionary"),
-    ],
-)
-def test_wrong_keys_of_adapters_are_named(tmp_path: Path, lora: str, said: str) -> None:
-    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
-    with pytest.raises(InputError, match=rf"^\S+: {said}"):
-        load(PretrainRecipe, path, [*STARTED, f"optimizer.train={{lora: {lora}}}"])
-
-
-def test_adapters_without_their_kind_are_refused(tmp_path: Path) -> None:
-    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
-    with pytest.raises(InputError, match=r"^\S+: optimizer.train.lora: missing; optimizer.train.lor: unknown key"):
-        load(PretrainRecipe, path, [*STARTED, "optimizer.train={lor: {}}"])
-
-
-@pytest.mark.parametrize("changes", [[], [*STARTED, "method={name: siamese}", "random_weights=true"]])
-def test_adapters_of_random_weights_are_refused(tmp_path: Path, changes: list[str]) -> None:
-    values = {**SEED_RECIPE, "data": {"collection": "c"}} if changes else SEED_RECIPE
-    path = write_recipe(tmp_path / "r.yaml", **values)
-    with pytest.raises(
-        InputError, match=r"^\S+: optimizer.train: adapters leave .* name a trained encoder in init_from"
-    ):
-        load(FinetuneRecipe if changes else PretrainRecipe, path, [*changes, LORA])
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "message"),
-    [
-        ("{lr: 1, schedule: wsd}", "optimizer.decay_steps: .*: set how many"),
-        ("{lr: 1, decay_steps: 2}", "optimizer.decay_steps: .*: set it to 0 for schedule=linear"),
-        ("{lr: 1, schedule: wsd, warmup_steps: 8, decay_steps: 3}", "3 and warmup_steps=8 are more than steps=10"),
-        ("{lr: 1, schedule: slanted}", "optimizer.schedule: "),
-    ],
-)
-def test_a_schedule_that_cannot_be_followed_is_refused(tmp_path: Path, optimizer: str, message: str) -> None:
-    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
-    with pytest.raises(InputError, match=message):
-        load(PretrainRecipe, path, [f"optimizer={optimizer}"])
-
-
-def test_a_plateau_is_that_of_a_validation(tmp_path: Path) -> None:
-    path = write_recipe(tmp_path / "r.yaml", **SEED_RECIPE)
-    with pytest.raises(InputError, match="optimizer.plateau: .* name them in validation"):
-        load(PretrainRecipe, path, ["optimizer.plateau={}"])
-    plateau = ["optimizer.plateau.patience=2", "validation={shards: x, every: 5}"]
-    keys = load(PretrainRecipe, path, plateau).optimizer.plateau
+    keys = pretrain(tmp_path, *VALIDATED).optimizer.plateau
     assert keys is not None
     assert (keys.factor, keys.patience) == (0.4, 2)
-    for wrong in ("factor=0.0", "factor=1.0", "patience=-1"):
-        with pytest.raises(InputError, match=f"optimizer.plateau.{wrong.split('=')[0]}: "):
-            load(PretrainRecipe, path, [*plateau, f"optimizer.plateau.{wrong}"])
 
 
-def test_hinge_without_negatives_is_an_impossible_combination(tmp_path: Path) -> None:
-    values = {"data": {"collection": "c"}, "init_from": "runs/x", "method": {"name": "siamese", "loss": "hinge"}}
-    path = write_recipe(tmp_path / "r.yaml", **{k: v for k, v in {**SEED_RECIPE, **values}.items() if k != "trunk"})
-    with pytest.raises(InputError, match="set method.hard_negatives, .* or method.negatives_per_query"):
-        load(FinetuneRecipe, path)
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        *(([f"optimizer.train={value}"], "optimizer.train: ") for value in ("some", "-1", "true", "1.0", "null")),
+        *(
+            ([*STARTED, f"optimizer.train={{lora: {lora}}}"], f"optimizer.train.lora{words}")
+            for lora, words in [
+                ("{rank: 0}", ".rank: input should be greater than 0, not 0"),
+                ("{dropout: 1.0}", ".dropout: input should be less than 1, not 1.0"),
+                ("{targets: []}", ".targets: list should have at least 1 item"),
+                ("{ranks: 4}", r".ranks: unknown key; did you mean optimizer.train.lora.rank\?"),
+                ("4", ": input should be a valid dictionary"),
+            ]
+        ),
+        (
+            [*STARTED, "optimizer.train={lor: {}}"],
+            "optimizer.train.lora: missing; optimizer.train.lor: unknown key",
+        ),
+        ([LORA], "optimizer.train: adapters leave .* name a trained encoder in init_from"),
+        (["optimizer={lr: 1, schedule: wsd}"], "optimizer.decay_steps: .*: set how many"),
+        (["optimizer={lr: 1, decay_steps: 2}"], "optimizer.decay_steps: .*: set it to 0 for schedule=linear"),
+        (
+            ["optimizer={lr: 1, schedule: wsd, warmup_steps: 8, decay_steps: 3}"],
+            "optimizer.decay_steps: 3 and warmup_steps=8 are more than steps=10",
+        ),
+        (["optimizer={lr: 1, schedule: slanted}"], "optimizer.schedule: "),
+        (["optimizer.plateau={}"], "optimizer.plateau: .* name them in validation"),
+        ([*VALIDATED, "optimizer.plateau.factor=0.0"], "optimizer.plateau.factor: "),
+        ([*VALIDATED, "optimizer.plateau.factor=1.0"], "optimizer.plateau.factor: "),
+        ([*VALIDATED, "optimizer.plateau.patience=-1"], "optimizer.plateau.patience: "),
+    ],
+)
+def test_a_pre_training_that_cannot_work_is_refused(tmp_path: Path, overrides: list[str], words: str) -> None:
+    with pytest.raises(InputError, match=rf"^\S+: {words}"):
+        pretrain(tmp_path, *overrides)
 
 
-def test_a_batch_without_another_document_is_refused_where_it_has_the_negatives(tmp_path: Path) -> None:
-    values = {k: v for k, v in SEED_RECIPE.items() if k != "trunk"}
-    values |= {"data": {"collection": "c"}, "init_from": "runs/x", "method": {"name": "siamese"}}
-    path = write_recipe(tmp_path / "r.yaml", **values)
-    step, one = "method.negatives=step", ["batch.size=1", "batch.micro=1"]
-    words = "batch.{}=1 leaves no other document to compare a query with: set it to 2 or more, or draw negatives"
-    for key, wrong in {
-        "micro": ["batch.size=8", "batch.micro=1"],
-        "size": [step, *one],
-        "micro ": [step, "batch.size=8", "batch.micro=1", "validation={split: dev, every: 5}"],
-    }.items():
-        with pytest.raises(InputError, match=words.format(key.strip())):
-            load(FinetuneRecipe, path, wrong)
-    load(FinetuneRecipe, path, [step, "batch.size=8", "batch.micro=1"])
-    load(FinetuneRecipe, path, [*one, "method.negatives_per_query=1"])
+STEP, ONE = "method.negatives=step", ["batch.size=1", "batch.micro=1"]
+ALONE = "batch.{}=1 leaves no other document to compare a query with: set it to 2 or more, or draw negatives"
+MIX = "{{mix: {{a: {{collection: a{}}}, {}: {{collection: b{}}}}}}}".format
+
+
+@pytest.mark.parametrize(
+    ("overrides", "changes", "words"),
+    [
+        ([LORA, "random_weights=true"], {}, "optimizer.train: adapters leave .* name a trained encoder in init_from"),
+        ([], {"method": "loss: hinge"}, "set method.hard_negatives, .* or method.negatives_per_query"),
+        (["batch.micro=1"], {}, ALONE.format("micro")),
+        ([STEP, *ONE], {}, ALONE.format("size")),
+        ([STEP, "batch.micro=1", "validation={split: dev, every: 5}"], {}, ALONE.format("micro")),
+        (["checkpoint.keep_best=''"], {}, r"checkpoint\.keep_best: "),
+        ([], {"method": "max_query_tokens: 2"}, "method.max_query_tokens: .*greater than or equal to 3, not 2"),
+        ([], {"method": "max_document_tokens: 2"}, "method.max_document_tokens: .*greater than or equal to 3, not 2"),
+        (
+            [],
+            {"data": MIX(", weight: 1", "b", ", weight: 1, loss: softmx")},
+            r"mix\.b\.loss: Input should be .*, not 'softmx'$",
+        ),
+        (
+            [],
+            {"data": MIX(", weight: 1", "b", ", weight: 1, loss: {softmax: 0, kl: 1}")},
+            r"data\.mix\.b\.loss\.softmax: .*greater than 0, not 0$",
+        ),
+        ([], {"data": MIX(", weight: 1", "'..'", ", weight: 1")}, "'..' is no name of a source: use letters"),
+        ([], {"data": MIX(", weight: 1", "a/b", ", weight: 1")}, "'a/b' is no name of a source: use letters"),
+        (["data.mix_temperature=0.001"], {"data": MIX("", "b", "")}, "mix_temperature: .*greater than or equal to 0.1"),
+        (["data.mix_temperature=3"], {}, "data.mix_temperature needs data.mix: remove it"),
+    ],
+)
+def test_a_fine_tuning_that_cannot_work_is_refused(
+    tmp_path: Path, overrides: list[str], changes: dict[str, str], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        finetune(tmp_path, *overrides, **changes)
+
+
+def test_a_batch_of_one_needs_negatives_from_elsewhere(tmp_path: Path) -> None:
+    finetune(tmp_path, STEP, "batch.micro=1")
+    finetune(tmp_path, *ONE, "method.negatives_per_query=1")
+
+
+def test_a_temperature_takes_the_place_of_weights(tmp_path: Path) -> None:
+    assert finetune(tmp_path, "data.mix_temperature=3", data=MIX("", "b", "")).data.mix_temperature == 3
+
+
+def test_a_plateau_does_not_mind_terms_without_weight(tmp_path: Path) -> None:
+    mix = MIX(", weight: 1, ignore_above: 0.1", "b", ", weight: 1")
+    more = ("validation={split: dev, every: 5}", "optimizer.plateau={}")
+    assert finetune(tmp_path, *more, data=mix).optimizer.plateau
 
 
 @pytest.mark.parametrize("name", ["siamese", "colbert"])
@@ -159,57 +174,15 @@ def test_a_saved_recipe_has_the_methods_of_its_sources(
     assert in_batch == [True, ours != "own"]
 
 
-def test_what_is_wrong_in_a_source_is_named_by_its_keys(tmp_path: Path) -> None:
-    values = {k: v for k, v in SEED_RECIPE.items() if k not in ("trunk", "data")}
-    path = write_recipe(tmp_path / "r.yaml", **values, init_from="runs/x")
-    for loss, words in {
-        "softmx": r"data\.mix\.b\.loss: Input should be .*, not 'softmx'$",
-        "{softmax: 0, kl: 1}": r"data\.mix\.b\.loss\.softmax: .*greater than 0, not 0$",
-    }.items():
-        mix = f"data.mix={{a: {{collection: a, weight: 1}}, b: {{collection: b, weight: 1, loss: {loss}}}}}"
-        with pytest.raises(InputError, match=words):
-            load(FinetuneRecipe, path, ["method={name: siamese}", mix])
-
-
-def test_an_empty_metric_is_no_metric(tmp_path: Path) -> None:
-    values = {k: v for k, v in SEED_RECIPE.items() if k not in ("trunk", "data")}
-    path = write_recipe(tmp_path / "r.yaml", **values, init_from="runs/x")
-    more = ["method={name: siamese}", "data.collection=c", "checkpoint.keep_best=''"]
-    with pytest.raises(InputError, match=r"checkpoint\.keep_best: "):
-        load(FinetuneRecipe, path, more)
-
-
-def test_names_and_temperatures_of_a_mix(tmp_path: Path) -> None:
-    values = {k: v for k, v in SEED_RECIPE.items() if k not in ("trunk", "data")}
-    path = write_recipe(tmp_path / "r.yaml", **values, init_from="runs/x")
-    siamese, two = "method={name: siamese}", "data.mix={a: {collection: a}, b: {collection: b}}"
-    for changes, words in {
-        ("data.mix={'..': {collection: a, weight: 1}}",): "'..' is no name of a source: use letters",
-        (
-            "data.mix={a: {collection: a, weight: 1}, a/b: {collection: b, weight: 1}}",
-        ): "'a/b' is no name of a source: use letters",
-        (two, "data.mix_temperature=0.001"): "data.mix_temperature: .*greater than or equal to 0.1",
-        ("data.collection=c", "data.mix_temperature=3"): "data.mix_temperature needs data.mix: remove it",
-    }.items():
-        with pytest.raises(InputError, match=words):
-            load(FinetuneRecipe, path, [siamese, *changes])
-    load(FinetuneRecipe, path, [siamese, two, "data.mix_temperature=3"])
-
-
-def test_a_plateau_does_not_mind_terms_without_weight(tmp_path: Path) -> None:
-    values = {k: v for k, v in SEED_RECIPE.items() if k not in ("trunk", "data")}
-    path = write_recipe(tmp_path / "r.yaml", **values, init_from="runs/x")
-    mix = "data.mix={a: {collection: a, weight: 1, ignore_above: 0.1}, b: {collection: b, weight: 1}}"
-    more = ["method={name: siamese}", mix, "validation={split: dev, every: 5}", "optimizer.plateau={}"]
-    assert load(FinetuneRecipe, path, more).optimizer.plateau
-
-
-@pytest.mark.parametrize("length", ["max_query_tokens", "max_document_tokens"])
-def test_a_text_has_room_for_a_word(tmp_path: Path, length: str) -> None:
-    values = {k: v for k, v in SEED_RECIPE.items() if k != "trunk"}
-    values |= {"data": {"collection": "c"}, "init_from": "runs/x", "method": {"name": "siamese", length: 2}}
-    with pytest.raises(InputError, match=f"method.{length}: .*greater than or equal to 3, not 2"):
-        load(FinetuneRecipe, write_recipe(tmp_path / "r.yaml", **values))
+def test_a_message_on_a_source_of_a_mix_names_its_own_keys() -> None:
+    binary = "method.loss=binary: every pair of split train is relevant: draw negatives (method.negatives_per_query)"
+    named = (
+        "data.mix.a b.loss=binary: every pair of split train is relevant: draw negatives (data.mix.a b.negatives_per_"
+    )
+    assert on_source("a b", binary).startswith(named)
+    assert on_source("", binary) == with_source_keys("", binary) == binary
+    assert on_source("a", "set method.hard_negatives") == "data.mix.a: set data.mix.a.hard_negatives"
+    assert on_source("a", "method.classes: 3") == "data.mix.a: method.classes: 3"  # no source has one of its own
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.yaml")), ids=lambda path: path.name)

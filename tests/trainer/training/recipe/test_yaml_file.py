@@ -175,47 +175,40 @@ def test_a_missing_key_is_named(tmp_path: Path) -> None:
         load(PretrainRecipe, path)
 
 
+DAMAGED = {  # by the name of a file: its content or what it links to, and what is said
+    "missing": (None, "missing.yaml: cannot read: No such file"),
+    "a": ("extends: b.yaml", "extends itself"),
+    "b": ("extends: a.yaml", "b.yaml: extends itself through b.yaml -> a.yaml"),
+    "c": ("a: [1,\nb: }", "not YAML"),
+    "d": ("!!python/object/apply:os.system ['true']", "not YAML"),
+    "e": ("steps: 1\nbatch:\n  size: 8\n  micro: 4\n  size: 16\n", "the key 'size' appears twice .*line 5"),
+    "f": ("run: 2020-13-45", "f.yaml: not YAML: month"),
+    "g": ("[" * 10_000, "g.yaml: nested too deeply"),
+    "h": (Path("i.yaml"), "cannot read this recipe"),
+    "i": (Path("h.yaml"), "cannot read this recipe"),
+    "j": ("? [a]\n: 1\n? [b]\n: 2\n", "not YAML"),
+    "k": ('extends: "a\\0b"', "cannot read this recipe"),
+    "l": ("extends: [c.yaml, l.yaml]", "c.yaml: not YAML"),
+    "m": ("extends: [n.yaml]", "m.yaml: extends itself through m.yaml -> n.yaml"),
+    "n": ("extends: [m.yaml]", "extends itself"),
+    "o": ("extends: pipe.yaml", "pipe.yaml: not a plain file"),
+    "p": ("1: 2", "a mapping of keys"),
+    "large": ("#" * 300_000, "larger than 262,144 bytes"),
+    "endless": (Path("/dev/zero"), "endless.yaml: not a plain file"),
+    "folder": (None, "folder.yaml: not a plain file"),
+    "pipe": (None, "pipe.yaml: not a plain file"),
+}
+
+
 def test_a_circle_of_recipes_and_a_missing_one_and_damaged_yaml(tmp_path: Path) -> None:
-    write_recipe(tmp_path / "a.yaml", extends="b.yaml")
-    write_recipe(tmp_path / "b.yaml", extends="a.yaml")
-    (tmp_path / "c.yaml").write_text("a: [1,\nb: }")
-    (tmp_path / "d.yaml").write_text("!!python/object/apply:os.system ['true']")
-    (tmp_path / "e.yaml").write_text("steps: 1\nbatch:\n  size: 8\n  micro: 4\n  size: 16\n")
-    (tmp_path / "f.yaml").write_text("run: 2020-13-45")
-    (tmp_path / "g.yaml").write_text("[" * 10_000)
-    (tmp_path / "h.yaml").symlink_to(tmp_path / "i.yaml")
-    (tmp_path / "i.yaml").symlink_to(tmp_path / "h.yaml")
-    (tmp_path / "j.yaml").write_text("? [a]\n: 1\n? [b]\n: 2\n")
-    (tmp_path / "k.yaml").write_text('extends: "a\\0b"')
-    (tmp_path / "l.yaml").write_text("extends: [c.yaml, l.yaml]")
-    (tmp_path / "m.yaml").write_text("extends: [n.yaml]")
-    (tmp_path / "n.yaml").write_text("extends: [m.yaml]")
     (tmp_path / "folder.yaml").mkdir()
     os.mkfifo(tmp_path / "pipe.yaml")
-    (tmp_path / "endless.yaml").symlink_to("/dev/zero")
-    (tmp_path / "o.yaml").write_text("extends: pipe.yaml")
-    (tmp_path / "large.yaml").write_text("#" * 300_000)
-    (tmp_path / "p.yaml").write_text("1: 2")
-    for name, words in {
-        "a": "extends itself",
-        "missing": "missing.yaml: cannot read: No such file",
-        "c": "not YAML",
-        "d": "not YAML",
-        "e": "the key 'size' appears twice .*line 5",
-        "f": "f.yaml: not YAML: month",
-        "g": "g.yaml: nested too deeply",
-        "h": "cannot read this recipe",
-        "j": "not YAML",
-        "k": "cannot read this recipe",
-        "l": "c.yaml: not YAML",
-        "m": "m.yaml: extends itself through m.yaml -> n.yaml",
-        "folder": "folder.yaml: not a plain file",
-        "pipe": "pipe.yaml: not a plain file",
-        "endless": "endless.yaml: not a plain file",
-        "o": "pipe.yaml: not a plain file",
-        "large": "larger than 262,144 bytes",
-        "p": "a mapping of keys",
-    }.items():
+    for name, (content, _) in DAMAGED.items():
+        if isinstance(content, Path):
+            (tmp_path / f"{name}.yaml").symlink_to(content)
+        elif content is not None:
+            (tmp_path / f"{name}.yaml").write_text(content)
+    for name, (_, words) in DAMAGED.items():
         with pytest.raises(InputError, match=words) as error:
             load(PretrainRecipe, tmp_path / f"{name}.yaml")
         assert "\n" not in str(error.value)
