@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+<<<<<<< HEAD
 from typing import ClassVar, Literal, TypeVar
+=======
+from typing import Any, ClassVar, TypeVar
+>>>>>>> 27cabc3a (Share what methods repeat: one framing with a marker, one function for both sides' vectors, one table of methods; lengths by key)
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from transformers import PreTrainedModel
 
 from deepsiam.models.causality import is_causal
@@ -23,12 +27,27 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+def unhashed(default: Any, **bounds: Any) -> Any:
+    """Declare a key that is left out of a recipe's hash at its default.
+
+    A key that comes later would otherwise change the hash of all recipes, and with it what a run may resume.
+    """
+    return Field(default, exclude_if=lambda value: value == default, **bounds)
+
+
 class MethodConfig(Section):
     """The keys of a method. Every method declares its `name`, the recipe's `method.name`, as a Literal."""
 
+<<<<<<< HEAD
     of_start: ClassVar[tuple[str, ...]] = ()  # keys that a folder to start from gives, unless the recipe sets them
     # the kind of published folder whose model this one computes (trainer/interop/settings.py); "" for none
+=======
+    start_keys: ClassVar[tuple[str, ...]] = ()  # keys that a folder to start from gives, unless the recipe sets them
+    # the kind of published folder whose model this one computes (trainer/training/published/settings.py); "" for none
+>>>>>>> 27cabc3a (Share what methods repeat: one framing with a marker, one function for both sides' vectors, one table of methods; lengths by key)
     folder_kind: ClassVar[str] = ""
+    # marker tokens that tell kinds of texts apart: extra embedding rows, random if the encoder lacks them
+    markers: ClassVar[int] = 0
 
     name: str
 
@@ -51,7 +70,12 @@ class MethodConfig(Section):
         return {}
 
     @property
-    def heads_of_start(self) -> str | None:
+    @abstractmethod
+    def input_lengths(self) -> dict[str, int]:
+        """The maximum length of each of the trunk's inputs, by the key or keys that limit it."""
+
+    @property
+    def start_heads(self) -> str | None:
         """How the names of the heads begin that an encoder to start from must have; None if none are needed."""
         return None
 
@@ -99,11 +123,6 @@ class MethodConfig(Section):
     def ranking_config(self) -> MethodConfig:
         """The keys used for ranking; a pre-trained model that ranks untuned gives those of fine-tuning."""
         return self
-
-    @property
-    def markers(self) -> int:
-        """How many marker tokens tell kinds of texts apart: extra embedding rows, random if the encoder lacks them."""
-        return 0
 
     def for_trunk(self: AnyMethod, trunk: PreTrainedModel) -> AnyMethod:
         """Return these keys for a trunk: a causal one is pooled at its last position unless `pooling` is set."""

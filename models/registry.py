@@ -21,28 +21,26 @@ AnyConfig = TypeVar("AnyConfig", bound=MethodConfig)
 class Methods(Mapping[str, type[AnyConfig]], Generic[AnyConfig]):
     """The configurations of methods by name; each is imported when it is asked for."""
 
-    def __init__(self, command: str, places: Mapping[str, str]) -> None:
-        """`places` has the file and the class of each name; `command` trains these methods."""
-        self.command = command
-        self._places = places
+    def __init__(self, places: Mapping[str, str]) -> None:
+        """`places` has the file and the class of each name."""
+        self.places = places
 
     def __getitem__(self, name: str) -> type[AnyConfig]:
-        module, _, config = self._places[name].rpartition(".")
+        module, _, config = self.places[name].rpartition(".")
         loaded: type[AnyConfig] = getattr(import_module(f"deepsiam.models.{module}"), config)
         return loaded
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self._places  # without importing it
+        return isinstance(name, str) and name in self.places  # Mapping's own would import it
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self.places)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.places)
 
 
 PRETRAINING: Methods[PretrainingConfig] = Methods(
-    "trainer.pretrain",
     {
         "seed": "pretraining.seed.SeedConfig",
         "mlm": "pretraining.mlm.MlmConfig",
@@ -57,7 +55,6 @@ PRETRAINING: Methods[PretrainingConfig] = Methods(
     },
 )
 MATCHING: Methods[MatchingConfig] = Methods(
-    "trainer.finetune",
     {
         "siamese": "matching.siamese.SiameseConfig",
         "poly_encoder": "matching.poly_encoder.PolyEncoderConfig",
@@ -71,6 +68,7 @@ MATCHING: Methods[MatchingConfig] = Methods(
         "label_ranker": "matching.label_ranker.LabelRankerConfig",
     },
 )
+METHODS: Methods[MethodConfig] = Methods({**PRETRAINING.places, **MATCHING.places})
 
 
 def _named_by(methods: Methods[Any]) -> WrapValidator:
@@ -83,8 +81,9 @@ def _named_by(methods: Methods[Any]) -> WrapValidator:
             raise ValueError("method.name: missing")
         if (name := given["name"]) in methods:
             return methods[name].model_validate(given)
-        trains = "".join(f": train it by {kind.command}" for kind in (PRETRAINING, MATCHING) if name in kind)
-        raise ValueError(f"method.name: input should be one of {', '.join(map(repr, methods))}, not {name!r}{trains}")
+        command = "trainer.finetune" if name in MATCHING else "trainer.pretrain"
+        instead = f": train it by {command}" if name in METHODS else ""
+        raise ValueError(f"method.name: input should be one of {', '.join(map(repr, methods))}, not {name!r}{instead}")
 
     return WrapValidator(read)
 

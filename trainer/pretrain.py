@@ -44,7 +44,8 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
         trunk = new_trunk(recipe.trunk or {}, data.tokenizer)
     known = encoder.rows_for(recipe.method) if encoder else ()
     resize_embeddings(recipe.method, trunk, data.tokenizer, known)
-    check_length(f"method.{recipe.method.length_key}", recipe.method.positions, trunk)
+    for key, tokens in recipe.method.input_lengths.items():
+        check_length(key, tokens, trunk)
     recipe = recipe.model_copy(update={"method": recipe.method.for_trunk(trunk)})
     model = build_model(recipe.method, trunk)
     if encoder:

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from deepsiam.models.batching.packing import frame, joined, pad
+from deepsiam.models.batching.packing import joined, pad
 from deepsiam.models.batching.roles import required
 from deepsiam.models.interface import Prompt, Vocabulary
 
@@ -38,6 +38,11 @@ class Framing:
     pools_prompt: bool = True  # whether the states of the prompt, and of what is before it, count in a mean of states
 
     @property
+    def before(self) -> tuple[int, ...]:
+        """The ids before the prompt and the text."""
+        return self.vocabulary.text_frame[0]
+
+    @property
     def prompt_tokens(self) -> int:
         """The number of tokens of the prompt."""
         return len(self.prompt.ids) if self.prompt else 0
@@ -45,8 +50,7 @@ class Framing:
     @property
     def room(self) -> int:
         """The maximum number of text tokens in an input; a token more where prompt and text share one."""
-        before, after = self.vocabulary.text_frame
-        return self.max_tokens - len(before) - len(after) - self.prompt_tokens
+        return self.max_tokens - len(self.before) - len(self.vocabulary.text_frame[1]) - self.prompt_tokens
 
     def cut(self, tokens: np.ndarray) -> np.ndarray:
         """Return the token ids that remain after truncation: texts equal in these have equal vectors."""
@@ -62,7 +66,7 @@ class Framing:
     def framed(self, text: np.ndarray) -> np.ndarray:
         """Return the input of a text that is short enough, int64: with its prompt and the tokenizer's frame."""
         with_prompt = self.prompt.before(text)[: self.room + self.prompt_tokens] if self.prompt else text
-        return frame(with_prompt, self.vocabulary)
+        return joined((self.before, with_prompt, self.vocabulary.text_frame[1]), self.vocabulary)
 
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Make the arguments of `embed_queries` or `embed_documents`: `ids` int64 and `mask` bool, both [B, T].
@@ -76,7 +80,7 @@ class Framing:
         """Make `kept` of a mask, bool [..., T], where the prompt is left out of a mean of states that has others."""
         if self.pools_prompt or not self.prompt:
             return {}
-        first = len(self.vocabulary.text_frame[0]) + self.prompt_tokens
+        first = len(self.before) + self.prompt_tokens
         kept = mask & (np.arange(mask.shape[-1]) >= first)
         return {"kept": np.where(kept.any(axis=-1, keepdims=True), kept, mask)}
 
@@ -93,7 +97,6 @@ class ChunkFraming(Framing):
     chunks: int = 1
 
     def cut(self, tokens: np.ndarray) -> np.ndarray:
-        """Return the token ids that any chunk reads."""
         return tokens[: self.chunks * self.room]
 
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
@@ -107,6 +110,18 @@ class ChunkFraming(Framing):
         ids, mask = pad([row for own in rows for row in own], self.max_tokens, self.vocabulary.pad)
         ids, mask = ids.reshape(len(texts), most, -1), mask.reshape(len(texts), most, -1)
         return {"ids": ids, "mask": mask, **self.pooled(mask)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarkedFraming(Framing):
+    """Texts become `[CLS] marker text [SEP]`, or `marker text [SEP]`, with a prompt, if any, before the text."""
+
+    marker: int  # a token unknown to the tokenizer: its embedding row comes after the tokenizer's
+    replaces_cls: bool = False
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        return (self.marker,) if self.replaces_cls else (*super().before, self.marker)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ class LmHead(nn.Module):
     """Dense layer, activation, LayerNorm, projection by the tied token embedding, and an output bias."""
 
     def __init__(self, shape: Shape) -> None:
-        """Take widths and activation from the trunk's shape."""
         super().__init__()
         self.dense = nn.Linear(shape.hidden_size, shape.hidden_size)
         self.activation = ACT2FN[shape.hidden_act]

@@ -16,7 +16,6 @@ class TransformerLayer(nn.Module):
     """
 
     def __init__(self, shape: Shape) -> None:
-        """Take heads, widths and dropouts from the trunk's shape."""
         super().__init__()
         self.attention = Attention(shape)
         self.attention_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
@@ -34,7 +33,6 @@ class Attention(nn.Module):
     """Multi-head attention from queries to a context."""
 
     def __init__(self, shape: Shape) -> None:
-        """Take heads and dropout from the trunk's shape."""
         super().__init__()
         self.heads = shape.num_attention_heads
         self.dropout = shape.attention_probs_dropout_prob
@@ -55,7 +53,6 @@ class FeedForward(nn.Sequential):
     """The trunk's feed-forward block."""
 
     def __init__(self, shape: Shape) -> None:
-        """Take width and activation from the trunk's shape."""
         super().__init__(
             nn.Linear(shape.hidden_size, shape.intermediate_size),
             ACT2FN[shape.hidden_act],

@@ -21,10 +21,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deepsiam.models.batching.candidates import Candidates
-from deepsiam.models.batching.framing import Framing
+from deepsiam.models.batching.framing import MarkedFraming
 from deepsiam.models.batching.roles import require_roles
+from deepsiam.models.config import unhashed
 from deepsiam.models.encode import encode_slots, encode_texts
 from deepsiam.models.interface import Vocabulary
+from deepsiam.models.matching.config import Side
 from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
 from deepsiam.models.trunk import require_bidirectional
 from deepsiam.models.vectors import Vectors, score_in_blocks
@@ -34,24 +36,18 @@ class ColbertConfig(DualEncoderConfig):
     """Fine-tuning of ColBERT. The paper's loss is softmax with `negatives: own`, one for each query."""
 
     folder_kind = "ColBERT"
-    of_start = ("dimension", "expansion", "skip_list", "max_query_tokens", *DualEncoderConfig.of_start)
+    markers = 2  # [Q] and [D]
+    start_keys = ("dimension", "expansion", "skip_list", "max_query_tokens", *DualEncoderConfig.start_keys)
 
     name: Literal["colbert"]
     dimension: PositiveInt = 128  # size of a vector
     max_query_tokens: int = Field(32, ge=4)  # every query is filled up to this length
     max_document_tokens: int = Field(180, ge=4)
-    # whether queries are filled up with [MASK]s, and other tokens attend to these; the tokens of documents without a
-    # vector, by default all punctuation; left out of a recipe at their defaults, they are no part of its identity
-    expansion: Literal["attended", "unattended", "none"] = Field("attended", exclude_if=lambda kind: kind == "attended")
-    skip_list: tuple[str, ...] | None = Field(None, exclude_if=lambda words: words is None)
-
-    @property
-    def markers(self) -> int:
-        """[Q] and [D]."""
-        return 2
+    # whether queries are filled up with [MASK]s, and other tokens attend to these
+    expansion: Literal["attended", "unattended", "none"] = unhashed("attended")
+    skip_list: tuple[str, ...] | None = unhashed(None)  # a document's tokens without a vector; null: punctuation
 
     def query_framing(self, vocabulary: Vocabulary) -> QueryFraming:
-        """Return the framing of queries, with their marker and prompt, filled up with [MASK]."""
         prompt = self.prompt_of("query", vocabulary)
         return QueryFraming(
             vocabulary,
@@ -63,7 +59,6 @@ class ColbertConfig(DualEncoderConfig):
         )
 
     def document_framing(self, vocabulary: Vocabulary) -> DocumentFraming:
-        """Return the framing of documents, with their marker and prompt."""
         prompt = self.prompt_of("document", vocabulary)
         return DocumentFraming(
             vocabulary,
@@ -81,13 +76,11 @@ class ColbertConfig(DualEncoderConfig):
         return tuple(ids[word] for word in self.skip_list if word in ids)
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DualEncoderBatcher:
-        """Build the batcher of queries and documents; raise ValueError where the vocabulary has no [MASK]."""
         if self.expansion != "none":
             require_roles(vocabulary, "mask")
         return super().batcher(vocabulary, candidates)
 
     def model(self, trunk: PreTrainedModel) -> Colbert:
-        """Build the model around a trunk; raise ValueError where it is causal."""
         return Colbert(trunk, self)
 
 
@@ -96,22 +89,6 @@ class Spelled(Protocol):
 
     def vocabulary(self) -> dict[str, int]:
         """Return the id of every token."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MarkedFraming(Framing):
-    """Texts become `[CLS] marker text [SEP]`, with a prompt before the text; `max_tokens` counts all of them."""
-
-    marker: int  # a token unknown to the tokenizer: its embedding row comes after the tokenizer's
-
-    @property
-    def room(self) -> int:
-        """The maximum number of text tokens in an input."""
-        return super().room - 1
-
-    def row(self, text: np.ndarray) -> np.ndarray:
-        """Return the unpadded input of a text, int64."""
-        return np.insert(super().row(text), len(self.vocabulary.text_frame[0]), self.marker)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +127,6 @@ class DocumentFraming(MarkedFraming):
     skipped: tuple[int, ...]
 
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Make `ids` int64, `mask` bool and `kept` bool, true where there is a vector; all [B, T]."""
         arrays = super().arrays(texts)
         kept = arrays["mask"] & ~np.isin(arrays["ids"], self.skipped)
         return {**arrays, "kept": kept}
@@ -163,44 +139,30 @@ class Colbert(DualEncoder):
     kind = "multi_vector"
 
     def __init__(self, trunk: PreTrainedModel, keys: ColbertConfig) -> None:
-        """Put the model together; the trunk's token embedding has the rows of the markers.
-
-        Raises:
-            ValueError: the trunk is causal; the vectors of [CLS] and the markers would be the same for every text.
-        """
         super().__init__(trunk, keys)
-        require_bidirectional(trunk)
+        require_bidirectional(trunk)  # the vectors of [CLS] and the markers would be the same for every text
         self.projection = nn.Linear(trunk.config.hidden_size, keys.dimension, bias=False)
 
     def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return a vector of length 1 for each token."""
         return self._project(encode_texts(tower, ids, mask))
 
     def _project(self, states: Tensor) -> Tensor:
         vectors = self.projection(states.to(next(self.projection.parameters()).dtype))
         return F.normalize(vectors.to(torch.promote_types(vectors.dtype, torch.float32)), dim=-1)
 
-    def embed_queries(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Vectors:
-        """Return the vectors of queries; `query_framing` makes the arguments."""
+    @property
+    def encodes_alike(self) -> bool:
+        return super().encodes_alike and self.keys.expansion != "unattended"
+
+    def embed_queries(self, ids: Tensor, mask: Tensor, **framed: Tensor) -> Vectors:
         if self.keys.expansion != "unattended":
-            return super().embed_queries(ids, mask, **own)
-        return self.of_queries(self._project(encode_slots(self.trunk, ids, mask)), mask, **own)
+            return super().embed_queries(ids, mask, **framed)
+        return self.vectors("query", self._project(encode_slots(self.trunk, ids, mask)), mask, **framed)
 
-    def _embed(self, queries: dict[str, Tensor], documents: dict[str, Tensor]) -> tuple[Vectors, Vectors]:
-        if self.keys.expansion != "unattended":
-            return super()._embed(queries, documents)
-        return self.embed_queries(**queries), self.embed_documents(**documents)
-
-    def of_queries(self, encoded: Tensor, mask: Tensor, kept: Tensor | None = None) -> Vectors:
-        """Return the vectors of all tokens, or of those in `kept`, bool [B, T]."""
-        return Vectors(encoded, mask if kept is None else kept)
-
-    def of_documents(self, encoded: Tensor, mask: Tensor, kept: Tensor | None = None) -> Vectors:
-        """Return the vectors of the tokens in `kept`, bool [B, T]; by default of all tokens."""
+    def vectors(self, side: Side, encoded: Tensor, mask: Tensor, kept: Tensor | None = None) -> Vectors:
         return Vectors(encoded, mask if kept is None else kept)
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
-        """Sum, over a query's vectors, the largest inner product with one of the document's vectors, [Q, D]."""
         return score_in_blocks(_max_sim, queries, documents)
 
 

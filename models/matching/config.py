@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, PositiveFloat, Tag, model_validator
 
 from deepsiam.models.batching.candidates import Candidates, Example, Scale, Unit
 from deepsiam.models.batching.framing import Framing, Kept
-from deepsiam.models.config import MethodConfig, Section
+from deepsiam.models.config import MethodConfig, Section, unhashed
 from deepsiam.models.interface import Batcher, Vocabulary
 from deepsiam.models.trunk import TrunkModel
 
@@ -55,9 +55,8 @@ class MatchingConfig(MethodConfig):
     kept_of_query: Kept = "start"  # which end of a longer query is kept
     hard_negatives: int = Field(0, ge=0)  # drawn for each query from its group's own negatives
     negatives_per_query: int = Field(0, ge=0)  # drawn at random from the split's documents that are not relevant
-    # of a teacher's scores; left out of a recipe, they are no part of its identity
-    candidates: CandidatesConfig | None = Field(None, exclude_if=lambda keys: keys is None)  # null: all
-    teacher_scale: Scale = Field("as_given", exclude_if=lambda scale: scale == "as_given")
+    candidates: CandidatesConfig | None = unhashed(None)  # of a teacher's scores; null: all
+    teacher_scale: Scale = unhashed("as_given")
 
     @model_validator(mode="after")
     def _loss_has_negatives(self) -> MatchingConfig:
@@ -104,7 +103,6 @@ class MatchingConfig(MethodConfig):
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weight of each loss term."""
         return {term: weight for loss, weight in self.losses.items() for term in self.terms(loss)}
 
     @property
@@ -114,7 +112,6 @@ class MatchingConfig(MethodConfig):
 
     @property
     def has_own_negatives(self) -> bool:
-        """Whether each query has negatives besides in-batch negatives: drawn ones, or the candidates of its group."""
         return bool(self.own_negatives or self.taught)
 
     @property
@@ -164,10 +161,13 @@ class MatchingConfig(MethodConfig):
         """Return the framing of documents: how they become the arguments of `embed_documents`."""
         return Framing(vocabulary, self.max_document_tokens)
 
+    def framings(self, vocabulary: Vocabulary) -> dict[str, Framing]:
+        """Return the framing of each side."""
+        return {"query": self.query_framing(vocabulary), "document": self.document_framing(vocabulary)}
+
     def check_frame(self, vocabulary: Vocabulary) -> None:
         """Raise ValueError where a length has no room for text beside what the tokenizer puts around one."""
-        framings = {"query": self.query_framing(vocabulary), "document": self.document_framing(vocabulary)}
-        for side, framing in framings.items():
+        for side, framing in self.framings(vocabulary).items():
             if framing.room < 1:
                 raise ValueError(
                     f"max_{side}_tokens: {framing.max_tokens} tokens have no room for text beside the "

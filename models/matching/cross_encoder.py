@@ -20,7 +20,7 @@ class CrossEncoderConfig(PairModelConfig):
     """The keys of a model that reads both texts together; the last five describe published cross-encoders."""
 
     folder_kind = "CrossEncoder"
-    of_start = (
+    start_keys = (
         "pooling",
         "hidden_activation",
         "hidden_norm",
@@ -57,19 +57,16 @@ class CrossEncoderConfig(PairModelConfig):
         return {f"method.max_query_tokens + method.max_document_tokens{shared}": pair}
 
     def pair_framing(self, vocabulary: Vocabulary) -> PairFraming:
-        """A pair is one sequence, no longer than `input_lengths`."""
         (longest,) = self.input_lengths.values()
         texts = self.query_framing(vocabulary), self.document_framing(vocabulary)
         return PairFraming(*texts, self.separators, longest)
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> PairBatcher:
-        """Build the batcher of pairs; raise ValueError for `separators` that the vocabulary does not have."""
         if self.separators:
             require_roles(vocabulary, "cls", "sep")
         return super().batcher(vocabulary, candidates)
 
     def model(self, trunk: PreTrainedModel) -> CrossEncoder:
-        """Build the model around a trunk; raise ValueError where it pools [CLS] and the trunk is causal."""
         return CrossEncoder(trunk, self)
 
 
@@ -79,11 +76,6 @@ class CrossEncoder(JointEncoder, PairModel):
     keys: CrossEncoderConfig
 
     def __init__(self, trunk: PreTrainedModel, keys: CrossEncoderConfig) -> None:
-        """Build the head that the keys describe.
-
-        Raises:
-            ValueError: it pools [CLS] and the trunk is causal.
-        """
         super().__init__(
             trunk,
             keys.pooling,
@@ -96,6 +88,5 @@ class CrossEncoder(JointEncoder, PairModel):
         self.activation: nn.Module = nn.Identity()  # of a score; the library of a published model may apply a sigmoid
 
     def score_pairs(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-        """Score pairs, ids int64, mask bool and types int64 [P, T]: fp32 [P], or logits [P, C] of classes."""
         scores: Tensor = self.activation(self.outputs(ids, mask, types))
         return scores if self.keys.classes else scores[:, 0]

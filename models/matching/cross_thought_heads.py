@@ -27,7 +27,7 @@ from deepsiam.models.encode import as_rows, encode, insert_special_tokens
 from deepsiam.models.interface import Vocabulary
 from deepsiam.models.layers.shape import Shape, initialise, shape_of
 from deepsiam.models.layers.transformer import TransformerLayer
-from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.models.matching.config import MatchingConfig, Side
 from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from deepsiam.models.matching.pair_model import PairModel, PairModelConfig
 from deepsiam.models.trunk import require_bidirectional
@@ -41,7 +41,6 @@ class SpecialTokensConfig(MatchingConfig):
 
     @property
     def added_tokens(self) -> int:
-        """All special tokens except [CLS]."""
         return self.special_tokens - 1
 
 
@@ -61,7 +60,6 @@ class CrossThoughtAnswersConfig(DualEncoderConfig, SpecialTokensConfig):
         return self
 
     def model(self, trunk: PreTrainedModel) -> CrossThoughtAnswers:
-        """Build the model around a trunk; raise ValueError where the trunk is causal."""
         return CrossThoughtAnswers(trunk, self)
 
 
@@ -72,11 +70,9 @@ class CrossThoughtPairsConfig(PairModelConfig, SpecialTokensConfig):
     loss: Literal["classes"] = "classes"
 
     def pair_framing(self, vocabulary: Vocabulary) -> PairFraming:
-        """A pair is two sequences."""
         return SequencesFraming(self.query_framing(vocabulary), self.document_framing(vocabulary))
 
     def model(self, trunk: PreTrainedModel) -> CrossThoughtPairs:
-        """Build the model around a trunk; raise ValueError where the trunk is causal."""
         return CrossThoughtPairs(trunk, self)
 
 
@@ -109,7 +105,6 @@ class CrossThoughtAnswers(DualEncoder):
     kind = "lists"
 
     def __init__(self, trunk: PreTrainedModel, keys: CrossThoughtAnswersConfig) -> None:
-        """Initialise the attention like BERT's layers."""
         super().__init__(trunk, keys)
         require_bidirectional(trunk)
         shape = shape_of(trunk)
@@ -117,16 +112,14 @@ class CrossThoughtAnswers(DualEncoder):
         initialise(self.cross, shape.initializer_range)
 
     def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return the states of the special tokens, [B, N, H]."""
         return special_states(tower, ids, mask, self.keys.special_tokens)
 
-    def of_queries(self, encoded: Tensor, mask: Tensor) -> Vectors:
-        """Return each question's N scaled queries, then its N keys."""
-        return _vectors(torch.cat(self.cross(encoded), dim=1))
-
-    def of_documents(self, encoded: Tensor, mask: Tensor) -> Vectors:
-        """Return each passage's N keys."""
-        return _vectors(self.cross(encoded)[1])
+    def vectors(self, side: Side, encoded: Tensor, mask: Tensor) -> Vectors:
+        """Return each passage's N keys, or each question's N scaled queries, then its N keys."""
+        queries, keys = self.cross(encoded)
+        states = torch.cat([queries, keys], dim=1) if side == "query" else keys
+        dtype = torch.promote_types(states.dtype, torch.float32)
+        return Vectors(states.to(dtype), torch.ones(states.shape[:2], dtype=torch.bool, device=states.device))
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
         """Return each question's log α over these passages, [Q, D]; it depends on the whole set of passages."""
@@ -159,7 +152,6 @@ class QueriesAndKeys(nn.Module):
     """
 
     def __init__(self, shape: Shape) -> None:
-        """Take heads and width from the trunk's shape."""
         super().__init__()
         width = shape.hidden_size
         self.scale = (width // shape.num_attention_heads) ** -0.5
@@ -199,11 +191,6 @@ class CrossThoughtPairs(PairModel):
 def special_states(trunk: PreTrainedModel, ids: Tensor, mask: Tensor, number: int) -> Tensor:
     """Insert the special tokens into texts, ids int64 and mask bool [B, T], and return their states [B, N, H]."""
     return encode(trunk, *insert_special_tokens(trunk, ids, mask, number - 1))[:, :number]
-
-
-def _vectors(states: Tensor) -> Vectors:
-    dtype = torch.promote_types(states.dtype, torch.float32)
-    return Vectors(states.to(dtype), torch.ones(states.shape[:2], dtype=torch.bool, device=states.device))
 
 
 def _log_attention(itself: Tensor, logits: Tensor) -> Tensor:

@@ -11,13 +11,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import PositiveFloat, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from deepsiam.models.batching.candidates import Candidates, Example
 from deepsiam.models.batching.framing import Framing, arguments_of, side_arrays
+<<<<<<< HEAD
 from deepsiam.models.config import Side
+=======
+from deepsiam.models.config import unhashed
+>>>>>>> 27cabc3a (Share what methods repeat: one framing with a marker, one function for both sides' vectors, one table of methods; lengths by key)
 from deepsiam.models.encode import as_rows, in_one_run, unpadding_kernel
 from deepsiam.models.interface import MicroBatch, Prompt, Vocabulary
 from deepsiam.models.layers import ranking_losses
@@ -37,19 +41,18 @@ SHARE_IGNORED = "ignored"  # a term of weight 0: the share of a query's negative
 class DualEncoderConfig(MatchingConfig):
     """The keys of a model that encodes queries and documents separately."""
 
-    of_start: ClassVar[tuple[str, ...]] = ("query_prompt", "document_prompt")
+    start_keys: ClassVar[tuple[str, ...]] = ("query_prompt", "document_prompt")
 
     loss: Losses[Loss] = "softmax"
     negatives: Negatives = "micro_batch"  # besides the query's own; "own" by default without softmax
     temperature: PositiveFloat = 1.0  # scores are divided by it
     learn_temperature: bool = False
     # in-batch negatives that score this much more than the positive, before the temperature, are left out as likely
-    # relevant ones; left out of a recipe, it is no part of its identity
-    ignore_above: float | None = Field(None, ge=0, exclude_if=lambda margin: margin is None)
+    # relevant ones
+    ignore_above: float | None = unhashed(None, ge=0)
     towers: Literal[1, 2] = 1  # 2: documents have a separate encoder, initialised with the same weights
-    # texts put before every query and every document; left out of a recipe, they are no part of its identity
-    query_prompt: str = Field("", exclude_if=lambda text: not text)
-    document_prompt: str = Field("", exclude_if=lambda text: not text)
+    query_prompt: str = unhashed("")  # put before every query
+    document_prompt: str = unhashed("")
 
     @model_validator(mode="before")
     @classmethod
@@ -81,17 +84,14 @@ class DualEncoderConfig(MatchingConfig):
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weight of each loss term, and 0 for what is only reported."""
         ignored = self.terms(SHARE_IGNORED) if self.ignore_above is not None else []
         return {**super().weights, **dict.fromkeys(ignored, 0.0)}
 
     @property
     def has_batch_negatives(self) -> bool:
-        """Whether a query is compared with other queries' documents (in-batch negatives)."""
         return self.negatives != "own"
 
     def prompts(self) -> dict[Side, str]:
-        """Return the prompts that there are."""
         both: dict[Side, str] = {"query": self.query_prompt, "document": self.document_prompt}
         return {side: text for side, text in both.items() if text}
 
@@ -109,15 +109,12 @@ class DualEncoderConfig(MatchingConfig):
         return prompt
 
     def query_framing(self, vocabulary: Vocabulary) -> Framing:
-        """Return the framing of queries, with their prompt."""
         return Framing(vocabulary, self.max_query_tokens, self.kept_of_query, self.prompt_of("query", vocabulary))
 
     def document_framing(self, vocabulary: Vocabulary) -> Framing:
-        """Return the framing of documents, with their prompt."""
         return Framing(vocabulary, self.max_document_tokens, prompt=self.prompt_of("document", vocabulary))
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DualEncoderBatcher:
-        """Build the batcher of separate queries and documents."""
         return DualEncoderBatcher(self, vocabulary, candidates)
 
 
@@ -133,15 +130,10 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
     """
 
     def __init__(self, keys: DualEncoderConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
-        """Draw negatives from `candidates`."""
         super().__init__(keys, vocabulary, candidates)
-        self.framings = {
-            "query": keys.query_framing(vocabulary),
-            "document": keys.document_framing(vocabulary),
-        }
+        self.framings = keys.framings(vocabulary)
 
     def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
-        """Make the arrays of one forward pass; what is reported of the negatives is a mean over queries."""
         batch = super().micro_batch(examples, rngs)
         if self.keys.ignore_above is None:
             return batch
@@ -150,7 +142,6 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
     def arrays(
         self, examples: Sequence[Example], documents: Sequence[int], queries: Sequence[int]
     ) -> dict[str, np.ndarray]:
-        """Frame and pad queries and documents, and mark the allowed documents."""
         corpus = self.candidates.corpus
         texts = {"query": [e.query for e in examples], "document": [corpus.tokens(i) for i in documents]}
         arrays = side_arrays(self.framings, texts)
@@ -184,10 +175,14 @@ class DualEncoder(Encoder):
             # a vector of one number: DeepSpeed cannot shard a scalar
             self.log_temperature = torch.nn.Parameter(torch.tensor([math.log(keys.temperature)]))
 
+    def tower(self, side: Side) -> PreTrainedModel:
+        """Return the encoder of a side."""
+        return self.document_trunk if side == "document" and self.keys.towers == 2 else self.trunk
+
     @property
-    def tower_of_documents(self) -> PreTrainedModel:
-        """The encoder of documents."""
-        return self.document_trunk if self.keys.towers == 2 else self.trunk
+    def encodes_alike(self) -> bool:
+        """Whether both sides go through `encode` and one tower, so that one run can serve both."""
+        return self.keys.towers == 1
 
     @property
     def temperature(self) -> float:
@@ -199,20 +194,14 @@ class DualEncoder(Encoder):
         """Return what a tower makes of texts of either side, [B, ...]: with ids int64 and mask bool, [B, T]."""
 
     @abstractmethod
-    def of_queries(self, encoded: Tensor, mask: Tensor) -> Vectors:
-        """Return the vectors of encoded queries; arrays that only their framing makes are keywords too."""
+    def vectors(self, side: Side, encoded: Tensor, mask: Tensor) -> Vectors:
+        """Return the vectors of a side's encoded texts; arrays that only their framing makes are keywords too."""
 
-    @abstractmethod
-    def of_documents(self, encoded: Tensor, mask: Tensor) -> Vectors:
-        """Return the vectors of encoded documents; arrays that only their framing makes are keywords too."""
+    def embed_queries(self, ids: Tensor, mask: Tensor, **framed: Tensor) -> Vectors:
+        return self.vectors("query", self.encode(self.tower("query"), ids, mask), mask, **framed)
 
-    def embed_queries(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Vectors:
-        """Return the vectors of queries; `query_framing` makes the arguments."""
-        return self.of_queries(self.encode(self.trunk, ids, mask), mask, **own)
-
-    def embed_documents(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Vectors:
-        """Return the vectors of documents; `document_framing` makes the arguments."""
-        return self.of_documents(self.encode(self.tower_of_documents, ids, mask), mask, **own)
+    def embed_documents(self, ids: Tensor, mask: Tensor, **framed: Tensor) -> Vectors:
+        return self.vectors("document", self.encode(self.tower("document"), ids, mask), mask, **framed)
 
     @abstractmethod
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
@@ -235,13 +224,14 @@ class DualEncoder(Encoder):
 
     def _embed(self, queries: dict[str, Tensor], documents: dict[str, Tensor]) -> tuple[Vectors, Vectors]:
         """Embed both sides: in one run of a shared trunk, of half as many kernels, where it computes no padding."""
-        mask = queries["mask"]
-        if self.keys.towers == 2 or unpadding_kernel(self.trunk, mask.device) is None:
+        if not self.encodes_alike or unpadding_kernel(self.trunk, queries["mask"].device) is None:
             return self.embed_queries(**queries), self.embed_documents(**documents)
-        sides = [as_rows(side["ids"], side["mask"]) for side in (queries, documents)]
-        of_queries, of_documents = in_one_run(partial(self.encode, self.trunk), *sides)
-        without_ids = [{name: array for name, array in side.items() if name != "ids"} for side in (queries, documents)]
-        return self.of_queries(of_queries, **without_ids[0]), self.of_documents(of_documents, **without_ids[1])
+        texts = [as_rows(queries.pop("ids"), queries["mask"]), as_rows(documents.pop("ids"), documents["mask"])]
+        encoded_queries, encoded_documents = in_one_run(partial(self.encode, self.trunk), *texts)
+        return (
+            self.vectors("query", encoded_queries, **queries),
+            self.vectors("document", encoded_documents, **documents),
+        )
 
     def step_sums(self, queries: Vectors, documents: Vectors) -> dict[str, Tensor]:
         """Sum over texts what `regularisers` need of the whole step: none by default."""

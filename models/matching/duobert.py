@@ -55,7 +55,6 @@ class DuobertConfig(MatchingConfig):
         return DuelFraming(self.query_framing(vocabulary), self.document_framing(vocabulary), longest)
 
     def check_frame(self, vocabulary: Vocabulary) -> None:
-        """Raise ValueError also where a duel has no room for a token of each document."""
         super().check_frame(vocabulary)
         framing, (key,) = self.duel_framing(vocabulary), self.input_lengths
         if framing.room < 1:
@@ -65,11 +64,9 @@ class DuobertConfig(MatchingConfig):
             )
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> DuelBatcher:
-        """Build the batcher of duels."""
         return DuelBatcher(self, vocabulary, candidates)
 
     def model(self, trunk: PreTrainedModel) -> Duobert:
-        """Build the model around a trunk; raise ValueError where it pools [CLS] and the trunk is causal."""
         return Duobert(trunk, self)
 
 
@@ -109,11 +106,6 @@ class Duobert(JointEncoder):
     kind = "duels"
 
     def __init__(self, trunk: PreTrainedModel, keys: DuobertConfig) -> None:
-        """Give the trunk its third type.
-
-        Raises:
-            ValueError: it pools [CLS] and the trunk is causal.
-        """
         widen_token_types(trunk, TYPES)
         super().__init__(trunk, keys.pooling, TYPES)
         self.keys = keys

@@ -95,17 +95,14 @@ class LabelRankerConfig(MatchingConfig):
         return "group" if self.taught else super().unit
 
     @property
-    def heads_of_start(self) -> str | None:
-        """The rows of the language model's head come with it."""
+    def start_heads(self) -> str | None:
         return "labels."
 
     @property
     def input_lengths(self) -> dict[str, int]:
-        """The prompt."""
         return {"method.max_prompt_tokens": self.max_prompt_tokens}
 
     def head_tokens(self, vocabulary: Vocabulary) -> list[int]:
-        """Return the tokens of the labels; raise ValueError where they are not single tokens of the vocabulary."""
         return self.prompt_framing(vocabulary).label_ids
 
     def prompt_framing(self, vocabulary: Vocabulary) -> PromptFraming:
@@ -131,11 +128,9 @@ class LabelRankerConfig(MatchingConfig):
         return chosen[: len(self.labels)] if self.is_list else chosen
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> LabelBatcher:
-        """Build the batcher of prompts; raise ValueError where the labels are not single tokens."""
         return LabelBatcher(self, vocabulary, candidates)
 
     def model(self, trunk: PreTrainedModel) -> LabelRanker:
-        """Build the model around a trunk; raise ValueError where it is not causal."""
         return LabelRanker(trunk, self)
 
 

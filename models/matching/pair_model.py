@@ -43,7 +43,6 @@ class PairModelConfig(MatchingConfig):
         return PairFraming(self.query_framing(vocabulary), self.document_framing(vocabulary))
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> PairBatcher:
-        """Build the batcher of pairs."""
         return PairBatcher(self, vocabulary, candidates)
 
 
@@ -57,7 +56,6 @@ class PairBatcher(CandidateBatcher[PairModelConfig]):
     def arrays(
         self, examples: Sequence[Example], documents: Sequence[int], queries: Sequence[int]
     ) -> dict[str, np.ndarray]:
-        """Frame and pad the pairs."""
         texts = [self.candidates.corpus.tokens(i) for i in documents]
         framed = self.keys.pair_framing(self.vocabulary).arrays([examples[i].query for i in queries], texts)
         return {f"pair_{name}": array for name, array in framed.items()}

@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from deepsiam.models.batching.framing import Kept
 from deepsiam.models.encode import encode_texts
 from deepsiam.models.layers.pooling import pool
+from deepsiam.models.matching.config import Side
 from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from deepsiam.models.trunk import require_bidirectional
 from deepsiam.models.vectors import Vectors, one_vector, score_in_blocks
@@ -61,7 +62,6 @@ class PolyEncoderConfig(DualEncoderConfig):
         return self.reduction == "first" or self.codes in ("first", "last_and_first")
 
     def model(self, trunk: PreTrainedModel) -> PolyEncoder:
-        """Build the model around a trunk; raise ValueError where it uses [CLS] and the trunk is causal."""
         return PolyEncoder(trunk, self)
 
 
@@ -110,21 +110,18 @@ class PolyEncoder(DualEncoder):
             self.codes = Codes(keys.m, width, std=1 / (self.scaling * width**0.5))
 
     def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return the scaled states, [B, T, H]."""
         states = encode_texts(tower, ids, mask)
         return states.to(torch.promote_types(states.dtype, torch.float32)) * self.scaling
 
-    def of_queries(self, encoded: Tensor, mask: Tensor) -> Vectors:
-        """Return up to m vectors (m + 1 for last_and_first) for each query."""
+    def vectors(self, side: Side, encoded: Tensor, mask: Tensor) -> Vectors:
+        """Return one vector for each document, and up to m (m + 1 for last_and_first) for each query."""
+        if side == "document":
+            return one_vector(pool(encoded, mask, "cls" if self.keys.reduction == "first" else "mean"))
         if self.keys.codes == "learnt":
             return Vectors(self.codes(encoded, mask), mask.new_ones(len(mask), self.keys.m))
         if self.keys.codes == "first":
             return Vectors(encoded[:, : self.keys.m], mask[:, : self.keys.m])
         return _last(encoded, mask, self.keys.m, and_first=self.keys.codes == "last_and_first")
-
-    def of_documents(self, encoded: Tensor, mask: Tensor) -> Vectors:
-        """Return one vector for each document."""
-        return one_vector(pool(encoded, mask, "cls" if self.keys.reduction == "first" else "mean"))
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
         """Attend with each document's vector to each query's vectors, [Q, D], without ever building [Q, D, H]."""

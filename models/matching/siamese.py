@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deepsiam.models.batching.framing import ChunkFraming, Framing
+from deepsiam.models.config import unhashed
 from deepsiam.models.encode import as_rows, encode, encode_texts, insert_special_tokens
 from deepsiam.models.interface import Vocabulary
 from deepsiam.models.layers.pooling import Pooling, pool
+from deepsiam.models.matching.config import Side
 from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig, allowed_documents
 from deepsiam.models.trunk import require_bidirectional
 from deepsiam.models.vectors import Vectors, one_vector
@@ -29,20 +31,19 @@ class SiameseConfig(DualEncoderConfig):
     """Fine-tuning of an encoder that gives each text one vector."""
 
     folder_kind = "SentenceTransformer"
-    of_start = ("pooling", "similarity", "temperature", *DualEncoderConfig.of_start, "prompt_in_pooling")
+    start_keys = ("pooling", "similarity", "temperature", *DualEncoderConfig.start_keys, "prompt_in_pooling")
 
     name: Literal["siamese"]
     similarity: Similarity = "dot"
     pooling: Pooling = "cls"
     pooled_states: PositiveInt | None = None  # the m of pooling first_m
-    # whether [CLS] and the prompt count in pooling mean; left out of a recipe, it is no part of its identity
-    prompt_in_pooling: bool = Field(True, exclude_if=lambda counts: counts)
+    prompt_in_pooling: bool = unhashed(True)  # whether [CLS] and the prompt count in pooling mean
     special_tokens: PositiveInt = 1  # [CLS] and the tokens that pre-training added after it (Cross-Thought)
     projection: PositiveInt | None = None  # the size of a linear layer and LayerNorm on the pooled state (ANCE)
     document_chunks: PositiveInt = 1  # chunks of max_document_tokens each; the best one counts (MaxP)
     # Matryoshka (Kusupati et al., 2022): a vector has as many numbers as the first; the loss is summed over its first n
-    # for each n; left out of a recipe, it is no part of its identity
-    dimensions: Dimensions | None = Field(None, exclude_if=lambda dimensions: dimensions is None)  # null: all, once
+    # for each n
+    dimensions: Dimensions | None = unhashed(None)  # null: all, once
 
     @model_validator(mode="after")
     def _special_tokens_are_pooled(self) -> SiameseConfig:
@@ -78,7 +79,6 @@ class SiameseConfig(DualEncoderConfig):
 
     @property
     def added_tokens(self) -> int:
-        """All special tokens except [CLS]."""
         return self.special_tokens - 1
 
     def terms(self, loss: str) -> list[str]:
@@ -86,11 +86,9 @@ class SiameseConfig(DualEncoderConfig):
         return [f"{loss}_{number}" for number in self.dimensions] if self.dimensions else [loss]
 
     def query_framing(self, vocabulary: Vocabulary) -> Framing:
-        """Return the framing of queries, with their prompt."""
         return replace(super().query_framing(vocabulary), pools_prompt=self.prompt_in_pooling)
 
     def document_framing(self, vocabulary: Vocabulary) -> Framing:
-        """Return the framing of documents, with their prompt: one input, or several."""
         framing = super().document_framing(vocabulary)
         if self.document_chunks > 1:
             framing = ChunkFraming(
@@ -99,7 +97,6 @@ class SiameseConfig(DualEncoderConfig):
         return replace(framing, pools_prompt=self.prompt_in_pooling)
 
     def model(self, trunk: PreTrainedModel) -> Siamese:
-        """Build the model around a trunk; raise ValueError where it pools the first states and the trunk is causal."""
         return Siamese(trunk, self)
 
 
@@ -147,23 +144,19 @@ class Siamese(DualEncoder):
         pooled = pooled[:, : self.width].to(torch.promote_types(pooled.dtype, torch.float32))
         return F.normalize(pooled, dim=-1) if self.keys.similarity == "cosine" else pooled
 
-    def _without_prompt(self, encoded: Tensor, counted: Tensor) -> Tensor:
-        """Return the vectors of encoded texts, if need be from the states that count, bool [..., T]."""
-        if self.keys.prompt_in_pooling:
-            return encoded
-        return self._vector(pool(encoded, counted.flatten(0, -2), self.keys.pooling))
+    def vectors(self, side: Side, encoded: Tensor, mask: Tensor, kept: Tensor | None = None) -> Vectors:
+        """Return each text's vector, or those of its chunks, for mask [B, C, T].
 
-    def of_queries(self, encoded: Tensor, mask: Tensor, kept: Tensor | None = None) -> Vectors:
-        """Return each query's vector; `kept`, bool [B, T], are the states that count in a mean, by default all."""
-        return one_vector(self._without_prompt(encoded, mask if kept is None else kept))
-
-    def of_documents(self, encoded: Tensor, mask: Tensor, kept: Tensor | None = None) -> Vectors:
-        """Return each document's vector, or those of its chunks, for mask [B, C, T]."""
-        vectors, real = one_vector(self._without_prompt(encoded, mask if kept is None else kept))
+        `kept`, bool [..., T], are the states that count in a mean, by default all.
+        """
+        if not self.keys.prompt_in_pooling:
+            counted = (mask if kept is None else kept).flatten(0, -2)
+            encoded = self._vector(pool(encoded, counted, self.keys.pooling))
+        texts = one_vector(encoded)
         if mask.ndim == 2:
-            return Vectors(vectors, real)
+            return texts
         chunks = torch.cat([mask[:, :1, 0], mask[:, 1:, 1]], dim=1)  # an absent chunk is [CLS] alone
-        return Vectors(vectors.view(*mask.shape[:2], -1), chunks)
+        return Vectors(texts.vectors.view(*mask.shape[:2], -1), chunks)
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
         """Return the inner products, [Q, D]; a document with several vectors counts by its best."""
@@ -184,7 +177,6 @@ class Siamese(DualEncoder):
         return texts._replace(vectors=first)
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Compute the losses, as `DualEncoder` does; with `dimensions`, for each number of them."""
         if self.keys.dimensions is None:
             return super().losses(queries, documents, arrays)
         if self.keys.has_batch_negatives:

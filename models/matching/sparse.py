@@ -31,6 +31,7 @@ from deepsiam.models.interface import MicroBatch, Vocabulary
 from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.shape import initialise, setting, shape_of
 from deepsiam.models.layers.term_weights import TermPooling, own_vocabulary_weights, scatter_weights, vocabulary_weights
+from deepsiam.models.matching.config import Side
 from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
 from deepsiam.models.matching.start_terms import FitsStart, StartTerms
 from deepsiam.models.trunk import token_embedding
@@ -65,7 +66,7 @@ class SparseConfig(StartTerms, DualEncoderConfig):
     """Fine-tuning of a sparse encoder."""
 
     folder_kind = "SparseEncoder"
-    of_start = ("pooling", *DualEncoderConfig.of_start)
+    start_keys = ("pooling", *DualEncoderConfig.start_keys)
 
     name: Literal["sparse"]
     query: Literal["encoder", "own_tokens", "tokens"] = "encoder"
@@ -104,7 +105,6 @@ class SparseConfig(StartTerms, DualEncoderConfig):
         return {**super().weights, **self.regularise.terms()}
 
     def weights_at(self, step: int) -> dict[str, float]:
-        """The weight of each loss term in the step after `step` finished ones."""
         ramp = self.regularise.ramp
         share = min(1.0, (step + 1) / ramp) ** 2 if ramp else 1.0
         return {**super().weights, **{term: share * weight for term, weight in self.regularise.terms().items()}}
@@ -128,35 +128,29 @@ class SparseConfig(StartTerms, DualEncoderConfig):
 
     @property
     def input_lengths(self) -> dict[str, int]:
-        """Those of the sides that are encoded."""
         lengths = super().input_lengths
         if self.query == "tokens":
             del lengths["method.max_query_tokens"]
         return lengths
 
     @property
-    def heads_of_start(self) -> str | None:
-        """The masked LM's head comes with the encoder."""
+    def start_heads(self) -> str | None:
         return "lm_head." if self.head == "mlm" else None
 
     def query_framing(self, vocabulary: Vocabulary) -> Framing:
-        """Return the framing of queries: for the encoder, or their tokens."""
         if self.query == "tokens":
             return TermFraming(vocabulary, self.max_query_tokens, self.kept_of_query)
         prompt, own = self.prompt_of("query", vocabulary), self.query == "own_tokens"
         return SparseFraming(vocabulary, self.max_query_tokens, self.kept_of_query, prompt, own_tokens=own)
 
     def document_framing(self, vocabulary: Vocabulary) -> SparseFraming:
-        """Return the framing of documents for the encoder."""
         prompt, own = self.prompt_of("document", vocabulary), self.document == "own_tokens"
         return SparseFraming(vocabulary, self.max_document_tokens, prompt=prompt, own_tokens=own)
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> SparseBatcher:
-        """Build the batcher of separate queries and documents."""
         return SparseBatcher(self, vocabulary, candidates)
 
     def model(self, trunk: PreTrainedModel) -> Sparse:
-        """Build the model around a trunk; raise ValueError where it cannot have the head."""
         return Sparse(trunk, self)
 
 
@@ -172,10 +166,9 @@ class SparseFraming(Framing):
     own_tokens: bool = False
 
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Make the arguments of `embed_queries` or `embed_documents`."""
         arrays = super().arrays(texts)
         special = np.tile(np.array(self.vocabulary.special, np.int64), (len(texts), 1))
-        before = np.full((len(texts), 1), len(self.vocabulary.text_frame[0]) + self.prompt_tokens)
+        before = np.full((len(texts), 1), len(self.before) + self.prompt_tokens)
         return {**arrays, "special": special, "before": before, **({"terms": arrays["ids"]} if self.own_tokens else {})}
 
 
@@ -185,7 +178,6 @@ class TermFraming(SparseFraming):
 
     @property
     def room(self) -> int:
-        """The maximum number of text tokens in an input."""
         return self.max_tokens
 
     @cached_property
@@ -196,11 +188,9 @@ class TermFraming(SparseFraming):
         return counts
 
     def cut(self, tokens: np.ndarray) -> np.ndarray:
-        """Return the tokens that count."""
         return super().cut(tokens[self.counts[tokens]])
 
     def row(self, text: np.ndarray) -> np.ndarray:
-        """Return the unpadded input of a text, int64."""
         return self.cut(text).astype(np.int64)
 
 
@@ -208,7 +198,6 @@ class SparseBatcher(DualEncoderBatcher):
     """The arrays of `DualEncoderBatcher`; a regulariser's targets are the texts of its side."""
 
     def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
-        """Make the arrays of one forward pass."""
         batch = super().micro_batch(examples, rngs)
         targets = {
             term: len(batch.arrays["query_ids" if term.startswith("query") else "document_ids"])
@@ -239,11 +228,6 @@ class Sparse(FitsStart, DualEncoder):
     kind = "sparse"
 
     def __init__(self, trunk: PreTrainedModel, keys: SparseConfig) -> None:
-        """Put the model together.
-
-        Raises:
-            ValueError: a masked LM's head does not suit the trunk (`shape_of`).
-        """
         super().__init__(trunk, keys)
         if keys.head == "linear":
             self.token_weight = nn.Linear(trunk.config.hidden_size, 1)
@@ -252,67 +236,49 @@ class Sparse(FitsStart, DualEncoder):
         else:
             self.lm_head = TermHead(shape_of(trunk))
 
-    def start_logits(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Tensor:
+    def start_logits(self, ids: Tensor, mask: Tensor, **framed: Tensor) -> Tensor:
         """Return the largest logit of each term in documents, [D, V]."""
-        bias, tower = self.lm_head.bias.clone(), self.tower_of_documents
-        self.lm_head.bias.add_(RAISED)
+        bias, tower = self.lm_head.bias.clone(), self.tower("document")
+        self.lm_head.bias.add_(RAISED)  # so that relu, inside the head, keeps the logits below 0 too
         states = self.encode(tower, ids, mask)
-        raised = self.lm_head(states, tower, _of_text(tower, mask, own.get("before")), "max", None)
+        raised = self.lm_head(states, tower, _text_mask(tower, mask, framed.get("before")), "max", None)
         self.lm_head.bias.copy_(bias)
-        return _without(own.get("special"), raised.expm1()).vectors[:, 0] - RAISED
+        return _without(framed.get("special"), raised.expm1()).vectors[:, 0] - RAISED
 
     def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return the states of a text."""
         return encode_texts(tower, ids, mask)
 
-    def embed_queries(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Vectors:
+    @property
+    def encodes_alike(self) -> bool:
+        return super().encodes_alike and self.keys.query != "tokens"
+
+    def embed_queries(self, ids: Tensor, mask: Tensor, **framed: Tensor) -> Vectors:
         """Return the term weights of queries, fp32 [Q, 1, V]; a query of stop words alone has none."""
         if self.keys.query != "tokens":
-            return super().embed_queries(ids, mask, **own)
+            return super().embed_queries(ids, mask, **framed)
         counted = mask.to(torch.promote_types(self.trunk.dtype, torch.float32))
-        return _without(own["special"], scatter_weights(counted, mask, ids, self.trunk.config.vocab_size, "sum"))
+        return _without(framed["special"], scatter_weights(counted, mask, ids, self.trunk.config.vocab_size, "sum"))
 
-    def of_queries(
+    def vectors(
         self,
+        side: Side,
         encoded: Tensor,
         mask: Tensor,
         special: Tensor | None = None,
         before: Tensor | None = None,
         terms: Tensor | None = None,
     ) -> Vectors:
-        """Return the term weights of encoded queries; `SparseFraming` makes `special`, `before` and `terms`."""
-        return self._weights(self.trunk, encoded, _of_text(self.trunk, mask, before), special, terms)
-
-    def of_documents(
-        self,
-        encoded: Tensor,
-        mask: Tensor,
-        special: Tensor | None = None,
-        before: Tensor | None = None,
-        terms: Tensor | None = None,
-    ) -> Vectors:
-        """Return the term weights of encoded documents."""
-        tower = self.tower_of_documents
-        return self._weights(tower, encoded, _of_text(tower, mask, before), special, terms)
-
-    def _embed(self, queries: dict[str, Tensor], documents: dict[str, Tensor]) -> tuple[Vectors, Vectors]:
-        """Embed both sides; only what is encoded runs through the trunk."""
-        if self.keys.query == "tokens":
-            return self.embed_queries(**queries), self.embed_documents(**documents)
-        return super()._embed(queries, documents)
-
-    def _weights(
-        self, tower: PreTrainedModel, states: Tensor, mask: Tensor, special: Tensor | None, terms: Tensor | None
-    ) -> Vectors:
-        if self.keys.head == "linear":
-            assert terms is not None
-            logits = self.token_weight(states.to(next(self.token_weight.parameters()).dtype))[:, :, 0]
-            own = logits.to(torch.promote_types(logits.dtype, torch.float32)).relu()
-            return _without(special, scatter_weights(own, mask, terms, tower.config.vocab_size, self.keys.pooling))
-        return _without(special, self.lm_head(states, tower, mask, self.keys.pooling, terms))
+        """Return the term weights of encoded texts; `SparseFraming` makes `special`, `before` and `terms`."""
+        tower = self.tower(side)
+        mask = _text_mask(tower, mask, before)
+        if self.keys.head != "linear":
+            return _without(special, self.lm_head(encoded, tower, mask, self.keys.pooling, terms))
+        assert terms is not None
+        logits = self.token_weight(encoded.to(next(self.token_weight.parameters()).dtype))[:, :, 0]
+        weights = logits.to(torch.promote_types(logits.dtype, torch.float32)).relu()
+        return _without(special, scatter_weights(weights, mask, terms, tower.config.vocab_size, self.keys.pooling))
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
-        """Return the inner products, [Q, D]."""
         return queries.vectors[:, 0] @ documents.vectors[:, 0].T
 
     def step_sums(self, queries: Vectors, documents: Vectors) -> dict[str, Tensor]:
@@ -339,7 +305,7 @@ class Sparse(FitsStart, DualEncoder):
         return terms
 
 
-def _of_text(tower: PreTrainedModel, mask: Tensor, before: Tensor | None) -> Tensor:
+def _text_mask(tower: PreTrainedModel, mask: Tensor, before: Tensor | None) -> Tensor:
     """Leave out the tokens before a text where they are in the same state in every text, and would win many terms."""
     if before is None or not is_causal(tower):
         return mask

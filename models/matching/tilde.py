@@ -11,7 +11,7 @@ Terms are whole words: not stop words (question words are no stop words here), p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deepsiam.models.batching.candidates import Candidates, Example
-from deepsiam.models.batching.framing import Framing
-from deepsiam.models.batching.packing import joined
+from deepsiam.models.batching.framing import Framing, MarkedFraming, side_arrays
 from deepsiam.models.encode import encode, in_one_run, unpadding_kernel
 from deepsiam.models.interface import Vocabulary
 from deepsiam.models.layers.lm_head import LmHead
@@ -41,6 +40,8 @@ OTHER = dict(zip(SIDES, reversed(SIDES), strict=True))
 
 class TildeConfig(StartTerms, MatchingConfig):
     """The keys of TILDE; a query is compared with its relevant document alone."""
+
+    markers = 2  # one of queries and one of documents, in the place of [CLS]
 
     name: Literal["tilde"]
     loss: Losses[Loss] = Field({"query_likelihood": 1.0, "document_likelihood": 1.0}, validate_default=True)
@@ -63,46 +64,22 @@ class TildeConfig(StartTerms, MatchingConfig):
         return self
 
     @property
-    def markers(self) -> int:
-        """One of queries and one of documents, in the place of [CLS]."""
-        return 2
-
-    @property
-    def heads_of_start(self) -> str | None:
-        """The masked LM's head comes with the encoder."""
+    def start_heads(self) -> str | None:
         return "lm_head."
 
-    def query_framing(self, vocabulary: Vocabulary) -> FirstMarker:
-        """Return the framing of queries, with their marker."""
-        return FirstMarker(vocabulary, self.max_query_tokens, self.kept_of_query, marker=vocabulary.vocab_size)
+    def query_framing(self, vocabulary: Vocabulary) -> Framing:
+        marker, kept = vocabulary.vocab_size, self.kept_of_query
+        return MarkedFraming(vocabulary, self.max_query_tokens, kept, marker=marker, replaces_cls=True)
 
-    def document_framing(self, vocabulary: Vocabulary) -> FirstMarker:
-        """Return the framing of documents, with their marker."""
-        return FirstMarker(vocabulary, self.max_document_tokens, marker=vocabulary.vocab_size + 1)
+    def document_framing(self, vocabulary: Vocabulary) -> Framing:
+        marker = vocabulary.vocab_size + 1
+        return MarkedFraming(vocabulary, self.max_document_tokens, marker=marker, replaces_cls=True)
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> TildeBatcher:
-        """Build the batcher of queries, documents and their terms."""
         return TildeBatcher(self, vocabulary, candidates)
 
     def model(self, trunk: PreTrainedModel) -> Tilde:
-        """Build the model around a trunk; raise ValueError where it is causal, or a head does not suit it."""
         return Tilde(trunk, self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FirstMarker(Framing):
-    """Texts become `marker text [SEP]`, or whatever else the tokenizer puts after a text."""
-
-    marker: int  # a token unknown to the tokenizer: its embedding row comes after the tokenizer's
-
-    @property
-    def room(self) -> int:
-        """The maximum number of text tokens in an input."""
-        return self.max_tokens - 1 - len(self.vocabulary.text_frame[1])
-
-    def row(self, text: np.ndarray) -> np.ndarray:
-        """Return the unpadded input of a text, int64."""
-        return joined(((self.marker,), self.cut(text), self.vocabulary.text_frame[1]), self.vocabulary)
 
 
 def terms_in(vocabulary: Vocabulary) -> np.ndarray:
@@ -121,36 +98,24 @@ class TildeBatcher(CandidateBatcher[TildeConfig]):
     """
 
     def __init__(self, keys: TildeConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
-        """Take the positives from `candidates`."""
         super().__init__(keys, vocabulary, candidates)
         self.terms = terms_in(vocabulary)
+        self.framings = keys.framings(vocabulary)
 
     def arrays(
         self, examples: Sequence[Example], documents: Sequence[int], queries: Sequence[int]
     ) -> dict[str, np.ndarray]:
-        """Frame and pad queries and documents, and list their terms."""
-        framings = {
-            "query": self.keys.query_framing(self.vocabulary),
-            "document": self.keys.document_framing(self.vocabulary),
-        }
-        texts = {
-            "query": [example.query for example in examples],
-            "document": [self.candidates.corpus.tokens(i) for i in documents],
-        }
-        arrays: dict[str, np.ndarray] = {"terms": self.terms}
-        for side, framing in framings.items():
-            arrays |= {f"{side}_{name}": array for name, array in framing.arrays(texts[side]).items()}
+        corpus = self.candidates.corpus
+        texts = {"query": [e.query for e in examples], "document": [corpus.tokens(i) for i in documents]}
+        arrays = {"terms": self.terms, **side_arrays(self.framings, texts)}
+        for side, framing in self.framings.items():
             tokens = [np.unique(framing.cut(text)) for text in texts[side]]
-            arrays[f"terms_of_{side}"] = _padded([own[self.terms[own]] for own in tokens], self.vocabulary.pad)
+            rows = [ids[self.terms[ids]] for ids in tokens]
+            padded = np.full((len(rows), max(1, *map(len, rows))), self.vocabulary.pad, np.int64)
+            for row, ids in zip(padded, rows, strict=True):
+                row[: len(ids)] = ids
+            arrays[f"terms_of_{side}"] = padded
         return arrays
-
-
-def _padded(rows: Sequence[np.ndarray], pad: int) -> np.ndarray:
-    """Return rows of ids as one array, int64 [B, n]."""
-    padded = np.full((len(rows), max(1, *map(len, rows))), pad, np.int64)
-    for row, own in zip(padded, rows, strict=True):
-        row[: len(own)] = own
-    return padded
 
 
 class FirstHead(LmHead):
@@ -187,7 +152,6 @@ class Tilde(FitsStart, Encoder):
         self.lm_head = FirstHead(replace(shape, vocab_size=shape.vocab_size - keys.markers))
 
     def start_logits(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Tensor:
-        """Return the logits of all terms for documents, [D, V]."""
         return self.logits(self._first_states(ids, mask))
 
     def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:

@@ -29,19 +29,14 @@ from deepsiam.models.vectors import Vectors, one_vector
 class ClmConfig(BlockConfig):
     """Causal language modelling of MLM's blocks, unmasked; needs a trunk that is causal."""
 
+    loss_terms = ("clm",)
+
     name: Literal["clm"]
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """The weight of each loss term."""
-        return {"clm": 1.0}
-
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
-        """Build the batcher for a vocabulary."""
         return ClmBatcher(self, vocabulary, mask=0.0)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
-        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return Clm(trunk)
 
 
@@ -54,7 +49,6 @@ class ClmBatcher(MlmBatcher):
     """
 
     def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
-        """Pad the blocks; the rngs are not used."""
         input_ids, attention_mask = pad(examples, self.keys.max_tokens, self.vocabulary.pad)
         positions, targets, count = next_tokens(examples, input_ids.shape[1])
         arrays = {
@@ -89,7 +83,6 @@ class Clm(Encoder):
         self.trunk = trunk
 
     def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return the state of each text's last token."""
         return one_vector(pool(encode(self.trunk, ids, mask), mask, "last"))
 
     def forward(

@@ -33,21 +33,16 @@ from deepsiam.models.trunk import Encoder, require_bidirectional, token_embeddin
 class CondenserConfig(BlockConfig):
     """Condenser: masked words, predicted by the encoder and by a head on its early tokens and late [CLS]."""
 
+    loss_terms = ("mlm", "head")
+
     name: Literal["condenser"]
     early_layers: PositiveInt | None = None  # before the tokens that the head reads; null: half of the trunk's
     head_layers: PositiveInt = 2
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """The weight of each loss term."""
-        return {"mlm": 1.0, "head": 1.0}
-
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
-        """Build the batcher for a vocabulary."""
         return CondenserBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
-        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return Condenser(trunk, self)
 
 
@@ -55,7 +50,6 @@ class CondenserBatcher(MlmBatcher):
     """MLM's micro-batch, whose targets serve two losses."""
 
     def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
-        """Make MLM's micro-batch and count its targets for both losses."""
         arrays, counts, tokens = super().micro_batch(examples, rngs)
         return MicroBatch(arrays, {"mlm": counts["mlm"], "head": counts["mlm"]}, tokens)
 

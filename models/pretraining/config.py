@@ -15,18 +15,28 @@ from deepsiam.models.trunk import TrunkModel, max_positions
 class PretrainingConfig(MethodConfig):
     """The keys of a pre-training method."""
 
+<<<<<<< HEAD
     folder_kind = "encoder"
 
+=======
+    loss_terms: ClassVar[tuple[str, ...]] = ()
+>>>>>>> 27cabc3a (Share what methods repeat: one framing with a marker, one function for both sides' vectors, one table of methods; lengths by key)
     size_keys: ClassVar[tuple[str, ...]] = ("max_tokens",)  # the keys that determine an example's memory
+    ranks_untuned: ClassVar[bool] = False  # its embeddings also rank, by inner products, without fine-tuning
+    needs_pairs: ClassVar[bool] = False  # a document must have two segments, a query and what it should find
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return dict.fromkeys(self.loss_terms, 1.0)
 
     @abstractmethod
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
         """Build the batcher of documents for a vocabulary."""
 
     @property
-    @abstractmethod
     def positions(self) -> int:
         """How many of the trunk's positions the longest input needs."""
+<<<<<<< HEAD
 
     def longest_text(self, model: TrunkModel) -> int:
         longest = max_positions(model.trunk) if model.trains_every_position else self.positions
@@ -36,11 +46,14 @@ class PretrainingConfig(MethodConfig):
     def length_key(self) -> str:
         """The key to lower where the trunk has fewer positions than `positions`."""
         return "max_tokens"
+=======
+        return max(self.input_lengths.values())
+>>>>>>> 27cabc3a (Share what methods repeat: one framing with a marker, one function for both sides' vectors, one table of methods; lengths by key)
 
     @property
     def example_tokens(self) -> int:
         """The maximum number of tokens in an example."""
-        return self.positions
+        return sum(self.input_lengths.values())
 
     @property
     def needs_trained_encoder(self) -> bool:
@@ -48,18 +61,8 @@ class PretrainingConfig(MethodConfig):
         return False
 
     @property
-    def ranks_untuned(self) -> bool:
-        """Whether texts are also ranked by the inner product of its embeddings, without fine-tuning."""
-        return False
-
-    @property
     def needs_dialogues(self) -> bool:
         """Whether the segments must be utterances, each a reply to the previous one."""
-        return False
-
-    @property
-    def needs_pairs(self) -> bool:
-        """Whether a document must have two segments, a query and what it should find."""
         return False
 
 
@@ -69,13 +72,8 @@ class InputConfig(PretrainingConfig):
     max_tokens: int = Field(512, ge=8)
 
     @property
-    def positions(self) -> int:
-        """The longest input."""
-        return self.max_tokens
-
-
-LeftOut = Field(exclude_if=lambda pooling: pooling == "cls")
-"""Of a `pooling` that, left out of a recipe, is no part of its identity."""
+    def input_lengths(self) -> dict[str, int]:
+        return {"method.max_tokens": self.max_tokens}
 
 
 class BlockConfig(InputConfig):

@@ -38,7 +38,9 @@ from deepsiam.models.vectors import Vectors, one_vector
 class CrossThoughtConfig(PretrainingConfig):
     """Cross-Thought: masked words of short sequences, recovered through the other sequences' special tokens."""
 
+    loss_terms = ("mlm",)
     size_keys = ("sequences", "sequence_tokens")
+    ranks_untuned = True  # as in the paper, for HotpotQA (u)
 
     name: Literal["cross_thought"]
     sequences: PositiveInt = 500  # in an example
@@ -46,41 +48,21 @@ class CrossThoughtConfig(PretrainingConfig):
     special_tokens: PositiveInt = 5  # [CLS] and those that the method adds
 
     @property
-    def weights(self) -> dict[str, float]:
-        """The weight of each loss term."""
-        return {"mlm": 1.0}
-
-    @property
     def added_tokens(self) -> int:
-        """All special tokens except the first, which is [CLS]."""
         return self.special_tokens - 1
 
     @property
-    def positions(self) -> int:
-        """A sequence with its special tokens."""
-        return self.special_tokens + self.sequence_tokens
-
-    @property
-    def length_key(self) -> str:
-        """The key of a sequence's length."""
-        return "sequence_tokens"
+    def input_lengths(self) -> dict[str, int]:
+        return {"method.sequence_tokens": self.special_tokens + self.sequence_tokens}
 
     @property
     def example_tokens(self) -> int:
-        """All sequences of an example."""
         return self.sequences * self.positions
 
-    @property
-    def ranks_untuned(self) -> bool:
-        """As in the paper, for HotpotQA (u)."""
-        return True
-
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
-        """Build the batcher for a vocabulary."""
         return CrossThoughtBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
-        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return CrossThought(trunk, self)
 
 

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,56 +24,36 @@ from transformers import PreTrainedModel
 
 from deepsiam.models.batching.packing import frame, pad, spread, text_tokens
 from deepsiam.models.batching.sentences import SentenceBatcher, sentences
+from deepsiam.models.config import unhashed
 from deepsiam.models.encode import encode, in_one_run, unpadding_kernel
 from deepsiam.models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
 from deepsiam.models.layers.pooling import Pooling, pool
 from deepsiam.models.layers.ranking_losses import in_batch_softmax
-from deepsiam.models.pretraining.config import LeftOut, PretrainingConfig
+from deepsiam.models.pretraining.config import PretrainingConfig
 from deepsiam.models.trunk import Encoder, require_bidirectional
 
 
 class IctConfig(PretrainingConfig):
     """The inverse cloze task: a sentence finds the passage that it was taken from."""
 
-    of_start = ("pooling",)
+    loss_terms = ("ict",)
+    start_keys = ("pooling",)
+    negatives: ClassVar[str] = "micro_batch"  # the other passages
 
     name: Literal["ict"]
     max_tokens: int = Field(288, ge=8)
     max_query_tokens: int = Field(64, ge=8)
     remove: float = Field(0.9, ge=0, le=1)  # the share of passages that are shown without their sentence
-    pooling: Annotated[Literal["cls", "mean", "last"], LeftOut] = "cls"  # of a causal trunk by default `last`
+    pooling: Literal["cls", "mean", "last"] = unhashed("cls")  # of a causal trunk by default `last`
 
     @property
-    def weights(self) -> dict[str, float]:
-        """The weight of each loss term."""
-        return {"ict": 1.0}
-
-    @property
-    def compares_micro_batch(self) -> bool:
-        """True: a query's negatives are the other passages of its micro-batch."""
-        return True
-
-    @property
-    def positions(self) -> int:
-        """The length of the longest passage or query."""
-        return max(self.max_tokens, self.max_query_tokens)
-
-    @property
-    def length_key(self) -> str:
-        """The key of the longer of the two."""
-        return "max_tokens" if self.max_tokens >= self.max_query_tokens else "max_query_tokens"
-
-    @property
-    def example_tokens(self) -> int:
-        """A query and its passage."""
-        return self.max_tokens + self.max_query_tokens
+    def input_lengths(self) -> dict[str, int]:
+        return {f"method.{key}": getattr(self, key) for key in ("max_tokens", "max_query_tokens")}
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
-        """Build the batcher for a vocabulary."""
         return IctBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
-        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return Ict(trunk, self.pooling)
 
 
@@ -113,7 +93,6 @@ class IctBatcher(SentenceBatcher[Passage]):
         return MicroBatch(arrays, {"ict": len(examples)}, text_tokens([*queries, *passages], self.vocabulary))
 
     def numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Passage]]:
-        """Cut all passages of two or more sentences, with the numbers of their documents."""
         longest = self.keys.max_tokens - sum(map(len, self.vocabulary.text_frame))
         passages: list[tuple[int, Passage]] = []
         for number, document in enumerate(documents):

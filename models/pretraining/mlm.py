@@ -25,20 +25,15 @@ from deepsiam.models.trunk import Encoder, require_bidirectional, token_embeddin
 class MlmConfig(BlockConfig):
     """Masked language modelling alone: the baseline of the SEED paper ("RoBERTa (Ours)")."""
 
+    loss_terms = ("mlm",)
+
     name: Literal["mlm"]
     mask: float = Field(0.15, gt=0, lt=1)
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """The weight of each loss term."""
-        return {"mlm": 1.0}
-
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
-        """Build the batcher for a vocabulary."""
         return MlmBatcher(self, vocabulary, self.mask)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
-        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return Mlm(trunk)
 
 

@@ -10,7 +10,7 @@ The encoder is the Siamese network of fine-tuning, which takes it on as it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,11 +21,12 @@ from transformers import PreTrainedModel
 from deepsiam.models.batching.candidates import hash_of, text_key
 from deepsiam.models.batching.framing import side_arrays
 from deepsiam.models.batching.packing import text_tokens
+from deepsiam.models.config import unhashed
 from deepsiam.models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
 from deepsiam.models.layers.ranking_losses import in_batch_softmax
 from deepsiam.models.matching.dual_encoder import allowed_documents, relevance
 from deepsiam.models.matching.siamese import Siamese, SiameseConfig, Similarity
-from deepsiam.models.pretraining.config import LeftOut, PretrainingConfig
+from deepsiam.models.pretraining.config import PretrainingConfig
 from deepsiam.models.trunk import Encoder
 from deepsiam.models.vectors import Vectors
 
@@ -37,7 +38,8 @@ class PairsConfig(PretrainingConfig):
     """Contrastive pre-training on streamed pairs."""
 
     size_keys = ("max_query_tokens", "max_document_tokens")
-    of_start = SiameseConfig.of_start
+    start_keys = SiameseConfig.start_keys
+    needs_pairs = True
 
     name: Literal["pairs"]
     max_query_tokens: int = Field(64, ge=3)
@@ -47,7 +49,7 @@ class PairsConfig(PretrainingConfig):
     negatives: Literal["micro_batch", "step"] = "micro_batch"
     both_directions: bool = False  # a document must find its query, too; each direction counts half
     same_side: bool = False  # a query is compared with other queries as well, and a document with other documents
-    pooling: Annotated[Literal["cls", "mean", "last"], LeftOut] = "cls"  # of a causal trunk by default `last`
+    pooling: Literal["cls", "mean", "last"] = unhashed("cls")  # of a causal trunk by default `last`
     prompt_in_pooling: bool = True  # whether [CLS] and the prompt count in pooling mean
     query_prompt: str = ""
     document_prompt: str = ""
@@ -68,35 +70,16 @@ class PairsConfig(PretrainingConfig):
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weight of each loss term."""
         return dict.fromkeys(LOSSES, 0.5) if self.both_directions else {LOSSES[0]: 1.0}
 
     @property
-    def needs_pairs(self) -> bool:
-        """True: the segments of a document are a query and what it should find."""
-        return True
-
-    @property
-    def positions(self) -> int:
-        """The length of the longest query or document."""
-        return max(self.max_query_tokens, self.max_document_tokens)
-
-    @property
-    def length_key(self) -> str:
-        """The key of the longer of the two."""
-        return max("max_document_tokens", "max_query_tokens", key=lambda key: int(getattr(self, key)))
-
-    @property
-    def example_tokens(self) -> int:
-        """A query and its document."""
-        return self.max_query_tokens + self.max_document_tokens
+    def input_lengths(self) -> dict[str, int]:
+        return {f"method.{key}": getattr(self, key) for key in self.size_keys}
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
-        """Build the batcher for a vocabulary."""
         return PairsBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
-        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return PairsEncoder(trunk, self)
 
 
@@ -128,7 +111,7 @@ class PairsBatcher:
         siamese = keys.ranking_config
         siamese.check_frame(vocabulary)
         self.keys, self.vocabulary = keys, vocabulary
-        self.framings = {"query": siamese.query_framing(vocabulary), "document": siamese.document_framing(vocabulary)}
+        self.framings = siamese.framings(vocabulary)
 
     def examples(self, documents: Sequence[TokenDocument]) -> list[Pair]:
         """Return the pairs with text on both sides.
@@ -179,16 +162,16 @@ class PairsEncoder(Siamese):
     """The Siamese network, with losses of rows that must find their columns (see `PairsBatcher`)."""
 
     def __init__(self, trunk: PreTrainedModel, keys: PairsConfig) -> None:
-        """Build the network; raise ValueError if it pools [CLS] and the trunk is causal."""
         super().__init__(trunk, keys.ranking_config)
         self.both_directions = keys.both_directions
         self.columns_of_queries = keys.both_directions or keys.same_side
 
     def _embed(self, queries: dict[str, Tensor], documents: dict[str, Tensor]) -> tuple[Vectors, Vectors]:
         """Embed both sides; return the vectors of rows and of columns."""
-        of_queries, of_documents = super()._embed(queries, documents)
-        rows = _joined(of_queries, of_documents) if self.both_directions else of_queries
-        return rows, _joined(of_documents, of_queries) if self.columns_of_queries else of_documents
+        query_vectors, document_vectors = super()._embed(queries, documents)
+        rows = _joined(query_vectors, document_vectors) if self.both_directions else query_vectors
+        columns = _joined(document_vectors, query_vectors) if self.columns_of_queries else document_vectors
+        return rows, columns
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the losses of rows against columns, of this micro-batch or of the step: {loss: the sum over rows}."""

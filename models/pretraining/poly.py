@@ -43,6 +43,7 @@ PADDING = 0.03  # largest share of padding in a group
 class PolyConfig(InputConfig):
     """Poly-encoder pre-training on pairs of texts: batches for masked words alternate with batches for true pairs."""
 
+    loss_terms = ("mlm", "next")
     size_keys = ("tokens", "max_tokens")
 
     name: Literal["poly"]
@@ -56,26 +57,17 @@ class PolyConfig(InputConfig):
         return self
 
     @property
-    def weights(self) -> dict[str, float]:
-        """The weight of each loss term."""
-        return {"mlm": 1.0, "next": 1.0}
-
-    @property
     def example_tokens(self) -> int:
-        """The maximum number of tokens in a group of pairs."""
         return self.tokens
 
     @property
     def needs_dialogues(self) -> bool:
-        """True for pairs of utterances."""
         return self.pairs == "utterances"
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
-        """Build the batcher for a vocabulary."""
         return PolyBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
-        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return PolyPretraining(trunk)
 
 

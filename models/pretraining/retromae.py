@@ -9,7 +9,7 @@ The loss is the sum of both. docs/pretraining/retromae.md lists where paper and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,13 +20,14 @@ from transformers import PreTrainedModel
 
 from deepsiam.models.batching.next_tokens import next_tokens
 from deepsiam.models.batching.packing import pad
+from deepsiam.models.config import unhashed
 from deepsiam.models.encode import encode
 from deepsiam.models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
 from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.pooling import Pooling, bottleneck, select
 from deepsiam.models.layers.shape import Shape, initialise, shape_of
 from deepsiam.models.layers.transformer import TransformerLayer
-from deepsiam.models.pretraining.config import BlockConfig, LeftOut
+from deepsiam.models.pretraining.config import BlockConfig
 from deepsiam.models.pretraining.mlm import MlmBatcher
 from deepsiam.models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
 
@@ -34,24 +35,18 @@ from deepsiam.models.trunk import Encoder, max_positions, require_bidirectional,
 class RetroMaeConfig(BlockConfig):
     """RetroMAE: masked words, and every word predicted by a one-layer decoder that sees half of the others."""
 
-    of_start = ("pooling",)
+    loss_terms = ("mlm", "decoder")
+    start_keys = ("pooling",)
 
     name: Literal["retromae"]
     encoder_mask: float = Field(0.3, gt=0, lt=1)  # tokens that the encoder predicts; in the paper 0.15 to 0.3
-    pooling: Annotated[Literal["cls", "mean"], LeftOut] = "cls"  # h_0, or the mean of all states in its place
+    pooling: Literal["cls", "mean"] = unhashed("cls")  # h_0, or the mean of all states in its place
     decoder_mask: float = Field(0.5, ge=0, le=1)  # hidden from each prediction; in the paper 0.5 to 0.7
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """The weight of each loss term."""
-        return {"mlm": 1.0, "decoder": 1.0}
-
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
-        """Build the batcher for a vocabulary."""
         return RetroMaeBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
-        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return RetroMae(trunk, self.pooling)
 
 
@@ -158,7 +153,6 @@ class EnhancedDecoder(nn.Module):
     """
 
     def __init__(self, shape: Shape, max_tokens: int) -> None:
-        """Take heads, widths, dropouts and initialisation from the trunk's shape."""
         super().__init__()
         self.positions = nn.Embedding(max_tokens, shape.hidden_size)
         self.norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)

@@ -12,7 +12,7 @@ decoder that reads nothing from the encoder (`cls` false, "no-CLS"). With `pooli
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
@@ -21,14 +21,14 @@ from transformers import PreTrainedModel
 
 from deepsiam.models.batching.next_tokens import next_tokens
 from deepsiam.models.batching.packing import pad
-from deepsiam.models.config import Section
+from deepsiam.models.config import Section, unhashed
 from deepsiam.models.encode import encode
 from deepsiam.models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
 from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.losses import linear_cross_entropy
 from deepsiam.models.layers.pooling import bottleneck, select
 from deepsiam.models.layers.shape import shape_of
-from deepsiam.models.pretraining.config import BlockConfig, LeftOut
+from deepsiam.models.pretraining.config import BlockConfig
 from deepsiam.models.pretraining.mlm import MlmBatcher
 from deepsiam.models.pretraining.seed_decoder import Variant, WeakDecoder
 from deepsiam.models.trunk import Encoder, max_positions, require_bidirectional, token_embedding
@@ -44,13 +44,13 @@ class LossWeights(Section):
 class SeedConfig(BlockConfig):
     """SEED pre-training: masked language modelling and reconstruction by a weak decoder."""
 
-    of_start = ("pooling",)
+    start_keys = ("pooling",)
 
     name: Literal["seed"]
     decoder_layers: PositiveInt = 3
     window: PositiveInt | Literal["all"] = 2
     variant: Variant = "paper"
-    pooling: Annotated[Literal["cls", "mean"], LeftOut] = "cls"  # what the decoder reads of the encoder's states
+    pooling: Literal["cls", "mean"] = unhashed("cls")  # what the decoder reads of the encoder's states
     cls: bool = True  # false: the decoder reads nothing from the encoder
     freeze_encoder: bool = False  # true: train the decoder only
     loss_weights: LossWeights = LossWeights()
@@ -78,11 +78,9 @@ class SeedConfig(BlockConfig):
         return self.freeze_encoder
 
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
-        """Build the batcher for a vocabulary."""
         return SeedBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
-        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return Seed(trunk, self)
 
 
@@ -97,12 +95,10 @@ class SeedBatcher(MlmBatcher):
     """
 
     def __init__(self, keys: SeedConfig, vocabulary: Vocabulary) -> None:
-        """Prepare as `MlmBatcher` does."""
         super().__init__(keys, vocabulary)
         self.mlm = keys.mlm
 
     def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
-        """Mask each block with its own rng and pad; count the targets of both losses."""
         arrays, counts, tokens = super().micro_batch(examples, rngs)
         if not self.mlm:
             del arrays["mlm_positions"], arrays["mlm_targets"], counts["mlm"]

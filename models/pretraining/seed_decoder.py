@@ -32,7 +32,6 @@ class WeakDecoder(nn.Module):
     def __init__(
         self, shape: Shape, max_tokens: int, layers: int, window: Window, variant: Variant, cls: bool = True
     ) -> None:
-        """Take heads, widths, dropouts and initialisation from the trunk's shape."""
         super().__init__()
         released = variant == "released"
         self.released = released
@@ -72,7 +71,6 @@ class PaperLayer(nn.Module):
     """A post-LayerNorm Transformer layer with local self-attention."""
 
     def __init__(self, shape: Shape, window: Window) -> None:
-        """Take widths from the trunk's shape."""
         super().__init__()
         self.attention = LocalSelfAttention(shape, window)
         self.attention_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
@@ -90,7 +88,6 @@ class ReleasedLayer(nn.Module):
     """A pre-LayerNorm Transformer layer with local self-attention and, with `cls`, a cross-attention to h_0."""
 
     def __init__(self, shape: Shape, window: Window, cls: bool) -> None:
-        """Take widths from the trunk's shape."""
         super().__init__()
         self.attention_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
         self.attention = LocalSelfAttention(shape, window)
@@ -111,7 +108,6 @@ class LocalSelfAttention(nn.Module):
     """Multi-head self-attention of slot t to {0} and [t - window + 1 .. t], or to all of [0 .. t]."""
 
     def __init__(self, shape: Shape, window: Window) -> None:
-        """Take heads and dropout from the trunk's shape."""
         super().__init__()
         self.heads = shape.num_attention_heads
         self.window = window
@@ -141,7 +137,6 @@ class ClsAttention(nn.Module):
     """
 
     def __init__(self, shape: Shape) -> None:
-        """Take heads and dropout from the trunk's shape."""
         super().__init__()
         self.heads = shape.num_attention_heads
         self.dropout = shape.attention_probs_dropout_prob

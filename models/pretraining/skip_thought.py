@@ -35,21 +35,16 @@ from deepsiam.models.trunk import Encoder, max_positions, require_bidirectional,
 class SkipThoughtConfig(InputConfig):
     """Skip-Thought: from a sentence's vector, two decoders predict the sentences before and after it."""
 
+    loss_terms = ("previous", "next")
+
     name: Literal["skip_thought"]
     max_tokens: int = Field(64, ge=8)
     decoder_layers: PositiveInt = 6
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """The weight of each loss term."""
-        return {"previous": 1.0, "next": 1.0}
-
     def batcher(self, vocabulary: Vocabulary) -> Batcher:
-        """Build the batcher for a vocabulary."""
         return SkipThoughtBatcher(self, vocabulary)
 
     def model(self, trunk: PreTrainedModel) -> Encoder:
-        """Build the model around a trunk; raise ValueError where the trunk does not suit it."""
         return SkipThought(trunk, self)
 
 
@@ -90,7 +85,6 @@ class SkipThoughtBatcher(SentenceBatcher[Neighbours]):
         return MicroBatch(arrays, counts, tokens)
 
     def numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Neighbours]]:
-        """Take the sentences of all documents that have more than one, with the numbers of their documents."""
         longest = self.keys.max_tokens - sum(map(len, self.vocabulary.text_frame))
         examples: list[tuple[int, Neighbours]] = []
         for number, document in enumerate(documents):

@@ -67,7 +67,7 @@ def write(trained: LoadedModel, method: PolyEncoderConfig, folder: Path, facts: 
     (folder / CANDIDATE).mkdir()
     write_tokenizer(trained.tokenizer, method.max_document_tokens, folder / CANDIDATE)
     if method.towers == 2:
-        write_encoder(model.tower_of_documents, folder / CANDIDATE)
+        write_encoder(model.tower("document"), folder / CANDIDATE)
     if learnt:
         save_tensors({"codes": model.codes.weight}, folder / CODES)
     of_candidates = f'AutoModel.from_pretrained("{out}/{CANDIDATE}").requires_grad_(False)'

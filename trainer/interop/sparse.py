@@ -117,7 +117,7 @@ def _write_module(trained: LoadedModel, method: SparseConfig, name: str, folder:
         write_json(folder / "config.json", {"frozen": True})
         write_tokenizer(tokenizer, 1 << 20, folder)  # stop words do not count, so a cut at a number of tokens would
     else:
-        trunk = model.trunk if name == "query_mlm" or method.towers == 1 else model.tower_of_documents
+        trunk = model.trunk if name == "query_mlm" or method.towers == 1 else model.tower("document")
         _write_masked_lm(trunk, model.lm_head.state_dict(), tokenizer.special, folder)
         most = method.max_query_tokens if name == "query_mlm" else method.max_document_tokens
         write_tokenizer(tokenizer, most, folder)

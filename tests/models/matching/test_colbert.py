@@ -120,7 +120,7 @@ def vectors_of(model: Colbert, tower: Any, ids: Tensor, mask: Tensor) -> list[Te
 def scores_of(model: Colbert, arrays: dict[str, Tensor]) -> Tensor:
     """Compute the score of each query with each document, pair by pair."""
     queries = vectors_of(model, model.trunk, arrays["query_ids"], arrays["query_mask"])
-    documents = vectors_of(model, model.tower_of_documents, arrays["document_ids"], arrays["document_mask"])
+    documents = vectors_of(model, model.tower("document"), arrays["document_ids"], arrays["document_mask"])
     rows = []
     for query in queries:
         row = []

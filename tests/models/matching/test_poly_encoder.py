@@ -62,7 +62,7 @@ def vectors_of(model: PolyEncoder, states: Tensor) -> list[Tensor]:
 def scores_of(model: PolyEncoder, arrays: dict[str, Tensor]) -> Tensor:
     """Compute the score of each query with each document, pair by pair."""
     queries = states_of(model, model.trunk, arrays["query_ids"], arrays["query_mask"])
-    documents = states_of(model, model.tower_of_documents, arrays["document_ids"], arrays["document_mask"])
+    documents = states_of(model, model.tower("document"), arrays["document_ids"], arrays["document_mask"])
     rows = []
     for query in queries:
         own = vectors_of(model, query)

@@ -153,7 +153,8 @@ def _model(recipe: PretrainRecipe, vocabulary: Vocabulary) -> TrunkModel:
         trunk = trunk_of({**recipe.trunk, "vocab_size": size, "pad_token_id": vocabulary.pad}, "trunk")
         if added := method.added_tokens + method.markers:
             trunk.resize_token_embeddings(size + added, mean_resizing=False)
-        check_length(f"method.{method.length_key}", method.positions, trunk)
+        for key, tokens in method.input_lengths.items():
+            check_length(key, tokens, trunk)
         model = build_model(method, trunk)
     freeze_model(model, recipe)
     if recipe.activation_checkpointing:
@@ -181,7 +182,7 @@ def made_up_batch(method: PretrainingConfig, vocabulary: Vocabulary, number: int
         if len(examples) == before:  # too long for the method's inputs
             documents, sentence = [], sentence // 2
             if not sentence:
-                raise InputError(f"method.{method.length_key}: no example is this short: raise it")
+                raise InputError(f"{' or '.join(method.input_lengths)}: no example is this short: raise it")
     generators = [np.random.default_rng(number) for number in range(number)]
     began = time.perf_counter()
     batch = batcher.micro_batch(examples[:number], generators)

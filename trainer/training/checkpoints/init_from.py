@@ -110,7 +110,7 @@ class PretrainedEncoder:
         Raises:
             InputError: a head that the method takes from its start has no match.
         """
-        parameters, prefix = model.heads, method.heads_of_start
+        parameters, prefix = model.heads, method.start_heads
         matching = [name for name, p in parameters.items() if name in self.heads and self.heads[name].shape == p.shape]
         if prefix and any(name.startswith(prefix) for name in parameters.keys() - set(matching)):
             new = ", or set method.head=new_mlm" if hasattr(method, "head") else ""

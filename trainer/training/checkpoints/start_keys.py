@@ -35,7 +35,7 @@ def with_keys_from_folder(recipe: AnyRecipe) -> AnyRecipe:
 
 def with_keys_from_checkpoint(recipe: AnyRecipe, resume_from: Path) -> AnyRecipe:
     """Give it the same keys from a run's checkpoint: a resumed run does not need the folder in `init_from`."""
-    names = recipe.method.of_start
+    names = recipe.method.start_keys
     if recipe.init_from is None or not names:
         return recipe
     file = resume_from / checkpoint.RECIPE
@@ -107,7 +107,7 @@ def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
 
 def _of_a_run(start: Path, method: MethodConfig) -> dict[str, Any]:
     """Return the keys by which a run of vectors read and compared texts; of other models, their prompts alone."""
-    asked = set(method.of_start) & set(SiameseConfig.of_start) - method.model_fields_set
+    asked = set(method.start_keys) & set(SiameseConfig.start_keys) - method.model_fields_set
     if method.folder_kind == SPARSE:
         asked -= {"pooling"}  # of terms, not of states
     recipes = [folder / checkpoint.RECIPE for folder in (start, *checkpoint.newest_first(start))]
@@ -119,7 +119,7 @@ def _of_a_run(start: Path, method: MethodConfig) -> dict[str, Any]:
     if not isinstance(of_run, dict):  # another tool's file
         return {}
     if kind_of(values) is FinetuneRecipe and of_run.get("name") != "siamese":
-        asked &= set(DualEncoderConfig.of_start)
+        asked &= set(DualEncoderConfig.start_keys)
     if "similarity" in method.model_fields_set and getattr(method, "similarity", None) != of_run.get("similarity"):
         asked -= {"temperature"}  # it suits one similarity
     return {key: value for key, value in of_run.items() if key in asked}

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from deepsiam.data_prep.common.errors import InputError, did_you_mean
 from deepsiam.data_prep.common.files import read_bytes
-from deepsiam.models.registry import MATCHING, PRETRAINING
+from deepsiam.models.registry import METHODS
 from deepsiam.trainer.training.recipe.data_keys import EXCLUSIVE
 from deepsiam.trainer.training.recipe.schema import AnyRecipe
 
@@ -100,8 +100,7 @@ def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRe
         return kind.model_validate(values)
     except ValidationError as error:
         method = values.get("method")
-        name = str(method.get("name")) if isinstance(method, Mapping) else ""
-        config = next((methods[name] for methods in (PRETRAINING, MATCHING) if name in methods), None)
+        config = METHODS.get(str(method.get("name"))) if isinstance(method, Mapping) else None
         keys = _paths(kind, config)
         problems = "; ".join(dict.fromkeys(_explain(keys, problem) for problem in error.errors()))
         raise InputError(f"{where}: {problems}") from None

@@ -96,7 +96,7 @@ def test_a_masked_lm_gives_a_sparse_encoder_its_head_and_another_is_refused(
         lacks = rf"published has no masked LM's head .*: start from a masked LM, .* optimizer\.train=0\){instead}$"
         with pytest.raises(InputError, match=lacks):
             encoder.copy_heads(build_model(method, load_encoder(tmp_path / "published", tokenizer).trunk), method)
-    assert sparse.model_copy(update={"head": "new_mlm"}).heads_of_start is None
+    assert sparse.model_copy(update={"head": "new_mlm"}).start_heads is None
 
 
 def published_name(name: str) -> str:
