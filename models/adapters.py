@@ -35,17 +35,13 @@ class Adapters(Section):
 
 
 def choose_targets(encoder: PreTrainedModel, keys: Lora) -> Lora:
-    """Check the targets against an encoder; without any, choose those that peft knows for its type, or all layers.
-
-    Raises:
-        ValueError: a target is no linear layer, or the method itself freezes it.
-    """
+    """Check the targets against an encoder; without any, choose those that peft knows for its type, or all layers."""
     from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as KNOWN
 
     linear, kind = _linear(encoder), encoder.config.model_type
     names = sorted({name if end.isdigit() else end for name in linear for end in [name.rpartition(".")[2]]})
-    known = KNOWN.get(kind)  # of some types it is a pattern, for a part of a larger model
-    targets = keys.targets or (known if isinstance(known, list) else names)
+    known_targets = KNOWN.get(kind)  # of some types it is a pattern, for a part of a larger model
+    targets = keys.targets or (known_targets if isinstance(known_targets, list) else names)
     for target in targets:
         layers = [layer for name, layer in linear.items() if f".{name}".endswith(f".{target}")]
         if not layers:

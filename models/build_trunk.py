@@ -145,11 +145,7 @@ def settings_of(config: PreTrainedConfig) -> dict[str, Any]:
 def _load(
     model_class: Any, config: PreTrainedConfig, weights: Mapping[str, Tensor], options: Mapping[str, bool]
 ) -> PreTrainedModel:
-    """Build a model with weights, converted by transformers, which reads no file here.
-
-    Raises:
-        ValueError: a weight that states depend on is missing, or one has another shape than the configuration says.
-    """
+    """Build a model with weights, converted by transformers, which reads no file here."""
     with _quiet():
         trunk, info = model_class.from_pretrained(
             None,

@@ -18,15 +18,15 @@ def is_causal(trunk: PreTrainedModel) -> bool:
     The first call runs the trunk, and `build_trunk` makes it; later ones read the answer, so they may come from inside
     forward, also where the weights exist only there (ZeRO-3).
     """
-    found = getattr(trunk, FOUND, None)
-    return is_causal_now(trunk) if found is None else bool(found)
+    answer = getattr(trunk, FOUND, None)
+    return is_causal_now(trunk) if answer is None else bool(answer)
 
 
 def is_causal_now(trunk: PreTrainedModel) -> bool:
     """Run the trunk, whose configuration has changed, and keep the answer."""
-    found = _sees_no_later_token(trunk)
-    setattr(trunk, FOUND, found)
-    return found
+    causal = _sees_no_later_token(trunk)
+    setattr(trunk, FOUND, causal)
+    return causal
 
 
 @torch.no_grad()

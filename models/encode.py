@@ -135,18 +135,18 @@ def _states(
 ) -> list[Tensor]:
     """Run the trunk, on a row of the texts if one is given: the last states, and those after `layer`, [B, T, H]."""
     chosen = {"token_type_ids": token_types, "position_ids": positions}
-    given = {name: values for name, values in chosen.items() if values is not None}
+    arguments = {name: values for name, values in chosen.items() if values is not None}
     options: dict[str, Any] = {} if layer is None else {"output_hidden_states": True}
     if is_causal(trunk) or _is_bidirectional_decoder(trunk):
         options["use_cache"] = False
     if row is None:
-        output = trunk(input_ids=input_ids, **given, **_padding(trunk, attention_mask), **options)
+        output = trunk(input_ids=input_ids, **arguments, **_padding(trunk, attention_mask), **options)
     else:
-        own = {name: row.take(values) for name, values in given.items()}
+        row_arguments = {name: row.take(values) for name, values in arguments.items()}
         output = trunk(
             input_ids=row.take(input_ids),
             attention_mask=attention_mask.new_ones(1, 1, 1, 1),  # a ready mask, to avoid one of slots x slots
-            **{"position_ids": row.places[None] + first_position(trunk), **own},
+            **{"position_ids": row.places[None] + first_position(trunk), **row_arguments},
             **row.attention,
             **options,
         )

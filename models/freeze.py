@@ -18,9 +18,6 @@ def freeze(model: TrunkModel, trained: Trained) -> None:
     Args:
         model: has one encoder, or one for queries and one for documents.
         trained: everything, everything but the encoder's `embeddings`, or only this number of its top layers.
-
-    Raises:
-        ValueError: embeddings or layers are not found, there are too few layers, or nothing remains to be trained.
     """
     if trained == "all":
         return
@@ -43,11 +40,7 @@ def _freeze_below(encoder: PreTrainedModel, number: int) -> None:
 
 
 def embeddings_of(encoder: PreTrainedModel) -> nn.Module:
-    """Return the part of an encoder below its layers: the tables of tokens and positions, and their normalisation.
-
-    Raises:
-        ValueError: the encoder does not call it `embeddings`.
-    """
+    """Return the part of an encoder below its layers: the tables of tokens and positions, and their normalisation."""
     embeddings = getattr(encoder, "embeddings", None)
     if not isinstance(embeddings, nn.Module):
         raise ValueError(f"model_type {encoder.config.model_type!r} has no `embeddings`: set a number of layers")

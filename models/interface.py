@@ -19,7 +19,7 @@ The suffix of an array's name has a meaning:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -119,6 +119,27 @@ class Vocabulary(Protocol):
     def prompt(self, text: str) -> Prompt:
         """Return what puts a prompt before texts; raise ValueError where the tokens' texts are not known."""
         ...
+
+
+Role = Literal["cls", "sep", "mask"]
+NAMES = {"cls": "a token before a text ([CLS])", "sep": "a token after a text ([SEP])", "mask": "a mask token ([MASK])"}
+
+
+def required(vocabulary: Vocabulary, role: Role) -> int:
+    """Return the id of a special token; raise ValueError where the tokenizer has none."""
+    token: int | None = getattr(vocabulary, role)
+    if token is None:
+        raise ValueError(
+            f"it needs {NAMES[role]}, which the tokenizer of the data does not have: choose another method, or a "
+            "tokenizer like BERT's or RoBERTa's"
+        )
+    return token
+
+
+def require_roles(vocabulary: Vocabulary, *roles: Role) -> None:
+    """Refuse a tokenizer that lacks a special token; raise ValueError, naming the first missing one."""
+    for role in roles:
+        required(vocabulary, role)
 
 
 class Corpus(Protocol):

@@ -19,9 +19,9 @@ def check_sizes(named: Iterable[tuple[str, Any]], where: str) -> None:
         if isinstance(value, Mapping):
             check_sizes(((f"{name}.{key}", inner) for key, inner in value.items()), where)
         elif isinstance(value, int) and not str(name).endswith(UNBOUNDED):
-            most = MOST_LAYERS if "layers" in str(name) else MOST_LABELS if name == "num_labels" else LARGEST
-            if abs(value) > most:
-                raise ValueError(f"{where}{name} is {_short(value)}, and at most {most:,} is possible")
+            largest = MOST_LAYERS if "layers" in str(name) else MOST_LABELS if name == "num_labels" else LARGEST
+            if abs(value) > largest:
+                raise ValueError(f"{where}{name} is {_short(value)}, and at most {largest:,} is possible")
 
 
 def check_weights(config: PreTrainedConfig) -> None:

@@ -53,19 +53,16 @@ def max_positions(trunk: PreTrainedModel) -> int:
     """Return the length, in tokens, of the longest input that the trunk has positions for.
 
     RoBERTa and similar models number positions from padding_idx + 1, so their table is longer than their longest input.
-
-    Raises:
-        ValueError: the configuration has no `max_position_embeddings`, and the trunk reads more than distances.
     """
-    most = getattr(trunk.config, "max_position_embeddings", None)
-    if most is None and hasattr(trunk.config, "relative_attention_max_distance"):
+    positions = getattr(trunk.config, "max_position_embeddings", None)
+    if positions is None and hasattr(trunk.config, "relative_attention_max_distance"):
         return POSITIONS_OF_DISTANCES
-    if not isinstance(most, int) or most < 1:  # XLNet's is -1
+    if not isinstance(positions, int) or positions < 1:  # XLNet's is -1
         raise ValueError(
             f"model_type {trunk.config.model_type!r} has no max_position_embeddings, the length of its longest input: "
             "take an encoder that has, such as bert"
         )
-    return most - first_position(trunk)
+    return positions - first_position(trunk)
 
 
 def token_embedding(trunk: PreTrainedModel) -> nn.Parameter:
@@ -81,9 +78,6 @@ def require_bidirectional(trunk: PreTrainedModel, instead: str = INSTEAD) -> Non
     Args:
         trunk: what the method reads texts with.
         instead: what to do, in the message.
-
-    Raises:
-        ValueError: the trunk is causal.
     """
     if is_causal(trunk):
         kind = f"model_type {trunk.config.model_type!r}"
@@ -91,11 +85,7 @@ def require_bidirectional(trunk: PreTrainedModel, instead: str = INSTEAD) -> Non
 
 
 def make_bidirectional(trunk: PreTrainedModel) -> None:
-    """Let a decoder's tokens attend to later ones too, by the mask that transformers itself makes of `is_causal` false.
-
-    Raises:
-        ValueError: the trunk is no decoder, or its code has a causal mask of its own.
-    """
+    """Let a decoder's tokens attend to later ones too, by the mask that transformers makes of `is_causal` false."""
     kind = f"model_type {trunk.config.model_type!r}"
     if not is_causal(trunk):
         raise ValueError(f"the trunk ({kind}) is bidirectional already: leave it out")
@@ -126,15 +116,13 @@ def encoders_of(model: TrunkModel) -> list[PreTrainedModel]:
 
 
 def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
-    """Return an encoder's layers, the lowest first: its only module list of the configured number of layers.
-
-    Raises:
-        ValueError: there is no such list (ALBERT's layers share their parameters), or there are several.
-    """
+    """Return an encoder's layers, the lowest first: its only module list of the configured number of layers."""
     count = encoder.config.num_hidden_layers
     lists = {name: m for name, m in encoder.named_modules() if isinstance(m, nn.ModuleList) and len(m) == count}
     outermost = [m for name, m in lists.items() if not any(name.startswith(f"{other}.") for other in lists)]
     if len(outermost) != 1:
-        found = f"{len(outermost)} lists of {count} modules, not one"
-        raise ValueError(f"the layers of model_type {encoder.config.model_type!r} are not found ({found}): set all")
+        raise ValueError(
+            f"the layers of model_type {encoder.config.model_type!r} are not found ({len(outermost)} lists of {count} "
+            "modules, not one): set all"
+        )
     return outermost[0]

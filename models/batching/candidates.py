@@ -55,8 +55,8 @@ class Candidates:
             query: its token ids; without any, or with an unknown one, it is not known to equal a document.
             relevant: as in `Example`.
         """
-        own = [text_key(query)] if len(query) and self.unknown not in query.tolist() else []
-        return np.concatenate([self.keys(relevant), np.array(own, np.int64)])
+        query_key = [text_key(query)] if len(query) and self.unknown not in query.tolist() else []
+        return np.concatenate([self.keys(relevant), np.array(query_key, np.int64)])
 
     def _key(self, document: int) -> int:
         return text_key(self.corpus.tokens(document))
@@ -67,19 +67,16 @@ class Candidates:
         No negative is relevant to the query's text, or has the same text as a relevant document or as the query.
         Negatives from the pool also differ in text from the query's own negatives. With `hard` there are fewer where
         all other documents are relevant, or copies of such.
-
-        Raises:
-            ValueError: there are too few documents to draw from, and `hard` is 0.
         """
-        positive, given = int(example.candidates[0]), example.candidates[1:]
+        positive, hard_negatives = int(example.candidates[0]), example.candidates[1:]
         relevant = set(self.never_negative(example.query, example.relevant).tolist())
         if example.mined:
-            negatives = self._draw_mined(given, hard, relevant, rng)
+            negatives = self._draw_mined(hard_negatives, hard, relevant, rng)
         else:
-            negatives = self._draw(given, hard, relevant, 0, rng)
-        others = hard + at_random - len(negatives)  # a given negative may be a copy of a relevant document
-        taken = relevant | set(self.keys(negatives).tolist())
-        negatives += self._draw(self.pool, others, taken, len(example.relevant) + len(negatives), rng)
+            negatives = self._draw(hard_negatives, hard, relevant, 0, rng)
+        missing = hard + at_random - len(negatives)  # a given negative may be a copy of a relevant document
+        excluded = relevant | set(self.keys(negatives).tolist())
+        negatives += self._draw(self.pool, missing, excluded, len(example.relevant) + len(negatives), rng)
         if len(negatives) < at_random and not hard:
             raise ValueError(f"a query has only {len(negatives)} negatives to draw from, not {at_random}")
         return [positive, *negatives]
@@ -89,11 +86,11 @@ class Candidates:
 
         Unless `any_label`, none of the others has the same text as a relevant document or as the query.
         """
-        first, others = int(example.candidates[0]), example.candidates[1:]
+        first_candidate, others = int(example.candidates[0]), example.candidates[1:]
         excluded = set() if any_label else set(self.never_negative(example.query, example.relevant).tolist())
         if len(others) >= most:
-            return [first, *self._draw(others, most - 1, excluded, 0, rng)]
-        return [first, *(i for i in others.tolist() if not excluded or self.key(i) not in excluded)]
+            return [first_candidate, *self._draw(others, most - 1, excluded, 0, rng)]
+        return [first_candidate, *(i for i in others.tolist() if not excluded or self.key(i) not in excluded)]
 
     def _draw(
         self, among: np.ndarray, wanted: int, excluded: set[int], spare: int, rng: np.random.Generator
@@ -138,13 +135,13 @@ def columns(chosen: Sequence[Sequence[int]]) -> np.ndarray:
 
     The columns are ordered: the first document of each query, then the others of query 0, of query 1, ...
     """
-    found = np.full((len(chosen), max(map(len, chosen))), -1, dtype=np.int64)
+    column = np.full((len(chosen), max(map(len, chosen))), -1, dtype=np.int64)
     end = len(chosen)
     for i, documents in enumerate(chosen):
-        found[i, 0] = i
+        column[i, 0] = i
         start, end = end, end + len(documents) - 1
-        found[i, 1 : len(documents)] = np.arange(start, end)
-    return found
+        column[i, 1 : len(documents)] = np.arange(start, end)
+    return column
 
 
 def labels_of(examples: Sequence[Example], chosen: Sequence[Sequence[int]]) -> np.ndarray:
@@ -154,8 +151,8 @@ def labels_of(examples: Sequence[Example], chosen: Sequence[Sequence[int]]) -> n
 
 def scores_of(examples: Sequence[Example], chosen: Sequence[Sequence[int]], scale: Scale) -> np.ndarray:
     """Return a teacher's scores of each query's documents, fp32 [Q, n]: 0 for empty slots."""
-    given = [example.labels if example.scores is None else example.scores for example in examples]
-    scores = _rows(given, examples, chosen)
+    values = [example.labels if example.scores is None else example.scores for example in examples]
+    scores = _rows(values, examples, chosen)
     if scale == "min_max":
         for row, documents in zip(scores, chosen, strict=True):
             row[: len(documents)] = min_max(row[: len(documents)])
@@ -172,7 +169,7 @@ def min_max(scores: np.ndarray) -> np.ndarray:
 def _rows(values: Sequence[np.ndarray], examples: Sequence[Example], chosen: Sequence[Sequence[int]]) -> np.ndarray:
     """Return the values, given for each example's candidates, of each query's documents: fp32 [Q, n]."""
     rows = np.zeros((len(chosen), max(map(len, chosen))), np.float32)
-    for row, example, of_candidates, documents in zip(rows, examples, values, chosen, strict=True):
-        known = dict(zip(example.candidates.tolist(), of_candidates.tolist(), strict=True))
-        row[: len(documents)] = [known.get(i, 0.0) for i in documents]
+    for row, example, candidate_values, documents in zip(rows, examples, values, chosen, strict=True):
+        values_by_document = dict(zip(example.candidates.tolist(), candidate_values.tolist(), strict=True))
+        row[: len(documents)] = [values_by_document.get(i, 0.0) for i in documents]
     return rows

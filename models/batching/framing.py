@@ -9,8 +9,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from deepsiam.models.batching.packing import joined, pad
-from deepsiam.models.batching.roles import required
-from deepsiam.models.interface import Prompt, Vocabulary
+from deepsiam.models.interface import Prompt, Vocabulary, required
 
 Kept = Literal["start", "end"]
 Array = TypeVar("Array")  # numpy or torch
@@ -80,9 +79,9 @@ class Framing:
         """Make `kept` of a mask, bool [..., T], where the prompt is left out of a mean of states that has others."""
         if self.pools_prompt or not self.prompt:
             return {}
-        first = len(self.before) + self.prompt_tokens
-        kept = mask & (np.arange(mask.shape[-1]) >= first)
-        return {"kept": np.where(kept.any(axis=-1, keepdims=True), kept, mask)}
+        text_start = len(self.before) + self.prompt_tokens
+        counted = mask & (np.arange(mask.shape[-1]) >= text_start)
+        return {"kept": np.where(counted.any(axis=-1, keepdims=True), counted, mask)}
 
 
 @dataclass(frozen=True)
@@ -247,8 +246,8 @@ def _arrays(
     """Make padded rows of each input's texts, which have token types 0, 1, ...; what follows a text has its type."""
     before, between, after = around
     rows = []
-    for first, *others in inputs:
-        parts = [before, first, *(part for text in others for part in (between, text)), after]
+    for first, *later in inputs:
+        parts = [before, first, *(part for text in later for part in (between, text)), after]
         rows.append(joined(parts, vocabulary))
     ids, mask = pad(rows, longest, vocabulary.pad)
     lengths = np.array([[len(text) + len(between) for text in texts[:-1]] for texts in inputs])

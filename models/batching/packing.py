@@ -7,8 +7,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from deepsiam.models.batching.roles import required
-from deepsiam.models.interface import Vocabulary
+from deepsiam.models.interface import Vocabulary, required
 
 Packing = Literal["complete", "complete_doc"]
 Item = TypeVar("Item")
@@ -68,8 +67,8 @@ def spread(examples: Sequence[Item]) -> list[Item]:
 def frame(tokens: np.ndarray, vocabulary: Vocabulary, max_tokens: int | None = None) -> np.ndarray:
     """Return a text as its tokenizer frames it, such as `[CLS] tokens [SEP]`, int64, truncated to `max_tokens`."""
     before, after = vocabulary.text_frame
-    kept = tokens if max_tokens is None else tokens[: max_tokens - len(before) - len(after)]
-    return joined((before, kept, after), vocabulary)
+    text = tokens if max_tokens is None else tokens[: max_tokens - len(before) - len(after)]
+    return joined((before, text, after), vocabulary)
 
 
 def joined(parts: Sequence[tuple[int, ...] | np.ndarray], vocabulary: Vocabulary) -> np.ndarray:
@@ -89,13 +88,13 @@ def joined(parts: Sequence[tuple[int, ...] | np.ndarray], vocabulary: Vocabulary
 def text_tokens(rows: Iterable[np.ndarray], vocabulary: Vocabulary) -> int:
     """Count the ids of text in the rows, of any shape: no padding, frame, [MASK] or added tokens."""
     around = [token for part in (*vocabulary.text_frame, *vocabulary.pair_frame) for token in part]
-    others = {vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask, *around} - {None}
-    return sum(int(_is_text(ids, others, vocabulary.vocab_size).sum()) for ids in rows)
+    special = {vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask, *around} - {None}
+    return sum(int(_is_text(ids, special, vocabulary.vocab_size).sum()) for ids in rows)
 
 
-def _is_text(ids: np.ndarray, others: Iterable[int | None], vocab_size: int) -> np.ndarray:
+def _is_text(ids: np.ndarray, special: Iterable[int | None], vocab_size: int) -> np.ndarray:
     is_text = ids < vocab_size
-    for token in others:
+    for token in special:
         is_text &= ids != token
     return is_text
 

@@ -65,11 +65,7 @@ class PromptFraming:
         max_document_tokens: int,
         kept_of_query: Kept = "start",
     ) -> None:
-        """Fill `template`, and for each passage `line` where the template has {passages}.
-
-        Raises:
-            ValueError: a label is not a token, or passages would have no room.
-        """
+        """Fill `template`, and for each passage `line` where the template has {passages}."""
         self.vocabulary, self.labels, self.max_tokens = vocabulary, tuple(labels), max_tokens
         self.max_query_tokens, self.max_document_tokens = max_query_tokens, max_document_tokens
         self.kept_of_query = kept_of_query
@@ -82,34 +78,32 @@ class PromptFraming:
 
     @cached_property
     def label_ids(self) -> list[int]:
-        """The ids of the labels where they follow the template's end.
-
-        Raises:
-            ValueError: a label is not a single token there, or two labels are the same one.
-        """
+        """The ids of the labels where they follow the template's end."""
         *parts, end = self._filled("\n", ["\n"] * self.most)
         before, *after = (self.vocabulary.filled([*parts, end + label]).tolist() for label in ("", *self.labels))
         ids = list[int]()
         for label, all_ids in zip(self.labels, after, strict=True):
-            own = all_ids[len(before) :]
-            if len(own) != 1 or own[0] == self.vocabulary.unk or all_ids[: len(before)] != before:
+            label_tokens = all_ids[len(before) :]
+            if len(label_tokens) != 1 or label_tokens[0] == self.vocabulary.unk or all_ids[: len(before)] != before:
                 raise ValueError(
                     f"method.labels: {label!r} is not a single token of the tokenizer after the template's end, "
                     f"{end[-20:]!r}: name labels that are, and end the template without a blank"
                 )
-            if own[0] in ids:
-                raise ValueError(f"method.labels: {label!r} is the same token as {self.labels[ids.index(own[0])]!r}")
-            ids += own
+            if label_tokens[0] in ids:
+                raise ValueError(
+                    f"method.labels: {label!r} is the same token as {self.labels[ids.index(label_tokens[0])]!r}"
+                )
+            ids += label_tokens
         return ids
 
     def row(self, query: str, passages: Sequence[str]) -> np.ndarray:
         """Return the unpadded ids of a prompt, int64; there are `most` passages at most."""
         query, _ = self._clipped(query.strip(), self.max_query_tokens, self.kept_of_query)
-        longest, cut = self.max_document_tokens, [(text.strip(), 0) for text in passages]
+        longest, clipped = self.max_document_tokens, [(text.strip(), 0) for text in passages]
         while True:
-            cut = [self._clipped(text, longest, "start") for text, _ in cut]
-            ids = self._ids(query, tuple(text for text, _ in cut))
-            excess, lengths = len(ids) - self.max_tokens, [length for _, length in cut]
+            clipped = [self._clipped(text, longest, "start") for text, _ in clipped]
+            ids = self._ids(query, tuple(text for text, _ in clipped))
+            excess, lengths = len(ids) - self.max_tokens, [length for _, length in clipped]
             if excess <= 0 or not any(lengths):
                 return ids
             longest = length_that_fits(lengths, sum(lengths) - excess)

@@ -33,11 +33,7 @@ class SentenceBatcher(ABC, Generic[Example]):
     """The part of a batcher whose examples are sentences of one document each."""
 
     def examples(self, documents: Sequence[TokenDocument]) -> list[Example]:
-        """Cut all documents into examples, headings left out.
-
-        Raises:
-            ValueError: the documents are not divided into sentences.
-        """
+        """Cut all documents into examples, headings left out."""
         check_boundaries(documents)
         return [example for _, example in self.numbered(documents)]
 
@@ -51,11 +47,7 @@ class SentenceBatcher(ABC, Generic[Example]):
 
 
 def check_boundaries(documents: Sequence[TokenDocument]) -> None:
-    """Refuse data whose documents are not divided into sentences.
-
-    Raises:
-        ValueError: there are at least `ENOUGH` documents, and none has two segments.
-    """
+    """Refuse data whose documents are not divided into sentences."""
     if len(documents) >= ENOUGH and all(sum(len(s) > 0 for s in document.segments) < 2 for document in documents):
         raise ValueError(
             f"needs sentence boundaries, but none of {len(documents)} documents in a row has two sentences: "

@@ -46,6 +46,6 @@ def masked_local_attention(query: Tensor, key: Tensor, value: Tensor, window: in
     """Attend as `local_attention` does, over all pairs of positions, by one kernel with a mask."""
     places = torch.arange(query.shape[1], device=query.device)
     distance = places[:, None] - places
-    seen = (distance >= 0) & ((distance < window) | (places == 0))
+    visible = (distance >= 0) & ((distance < window) | (places == 0))
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
-    return F.scaled_dot_product_attention(query, key, value, seen, dropout).transpose(1, 2)
+    return F.scaled_dot_product_attention(query, key, value, visible, dropout).transpose(1, 2)

@@ -69,24 +69,24 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for start in range(0, len(hidden), chunk):
             rows = slice(start, start + chunk)
             states, index = hidden[rows], targets[rows].clamp(min=0)  # [c, H], [c]
-            kept = targets[rows, None] != IGNORED  # [c, 1]
+            is_target = targets[rows, None] != IGNORED  # [c, 1]
             logits = F.linear(states, weight, bias)  # [c, V]
             top = logits.amax(dim=1, keepdim=True)  # [c, 1]
             gap = top.to(dtype) - logits.gather(1, index[:, None])  # [c, 1]
             exp = logits.sub_(top).exp_()  # [c, V], in the memory of the logits
             total = exp.sum(dim=1, keepdim=True, dtype=dtype)  # [c, 1]
-            loss += (total.log() + gap).masked_fill(~kept, 0.0).sum()
+            loss += (total.log() + gap).masked_fill(~is_target, 0.0).sum()
             # The softmax, exp * scale, is never materialised: the products below use exp, and the one-hot is
             # subtracted exactly from their sums, as a row of the weight or of the states.
-            scale = kept / total  # [c, 1], fp32
+            scale = is_target / total  # [c, 1], fp32
             if d_hidden is not None:
-                d_hidden[rows] = (exp @ weight) * scale - weight[index] * kept
+                d_hidden[rows] = (exp @ weight) * scale - weight[index] * is_target
             if d_weight is not None:
                 d_weight += (exp.T @ (states * scale).to(exp.dtype))[:columns]
             if d_bias is not None:
                 d_bias += (scale.to(exp.dtype).T @ exp)[0, :columns]
             if not on_gpu:
-                _subtract_one_hot(d_weight, d_bias, states, index, kept)
+                _subtract_one_hot(d_weight, d_bias, states, index, is_target)
         if on_gpu:  # at once: adding rows by their numbers sorts the numbers
             _subtract_one_hot(d_weight, d_bias, hidden, targets.clamp(min=0), targets[:, None] != IGNORED)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
@@ -101,10 +101,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _subtract_one_hot(
-    d_weight: Tensor | None, d_bias: Tensor | None, states: Tensor, index: Tensor, kept: Tensor
+    d_weight: Tensor | None, d_bias: Tensor | None, states: Tensor, index: Tensor, is_target: Tensor
 ) -> None:
     """Subtract states [N, H] from the rows `index` [N] of d_weight [V, H], and 1 from those of d_bias, if `kept`."""
     if d_weight is not None:
-        d_weight.index_put_((index,), states * -kept.to(d_weight.dtype), accumulate=True)
+        d_weight.index_put_((index,), states * -is_target.to(d_weight.dtype), accumulate=True)
     if d_bias is not None:
-        d_bias.index_put_((index,), -kept[:, 0].to(d_bias.dtype), accumulate=True)
+        d_bias.index_put_((index,), -is_target[:, 0].to(d_bias.dtype), accumulate=True)

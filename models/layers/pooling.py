@@ -29,8 +29,8 @@ def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling | Literal["max"],
         return hidden[:, 0].to(dtype)
     if mode == "last":
         positions = torch.arange(hidden.shape[1], device=hidden.device)
-        last = (positions * attention_mask).amax(dim=1)  # [B]
-        return hidden[torch.arange(hidden.shape[0], device=hidden.device), last].to(dtype)
+        last_token = (positions * attention_mask).amax(dim=1)  # [B]
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), last_token].to(dtype)
     if mode == "max":
         return hidden.to(dtype).masked_fill(~attention_mask[:, :, None], -torch.inf).amax(dim=1)
     if mode == "first_m":

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def of_own(loss: str, own: Tensor, real: Tensor, given: Mapping[str, Tensor]) -> Tensor:
+def candidates_loss(loss: str, own: Tensor, real: Tensor, given: Mapping[str, Tensor]) -> Tensor:
     """Compute the named loss over each query's own candidates.
 
     `given`: their `labels`, relevance, or a teacher's `scores`, of which a loss reads what it needs, each fp32 [Q, n].

@@ -49,11 +49,7 @@ def layer_norm_eps(trunk: PreTrainedModel) -> float | None:
 
 
 def shape_of(trunk: PreTrainedModel) -> Shape:
-    """Read the shape of a trunk that shares its token embedding with heads, whatever names its configuration uses.
-
-    Raises:
-        ValueError: the configuration lacks one of the keys, or the embedding is not as wide as the hidden states.
-    """
+    """Read the shape of a trunk that shares its token embedding with heads, whatever names its configuration uses."""
     config = trunk.config
     values: dict[str, Any] = {}
     for field in fields(Shape):

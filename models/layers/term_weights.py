@@ -69,20 +69,20 @@ class _VocabularyWeights(torch.autograd.Function):
         hidden, weight, bias, mask, pooled, places = ctx.saved_tensors
         needs = ctx.needs_input_grad
         if ctx.pooling == "max" and hidden.device.type in SPARSE_ON:
-            of_largest = _of_largest(grad, pooled)
-            of_logits = _at_places(of_largest, places, mask.shape[1])
-            d_hidden = torch.sparse.mm(of_logits, weight.to(grad.dtype)).view_as(hidden) if needs[0] else None
-            d_weight = torch.sparse.mm(of_logits.T, hidden.flatten(0, 1).to(grad.dtype)) if needs[1] else None
-            given = d_hidden, d_weight, of_largest.sum(dim=0) if needs[2] else None
-            return *(None if d is None else d.to(hidden.dtype) for d in given), None, None, None
+            d_largest = _largest_gradient(grad, pooled)
+            d_logits = _at_places(d_largest, places, mask.shape[1])
+            d_hidden = torch.sparse.mm(d_logits, weight.to(grad.dtype)).view_as(hidden) if needs[0] else None
+            d_weight = torch.sparse.mm(d_logits.T, hidden.flatten(0, 1).to(grad.dtype)) if needs[1] else None
+            gradients = d_hidden, d_weight, d_largest.sum(dim=0) if needs[2] else None
+            return *(None if d is None else d.to(hidden.dtype) for d in gradients), None, None, None
         d_hidden = torch.zeros_like(hidden, dtype=grad.dtype) if needs[0] else None
         d_weight = torch.empty_like(weight) if needs[1] else None
         d_bias = torch.empty_like(bias) if needs[2] else None
         for some in _slices(len(weight), ctx.columns):
             if ctx.pooling == "max":
-                of_largest = _of_largest(grad[:, some], pooled[:, some])
-                d_logits = hidden.new_zeros(*mask.shape, of_largest.shape[1])
-                d_logits.scatter_(1, places[:, None, some].long(), of_largest[:, None].to(hidden.dtype))
+                d_largest = _largest_gradient(grad[:, some], pooled[:, some])
+                d_logits = hidden.new_zeros(*mask.shape, d_largest.shape[1])
+                d_logits.scatter_(1, places[:, None, some].long(), d_largest[:, None].to(hidden.dtype))
             else:
                 logits = _logits(hidden, weight[some], bias[some], mask).to(grad.dtype)
                 d_logits = (grad[:, None, some] / (1 + logits)).masked_fill_(logits == 0, 0.0).to(hidden.dtype)
@@ -95,18 +95,18 @@ class _VocabularyWeights(torch.autograd.Function):
         return None if d_hidden is None else d_hidden.to(hidden.dtype), d_weight, d_bias, None, None, None
 
 
-def _of_largest(grad: Tensor, pooled: Tensor) -> Tensor:
+def _largest_gradient(grad: Tensor, pooled: Tensor) -> Tensor:
     """Return the gradient of the largest logits x, [B, V]: that of log(1 + x) times 1 / (1 + x) = exp(-log(1 + x))."""
     return (grad * (-pooled).exp()).masked_fill_(pooled == 0, 0.0)
 
 
-def _at_places(of_largest: Tensor, places: Tensor, positions: int) -> Tensor:
+def _at_places(d_largest: Tensor, places: Tensor, positions: int) -> Tensor:
     """Return the gradient of all logits, [B * T, V], sparse, from that of the largest at their positions."""
-    texts, terms = of_largest.nonzero(as_tuple=True)
+    texts, terms = d_largest.nonzero(as_tuple=True)
     rows = texts * positions + places[texts, terms]
-    size = len(of_largest) * positions, of_largest.shape[1]
+    size = len(d_largest) * positions, d_largest.shape[1]
     places_of = torch.stack([rows, terms])
-    return torch.sparse_coo_tensor(places_of, of_largest[texts, terms], size, check_invariants=False)
+    return torch.sparse_coo_tensor(places_of, d_largest[texts, terms], size, check_invariants=False)
 
 
 def _slices(length: int, size: int) -> list[slice]:
@@ -125,8 +125,8 @@ def own_vocabulary_weights(
 
     `terms`, int64 [B, T], are the text's own; those outside `mask` do not count.
     """
-    own = F.embedding(terms, weight).transpose(1, 2)
-    logits = hidden @ own + bias[terms][:, None]  # [B, T, T]: of each position, each term
+    term_embeddings = F.embedding(terms, weight).transpose(1, 2)
+    logits = hidden @ term_embeddings + bias[terms][:, None]  # [B, T, T]: of each position, each term
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).relu().masked_fill(~mask[:, :, None], 0.0)
     pooled = logits.amax(dim=1).log1p() if pooling == "max" else logits.log1p().sum(dim=1)
     return scatter_weights(pooled, mask, terms, len(weight), "max")  # a term that occurs twice has its weight twice

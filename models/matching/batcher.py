@@ -20,7 +20,6 @@ class ExampleBatcher(Generic[Keys]):
     """An example is a query and what the data give for it; its negatives are drawn with the micro-batch."""
 
     def __init__(self, keys: Keys, vocabulary: Vocabulary, candidates: Candidates) -> None:
-        """Draw negatives from `candidates`; raise ValueError where a length is all the tokenizer's frame."""
         keys.check_frame(vocabulary)
         self.keys, self.vocabulary, self.candidates = keys, vocabulary, candidates
 
@@ -33,11 +32,7 @@ class ExampleBatcher(Generic[Keys]):
         return [[i] for i in range(len(documents))]
 
     def choose(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> list[list[int]]:
-        """Return each query's documents, its negatives drawn with its own rng.
-
-        Raises:
-            ValueError: a query has fewer documents to draw from than the recipe asks for.
-        """
+        """Return each query's documents, its negatives drawn with its own rng."""
         return [self.keys.choose(self.candidates, example, rng) for example, rng in zip(examples, rngs, strict=True)]
 
 
@@ -52,11 +47,7 @@ class CandidateBatcher(ABC, ExampleBatcher[Keys]):
     """
 
     def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
-        """Draw each query's negatives with its own rng; frame and pad the texts.
-
-        Raises:
-            ValueError: a query has fewer documents to draw from than the recipe asks for.
-        """
+        """Draw each query's negatives with its own rng; frame and pad the texts."""
         chosen = self.choose(examples, rngs)
         documents = [own[0] for own in chosen] + [i for own in chosen for i in own[1:]]
         queries = [*range(len(chosen)), *(query for query, own in enumerate(chosen) for _ in own[1:])]

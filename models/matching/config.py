@@ -149,8 +149,8 @@ class MatchingConfig(MethodConfig):
         if self.unit == "pair":
             return example.candidates.tolist()
         if self.taught:
-            most = self.candidates.per_query if self.candidates else len(example.candidates)
-            return candidates.choose_scored(example, most, rng, any_label=self.unit == "group")
+            number = self.candidates.per_query if self.candidates else len(example.candidates)
+            return candidates.choose_scored(example, number, rng, any_label=self.unit == "group")
         return candidates.choose(example, self.hard_negatives, self.negatives_per_query, rng)
 
     def query_framing(self, vocabulary: Vocabulary) -> Framing:

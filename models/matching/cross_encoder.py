@@ -10,8 +10,7 @@ from transformers import PreTrainedModel
 
 from deepsiam.models.batching.candidates import Candidates
 from deepsiam.models.batching.framing import PairFraming
-from deepsiam.models.batching.roles import require_roles
-from deepsiam.models.interface import Vocabulary
+from deepsiam.models.interface import Vocabulary, require_roles
 from deepsiam.models.matching.joint_encoder import Activation, JointEncoder, JointPooling
 from deepsiam.models.matching.pair_model import PairBatcher, PairModel, PairModelConfig
 

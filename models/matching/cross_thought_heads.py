@@ -123,20 +123,20 @@ class CrossThoughtAnswers(DualEncoder):
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
         """Return each question's log α over these passages, [Q, D]; it depends on the whole set of passages."""
-        query, itself = self._of_questions(queries)
+        query, itself = self._question_parts(queries)
         logits = torch.einsum("qnhd,mnhd->qhnm", query, self._by_head(documents.vectors))
-        return _mean(_log_attention(itself, logits))
+        return _log_mean(_log_attention(itself, logits))
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute equation 10, summed over questions, each with its own passages."""
         candidates = arrays["candidates"]  # [Q, n]
-        query, itself = self._of_questions(queries)
+        query, itself = self._question_parts(queries)
         keys = self._by_head(documents.vectors[candidates.clamp(min=0)])  # [Q, n, N, heads, d]
         logits = torch.einsum("qnhd,qmnhd->qhnm", query, keys)
-        seen = logits.masked_fill(~(candidates >= 0)[:, None, None], -torch.inf)
-        return {"softmax": -_mean(_log_attention(itself, seen)[..., :1]).sum()}
+        candidate_logits = logits.masked_fill(~(candidates >= 0)[:, None, None], -torch.inf)
+        return {"softmax": -_log_mean(_log_attention(itself, candidate_logits)[..., :1]).sum()}
 
-    def _of_questions(self, questions: Vectors) -> tuple[Tensor, Tensor]:
+    def _question_parts(self, questions: Vectors) -> tuple[Tensor, Tensor]:
         """Return the questions' queries [Q, N, heads, d], and their logits for themselves [Q, heads, N, 1]."""
         query, key = (self._by_head(part) for part in questions.vectors.chunk(2, dim=1))
         return query, (query * key).sum(dim=-1).transpose(1, 2)[..., None]
@@ -169,7 +169,6 @@ class CrossThoughtPairs(PairModel):
     keys: CrossThoughtPairsConfig
 
     def __init__(self, trunk: PreTrainedModel, keys: CrossThoughtPairsConfig) -> None:
-        """Initialise the layers on top like BERT's."""
         super().__init__()
         require_bidirectional(trunk)
         shape = shape_of(trunk)
@@ -198,7 +197,7 @@ def _log_attention(itself: Tensor, logits: Tensor) -> Tensor:
     return torch.cat([itself, logits], dim=-1).log_softmax(dim=-1)[..., 1:]
 
 
-def _mean(log_attention: Tensor) -> Tensor:
+def _log_mean(log_attention: Tensor) -> Tensor:
     """Return the logarithm of the mean over heads and special tokens: [Q, heads, N, n] -> [Q, n]."""
     each = log_attention.flatten(1, 2)
     return each.logsumexp(dim=1) - math.log(each.shape[1])

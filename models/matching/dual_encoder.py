@@ -92,8 +92,8 @@ class DualEncoderConfig(MatchingConfig):
         return self.negatives != "own"
 
     def prompts(self) -> dict[Side, str]:
-        both: dict[Side, str] = {"query": self.query_prompt, "document": self.document_prompt}
-        return {side: text for side, text in both.items() if text}
+        texts: dict[Side, str] = {"query": self.query_prompt, "document": self.document_prompt}
+        return {side: text for side, text in texts.items() if text}
 
     def prompt_of(self, side: Side, vocabulary: Vocabulary) -> Prompt | None:
         """Return a side's prompt, if it has one; raise ValueError where it leaves a text no room."""
@@ -166,7 +166,6 @@ class DualEncoder(Encoder):
     kind: Kind
 
     def __init__(self, trunk: PreTrainedModel, keys: DualEncoderConfig) -> None:
-        """Build the towers."""
         super().__init__()
         self.trunk, self.keys = trunk, keys
         if keys.towers == 2:
@@ -264,8 +263,10 @@ class DualEncoder(Encoder):
         if allowed is not None:
             losses |= {loss: OF_BATCH[loss](scores, candidates[:, 0], allowed) for loss in in_batch}
         if others := [loss for loss in self.keys.losses if loss not in in_batch]:
-            own = scores.gather(1, candidates.clamp(min=0))  # [Q, n]
-            losses |= {loss: ranking_losses.of_own(loss, own, candidates >= 0, arrays) for loss in others}
+            candidate_scores = scores.gather(1, candidates.clamp(min=0))  # [Q, n]
+            losses |= {
+                loss: ranking_losses.candidates_loss(loss, candidate_scores, candidates >= 0, arrays) for loss in others
+            }
         return losses
 
 

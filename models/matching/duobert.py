@@ -78,23 +78,19 @@ class DuelBatcher(ExampleBatcher[DuobertConfig]):
     """
 
     def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
-        """Draw each query's negatives with its own rng; frame and pad the duels.
-
-        Raises:
-            ValueError: a query has fewer documents to draw from than the recipe asks for.
-        """
+        """Draw each query's negatives with its own rng; frame and pad the duels."""
         chosen, tokens = self.choose(examples, rngs), self.candidates.corpus.tokens
         duels = [
             (example.query, tokens(relevant), tokens(negative))
             for example, (relevant, *negatives) in zip(examples, chosen, strict=True)
             for negative in negatives
         ]
-        both = [*duels, *((query, second, first) for query, first, second in duels)]
-        framed = self.keys.duel_framing(self.vocabulary).arrays(*map(list, zip(*both, strict=True)))
+        ordered = [*duels, *((query, second, first) for query, first, second in duels)]
+        framed = self.keys.duel_framing(self.vocabulary).arrays(*map(list, zip(*ordered, strict=True)))
         arrays = {f"duel_{name}": array for name, array in framed.items()}
         labels = np.repeat(np.array([1, 0], np.float32), len(duels))
         tokens_read = text_tokens([framed["ids"]], self.vocabulary)
-        return MicroBatch({**arrays, "labels": labels}, {"binary": len(both)}, tokens_read)
+        return MicroBatch({**arrays, "labels": labels}, {"binary": len(ordered)}, tokens_read)
 
 
 class Duobert(JointEncoder):

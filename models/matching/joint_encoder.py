@@ -40,19 +40,16 @@ class JointEncoder(TrunkModel):
             outputs: how many numbers the head computes.
             activation: of the hidden layer, as in BERT's pooler; None: there is no such layer.
             norm: whether a LayerNorm follows it.
-
-        Raises:
-            ValueError: it pools [CLS] and the trunk is causal.
         """
         super().__init__()
         if pooling == "cls":
             require_bidirectional(trunk, "set method.pooling=last")
         self.trunk, self.pooling = trunk, pooling
         width, dropout = trunk.config.hidden_size, setting(trunk.config, "hidden_dropout_prob", 0.0)
-        first = [] if activation is None else [nn.Linear(width, width), ACT2FN[activation]]
+        hidden = [] if activation is None else [nn.Linear(width, width), ACT2FN[activation]]
         if norm:
-            first.append(nn.LayerNorm(width, eps=layer_norm_eps(trunk) or 1e-5))
-        self.head = nn.Sequential(*first, nn.Dropout(dropout), nn.Linear(width, outputs))
+            hidden.append(nn.LayerNorm(width, eps=layer_norm_eps(trunk) or 1e-5))
+        self.head = nn.Sequential(*hidden, nn.Dropout(dropout), nn.Linear(width, outputs))
         initialise(self.head, setting(trunk.config, "initializer_range", 0.02))
         self.has_types = types is not None and token_types(trunk) >= types
 

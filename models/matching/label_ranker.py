@@ -106,11 +106,7 @@ class LabelRankerConfig(MatchingConfig):
         return self.prompt_framing(vocabulary).label_ids
 
     def prompt_framing(self, vocabulary: Vocabulary) -> PromptFraming:
-        """How a query and passages become the arguments of `label_logits`.
-
-        Raises:
-            ValueError: a prompt has no room for them.
-        """
+        """How a query and passages become the arguments of `label_logits`."""
         return PromptFraming(
             cast(Reader, vocabulary),
             self.template,
@@ -154,34 +150,25 @@ class LabelBatcher(ExampleBatcher[LabelRankerConfig]):
     """
 
     def __init__(self, keys: LabelRankerConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
-        """Read the template.
-
-        Raises:
-            ValueError: the labels are not single tokens, or a prompt has no room for passages.
-        """
         super().__init__(keys, vocabulary, candidates)
         self.framing = keys.prompt_framing(vocabulary)
         _ = self.framing.label_ids
 
     def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
-        """Draw each query's negatives, and the order of its list, with its own rng; frame and pad the prompts.
-
-        Raises:
-            ValueError: a query has fewer documents to draw from than the recipe asks for.
-        """
+        """Draw each query's negatives, and the order of its list, with its own rng; frame and pad the prompts."""
         text, width = cast(Written, self.candidates.corpus).text, len(self.keys.labels)
         chosen, rows, places = list[list[int]](), list[np.ndarray](), list[np.ndarray]()
         for example, rng in zip(examples, rngs, strict=True):
-            own = self.keys.choose(self.candidates, example, rng)
-            passages = list(map(text, own))
+            documents = self.keys.choose(self.candidates, example, rng)
+            passages = list(map(text, documents))
             if self.keys.is_list:
-                order = rng.permutation(len(own))
+                order = rng.permutation(len(documents))
                 places.append(len(rows) * width + order.argsort())
                 rows.append(self.framing.row(example.text, [passages[i] for i in order]))
             else:
-                places.append(len(rows) + np.arange(len(own)))
+                places.append(len(rows) + np.arange(len(documents)))
                 rows += [self.framing.row(example.text, [passage]) for passage in passages]
-            chosen.append(own)
+            chosen.append(documents)
         arrays = {f"prompt_{name}": array for name, array in self.framing.arrays(rows).items()}
         at = columns(chosen)
         at[at >= 0] = np.concatenate(places)
@@ -198,11 +185,7 @@ class LabelRanker(TrunkModel):
     newer = frozenset({"labels.bias"})
 
     def __init__(self, trunk: PreTrainedModel, keys: LabelRankerConfig) -> None:
-        """Draw the rows at random; a start that is a language model has its own.
-
-        Raises:
-            ValueError: the trunk is not causal.
-        """
+        """Draw the rows at random; a start that is a language model has its own."""
         super().__init__()
         if not is_causal(trunk):
             raise ValueError(
@@ -222,7 +205,7 @@ class LabelRanker(TrunkModel):
         return F.logsigmoid(logits[:, YES] - logits[:, NO])
 
     def forward(
-        self, prompt_ids: Tensor, prompt_mask: Tensor, candidates: Tensor, **given: Tensor
+        self, prompt_ids: Tensor, prompt_mask: Tensor, candidates: Tensor, **arrays: Tensor
     ) -> dict[str, Tensor]:
         """The arrays of `LabelBatcher` as tensors -> {loss: the sum over its targets}.
 
@@ -230,5 +213,8 @@ class LabelRanker(TrunkModel):
         """
         logits = self.label_logits(prompt_ids, prompt_mask)
         scores = logits.flatten() if self.keys.is_list else logits[:, YES] - logits[:, NO]
-        own = scores[candidates.clamp(min=0)]  # [Q, n]
-        return {loss: ranking_losses.of_own(loss, own, candidates >= 0, given) for loss in self.keys.losses}
+        candidate_scores = scores[candidates.clamp(min=0)]  # [Q, n]
+        return {
+            loss: ranking_losses.candidates_loss(loss, candidate_scores, candidates >= 0, arrays)
+            for loss in self.keys.losses
+        }

@@ -72,11 +72,14 @@ class PairModel(TrunkModel):
         """Score pairs: fp32 [P], or logits of classes [P, C]; `pair_framing` makes the arguments."""
 
     def forward(
-        self, pair_ids: Tensor, pair_mask: Tensor, pair_types: Tensor, candidates: Tensor, **given: Tensor
+        self, pair_ids: Tensor, pair_mask: Tensor, pair_types: Tensor, candidates: Tensor, **arrays: Tensor
     ) -> dict[str, Tensor]:
         """The arrays of `PairBatcher` as tensors -> {loss: the sum over its targets}."""
         scores = self.score_pairs(pair_ids, pair_mask, pair_types)
         if self.keys.loss == "classes":
-            return {"classes": F.cross_entropy(scores, given["labels"][:, 0].long(), reduction="sum")}
-        own = scores[candidates.clamp(min=0)]  # [Q, n]
-        return {loss: ranking_losses.of_own(loss, own, candidates >= 0, given) for loss in self.keys.losses}
+            return {"classes": F.cross_entropy(scores, arrays["labels"][:, 0].long(), reduction="sum")}
+        candidate_scores = scores[candidates.clamp(min=0)]  # [Q, n]
+        return {
+            loss: ranking_losses.candidates_loss(loss, candidate_scores, candidates >= 0, arrays)
+            for loss in self.keys.losses
+        }

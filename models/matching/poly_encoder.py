@@ -69,7 +69,6 @@ class Codes(nn.Module):
     """m learnt codes, each of which attends to the states of a text: unscaled inner products."""
 
     def __init__(self, m: int, hidden_size: int, std: float) -> None:
-        """Initialise the codes from N(0, std)."""
         super().__init__()
         self.weight = nn.Parameter(torch.empty(m, hidden_size).normal_(0.0, std))
 
@@ -97,9 +96,6 @@ class PolyEncoder(DualEncoder):
         mean of its "randomly initialised" codes. ParlAI draws them from U(0, 1): with its scaling their norm is nearly
         the same, but their mean is 0.5, so the angles between the codes, and the differences between a query's vectors,
         are small.
-
-        Raises:
-            ValueError: the state of [CLS] is used and the trunk is causal.
         """
         super().__init__(trunk, keys)
         if keys.uses_cls:

@@ -110,9 +110,6 @@ class Siamese(DualEncoder):
 
         With more than one special token ([CLS] and those that pre-training added), the embedding is the concatenation
         of their states, at the same positions as in pre-training (Cross-Thought).
-
-        Raises:
-            ValueError: `pooling` takes the first states and the trunk is causal, or a vector lacks `dimensions`.
         """
         super().__init__(trunk, keys)
         if keys.pooling in ("cls", "first_m"):
@@ -120,10 +117,10 @@ class Siamese(DualEncoder):
         pooled = trunk.config.hidden_size * keys.special_tokens
         if keys.projection:
             self.projection = nn.Sequential(nn.Linear(pooled, keys.projection), nn.LayerNorm(keys.projection))
-        whole = keys.projection or pooled
-        self.width = keys.dimensions[0] if keys.dimensions else whole  # of a vector
-        if self.width > whole:
-            raise ValueError(f"dimensions: {self.width} are more than a vector's {whole}")
+        full_width = keys.projection or pooled
+        self.width = keys.dimensions[0] if keys.dimensions else full_width  # of a vector
+        if self.width > full_width:
+            raise ValueError(f"dimensions: {self.width} are more than a vector's {full_width}")
         self.kind = "dense" if keys.document_chunks == 1 else "multi_vector"
 
     def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
@@ -165,16 +162,18 @@ class Siamese(DualEncoder):
         scores = torch.einsum("qh,dch->qdc", queries.vectors[:, 0], documents.vectors)
         return scores.masked_fill(~documents.mask, -torch.inf).amax(dim=2)
 
-    def cut(self, texts: Vectors, dimensions: int) -> Vectors:
+    def shorter_length(self, texts: Vectors, dimensions: int) -> Vectors:
         """Return the first numbers of vectors, [B, m, dimensions]; for cosine, a vector keeps its length.
 
         It is 1, but for queries that are divided by a learnt temperature.
         """
-        first = texts.vectors[..., :dimensions]
+        shorter = texts.vectors[..., :dimensions]
         if self.keys.similarity == "cosine" and dimensions < texts.vectors.shape[-1]:
-            whole, cut = (torch.linalg.vector_norm(each, dim=-1, keepdim=True) for each in (texts.vectors, first))
-            first = first * (whole / cut.clamp(min=1e-12))
-        return texts._replace(vectors=first)
+            length, shorter_length = (
+                torch.linalg.vector_norm(each, dim=-1, keepdim=True) for each in (texts.vectors, shorter)
+            )
+            shorter = shorter * (length / shorter_length.clamp(min=1e-12))
+        return texts._replace(vectors=shorter)
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if self.keys.dimensions is None:

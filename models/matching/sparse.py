@@ -111,15 +111,17 @@ class SparseConfig(StartTerms, DualEncoderConfig):
 
     def remarks(self, losses: Mapping[str, float]) -> dict[str, str]:
         """Say where all weights of a side are 0, or hardly any is: both end learning."""
-        said = {}
+        remarks = {}
         for term in filter(losses.__contains__, self.regularise.terms()):
             side, value = term.split("_")[0], losses[term]
             if value == 0:
                 key = f"method.regularise.{term.replace('_', '.')}"
-                said[term] = f"every weight of every {side} is 0: lower {key}"
+                remarks[term] = f"every weight of every {side} is 0: lower {key}"
             elif value > MANY and self.document == "vocabulary":
-                said[term] = f"{term}: each {side} has weights for most terms of the vocabulary: set method.start_terms"
-        return said
+                remarks[term] = (
+                    f"{term}: each {side} has weights for most terms of the vocabulary: set method.start_terms"
+                )
+        return remarks
 
     @property
     def spans_step(self) -> bool:
@@ -140,12 +142,12 @@ class SparseConfig(StartTerms, DualEncoderConfig):
     def query_framing(self, vocabulary: Vocabulary) -> Framing:
         if self.query == "tokens":
             return TermFraming(vocabulary, self.max_query_tokens, self.kept_of_query)
-        prompt, own = self.prompt_of("query", vocabulary), self.query == "own_tokens"
-        return SparseFraming(vocabulary, self.max_query_tokens, self.kept_of_query, prompt, own_tokens=own)
+        prompt, own_tokens = self.prompt_of("query", vocabulary), self.query == "own_tokens"
+        return SparseFraming(vocabulary, self.max_query_tokens, self.kept_of_query, prompt, own_tokens=own_tokens)
 
     def document_framing(self, vocabulary: Vocabulary) -> SparseFraming:
-        prompt, own = self.prompt_of("document", vocabulary), self.document == "own_tokens"
-        return SparseFraming(vocabulary, self.max_document_tokens, prompt=prompt, own_tokens=own)
+        prompt, own_tokens = self.prompt_of("document", vocabulary), self.document == "own_tokens"
+        return SparseFraming(vocabulary, self.max_document_tokens, prompt=prompt, own_tokens=own_tokens)
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> SparseBatcher:
         return SparseBatcher(self, vocabulary, candidates)
@@ -296,11 +298,11 @@ class Sparse(FitsStart, DualEncoder):
         vectors, terms = {"query": queries.vectors, "document": documents.vectors}, {}
         for term in self.keys.regularise.terms():
             side, kind = term.split("_")
-            own = vectors[side][:, 0]
+            weights = vectors[side][:, 0]
             if kind == "l1":
-                terms[term] = own.sum()
+                terms[term] = weights.sum()
             else:
-                share = own.sum(dim=0) @ (sums[side][:-1] / sums[side][-1])
+                share = weights.sum(dim=0) @ (sums[side][:-1] / sums[side][-1])
                 terms[term] = 2 * share - share.detach()
         return terms
 

@@ -139,12 +139,6 @@ class Tilde(FitsStart, Encoder):
     temperature = 1.0
 
     def __init__(self, trunk: PreTrainedModel, keys: TildeConfig) -> None:
-        """Put the model together; the trunk's token embedding has the rows of the markers.
-
-        Raises:
-            ValueError: the trunk is causal: a marker's state would be the same for every text; or a masked LM's head
-                does not suit it (`shape_of`).
-        """
         super().__init__()
         require_bidirectional(trunk)
         self.trunk, self.keys = trunk, keys

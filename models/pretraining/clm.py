@@ -13,8 +13,8 @@ import numpy as np
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deepsiam.models.batching.next_tokens import next_tokens
 from deepsiam.models.batching.packing import pad, text_tokens
+from deepsiam.models.batching.targets import next_tokens
 from deepsiam.models.causality import is_causal
 from deepsiam.models.encode import encode
 from deepsiam.models.interface import Batcher, MicroBatch, Vocabulary
@@ -44,7 +44,7 @@ class ClmBatcher(MlmBatcher):
     """Documents -> MLM's blocks -> micro-batch, without masks or random choices.
 
     Arrays: `input_ids` int64 [B, T], `attention_mask` bool [B, T]; `clm_positions` int64 [N] into the flattened
-    [B * T] and `clm_targets` int64 [N]: see `models.batching.next_tokens`. [SEP] is a target like any other token,
+    [B * T] and `clm_targets` int64 [N]: see `models.batching.targets`. [SEP] is a target like any other token,
     [CLS] is never a target.
     """
 
@@ -67,9 +67,6 @@ class Clm(Encoder):
         """Take a trunk as `models.build_trunk` builds it: a decoder, or an encoder with `is_decoder: true`.
 
         The configuration keeps that key, so the trunk is causal in fine-tuning, evaluation and stock Hugging Face too.
-
-        Raises:
-            ValueError: a position of the trunk sees later ones, or the embedding is not as wide as the states.
         """
         super().__init__()
         kind = f"model_type {trunk.config.model_type!r}"

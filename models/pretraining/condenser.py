@@ -60,11 +60,7 @@ class Condenser(Encoder):
     bottleneck_terms = ("head",)
 
     def __init__(self, trunk: PreTrainedModel, keys: CondenserConfig) -> None:
-        """Split the trunk into early and late layers; the paper splits 12 into 6 and 6, with a head of 2.
-
-        Raises:
-            ValueError: `early_layers` is not below the trunk's layers, the trunk is causal, or `shape_of` refuses it.
-        """
+        """Split the trunk into early and late layers; the paper splits 12 into 6 and 6, with a head of 2."""
         super().__init__()
         require_bidirectional(trunk)
         shape = shape_of(trunk)

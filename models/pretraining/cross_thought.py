@@ -21,11 +21,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deepsiam.models.arrays import keep_lengths
-from deepsiam.models.batching.masking import Masking
 from deepsiam.models.batching.packing import pad_flat, text_tokens
-from deepsiam.models.batching.roles import require_roles
+from deepsiam.models.batching.targets import Masking
 from deepsiam.models.encode import encode, first_position, insert_special_tokens
-from deepsiam.models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
+from deepsiam.models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary, require_roles
 from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.pooling import select, unmask_empty_rows
 from deepsiam.models.layers.shape import initialise, shape_of
@@ -134,11 +133,11 @@ class CrossThoughtBatcher:
     def _lay_out(self, examples: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Return `input_ids` and `attention_mask` of examples: special tokens, words, and padding."""
         specials = [self.vocabulary.cls, *range(self.vocabulary.vocab_size, self._rows)]
-        used = [-(-len(ids) // self.keys.sequence_tokens) for ids in examples]
-        sequences = min(-(-max(used) // 8) * 8, self.keys.sequences)
+        used_sequences = [-(-len(ids) // self.keys.sequence_tokens) for ids in examples]
+        sequences = min(-(-max(used_sequences) // 8) * 8, self.keys.sequences)
         input_ids = np.full((len(examples), sequences, self._width), self.vocabulary.pad, dtype=np.int64)
         attention_mask = np.zeros(input_ids.shape, dtype=bool)
-        for ids, row, mask, n in zip(examples, input_ids, attention_mask, used, strict=True):
+        for ids, row, mask, n in zip(examples, input_ids, attention_mask, used_sequences, strict=True):
             slots = self._slots(np.arange(len(ids)))
             row[:n, : self.keys.special_tokens] = specials
             row.reshape(-1)[slots] = ids
@@ -162,9 +161,6 @@ class CrossThought(Encoder):
         """Put two post-LayerNorm layers of the trunk's shape on top; each is one layer, as in the released code.
 
         The trunk's embedding has N - 1 rows more than the vocabulary.
-
-        Raises:
-            ValueError: the trunk is causal, or `shape_of` refuses it.
         """
         super().__init__()
         require_bidirectional(trunk)
@@ -220,9 +216,6 @@ class CrossThought(Encoder):
 
         Returns:
             None where the trunk numbers its positions itself, as with r = 0: it has no table of them to train.
-
-        Raises:
-            ValueError: the trunk has fewer positions than `width`.
         """
         most = max_positions(self.trunk)
         if width > most:
@@ -279,10 +272,12 @@ class CrossThought(Encoder):
                 trunk's positions.
             mask: bool [B, T].
         """
-        longer, seen = insert_special_tokens(self.trunk, ids, mask, self.special_tokens - 1)
+        longer, longer_mask = insert_special_tokens(self.trunk, ids, mask, self.special_tokens - 1)
         most = max_positions(self.trunk)
-        kept = keep_lengths(seen[:, None, :most], lambda lengths: lengths.clip(max=most)[:, None], seen)
-        states = self.encode(longer[:, None, :most], kept, torch.zeros_like(ids[:, 0]))
+        visible = keep_lengths(
+            longer_mask[:, None, :most], lambda lengths: lengths.clip(max=most)[:, None], longer_mask
+        )
+        states = self.encode(longer[:, None, :most], visible, torch.zeros_like(ids[:, 0]))
         return one_vector(self._by_slot(states).flatten(1))
 
     def _by_slot(self, hidden: Tensor) -> Tensor:

@@ -78,8 +78,8 @@ class IctBatcher(SentenceBatcher[Passage]):
 
     def micro_batch(self, examples: Sequence[Passage], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Draw each passage's query, and whether to remove it, with the passage's own rng."""
-        drawn = [self._draw(passage.sentences, rng) for passage, rng in zip(examples, rngs, strict=True)]
-        sentences, passages = zip(*drawn, strict=True)
+        draws = [self._draw(passage.sentences, rng) for passage, rng in zip(examples, rngs, strict=True)]
+        sentences, passages = zip(*draws, strict=True)
         queries = [frame(sentence, self.vocabulary, self.keys.max_query_tokens) for sentence in sentences]
         query_ids, query_mask = pad(queries, self.keys.max_query_tokens, self.vocabulary.pad)
         passage_ids, passage_mask = pad(passages, self.keys.max_tokens, self.vocabulary.pad)
@@ -106,8 +106,8 @@ class IctBatcher(SentenceBatcher[Passage]):
         """Draw a sentence, and frame the passage as it is shown."""
         chosen = int(rng.integers(len(texts)))
         removed = rng.random() < self.keys.remove
-        shown = [text for i, text in enumerate(texts) if not (removed and i == chosen)]
-        return texts[chosen], frame(np.concatenate(shown), self.vocabulary)
+        remaining = [text for i, text in enumerate(texts) if not (removed and i == chosen)]
+        return texts[chosen], frame(np.concatenate(remaining), self.vocabulary)
 
 
 def _passages(texts: Sequence[np.ndarray], context: int, longest: int) -> list[list[np.ndarray]]:
@@ -155,7 +155,6 @@ class Ict(Encoder):
     """One encoder (`trunk.`) for sentences and passages, with no other parameters."""
 
     def __init__(self, trunk: PreTrainedModel, pooling: Pooling = "cls") -> None:
-        """Take a trunk as `models.build_trunk` builds it; raise ValueError if it pools [CLS] and is causal."""
         super().__init__()
         if pooling == "cls":
             require_bidirectional(trunk, "set method.pooling=last")
@@ -171,5 +170,5 @@ class Ict(Encoder):
         queries, passages = (
             pool(each, mask, self.pooling) for each, (_, mask) in zip(states, texts, strict=True)
         )  # [Q, H]
-        own = torch.arange(len(queries), device=queries.device)
-        return {"ict": in_batch_softmax(queries @ passages.T, own, allowed)}
+        targets = torch.arange(len(queries), device=queries.device)
+        return {"ict": in_batch_softmax(queries @ passages.T, targets, allowed)}

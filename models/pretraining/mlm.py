@@ -10,11 +10,10 @@ from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deepsiam.models.batching.masking import Masking
 from deepsiam.models.batching.packing import pack, pad, pad_flat, spread, text_tokens
-from deepsiam.models.batching.roles import require_roles
+from deepsiam.models.batching.targets import Masking
 from deepsiam.models.encode import encode
-from deepsiam.models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
+from deepsiam.models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary, require_roles
 from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.pooling import select
 from deepsiam.models.layers.shape import shape_of
@@ -46,11 +45,7 @@ class MlmBatcher:
     """
 
     def __init__(self, keys: BlockConfig, vocabulary: Vocabulary, mask: float = 0.15) -> None:
-        """Make the blocks that `keys` describe, by `models.batching.packing.pack`; `mask` is the share of targets.
-
-        Raises:
-            ValueError: the vocabulary lacks a special token that the blocks have.
-        """
+        """Make the blocks that `keys` describe, by `models.batching.packing.pack`; `mask` is the share of targets."""
         require_roles(vocabulary, "sep", *(("cls",) if mask else ()))
         self.keys, self.vocabulary = keys, vocabulary
         self.masking = Masking(vocabulary, mask)
@@ -87,11 +82,6 @@ class Mlm(Encoder):
     """The encoder (`trunk.`) and BERT's head for masked tokens (`lm_head.`)."""
 
     def __init__(self, trunk: PreTrainedModel) -> None:
-        """Take a trunk as `models.build_trunk` builds it.
-
-        Raises:
-            ValueError: the trunk is causal or refused by `shape_of`.
-        """
         super().__init__()
         require_bidirectional(trunk)
         self.trunk = trunk

@@ -65,8 +65,8 @@ class PairsConfig(PretrainingConfig):
         shared = type(self).model_fields.keys() & SiameseConfig.model_fields.keys() - {"name"}
         defaults = {key: SiameseConfig.model_fields[key].default for key in shared}
         keys = {key: getattr(self, key) for key in sorted(shared)}
-        given = {key: value for key, value in keys.items() if key in self.model_fields_set or value != defaults[key]}
-        return SiameseConfig(name="siamese", **given)
+        chosen = {key: value for key, value in keys.items() if key in self.model_fields_set or value != defaults[key]}
+        return SiameseConfig(name="siamese", **chosen)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -107,18 +107,13 @@ class PairsBatcher:
     """
 
     def __init__(self, keys: PairsConfig, vocabulary: Vocabulary) -> None:
-        """Raise ValueError where a length is all the tokenizer's frame and prompt."""
         siamese = keys.ranking_config
         siamese.check_frame(vocabulary)
         self.keys, self.vocabulary = keys, vocabulary
         self.framings = siamese.framings(vocabulary)
 
     def examples(self, documents: Sequence[TokenDocument]) -> list[Pair]:
-        """Return the pairs with text on both sides.
-
-        Raises:
-            ValueError: a document is not a pair.
-        """
+        """Return the pairs with text on both sides."""
         return [_pair(documents[i]) for (i,) in self.origins(documents)]
 
     def origins(self, documents: Sequence[TokenDocument]) -> list[list[int]]:
@@ -153,9 +148,9 @@ class PairsBatcher:
 
 
 def _pair(document: TokenDocument) -> Pair:
-    query, found = document.segments
-    texts = text_key(query), text_key(found)
-    return Pair(query, found, (*texts, hash_of(document.group.encode()) if document.group else texts[0]))
+    query, answer = document.segments
+    texts = text_key(query), text_key(answer)
+    return Pair(query, answer, (*texts, hash_of(document.group.encode()) if document.group else texts[0]))
 
 
 class PairsEncoder(Siamese):

@@ -22,12 +22,11 @@ from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from deepsiam.models.batching.masking import Masking
 from deepsiam.models.batching.packing import pad_flat
-from deepsiam.models.batching.roles import require_roles, required
 from deepsiam.models.batching.sentences import check_boundaries
+from deepsiam.models.batching.targets import Masking
 from deepsiam.models.encode import encode
-from deepsiam.models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary
+from deepsiam.models.interface import IGNORED, Batcher, MicroBatch, TokenDocument, Vocabulary, require_roles, required
 from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.pooling import select
 from deepsiam.models.layers.shape import initialise, shape_of
@@ -125,7 +124,6 @@ class PolyBatcher:
     """
 
     def __init__(self, keys: PolyConfig, vocabulary: Vocabulary) -> None:
-        """Make pairs and groups of the kind and sizes that `keys` name; `cut_pairs` truncates longer pairs."""
         require_roles(vocabulary, "cls", "sep")
         self.keys, self.vocabulary = keys, vocabulary
         self.masking = Masking(vocabulary)
@@ -135,9 +133,6 @@ class PolyBatcher:
 
         The order of the groups is pseudo-random but depends only on the texts. The two losses alternate; which one
         comes first is pseudo-random too.
-
-        Raises:
-            ValueError: the documents are not divided into sentences.
         """
         check_boundaries(documents)
         pairs = cut_pairs(documents, self.keys.pairs, self.keys.max_tokens - SPECIAL)
@@ -172,15 +167,15 @@ class PolyBatcher:
 
     def _cuts(self, lengths: np.ndarray) -> Iterator[tuple[slice, int]]:
         """Yield where to cut pairs, the longest first, and each width: as few groups as `tokens` and PADDING allow."""
-        first = 0
-        while first < len(lengths):
-            width = self._width(int(lengths[first]))
-            fitting = lengths[first : first + self.keys.tokens // width]
+        start = 0
+        while start < len(lengths):
+            width = self._width(int(lengths[start]))
+            lengths_that_fit = lengths[start : start + self.keys.tokens // width]
             # lengths decrease, so the share of padding increases
-            dense = np.cumsum(fitting) >= (1 - PADDING) * width * np.arange(1, len(fitting) + 1)
+            dense = np.cumsum(lengths_that_fit) >= (1 - PADDING) * width * np.arange(1, len(lengths_that_fit) + 1)
             rows = max(1, int(dense.sum()))  # a single pair may have more padding, by its width alone
-            yield slice(first, first + rows), width
-            first += rows
+            yield slice(start, start + rows), width
+            start += rows
 
     def _width(self, longest: int) -> int:
         """Round up by less than 1/32: few widths mean few kernel shapes."""
@@ -246,9 +241,9 @@ def _other_pair(group: PairGroup, pair: int, rng: np.random.Generator) -> int:
     for distance in range(max(length, longest - length + 1)):
         low, high = np.searchsorted(lengths, [length - distance, min(length + distance, longest) + 1])
         near = order[low:high]
-        others = near[(pairs.group[near] != pairs.group[pair]) & (pairs.label[near] != pairs.label[pair])]
-        if len(others):
-            return int(others[rng.integers(len(others))])
+        candidates = near[(pairs.group[near] != pairs.group[pair]) & (pairs.label[near] != pairs.label[pair])]
+        if len(candidates):
+            return int(candidates[rng.integers(len(candidates))])
     return pair
 
 
@@ -259,28 +254,28 @@ def cut_pairs(documents: Sequence[TokenDocument], kind: PairKind, room: int) -> 
     LABEL. If INPUT and LABEL together exceed `room` tokens, LABEL keeps its first tokens, at least half of `room` if
     it has that many, and INPUT keeps its last whole segments, or its last tokens if the last segment alone is too long.
     """
-    segments, of, new, groups_of = [np.empty(0)], [], [], []
+    segments, owners, is_new, groups_of = [np.empty(0)], [], [], []
     groups: dict[str | int, int] = {}  # a document without a group is a group by itself
     for number, document in enumerate(documents):
         groups_of.append(groups.setdefault(document.group or number, len(groups)))
-        kept = [i for i, segment in enumerate(document.segments) if len(segment) and i not in document.headings]
-        segments += [document.segments[i] for i in kept]
-        of += [number] * len(kept)
-        new += [i >= document.context for i in kept]
+        numbers = [i for i, segment in enumerate(document.segments) if len(segment) and i not in document.headings]
+        segments += [document.segments[i] for i in numbers]
+        owners += [number] * len(numbers)
+        is_new += [i >= document.context for i in numbers]
     ids = np.concatenate(segments, dtype=np.uint32, casting="unsafe")
     bounds = np.cumsum([len(segment) for segment in segments])  # segment s is ids[bounds[s] : bounds[s + 1]]
-    owner = np.array(of, dtype=np.int64)
-    first = np.searchsorted(owner, owner)  # the first segment of each segment's document
-    labels = np.flatnonzero(np.array(new, dtype=bool) & (np.arange(len(owner)) > first))
+    owner = np.array(owners, dtype=np.int64)
+    first_segment = np.searchsorted(owner, owner)  # the first segment of each segment's document
+    labels = np.flatnonzero(np.array(is_new, dtype=bool) & (np.arange(len(owner)) > first_segment))
     if kind == "spans":
         inputs, labels, stops = _spans(ids, bounds, owner, labels, room)
     else:
-        inputs, stops = (labels - 1 if kind == "sentences" else first[labels]), labels + 1
+        inputs, stops = (labels - 1 if kind == "sentences" else first_segment[labels]), labels + 1
     start, middle, end = bounds[inputs], bounds[labels], bounds[stops]
     end = middle + np.minimum(end - middle, np.maximum(room // 2, room - (middle - start)))
     start = np.maximum(start, middle - (room - (end - middle)))
-    whole = bounds[np.searchsorted(bounds, start)]
-    start = np.where(whole < middle, whole, start)
+    next_segment = bounds[np.searchsorted(bounds, start)]
+    start = np.where(next_segment < middle, next_segment, start)
     return Pairs(ids, start, middle, end, owner[labels], np.array(groups_of, dtype=np.int64)[owner[labels]])
 
 
@@ -309,7 +304,6 @@ class NextHead(nn.Module):
     """Predict from h_0 whether LABEL is the true one: a linear layer, as for the score of the paper's Cross-encoder."""
 
     def __init__(self, hidden_size: int, std: float) -> None:
-        """Draw the initial weights with standard deviation `std`."""
         super().__init__()
         self.score = nn.Linear(hidden_size, 1)
         initialise(self, std)
@@ -326,11 +320,6 @@ class PolyPretraining(Encoder):
     """The encoder (`trunk.`), BERT's head for masked tokens (`lm_head.`) and one for the next text (`next_head.`)."""
 
     def __init__(self, trunk: PreTrainedModel) -> None:
-        """Take a trunk as `models.build_trunk` builds it.
-
-        Raises:
-            ValueError: it is causal, or refused by `shape_of`.
-        """
         super().__init__()
         require_bidirectional(trunk)
         self.trunk, self.has_types = trunk, token_types(trunk) >= 2

@@ -18,8 +18,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from deepsiam.models.batching.next_tokens import next_tokens
 from deepsiam.models.batching.packing import pad
+from deepsiam.models.batching.targets import next_tokens
 from deepsiam.models.config import unhashed
 from deepsiam.models.encode import encode
 from deepsiam.models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
@@ -56,7 +56,7 @@ class RetroMaeBatcher(MlmBatcher):
     Further arrays: `original_ids` int64 [B, T], unmasked; `visible_bits` uint8 [B, T, T / 8 rounded up], where bit
     j % 8 of byte j // 8 of row i is 1 if the decoder sees token j when it predicts token i; `decoder_positions`
     int64 [N] into the flattened [B * T], every slot except [CLS], and `decoder_targets` int64 [N], the tokens there,
-    filled up as in `models.batching.next_tokens`. [SEP] is a token like any other.
+    filled up as in `models.batching.targets`. [SEP] is a token like any other.
 
     For 512 tokens the bits are 32 KB, an eighth of a bool matrix, and cost a loader worker a third of a millisecond.
     """
@@ -68,11 +68,13 @@ class RetroMaeBatcher(MlmBatcher):
 
     def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """With each block's own rng, draw the tokens visible to each prediction, then mask; pad; count the targets."""
-        seen = []
+        packed_rows = []
 
         def after_drawing() -> Iterator[np.random.Generator]:
             for ids, rng in zip(examples, rngs, strict=True):
-                seen.append(np.packbits(visible_tokens(len(ids), self.decoder_mask, rng), axis=1, bitorder="little"))
+                packed_rows.append(
+                    np.packbits(visible_tokens(len(ids), self.decoder_mask, rng), axis=1, bitorder="little")
+                )
                 yield rng
 
         arrays, counts, tokens = super().micro_batch(examples, after_drawing())
@@ -80,7 +82,7 @@ class RetroMaeBatcher(MlmBatcher):
         batch, width = original_ids.shape
         bits = np.zeros((batch, width, -(-width // 8)), dtype=np.uint8)
         bits[:, :, 0] = 1  # a padded slot sees the first slot: a softmax over nothing would be NaN
-        for padded, packed in zip(bits, seen, strict=True):
+        for padded, packed in zip(bits, packed_rows, strict=True):
             padded[: packed.shape[0], : packed.shape[1]] = packed
         slots, targets, count = next_tokens(examples, width)
         arrays |= {
@@ -109,7 +111,6 @@ class RetroMae(Encoder):
     bottleneck_terms = ("decoder",)
 
     def __init__(self, trunk: PreTrainedModel, pooling: Pooling = "cls") -> None:
-        """Take a trunk as `build_trunk` builds it; raise ValueError if it is causal or `shape_of` refuses it."""
         super().__init__()
         require_bidirectional(trunk)
         shape = shape_of(trunk)

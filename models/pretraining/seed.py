@@ -19,8 +19,8 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deepsiam.models.batching.next_tokens import next_tokens
 from deepsiam.models.batching.packing import pad
+from deepsiam.models.batching.targets import next_tokens
 from deepsiam.models.config import Section, unhashed
 from deepsiam.models.encode import encode
 from deepsiam.models.interface import Batcher, MicroBatch, Vocabulary, swap_vectors
@@ -89,7 +89,7 @@ class SeedBatcher(MlmBatcher):
 
     Further arrays: `original_ids` int64 [B, T], unmasked; `decoder_positions` int64 [N] into the flattened
     [B * T], every slot t that has a next token; `decoder_targets` int64 [N], that token: see
-    `models.batching.next_tokens`. [SEP] is a target like any other token, [CLS] never is.
+    `models.batching.targets`. [SEP] is a target like any other token, [CLS] never is.
 
     Without `mlm` the input is masked too, but the masked words are not targets.
     """
@@ -121,9 +121,6 @@ class Seed(Encoder):
         """Build the heads; the paper's decoder has 3 layers with window 2 (`deepsiam.models.pretraining.seed_decoder`).
 
         A frozen trunk does not change, and runs without dropout.
-
-        Raises:
-            ValueError: the trunk is causal or refused by `shape_of`.
         """
         super().__init__()
         require_bidirectional(trunk)

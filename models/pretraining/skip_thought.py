@@ -18,12 +18,11 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deepsiam.models.batching.next_tokens import next_tokens
 from deepsiam.models.batching.packing import frame, pad, spread, text_tokens
-from deepsiam.models.batching.roles import require_roles
 from deepsiam.models.batching.sentences import SentenceBatcher, sentences
+from deepsiam.models.batching.targets import next_tokens
 from deepsiam.models.encode import encode
-from deepsiam.models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary, swap_vectors
+from deepsiam.models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary, require_roles, swap_vectors
 from deepsiam.models.layers.losses import linear_cross_entropy
 from deepsiam.models.layers.pooling import select
 from deepsiam.models.layers.shape import shape_of
@@ -61,7 +60,7 @@ class SkipThoughtBatcher(SentenceBatcher[Neighbours]):
 
     Arrays: `input_ids` int64 [B, T] and `attention_mask` bool [B, T], the sentences; and for both neighbours
     `previous_ids` int64 [B, T'], which the decoder reads, `previous_positions` int64 [N] into the flattened [B * T']
-    and `previous_targets` int64 [N], as in `models.batching.next_tokens`; `next_...` likewise. A neighbour ends with
+    and `previous_targets` int64 [N], as in `models.batching.targets`; `next_...` likewise. A neighbour ends with
     [SEP], a target like any other token. The row of a missing neighbour has no targets.
     """
 
@@ -118,11 +117,6 @@ class SkipThought(Encoder):
     bottleneck_terms = ("previous", "next")
 
     def __init__(self, trunk: PreTrainedModel, keys: SkipThoughtConfig) -> None:
-        """Give each decoder the trunk's shape; it is a `seed_decoder.WeakDecoder` that sees the whole past.
-
-        Raises:
-            ValueError: the trunk is causal or refused by `shape_of`.
-        """
         super().__init__()
         require_bidirectional(trunk)
         shape = shape_of(trunk)

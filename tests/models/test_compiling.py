@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from deepsiam.models.build_trunk import build_trunk
-from deepsiam.models.compiling import compile_layers
 from deepsiam.models.encode import encode_texts
+from deepsiam.models.layer_modes import compile_layers
 from deepsiam.models.pretraining.mlm import Mlm
 from deepsiam.models.trunk import layers_of
 from tests.models import tiny

@@ -9,11 +9,10 @@ from torch import nn
 from torch._dynamo.utils import counters
 from torch.autograd.graph import saved_tensors_hooks
 
-from deepsiam.models.compiling import compile_layers
 from deepsiam.models.encode import encode
+from deepsiam.models.layer_modes import compile_layers, recompute_layers
 from deepsiam.models.layers.shape import shape_of
 from deepsiam.models.layers.transformer import TransformerLayer
-from deepsiam.models.recomputing import recompute_layers
 from tests.models.test_freeze import Model, trunk_of
 
 HEADS = {"num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 64}

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
-from deepsiam.models.batching.masking import Masking
+from deepsiam.models.batching.targets import Masking
 from tests.models.tiny import VOCABULARY, rngs
 
 SPECIAL = VOCABULARY.special

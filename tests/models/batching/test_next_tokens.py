@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepsiam.models.batching.next_tokens import next_tokens
+from deepsiam.models.batching.targets import next_tokens
 from deepsiam.models.interface import IGNORED
 
 

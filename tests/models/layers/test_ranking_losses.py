@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from deepsiam.models.layers.ranking_losses import (
+    candidates_loss,
     in_batch_hinge,
     in_batch_softmax,
-    of_own,
     triplet_hinge,
     without_higher,
 )
@@ -59,7 +59,7 @@ def rank_net(row: list[tuple[float, float]]) -> float:
 @pytest.mark.parametrize("loss", [softmax, hinge, binary, kl, margin_mse, rank_net])
 def test_losses_of_own_candidates_against_loops(loss) -> None:
     own = OWN.clone().requires_grad_()
-    ours = of_own(loss.__name__, own, REAL, {"labels": LABELS, "scores": LABELS})
+    ours = candidates_loss(loss.__name__, own, REAL, {"labels": LABELS, "scores": LABELS})
     assert ours.item() == pytest.approx(sum(map(loss, ROWS)))
     ours.backward()
     assert own.grad[~REAL].tolist() == [0.0, 0.0]  # of padding candidates
@@ -67,14 +67,14 @@ def test_losses_of_own_candidates_against_loops(loss) -> None:
     alone = 0.0
     for i in range(3):
         row, real, labels = (x[i : i + 1] for x in (OWN, REAL, LABELS))
-        alone += of_own(loss.__name__, row, real, {"labels": labels, "scores": labels}).item()
+        alone += candidates_loss(loss.__name__, row, real, {"labels": labels, "scores": labels}).item()
     assert ours.item() == pytest.approx(alone)
 
 
 def test_rank_net_does_not_compare_equal_scores() -> None:
     own, real = torch.tensor([[2.0, -1.5, 3.0]]), torch.ones(1, 3, dtype=torch.bool)
-    assert of_own("rank_net", own, real, {"scores": torch.tensor([[7.0, 7.0, 7.0]])}).item() == 0
-    assert of_own("rank_net", own, real, {"scores": torch.tensor([[1.0, 1.0, 0.0]])}).item() == pytest.approx(
+    assert candidates_loss("rank_net", own, real, {"scores": torch.tensor([[7.0, 7.0, 7.0]])}).item() == 0
+    assert candidates_loss("rank_net", own, real, {"scores": torch.tensor([[1.0, 1.0, 0.0]])}).item() == pytest.approx(
         (math.log1p(math.exp(1)) + math.log1p(math.exp(4.5))) / (1 + 3)
     )
 

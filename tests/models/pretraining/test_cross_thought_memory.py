@@ -4,8 +4,8 @@ import torch.nn.functional as F
 from torch.autograd.graph import saved_tensors_hooks
 
 from deepsiam.models.build_trunk import build_trunk
+from deepsiam.models.layer_modes import recompute_layers
 from deepsiam.models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
-from deepsiam.models.recomputing import recompute_layers
 
 
 def saved_bytes(monkeypatch, checkpointing):

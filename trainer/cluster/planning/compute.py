@@ -16,8 +16,8 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from deepsiam.models.arrays import on_device
 from deepsiam.models.interface import MicroBatch
+from deepsiam.models.layer_modes import recompute_layers
 from deepsiam.models.pretraining.config import PretrainingConfig
-from deepsiam.models.recomputing import recompute_layers
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.cluster.planning.kernels import Kernel, Kernels, attention_as_on_cuda
 from deepsiam.trainer.training.engine.memory import bytes_per_token

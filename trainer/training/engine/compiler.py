@@ -14,7 +14,7 @@ import torch
 
 from deepsiam.data_prep.common.environment import variable
 from deepsiam.data_prep.common.errors import InputError, as_input_error
-from deepsiam.models.compiling import compile_layers
+from deepsiam.models.layer_modes import compile_layers
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.training.engine.device import this_device
 

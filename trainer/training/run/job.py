@@ -18,7 +18,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import read_bytes
 from deepsiam.data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG
 from deepsiam.models.build_trunk import settings_of
-from deepsiam.models.recomputing import recompute_layers
+from deepsiam.models.layer_modes import recompute_layers
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.base import Base

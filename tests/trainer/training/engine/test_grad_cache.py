@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.profiler import profile
 
+from deepsiam.models.layer_modes import recompute_layers
 from deepsiam.models.matching.dual_encoder import DualEncoder
 from deepsiam.models.matching.siamese import Siamese
 from deepsiam.models.pretraining.pairs import PairsConfig
-from deepsiam.models.recomputing import recompute_layers
 from deepsiam.trainer.training.engine import grad_cache
 from tests.models.matching.examples import micro_batch, positive, siamese
 from tests.models.tiny import VOCABULARY, Text, rngs, tensors, trunk

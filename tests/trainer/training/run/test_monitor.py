@@ -16,9 +16,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch._dynamo.utils import counters
 
 from deepsiam.models.build_trunk import build_trunk
-from deepsiam.models.compiling import compile_layers
 from deepsiam.models.encode import encode
 from deepsiam.models.interface import MicroBatch
+from deepsiam.models.layer_modes import compile_layers
 from deepsiam.models.pretraining.mlm import Mlm
 from deepsiam.trainer.training.data.lanes import START
 from deepsiam.trainer.training.data.order import LaneBatch

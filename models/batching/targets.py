@@ -1,11 +1,14 @@
-"""BERT's masking of one example (Devlin et al., 2018, section 3.1), counted as in the SEED authors' code."""
+"""What a model predicts: BERT's masked tokens (Devlin et al., 2018, section 3.1), or the next token at every slot."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
-from deepsiam.models.batching.roles import required
-from deepsiam.models.interface import Vocabulary
+from deepsiam.models.batching.packing import pad_flat
+from deepsiam.models.interface import IGNORED, Vocabulary, required
 
 
 class Masking:
@@ -16,11 +19,7 @@ class Masking:
     """
 
     def __init__(self, vocabulary: Vocabulary, rate: float = 0.15) -> None:
-        """Prepare the tables of ordinary tokens; `rate` is the share of tokens that become targets.
-
-        Raises:
-            ValueError: tokens are masked, and the vocabulary has no mask token.
-        """
+        """Prepare the tables of ordinary tokens; `rate` is the share of tokens that become targets."""
         self.rate = rate
         self._mask = required(vocabulary, "mask") if rate else vocabulary.pad
         self._is_ordinary = np.ones(vocabulary.vocab_size, dtype=bool)
@@ -51,3 +50,27 @@ class Masking:
     def most(self, tokens: int) -> int:
         """Return the maximum number of targets in an example of up to `tokens` ordinary tokens."""
         return min(tokens, int(self.rate * tokens) + 1)
+
+
+class NextTokens(NamedTuple):
+    """Slots of the padded rows that have a next token, and that token."""
+
+    positions: np.ndarray  # int64 [N], into the flattened rows
+    targets: np.ndarray  # int64 [N], -100 where the list is filled up
+    number: int  # number of targets
+
+
+def next_tokens(rows: Sequence[np.ndarray], width: int) -> NextTokens:
+    """List the targets: slot t of a row predicts token t + 1; the last token of a row predicts nothing.
+
+    Padding is never a target. N is rounded up to a multiple of 64 (filled with 0 and -100), so the output projection,
+    as large as the vocabulary, computes little on padding and has few different shapes.
+
+    Args:
+        rows: ids, at least one per row.
+        width: width of the rows after padding on the right.
+    """
+    count = sum(len(ids) - 1 for ids in rows)
+    size = max(1, -(-count // 64)) * 64
+    positions = [row * width + np.arange(len(ids) - 1) for row, ids in enumerate(rows)]
+    return NextTokens(pad_flat(positions, size, 0), pad_flat([ids[1:] for ids in rows], size, IGNORED), count)

@@ -1,4 +1,4 @@
-"""Activation checkpointing: keep only the inputs of layers for the backward pass, which recomputes the rest."""
+"""How the layers of a model's encoders run: compiled, or with activations recomputed for the backward pass."""
 
 from __future__ import annotations
 
@@ -6,11 +6,24 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from deepsiam.models.layers.transformer import TransformerLayer
-from deepsiam.models.trunk import TrunkModel
+from deepsiam.models.trunk import TrunkModel, encoders_of, layers_of
+
+
+def compile_layers(model: TrunkModel) -> None:
+    """Let torch.compile make each layer of a model's encoders into fewer kernels, at its first use.
+
+    The layers of an encoder have one program, for inputs of any length. Names of parameters stay as they are. Call
+    `recompute_layers` after this, not before: the compiler does not look into layers that recompute.
+    """
+    for encoder in encoders_of(model):
+        for layer in layers_of(encoder):
+            forward: Any = torch.compile(layer.forward, dynamic=True)
+            layer.forward = forward
 
 
 def recompute_layers(model: TrunkModel) -> None:
