@@ -162,17 +162,15 @@ class Siamese(DualEncoder):
         scores = torch.einsum("qh,dch->qdc", queries.vectors[:, 0], documents.vectors)
         return scores.masked_fill(~documents.mask, -torch.inf).amax(dim=2)
 
-    def shorter_length(self, texts: Vectors, dimensions: int) -> Vectors:
+    def cut(self, texts: Vectors, dimensions: int) -> Vectors:
         """Return the first numbers of vectors, [B, m, dimensions]; for cosine, a vector keeps its length.
 
         It is 1, but for queries that are divided by a learnt temperature.
         """
         shorter = texts.vectors[..., :dimensions]
         if self.keys.similarity == "cosine" and dimensions < texts.vectors.shape[-1]:
-            length, shorter_length = (
-                torch.linalg.vector_norm(each, dim=-1, keepdim=True) for each in (texts.vectors, shorter)
-            )
-            shorter = shorter * (length / shorter_length.clamp(min=1e-12))
+            before, after = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (texts.vectors, shorter))
+            shorter = shorter * (before / after.clamp(min=1e-12))
         return texts._replace(vectors=shorter)
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
