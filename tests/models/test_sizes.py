@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from deepsiam.models.build_trunk import build_trunk
-from deepsiam.models.pretraining.seed import SeedConfig
 from deepsiam.models.sizes import check_sizes
 from tests.toy import TRUNK
 
@@ -38,9 +37,3 @@ def test_sizes_are_found_at_any_depth_and_other_numbers_are_not_bounded() -> Non
         check_sizes({"num_labels": 10**8}.items(), "a.json: ")
     with pytest.raises(ValueError, match="a.json: text.num_hidden_layers is"):
         check_sizes({"text": {"num_hidden_layers": 10**8}}.items(), "a.json: ")
-
-
-@pytest.mark.parametrize("key", ["decoder_layers", "max_tokens", "window"])
-def test_a_method_that_cannot_be_built_is_refused(key: str) -> None:
-    with pytest.raises(ValueError, match=f"method.{key} is 1,000,000,000, and at most"):
-        SeedConfig.model_validate({"name": "seed", key: 10**9})

@@ -212,12 +212,6 @@ def test_by_default_lengths_and_size_are_the_papers() -> None:
     assert (default.added_tokens, default.markers, default.towers) == (0, 2, 1)
 
 
-@pytest.mark.parametrize("key", ["max_query_tokens", "max_document_tokens"])
-def test_a_text_has_room_for_a_word(key: str) -> None:
-    with pytest.raises(ValueError, match=key):
-        keys(**{key: 3})
-
-
 def test_a_prompt_comes_after_the_marker() -> None:
     prompts = keys(max_query_tokens=9, max_document_tokens=9, query_prompt="ab", document_prompt="c")
     queries = prompts.query_framing(SPELLED).arrays(texts([8, 6, 9, 10, 11]))

@@ -148,27 +148,6 @@ def test_a_trunk_without_token_types_reads_pairs_without_them() -> None:
     assert model.double()(**tensors(micro_batch(model.keys, EXAMPLES)))["softmax"].isfinite()
 
 
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({}, "method.loss=softmax needs a query's own negatives"),
-        ({"loss": "classes"}, "set both or neither"),
-        ({"loss": "classes", "classes": 1}, "2 or more"),
-        ({"loss": "kl", "classes": 3}, "set both or neither"),
-        ({"loss": "kl", "pooling": "first_m"}, "'cls', 'last', 'mean' or 'max'"),
-        (
-            {"loss": "classes", "classes": 3, "hard_negatives": 1},
-            "method.loss=classes .* draws no negatives",
-        ),
-        ({"loss": "kl", "negatives_per_query": 1}, "method.loss=kl .* draws no negatives"),
-        ({"loss": "kl", "hidden_layer": False, "hidden_norm": True}, "hidden_norm need the hidden layer"),
-    ],
-)
-def test_keys_that_do_not_go_together_are_refused(keys: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        config(**keys)
-
-
 def test_several_losses_are_those_of_one_pass_over_the_scored_candidates() -> None:
     keys = config(loss={"softmax": 1.0, "kl": 0.5, "binary": 0.1})
     example = replace(positive(0, given=[4, 6, 7]), scores=np.array([2.0, 0.5, -1.0, 1.5], np.float32))

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
@@ -166,18 +165,3 @@ def test_pairs_are_framed_as_two_sequences() -> None:
     assert arrays["pair_types"].sum(2).tolist() == [[0, 6], [0, 7]]
     assert counts == {"classes": 2}
     assert tokens == 2 + 4 + 1 + 5
-
-
-@pytest.mark.parametrize(
-    ("kind", "keys", "words"),
-    [
-        (answers_config, {"hard_negatives": 0}, "method.negatives=own needs a query's own negatives"),
-        (answers_config, {"temperature": 0.5}, "method.temperature is not for cross_thought_answers"),
-        (answers_config, {"negatives": "step"}, "'own'"),
-        (pairs_config, {"classes": None}, "method.classes is the number, 2 or more"),
-        (pairs_config, {"loss": "binary"}, "'classes'"),
-    ],
-)
-def test_keys_that_do_not_go_together_are_refused(kind: Any, keys: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        kind(**keys)

@@ -117,19 +117,6 @@ def test_the_third_type_starts_as_the_second_and_is_learned() -> None:
     assert token_types(three) == 3
 
 
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"hard_negatives": 0}, "method.hard_negatives, .* or method.negatives_per_query"),
-        ({"loss": "kl"}, "'binary'"),
-        ({"pooling": "first_m"}, "'cls', 'last', 'mean' or 'max'"),
-    ],
-)
-def test_keys_that_do_not_go_together_are_refused(keys: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        config(**keys)
-
-
 def test_each_document_has_room_beside_all_special_tokens() -> None:
     for most, vocabulary in ((9, VOCABULARY), (11, TwoSeparators(**vars(VOCABULARY)))):
         with pytest.raises(ValueError, match=f"method.max_duel_tokens={most} leaves no room for two documents"):

@@ -144,26 +144,6 @@ def test_logits_in_half_precision_are_those_of_the_states_in_fp32() -> None:
     assert not torch.equal(logits, logits.bfloat16().float())  # of which many would tie
 
 
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"template": "{passages}"}, r"method.template: needs a place for the \{query\}"),
-        ({"template": "{query}"}, r"one for either the \{passages\} or the \{document\}"),
-        ({"template": "{query}{passages}{document}"}, "method.template: needs a place"),
-        ({"passage": "{passage}"}, r"method.passage: needs a place for the \{label\}"),
-        ({"template": "{query}{document}", "hard_negatives": 1}, "method.labels: 4, but a template .* needs two"),
-        ({"hard_negatives": 4}, "method.labels: 4 are too few for the 5 passages of a query"),
-        ({"loss": "rank_net", "candidates": {"per_query": 5}}, "4 are too few for the 5 passages"),
-        ({"loss": "binary", "hard_negatives": 1}, "method.loss=binary judges one document"),
-        ({}, "method.loss=softmax needs a query's own negatives"),
-        ({"loss": "hinge"}, "'softmax', 'binary', 'kl', 'margin_mse' or 'rank_net'"),
-    ],
-)
-def test_keys_that_do_not_go_together_are_refused(keys: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        config(**keys)
-
-
 def test_a_trunk_that_is_not_causal_is_refused() -> None:
     with pytest.raises(ValueError, match="continues a prompt, and the trunk .*'bert'.* is not causal: take a decoder"):
         config(hard_negatives=1).model(trunk())

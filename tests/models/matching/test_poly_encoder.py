@@ -220,18 +220,6 @@ def test_no_attention_is_saturated_at_first(width: int, scaling: float | None) -
         assert vectors < 0.6  # the saturation that the scaling prevents
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"m": 10}, "method.m=10 vectors are more than a query's states, at most method.max_query_tokens=9"),
-        ({"learn_temperature": True}, "method.learn_temperature is not for poly_encoder: set method.temperature"),
-    ],
-)
-def test_keys_that_cannot_work_are_refused(changed: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        keys(**changed)
-
-
 def test_a_causal_trunk_is_refused_where_cls_is_used() -> None:
     causal = trunk(is_decoder=True)
     for changed in ({}, {"reduction": "mean", "codes": "first"}, {"reduction": "mean", "codes": "last_and_first"}):

@@ -97,20 +97,6 @@ def test_the_best_chunk_of_a_long_document_counts() -> None:
         torch.testing.assert_close(model.score(queries, documents)[:, column], expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"special_tokens": 2, "pooling": "mean"}, "set method.pooling=cls"),
-        ({"pooling": "first_m"}, "set both or neither"),
-        ({"pooled_states": 2}, "set both or neither"),
-        ({"pooling": "first_m", "pooled_states": 7}, "pooled_states=7 are more than method.max_query_tokens"),
-    ],
-)
-def test_poolings_that_cannot_be_are_refused(keys, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        siamese(**keys)
-
-
 COSINE = {"pooling": "mean", "similarity": "cosine", "temperature": 0.3}
 TAUGHT = replace(positive(0, 1, given=[5, 8, 3]), scores=np.array([1.5, 2.0, -1.0, 0.5], np.float32))
 
@@ -188,12 +174,6 @@ def test_the_sum_over_dimensions_is_that_of_sentence_transformers(dtype: torch.d
             torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("dimensions", [[8, 8], [4, 8], [0], [], [8, -1], 8, [8.5]], ids=str)
-def test_dimensions_that_do_not_descend_are_refused(dimensions) -> None:
-    with pytest.raises(ValueError, match="dimensions"):
-        siamese(dimensions=dimensions)
-
-
 @pytest.mark.parametrize(("keys", "width"), [({}, 16), ({"projection": 7}, 7), ({"special_tokens": 2}, 32)])
 def test_more_dimensions_than_a_vector_has_are_refused(keys, width: int) -> None:
     encoder = trunk(vocab_size=CONFIG["vocab_size"] + 1)
@@ -228,11 +208,6 @@ def test_prompts_are_no_part_of_the_identity_of_a_recipe_without_them() -> None:
     assert not names & siamese(pooling="mean").model_dump().keys()
     keys = {"query_prompt": "a", "document_prompt": "b", "prompt_in_pooling": False}
     assert siamese(pooling="mean", **keys).model_dump().items() >= keys.items()
-
-
-def test_only_a_mean_leaves_out_the_prompt() -> None:
-    with pytest.raises(ValueError, match="method.prompt_in_pooling=false is for method.pooling=mean, not cls"):
-        siamese(prompt_in_pooling=False)
 
 
 def test_a_prompt_as_long_as_the_text_may_be_is_refused() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
@@ -225,27 +224,3 @@ def test_a_step_is_whole_for_flops_only() -> None:
     assert keys_of(regularise={"document": {"flops": 0.1}}).spans_step
     assert not keys_of(regularise={"document": {"l1": 0.1}}).spans_step
     assert keys_of(negatives="step").spans_step
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"head": "linear"}, "set method.query=own_tokens"),
-        ({"head": "linear", "query": "tokens"}, "set method.document=own_tokens"),
-        ({"query": "tokens", "towers": 2}, "set method.towers=1"),
-        ({"query": "tokens", "regularise": {"query": {"l1": 0.1}}}, "method.regularise.query"),
-        ({"regularise": {"query": {"l1": -0.1}}}, "greater than 0"),
-        ({"regularise": {"query": {"l2": 0.1}}}, "Extra inputs"),
-        ({"learn_temperature": True}, "Input should be False"),
-        ({"head": "linear", "query": "tokens", "document": "own_tokens", "start_terms": 9}, "method.start_terms"),
-        ({"document": "own_tokens", "start_terms": 9}, "method.document=vocabulary"),
-    ],
-)
-def test_keys_that_do_not_go_together_are_refused(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        keys_of(**keys)
-
-
-def test_a_prompt_of_queries_that_no_encoder_reads_is_refused() -> None:
-    with pytest.raises(ValueError, match="method.query_prompt: with method.query=tokens no encoder reads it"):
-        SparseConfig(name="sparse", query="tokens", query_prompt="find: ")

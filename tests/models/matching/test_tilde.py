@@ -130,20 +130,6 @@ def test_vectors_are_logarithms_of_likelihoods() -> None:
     torch.testing.assert_close(vectors[:, 0].exp(), logits.sigmoid())
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"hard_negatives": 1}, "learns from relevant documents alone: leave out method.hard_negatives"),
-        ({"loss": "query_likelihood"}, "method.alpha=0.5 ranks by the document_likelihood, which method.loss does not"),
-        ({"loss": "document_likelihood", "alpha": 1.0}, "method.alpha=1 ranks by the query_likelihood"),
-        ({"alpha": 1.5}, "less than or equal to 1"),
-    ],
-)
-def test_wrong_keys_are_refused(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        keys(**changed)
-
-
 def test_a_single_likelihood_trains_alone() -> None:
     model = tilde(loss="query_likelihood", alpha=1.0)
     assert model(**tensors(micro_batch())).keys() == model.keys.weights.keys() == {"query_likelihood"}

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.encode import encode, encode_with_layer
-from deepsiam.models.interface import IGNORED, Bottleneck
+from deepsiam.models.interface import IGNORED
 from deepsiam.models.pretraining.condenser import Condenser, CondenserBatcher, CondenserConfig
 from deepsiam.models.pretraining.mlm import Mlm, MlmBatcher, MlmConfig
 from tests.models import plain
@@ -35,11 +35,6 @@ OWN_NAMES = {  # keys that these families name differently
 def condenser(config=None, early_layers=None, head_layers=2):
     keys = CondenserConfig(name="condenser", early_layers=early_layers, head_layers=head_layers)
     return perturbed(Condenser(trunk(**{"num_hidden_layers": 4, **(config or {})}), keys))
-
-
-def initial_condenser(**config):
-    """A model with its initial weights, near 0 as in real training."""
-    return Condenser(trunk(initializer_range=0.02, **config), CondenserConfig(name="condenser"))
 
 
 def family(model_type):
@@ -165,27 +160,6 @@ def test_the_arrays_are_mlms(lengths):
     assert ours.counts == {"mlm": real, "head": real}
 
 
-def test_swapping_gives_the_head_another_sequences_cls():
-    model, batch = condenser(), micro_batch(EXAMPLES)
-    assert isinstance(model, Bottleneck)
-    arrays = tensors(batch)
-    own, other = model(**arrays), model(**arrays, swap=True)
-    assert other["mlm"].item() == own["mlm"].item()
-    early, late = encode_with_layer(model.trunk, arrays["input_ids"], arrays["attention_mask"], model.early_layers)
-    embedding = model.trunk.get_input_embeddings().weight
-    width, expected = late.shape[1], torch.zeros(()).double()
-    targets = dict(zip(arrays["mlm_positions"].tolist(), arrays["mlm_targets"].tolist(), strict=True))
-    for row, ids in enumerate(EXAMPLES):
-        n = len(ids)
-        x = torch.cat([late[(row + 2) % 4, :1], early[row, 1:n]])
-        for layer in model.head:
-            x = plain.transformer_layer(layer, x, x, [list(range(n))] * n)
-        masked = [t for t in range(n) if targets.get(row * width + t, IGNORED) != IGNORED]
-        expected = expected + plain.lm_loss(model.lm_head, x[masked], embedding, ids[masked])
-    torch.testing.assert_close(other["head"], expected, rtol=1e-10, atol=0)
-    assert other["head"].item() != own["head"].item()
-
-
 @pytest.mark.parametrize(
     ("config", "options", "message"),
     [
@@ -197,12 +171,3 @@ def test_swapping_gives_the_head_another_sequences_cls():
 def test_unsuitable_layers_and_trunks_are_refused(config, options, message):
     with pytest.raises(ValueError, match=message):
         condenser(config, **options)
-
-
-def test_initialisation_is_the_trunks():
-    head = initial_condenser(hidden_size=64, num_attention_heads=4).head
-    for name, parameter in head.named_parameters():
-        if parameter.ndim == 2:
-            assert parameter.std().item() == pytest.approx(0.02, rel=0.1), name
-        else:
-            assert torch.equal(parameter, torch.full_like(parameter, float("norm.weight" in name))), name

@@ -55,6 +55,15 @@ BOTTLENECKS = {
     "condenser": ("head",),
     "skip_thought": ("previous", "next"),
 }
+HEADS = {
+    "seed": {"lm_head", "decoder"},
+    "mlm": {"lm_head"},
+    "retromae": {"lm_head", "decoder"},
+    "condenser": {"lm_head", "head"},
+    "skip_thought": {"previous_decoder", "next_decoder"},
+    "cross_thought": {"lm_head", "cross", "final"},
+    "poly": {"lm_head", "next_head"},
+}
 METHODS = pytest.mark.parametrize("method", PRETRAINING)
 ALL = pytest.mark.parametrize("method", VARIANTS)
 DOCUMENTS = documents([12, 9, 8, 7], [5, 1, 20], [3, 3], [9], [7, 0, 2, 4], [1, 1], [8, 8], rng=3)
@@ -224,19 +233,38 @@ def test_one_table_of_the_vocabulary_serves_all_uses(method):
     )
 
 
-@METHODS
-def test_a_bottleneck_is_the_first_state_and_swapping_changes_its_terms_only(method):
+@pytest.mark.parametrize("method", [*PRETRAINING, "seed released"])
+def test_a_bottleneck_is_the_first_state_and_swapping_gives_its_terms_another_sequences(method):
     model, arrays = perturbed(model_of(method, num_hidden_layers=4)), tensors(micro_batch(method, examples_of(method)))
-    assert isinstance(model, Bottleneck) == (method in BOTTLENECKS)
-    if method not in BOTTLENECKS:
+    terms = BOTTLENECKS.get(method.split()[0], ())
+    assert isinstance(model, Bottleneck) == bool(terms)
+    if not terms:
         return
     own, other = model(**arrays), model(**arrays, swap=True)
-    assert model.bottleneck_terms == BOTTLENECKS[method]
-    assert {name for name in own if own[name].item() != other[name].item()} == set(BOTTLENECKS[method])
-    for term in BOTTLENECKS[method]:
+    assert model.bottleneck_terms == terms
+    assert {name for name in own if own[name].item() != other[name].item()} == set(terms)
+    for term in terms:
         gradient = gradient_at_states(model, arrays, term)
         assert gradient[:, 0].any()
         assert not gradient[:, 1:].any()
+
+    def roll(_, __, output):
+        states = output.last_hidden_state
+        output.last_hidden_state = torch.cat([states[:, :1].roll(len(states) // 2, dims=0), states[:, 1:]], dim=1)
+
+    model.trunk.register_forward_hook(roll)
+    torch.testing.assert_close(model(**arrays), other, rtol=1e-12, atol=0)
+
+
+@METHODS
+def test_heads_start_as_berts_layers_do(method):
+    heads = model_of(method, hidden_size=64, num_attention_heads=4, initializer_range=0.02).heads
+    assert {name.split(".")[0] for name in heads} == HEADS.get(method, set())
+    for name, weight in heads.items():
+        if weight.ndim == 2:
+            assert weight.std().item() == pytest.approx(0.02, rel=max(0.1, 3 / weight.numel() ** 0.5)), name
+        else:
+            assert torch.equal(weight, torch.full_like(weight, float("norm.weight" in name))), name
 
 
 @pytest.mark.parametrize("method", sorted(PRETRAINING.keys() - COMPARING))  # they project to no vocabulary

@@ -279,17 +279,6 @@ def test_the_embedding_of_a_text_is_the_concatenated_states_of_its_special_token
     assert model.embed_documents(longest, longest > 0).vectors.shape == (1, 1, SPECIALS * 16)
 
 
-def test_weights_start_as_berts_do():
-    torch.manual_seed(0)
-    model = CrossThought(
-        trunk(vocab_size=ROWS, hidden_size=128, initializer_range=0.02),
-        CrossThoughtConfig(name="cross_thought", special_tokens=SPECIALS),
-    )
-    for layer in (model.cross, model.final):
-        assert layer.attention.key_value.weight.std().item() == pytest.approx(0.02, rel=0.05)
-        assert layer.feed_forward[2].bias.abs().sum() == 0
-
-
 def test_sequences_longer_than_the_trunk_are_refused():
     batcher = CrossThoughtBatcher(
         CrossThoughtConfig(name="cross_thought", sequences=2, sequence_tokens=MAX_TOKENS, special_tokens=SPECIALS),

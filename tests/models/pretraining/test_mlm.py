@@ -80,13 +80,6 @@ def test_a_micro_batch_is_not_from_one_long_document(packing):
         assert set(block.tolist()) <= framing | {token for number in numbers for s in books[number] for token in s}
 
 
-def test_weights_start_as_berts_do():
-    torch.manual_seed(0)
-    head = Mlm(trunk(hidden_size=128, initializer_range=0.02)).lm_head
-    assert head.dense.weight.std().item() == pytest.approx(0.02, rel=0.05)
-    assert head.dense.bias.abs().sum() == head.bias.abs().sum() == 0
-
-
 def test_the_share_of_masked_tokens_is_the_recipes() -> None:
     examples = [np.full(62, 10) for _ in range(50)]
     batcher = MlmBatcher(MlmConfig(name="mlm", max_tokens=64), VOCABULARY, mask=0.4)

@@ -142,5 +142,3 @@ def test_the_network_is_that_of_fine_tuning() -> None:
     siamese = keys.ranking_config
     assert (siamese.name, siamese.query_prompt, siamese.negatives) == ("siamese", "q: ", "step")
     assert (siamese.similarity, siamese.temperature, siamese.pooling) == ("cosine", 0.1, "mean")
-    model = keys.model(trunk())
-    assert all(name.startswith("trunk.") for name in model.state_dict())

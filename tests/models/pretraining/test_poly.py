@@ -8,7 +8,7 @@ from tests.models import plain
 from tests.models.checks import (
     gradient_at_states,
 )
-from tests.models.poly_pairs import KINDS, WINDOW, V, batcher, for_loss, rows_of
+from tests.models.poly_pairs import KINDS, WINDOW, batcher, for_loss, rows_of
 from tests.models.tiny import CONFIG, MAX_TOKENS, perturbed, rngs, tensors, trunk
 
 
@@ -102,15 +102,6 @@ def test_the_next_loss_reads_only_the_first_state():
     rows = torch.from_numpy(batch.arrays["next_targets"] != IGNORED)
     assert (gradient[:, 0].any(dim=1) == rows).all()
     assert not gradient[:, 1:].any()
-
-
-def test_one_embedding_and_berts_initial_weights():
-    poly = PolyPretraining(trunk(hidden_size=128, initializer_range=0.02))
-    tables = [name for name, value in poly.state_dict().items() if V.vocab_size in value.shape]
-    assert tables == ["trunk.embeddings.word_embeddings.weight", "lm_head.bias"]
-    assert {name.split(".")[0] for name in poly.state_dict()} == {"trunk", "lm_head", "next_head"}
-    assert poly.next_head.score.weight.std().item() == pytest.approx(0.02, rel=0.2)
-    assert poly.next_head.score.bias.item() == 0
 
 
 NO_TYPES = {

@@ -155,17 +155,12 @@ def test_dropout_comes_from_the_trunks_configuration(variant, window):
 
 
 @VARIANTS
-def test_shape_and_initialisation_are_the_trunks(variant):
-    base = trunk(hidden_size=64, intermediate_size=96, num_attention_heads=4, initializer_range=0.02)
+def test_the_shape_is_the_trunks(variant):
+    base = trunk(hidden_size=64, intermediate_size=96, num_attention_heads=4)
     decoder = Seed(base, SeedConfig(name="seed", variant=variant)).decoder
     assert len(decoder.layers) == 3
     assert decoder.positions.weight.shape == base.embeddings.position_embeddings.weight.shape
     for layer in decoder.layers:
         assert layer.attention.heads == 4
         assert [m.out_features for m in layer.feed_forward if isinstance(m, nn.Linear)] == [96, 64]
-    for name, parameter in decoder.named_parameters():
-        if parameter.ndim == 2:
-            assert parameter.std().item() == pytest.approx(0.02, rel=0.1), name
-        else:
-            assert torch.equal(parameter, torch.full_like(parameter, float("norm.weight" in name))), name
     assert F.gelu(torch.ones(1)) == decoder.layers[0].feed_forward[1](torch.ones(1))
