@@ -13,7 +13,7 @@ from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.causality import is_causal
 from deepsiam.models.encode import encode_texts
 from deepsiam.models.layers.pooling import pool
-from deepsiam.models.registry import MATCHING, PRETRAINING
+from deepsiam.models.registry import METHODS
 from deepsiam.models.trunk import make_bidirectional, require_bidirectional
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -105,9 +105,9 @@ NEEDED: dict[str, dict[str, Any]] = {
 POOLED = ("siamese", "cross_encoder", "duobert", "ict", "pairs")
 
 
-@pytest.mark.parametrize("name", [*PRETRAINING, *MATCHING])
+@pytest.mark.parametrize("name", METHODS)
 def test_every_method_that_reads_the_first_state_refuses_a_causal_trunk(name: str) -> None:
-    config = {**PRETRAINING, **MATCHING}[name](name=name, **NEEDED.get(name, {}))
+    config = METHODS[name](name=name, **NEEDED.get(name, {}))
     if name in ("clm", "sparse", "label_ranker"):  # a sparse encoder leaves out that state
         config.model(decoder())
         return

@@ -248,16 +248,3 @@ def test_representations_are_what_the_losses_are_computed_from() -> None:
     torch.testing.assert_close(model(**arrays)["softmax"], expected)
     assert parts["query_real"].all()
     assert parts["document_real"].all()
-
-
-def test_two_towers_are_equal_at_first_and_trained_apart() -> None:
-    model = Siamese(trunk(), siamese(towers=2)).double()
-    one = Siamese(trunk(), siamese()).double()
-    arrays = tensors(micro_batch(model.keys, EXAMPLES))
-    loss = model(**arrays)["softmax"]
-    torch.testing.assert_close(loss, one(**arrays)["softmax"])
-    torch.optim.SGD(model.parameters(), lr=0.1).zero_grad()
-    loss.backward()
-    torch.optim.SGD(model.parameters(), lr=0.1).step()
-    weights, others = model.trunk.get_input_embeddings().weight, model.document_trunk.get_input_embeddings().weight
-    assert not torch.equal(weights, others)

@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deepsiam.models import vectors as vectors_module
 from deepsiam.models.matching.poly_encoder import PolyEncoder, PolyEncoderConfig
 from deepsiam.models.matching.siamese import Siamese
 from deepsiam.models.vectors import Vectors, one_vector
 from tests.models.matching.examples import micro_batch, positive, siamese
 from tests.models.plain import same_gradients
-from tests.models.tiny import CONFIG, VOCABULARY, Sizes, tensors, trunk
-from tests.models.vectors import chosen, random_vectors, stretched
+from tests.models.tiny import CONFIG, VOCABULARY, tensors, trunk
+from tests.models.vectors import random_vectors
 
 IDS = torch.tensor([[2, 9, 8, 3, 0, 0, 0], [2, 9, 8, 7, 6, 5, 3], [2, 11, 3, 0, 0, 0, 0]])
 MASK = VOCABULARY.pad != IDS
@@ -137,23 +136,6 @@ def test_a_score_lies_between_the_mean_and_the_largest_product(q: int, m: int, d
         assert (found[i] <= products.amax(0) + 1e-12).all()
 
 
-@given(st.integers(1, 5), st.integers(1, 7), st.integers(1, 6), st.integers(0, 99))
-def test_a_score_depends_on_no_other_text_nor_on_blocks(q: int, m: int, d: int, seed: int) -> None:
-    queries, documents = random_vectors(q, m, seed), random_vectors(d, 1, seed + 1, padded=False)
-    model = poly()
-    together = model.score(queries, documents)
-    for i in range(q):
-        for j in range(d):
-            alone = model.score(chosen(queries, i), chosen(documents, j))
-            torch.testing.assert_close(alone[0, 0], together[i, j], rtol=0, atol=1e-12)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vectors_module, "QUERY_BLOCK", 2 * m)
-        patch.setattr(vectors_module, "DOCUMENT_BLOCK", 2)
-        torch.testing.assert_close(model.score(queries, documents), together, rtol=0, atol=1e-12)
-    more = stretched(queries, 3, value=1e3)
-    torch.testing.assert_close(model.score(more, documents), together, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("codes", KINDS)
 def test_the_states_of_padding_have_no_weight(codes: str) -> None:
     model = poly(codes=codes)
@@ -173,14 +155,6 @@ def test_a_short_query_has_fewer_vectors() -> None:
     # the texts have 4, 7 and 3 tokens
     real = {codes: poly(codes=codes, m=5).embed_queries(IDS, MASK).mask.sum(1).tolist() for codes in KINDS}
     assert real == {"learnt": [5, 5, 5], "first": [4, 5, 3], "last": [4, 5, 3], "last_and_first": [4, 6, 3]}
-
-
-def test_many_documents_are_scored_in_bounded_memory() -> None:
-    queries, documents = random_vectors(2, 16, 0), random_vectors(100_000, 1, 1, padded=False)
-    with Sizes() as sizes:
-        found = poly().score(queries, documents)
-    assert found.shape == (2, 100_000)
-    assert max(sizes.allocated) <= 8192 * 32  # not [2, 100000, 8], nor [2, 16, 100000]
 
 
 def test_towers_are_equal_at_first_and_trained_apart() -> None:

@@ -1,10 +1,13 @@
+"""Masked tokens and next tokens, the targets of language models."""
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
-from deepsiam.models.batching.targets import Masking
+from deepsiam.models.batching.targets import Masking, next_tokens
+from deepsiam.models.interface import IGNORED
 from tests.models.tiny import VOCABULARY, rngs
 
 SPECIAL = VOCABULARY.special
@@ -64,3 +67,18 @@ def test_one_word_is_a_target_in_15_of_100_cases():
     block = np.array([VOCABULARY.cls, 9, VOCABULARY.sep])
     hits = sum(len(masking(block, rng)[1]) for rng in rngs(2000))
     assert hits / 2000 == pytest.approx(0.15, abs=0.03)
+
+
+@given(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=20), min_size=1, max_size=6), st.integers(0, 9))
+def test_every_slot_but_a_rows_last_predicts_the_token_after_it(rows, padding):
+    width = max(map(len, rows)) + padding
+    positions, targets, number = next_tokens([np.array(row) for row in rows], width)
+    expected = [(i * width + t, row[t + 1]) for i, row in enumerate(rows) for t in range(len(row) - 1)]
+    assert number == len(expected)
+    assert list(zip(positions[:number].tolist(), targets[:number].tolist(), strict=True)) == expected
+    assert len(positions) == len(targets)
+    assert len(targets) % 64 == 0
+    assert 0 < len(targets) <= max(64, number + 63)
+    assert (targets[number:] == IGNORED).all()
+    assert not positions[number:].any()
+    assert positions.dtype == targets.dtype == np.int64
