@@ -1,7 +1,5 @@
 """Bring a micro-batch's arrays to a device as tensors, without making the host wait for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The attention of a Hugging Face trunk: SDPA, also within each of several texts that stand in one long row."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Build a trunk: any Hugging Face encoder, by its configuration, with random or published weights."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import inspect

@@ -1,7 +1,5 @@
 """Whether a trunk is causal: found by running it, for no configuration key says so for every type."""
 
-from __future__ import annotations
-
 import copy
 
 import torch

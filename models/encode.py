@@ -1,7 +1,5 @@
 """Run a Hugging Face encoder: token ids to hidden states."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Freeze parts of a model's encoder: they get no gradient, no optimizer state and no weight decay."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from torch import nn

@@ -1,7 +1,5 @@
 """How the layers of a model's encoders run: compiled, or with activations recomputed for the backward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any

@@ -3,8 +3,6 @@
 A method's file is imported when it is named, so a run of SEED loads no other method.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any, Generic, TypeVar

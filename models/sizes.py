@@ -1,7 +1,5 @@
 """Bounds of what a configuration may ask for: building a larger model would fill the memory, or never end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

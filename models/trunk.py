@@ -1,7 +1,5 @@
 """The trunk of a model, any Hugging Face encoder: the models' base class, the parts of a trunk, and its limits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The vectors that an encoder computes for texts: one or several for each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

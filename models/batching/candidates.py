@@ -1,7 +1,5 @@
 """The examples of a matching model: queries with their candidates, and the negatives drawn for them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

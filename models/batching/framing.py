@@ -1,7 +1,5 @@
 """Turn queries or documents into the arrays that an encoder reads, in training and in search."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar

@@ -1,7 +1,5 @@
 """Pack sentences into blocks of at most `max_tokens`, order examples, frame texts, and pad rows to a rectangle."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeVar
 

@@ -4,8 +4,6 @@ The ids are those of the whole prompt as text: each text is read where it stands
 what is around it. Special tokens of the template are tokens; those that a query or a passage spells out are text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache

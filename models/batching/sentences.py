@@ -1,7 +1,5 @@
 """A document's sentences, for the methods that learn from a sentence and its surroundings."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar

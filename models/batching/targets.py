@@ -1,7 +1,5 @@
 """What a model predicts: BERT's masked tokens (Devlin et al., 2018, section 3.1), or the next token at every slot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The head of a causal language model for a few tokens: their rows, and whatever else the model does to its logits."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """BERT's language-model head."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN

@@ -1,7 +1,5 @@
 """Causal self-attention over a short window and position 0, in time and memory proportional to the window."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

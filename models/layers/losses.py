@@ -1,7 +1,5 @@
 """The loss over a vocabulary: a scalar SUM in fp32 over target tokens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

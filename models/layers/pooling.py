@@ -1,7 +1,5 @@
 """Choose among hidden states: one vector per sequence, or the states at given positions."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -4,8 +4,6 @@ Common arguments: `own`, the scores fp32 [Q, n] of each query's own candidates, 
 query has fewer than n. Losses with a positive expect it in column 0; a query without negatives counts 0 in these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

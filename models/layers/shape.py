@@ -1,7 +1,5 @@
 """The shape of a trunk, which heads and decoders copy, and BERT's initialisation for them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Any
 

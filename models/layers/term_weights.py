@@ -1,7 +1,5 @@
 """The weights of a vocabulary's terms in texts, pooled over a text's positions."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """BERT's Transformer layer in the trunk's shape, for the heads and decoders that methods put on top of it."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.activations import ACT2FN

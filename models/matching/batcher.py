@@ -1,7 +1,5 @@
 """The bases of all matching batchers: choose each query's documents, and record their columns."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """The base of models that read several texts together: one input, one pooled state, a head."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -4,8 +4,6 @@ The loss of a masked LM does not see a constant in all its logits, but here it d
 or one that was trained for a short time, gives every text most of the vocabulary.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 import torch

@@ -4,8 +4,6 @@ The Cross-Thought paper's baseline "Language Model" (section 4.3). A text's embe
 the only one that has seen the whole text: fine-tune with `pooling: last`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Literal
 

@@ -8,8 +8,6 @@
 What the late layers add reaches the head through [CLS] only. The loss is the sum of both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The recipe keys of pre-training methods."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import ClassVar, Literal
 

@@ -8,8 +8,6 @@ A sequence is too short to predict its own masked words, and all information fro
 of their special tokens: these states, concatenated, are the embedding of a sequence.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterable, Sequence
 from typing import Literal

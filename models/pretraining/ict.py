@@ -8,8 +8,6 @@ A baseline of the Cross-Thought paper (section 4.3), built as described there: o
 of the [CLS] states.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

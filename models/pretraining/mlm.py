@@ -1,7 +1,5 @@
 """Masked language modelling (Devlin et al., 2018) without next-sentence prediction: the baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Literal
 

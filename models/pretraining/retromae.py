@@ -6,8 +6,6 @@
 The loss is the sum of both. docs/pretraining/retromae.md lists where paper and released code differ or leave a choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """SEED's weak decoder (Lu et al., 2021, section 3.2): few layers, a short attention window, the [CLS] state."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -8,8 +8,6 @@ attention across sequences", a "6-layer Transformer as the decoder". h_0 is the 
 not see the states of the encoder's other tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
