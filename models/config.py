@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-<<<<<<< HEAD
-from typing import ClassVar, Literal, TypeVar
-=======
-from typing import Any, ClassVar, TypeVar
->>>>>>> 27cabc3a (Share what methods repeat: one framing with a marker, one function for both sides' vectors, one table of methods; lengths by key)
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from transformers import PreTrainedModel
@@ -38,13 +34,8 @@ def unhashed(default: Any, **bounds: Any) -> Any:
 class MethodConfig(Section):
     """The keys of a method. Every method declares its `name`, the recipe's `method.name`, as a Literal."""
 
-<<<<<<< HEAD
-    of_start: ClassVar[tuple[str, ...]] = ()  # keys that a folder to start from gives, unless the recipe sets them
-    # the kind of published folder whose model this one computes (trainer/interop/settings.py); "" for none
-=======
     start_keys: ClassVar[tuple[str, ...]] = ()  # keys that a folder to start from gives, unless the recipe sets them
-    # the kind of published folder whose model this one computes (trainer/training/published/settings.py); "" for none
->>>>>>> 27cabc3a (Share what methods repeat: one framing with a marker, one function for both sides' vectors, one table of methods; lengths by key)
+    # the kind of published folder whose model this one computes (trainer/interop/settings.py); "" for none
     folder_kind: ClassVar[str] = ""
     # marker tokens that tell kinds of texts apart: extra embedding rows, random if the encoder lacks them
     markers: ClassVar[int] = 0

@@ -22,10 +22,9 @@ from transformers import PreTrainedModel
 
 from deepsiam.models.batching.candidates import Candidates
 from deepsiam.models.batching.framing import MarkedFraming
-from deepsiam.models.config import unhashed
+from deepsiam.models.config import Side, unhashed
 from deepsiam.models.encode import encode_slots, encode_texts
 from deepsiam.models.interface import Vocabulary, require_roles
-from deepsiam.models.matching.config import Side
 from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
 from deepsiam.models.trunk import require_bidirectional
 from deepsiam.models.vectors import Vectors, score_in_blocks

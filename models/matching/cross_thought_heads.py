@@ -23,11 +23,12 @@ from transformers import PreTrainedModel
 
 from deepsiam.models.batching.framing import PairFraming
 from deepsiam.models.batching.packing import frame, pad
+from deepsiam.models.config import Side
 from deepsiam.models.encode import as_rows, encode, insert_special_tokens
 from deepsiam.models.interface import Vocabulary
 from deepsiam.models.layers.shape import Shape, initialise, shape_of
 from deepsiam.models.layers.transformer import TransformerLayer
-from deepsiam.models.matching.config import MatchingConfig, Side
+from deepsiam.models.matching.config import MatchingConfig
 from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from deepsiam.models.matching.pair_model import PairModel, PairModelConfig
 from deepsiam.models.trunk import require_bidirectional

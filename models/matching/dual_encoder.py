@@ -17,11 +17,7 @@ from transformers import PreTrainedModel
 
 from deepsiam.models.batching.candidates import Candidates, Example
 from deepsiam.models.batching.framing import Framing, arguments_of, side_arrays
-<<<<<<< HEAD
-from deepsiam.models.config import Side
-=======
-from deepsiam.models.config import unhashed
->>>>>>> 27cabc3a (Share what methods repeat: one framing with a marker, one function for both sides' vectors, one table of methods; lengths by key)
+from deepsiam.models.config import Side, unhashed
 from deepsiam.models.encode import as_rows, in_one_run, unpadding_kernel
 from deepsiam.models.interface import MicroBatch, Prompt, Vocabulary
 from deepsiam.models.layers import ranking_losses

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deepsiam.models.batching.framing import Kept
+from deepsiam.models.config import Side
 from deepsiam.models.encode import encode_texts
 from deepsiam.models.layers.pooling import pool
-from deepsiam.models.matching.config import Side
 from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig
 from deepsiam.models.trunk import require_bidirectional
 from deepsiam.models.vectors import Vectors, one_vector, score_in_blocks

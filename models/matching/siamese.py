@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deepsiam.models.batching.framing import ChunkFraming, Framing
-from deepsiam.models.config import unhashed
+from deepsiam.models.config import Side, unhashed
 from deepsiam.models.encode import as_rows, encode, encode_texts, insert_special_tokens
 from deepsiam.models.interface import Vocabulary
 from deepsiam.models.layers.pooling import Pooling, pool
-from deepsiam.models.matching.config import Side
 from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig, allowed_documents
 from deepsiam.models.trunk import require_bidirectional
 from deepsiam.models.vectors import Vectors, one_vector

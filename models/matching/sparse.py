@@ -25,13 +25,12 @@ from transformers import PreTrainedModel
 from deepsiam.models.batching.candidates import Candidates, Example
 from deepsiam.models.batching.framing import Framing
 from deepsiam.models.causality import is_causal
-from deepsiam.models.config import Section
+from deepsiam.models.config import Section, Side
 from deepsiam.models.encode import encode_texts
 from deepsiam.models.interface import MicroBatch, Vocabulary
 from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.shape import initialise, setting, shape_of
 from deepsiam.models.layers.term_weights import TermPooling, own_vocabulary_weights, scatter_weights, vocabulary_weights
-from deepsiam.models.matching.config import Side
 from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderBatcher, DualEncoderConfig
 from deepsiam.models.matching.start_terms import FitsStart, StartTerms
 from deepsiam.models.trunk import token_embedding

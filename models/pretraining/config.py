@@ -13,12 +13,9 @@ from deepsiam.models.trunk import TrunkModel, max_positions
 class PretrainingConfig(MethodConfig):
     """The keys of a pre-training method."""
 
-<<<<<<< HEAD
     folder_kind = "encoder"
 
-=======
     loss_terms: ClassVar[tuple[str, ...]] = ()
->>>>>>> 27cabc3a (Share what methods repeat: one framing with a marker, one function for both sides' vectors, one table of methods; lengths by key)
     size_keys: ClassVar[tuple[str, ...]] = ("max_tokens",)  # the keys that determine an example's memory
     ranks_untuned: ClassVar[bool] = False  # its embeddings also rank, by inner products, without fine-tuning
     needs_pairs: ClassVar[bool] = False  # a document must have two segments, a query and what it should find
@@ -34,19 +31,11 @@ class PretrainingConfig(MethodConfig):
     @property
     def positions(self) -> int:
         """How many of the trunk's positions the longest input needs."""
-<<<<<<< HEAD
+        return max(self.input_lengths.values())
 
     def longest_text(self, model: TrunkModel) -> int:
         longest = max_positions(model.trunk) if model.trains_every_position else self.positions
         return longest - self.added_tokens
-
-    @property
-    def length_key(self) -> str:
-        """The key to lower where the trunk has fewer positions than `positions`."""
-        return "max_tokens"
-=======
-        return max(self.input_lengths.values())
->>>>>>> 27cabc3a (Share what methods repeat: one framing with a marker, one function for both sides' vectors, one table of methods; lengths by key)
 
     @property
     def example_tokens(self) -> int:
