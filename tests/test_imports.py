@@ -23,8 +23,8 @@ ROOMS = {
     "models": [
         {"registry"},
         {"pretraining"},
-        {"matching", "adapters", "recomputing"},
-        {"config", "compiling", "freeze"},
+        {"matching", "adapters"},
+        {"config", "layer_modes", "freeze"},
         {"build_trunk"},
         {"trunk"},
         {"encode", "layers", "batching", "vectors"},
