@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 LENGTHS = "_lengths"  # the attribute of a mask on a device that keeps its lengths on the host
-ALIGNED = 16  # bytes
+ALIGNED = 16  # bytes: a view of another type must start at a multiple of its item's size
 
 
 def on_device(arrays: Mapping[str, np.ndarray], device: torch.device | str) -> dict[str, Tensor]:

@@ -55,7 +55,7 @@ def encode(
     token_types: Tensor | None = None,
     positions: Tensor | None = None,
 ) -> Tensor:
-    """Return the trunk's last hidden states.
+    """Return the trunk's last hidden states, [B, T, H] in its dtype; meaningless at padding.
 
     On a GPU in half precision no padding is computed, where the type allows it (`UNPADS`).
 
@@ -65,9 +65,6 @@ def encode(
         attention_mask: bool [B, T], true at a token; padding is on the right.
         token_types: int64 [B, T], for a trunk that has as many (`models.trunk.token_types`); all 0 by default.
         positions: int64 [B, T], for a trunk that accepts position ids; by default the trunk numbers its positions.
-
-    Returns:
-        [B, T, H] in the trunk's dtype; meaningless at padding.
     """
     row = _unpadded(trunk, attention_mask)
     return _states(trunk, input_ids, attention_mask, row, token_types, positions)[0]
@@ -80,33 +77,15 @@ def encode_texts(
 
     The texts are sorted by length and split into rectangles, each as wide as its longest text. The trunk runs once over
     all rectangles, concatenated into one long row; only its attention handles them one by one. ZeRO-3 needs this single
-    run: every rank gathers the weights equally often, whatever its lengths are.
-
-    Args:
-        trunk: any. Causal trunks and those not in `TAKES_RECTANGLES` get one rectangle, and so do all in
-            `torch.export`, where lengths are not known.
-        input_ids: int64 [B, T].
-        attention_mask: bool [B, T]; padding is on the right.
-        token_types: int64 [B, T], as in `encode`.
-
-    Returns:
-        [B, T, H], as `encode` does.
+    run: every rank gathers the weights equally often, whatever its lengths are. Causal trunks and those not in
+    `TAKES_RECTANGLES` get one rectangle, and so do all in `torch.export`, where lengths are not known.
     """
     row = _unpadded(trunk, attention_mask) or _in_rectangles(trunk, attention_mask)
     return _states(trunk, input_ids, attention_mask, row, token_types)[0]
 
 
 def encode_slots(trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-    """Return the trunk's last hidden states of all slots, also of those that no token attends to.
-
-    Args:
-        trunk: a bidirectional one.
-        input_ids: int64 [B, T].
-        attention_mask: bool [B, T], true at what all slots attend to.
-
-    Returns:
-        [B, T, H], as `encode` does.
-    """
+    """Return the states of all slots, as `encode` does: also of those outside the mask, which no slot attends to."""
     return _states(trunk, input_ids, attention_mask, None)[0]
 
 
@@ -248,12 +227,9 @@ def as_rows(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def in_one_run(run: Callable[[Tensor, Tensor], Tensor], *texts: tuple[Tensor, Tensor]) -> list[Tensor]:
-    """Apply `run`, an encoder of ids and mask [B, T], once to several inputs, each with its own B and T.
+    """Apply `run`, an encoder of ids and mask [B, T] to [B, H] or [B, T, ...], once to several inputs of any B and T.
 
     Cheaper than a run for each if no padding is computed (`unpadding_kernel`): it starts half as many kernels for two.
-
-    Returns:
-        what `run` returns for each input, [B, H] or [B, T, ...].
     """
     widths, (ids, masks) = [mask.shape[1] for _, mask in texts], zip(*texts, strict=True)
     all_ids, mask = (torch.cat([F.pad(x, (0, max(widths) - x.shape[1])) for x in side]) for side in (ids, masks))
@@ -265,16 +241,9 @@ def in_one_run(run: Callable[[Tensor, Tensor], Tensor], *texts: tuple[Tensor, Te
 def insert_special_tokens(
     trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, number: int
 ) -> tuple[Tensor, Tensor]:
-    """Insert after [CLS] the special tokens that the method added: the last `number` rows of the token embedding.
+    """Insert after [CLS] the special tokens that the method added, the last `number` rows of the token embedding.
 
-    Args:
-        trunk: its embedding has these rows.
-        input_ids: int64 [B, T], `[CLS] text [SEP]`.
-        attention_mask: bool [B, T].
-        number: 0 or more.
-
-    Returns:
-        ids and mask, [B, T + number].
+    `input_ids` int64 and `attention_mask` bool, [B, T], become ids and mask [B, T + number].
     """
     rows = trunk.config.vocab_size
     tokens = torch.arange(rows - number, rows, device=input_ids.device).expand(input_ids.shape[0], -1)

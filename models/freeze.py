@@ -11,12 +11,7 @@ Trained = Literal["all", "all_but_embeddings"] | int
 
 
 def freeze(model: TrunkModel, trained: Trained) -> None:
-    """Freeze the untrained part of each of a model's encoders; all other parameters stay as they are.
-
-    Args:
-        model: has one encoder, or one for queries and one for documents.
-        trained: everything, everything but the encoder's `embeddings`, or only this number of its top layers.
-    """
+    """Freeze each of a model's encoders but for what is `trained`: all, all but `embeddings`, or some top layers."""
     if trained == "all":
         return
     for encoder in encoders_of(model):

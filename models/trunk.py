@@ -73,9 +73,7 @@ def token_embedding(trunk: PreTrainedModel) -> nn.Parameter:
 def require_bidirectional(trunk: PreTrainedModel, instead: str = INSTEAD) -> None:
     """Refuse a causal trunk where a text is read from the state of [CLS]: it would be the same for every text.
 
-    Args:
-        trunk: what the method reads texts with.
-        instead: what to do, in the message.
+    The message ends with what to do `instead`.
     """
     if is_causal(trunk):
         kind = f"model_type {trunk.config.model_type!r}"

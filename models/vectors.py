@@ -26,10 +26,7 @@ def one_vector(embeddings: Tensor) -> Vectors:
 def score_in_blocks(score: Callable[[Vectors, Vectors], Tensor], queries: Vectors, documents: Vectors) -> Tensor:
     """Score every document for every query, [Q, D], in blocks of both, to bound the size of intermediate results.
 
-    Args:
-        score: the vectors of q queries and d documents -> [q, d], each score independent of the other texts.
-        queries: at least one.
-        documents: at least one.
+    `score` makes [q, d] of the vectors of q queries and d documents; no score depends on other texts.
     """
     rows = [
         torch.cat([score(some, others) for others in _blocks(documents, DOCUMENT_BLOCK)], dim=1)

@@ -49,9 +49,7 @@ class Candidates:
     def never_negative(self, query: np.ndarray, relevant: np.ndarray) -> np.ndarray:
         """Return the keys, int64, of the texts that are never negatives of a query: relevant ones, and its own.
 
-        Args:
-            query: its token ids; without any, or with an unknown one, it is not known to equal a document.
-            relevant: as in `Example`.
+        A query without tokens, or with an unknown one, is not known to equal a document.
         """
         query_key = [text_key(query)] if len(query) and self.unknown not in query.tolist() else []
         return np.concatenate([self.keys(relevant), np.array(query_key, np.int64)])

@@ -101,10 +101,7 @@ def pad(rows: Sequence[np.ndarray], max_tokens: int, fill: int) -> tuple[np.ndar
     """Right-pad rows of ids to the longest, rounded up to a multiple of 8 but not above `max_tokens`.
 
     Matrix units are fastest with multiples of 8, and few widths mean few kernel shapes. Always padding to `max_tokens`
-    would waste computation where all rows are short.
-
-    Returns:
-        ids int64 [B, T] and attention_mask bool [B, T], true at a token.
+    would waste computation where all rows are short. Return ids int64 and attention_mask bool [B, T], true at a token.
     """
     longest = max(len(row) for row in rows)
     width = min(-(-longest // 8) * 8, max_tokens)

@@ -25,14 +25,10 @@ class Masking:
         self._ordinary = np.flatnonzero(self._is_ordinary)
 
     def __call__(self, ids: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Mask int(rate * n + U(0,1)) of the n ordinary tokens, without replacement.
+        """Mask int(rate * n + U(0,1)) of the n ordinary tokens of `ids`, int64 [T], without replacement.
 
-        Args:
-            ids: int64 [T], not changed.
-            rng: the example's own generator, the only source of randomness.
-
-        Returns:
-            the masked ids [T] and the sorted target positions [m]; the targets are `ids[positions]`.
+        Return the masked ids [T] and the sorted target positions [m]; the targets are `ids[positions]`. The example's
+        own generator is the only source of randomness.
         """
         maskable = np.flatnonzero(self._is_ordinary[ids])
         count = int(self.rate * len(maskable) + rng.random())
@@ -62,11 +58,8 @@ def next_tokens(rows: Sequence[np.ndarray], width: int) -> NextTokens:
     """List the targets: slot t of a row predicts token t + 1; the last token of a row predicts nothing.
 
     Padding is never a target. N is rounded up to a multiple of 64 (filled with 0 and -100), so the output projection,
-    as large as the vocabulary, computes little on padding and has few different shapes.
-
-    Args:
-        rows: ids, at least one per row.
-        width: width of the rows after padding on the right.
+    as large as the vocabulary, computes little on padding and has few different shapes. `width` is that of the rows
+    after padding.
     """
     count = sum(len(ids) - 1 for ids in rows)
     size = max(1, -(-count // 64)) * 64

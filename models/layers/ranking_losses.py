@@ -42,10 +42,7 @@ def softmax(own: Tensor, real: Tensor) -> Tensor:
 def in_batch_softmax(scores: Tensor, positives: Tensor, allowed: Tensor) -> Tensor:
     """Sum over queries -log softmax, over the query's allowed documents, at its positive.
 
-    Args:
-        scores: [Q, D].
-        positives: int64 [Q], each query's column.
-        allowed: bool [Q, D], true at the positive.
+    `positives`, int64 [Q], are columns of the scores [Q, D]; `allowed`, bool [Q, D], is true there.
     """
     dtype = torch.promote_types(scores.dtype, torch.float32)
     return F.cross_entropy(scores.to(dtype).masked_fill(~allowed, -torch.inf), positives, reduction="sum")
@@ -67,13 +64,12 @@ def without_higher(scores: Tensor, positives: Tensor, allowed: Tensor, margin: f
     """Leave out the allowed documents that score more than a margin above the positive: they may be relevant, too.
 
     Qwen3-Embedding (Zhang et al., 2025), section 3.1, with a margin of 0.1 on cosines, for in-batch and hard negatives
-    alike. The arguments are those of `in_batch_softmax`.
-
-    Returns:
-        The documents that are left, bool [Q, D]; the share of a query's negatives that are not, summed over queries.
+    alike. The arguments are those of `in_batch_softmax`. Return the documents that remain, bool [Q, D], and the share
+    of a query's negatives that do not, summed over queries.
     """
-    left = allowed & (scores <= scores.gather(1, positives[:, None]) + margin)
-    return left, ((allowed & ~left).sum(dim=1) / (allowed.sum(dim=1) - 1).clamp(min=1)).sum()
+    remaining = allowed & (scores <= scores.gather(1, positives[:, None]) + margin)
+    ignored = (allowed & ~remaining).sum(dim=1)
+    return remaining, (ignored / (allowed.sum(dim=1) - 1).clamp(min=1)).sum()  # the positive is allowed, too
 
 
 def binary(own: Tensor, real: Tensor, relevant: Tensor) -> Tensor:

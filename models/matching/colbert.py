@@ -101,9 +101,9 @@ class QueryFraming(MarkedFraming):
     expansion: Literal["attended", "unattended", "none"] = "attended"
 
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Make `ids` int64 and `mask` bool, both [B, max_tokens]; for unattended [MASK]s also `kept` bool, all true.
+        """Make `ids` int64 and `mask` bool, true at what is attended to; for unattended [MASK]s also `kept`, all true.
 
-        The mask is true at what is attended to. Without [MASK]s, the width is that of the longest query.
+        They are [B, max_tokens]; without [MASK]s, the width is that of the longest query.
         """
         if self.expansion == "none":
             return super().arrays(texts)

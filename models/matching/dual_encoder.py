@@ -165,7 +165,7 @@ class DualEncoder(Encoder):
         super().__init__()
         self.trunk, self.keys = trunk, keys
         if keys.towers == 2:
-            self.document_trunk = copy.deepcopy(trunk)
+            self.document_trunk = copy.deepcopy(trunk)  # equal at first; only training tells the towers apart
         if keys.learn_temperature:
             # a vector of one number: DeepSpeed cannot shard a scalar
             self.log_temperature = torch.nn.Parameter(torch.tensor([math.log(keys.temperature)]))
@@ -209,7 +209,7 @@ class DualEncoder(Encoder):
         [Q, m], `document_vectors` [D, m, H], `document_real` bool [D, m].
         """
         queries, documents = self._embed(arguments_of("query_", arrays), arguments_of("document_", arrays))
-        if self.keys.learn_temperature:
+        if self.keys.learn_temperature:  # on the vectors, so that GradCache, which keeps them alone, has its gradient
             queries = queries._replace(vectors=queries.vectors * (-self.log_temperature).exp())
         if represent:
             names = ("query_vectors", "query_real", "document_vectors", "document_real")

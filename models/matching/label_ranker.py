@@ -152,7 +152,7 @@ class LabelBatcher(ExampleBatcher[LabelRankerConfig]):
     def __init__(self, keys: LabelRankerConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
         super().__init__(keys, vocabulary, candidates)
         self.framing = keys.prompt_framing(vocabulary)
-        _ = self.framing.label_ids
+        _ = self.framing.label_ids  # refuses labels that are not single tokens before the workers start
 
     def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Draw each query's negatives, and the order of its list, with its own rng; frame and pad the prompts."""

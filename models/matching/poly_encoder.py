@@ -85,24 +85,19 @@ class PolyEncoder(DualEncoder):
     kind = "poly"  # the weights of a query's vectors depend on the candidate
 
     def __init__(self, trunk: PreTrainedModel, keys: PolyEncoderConfig) -> None:
-        """Put the model together.
-
-        States after a LayerNorm have norm sqrt(H), so their inner products reach H: the softmax over a query's vectors
-        would have one weight of 1 from the start, and hardly any gradient. Scaled by H ** -0.25, the products of
-        unrelated states have a standard deviation of 1 for any H, as in a Transformer's own attention. ParlAI's
-        0.06 suits its encoders of H = 768; after BERT's last LayerNorm it makes the weights nearly equal.
-
-        The codes are initialised so that their own logits have a standard deviation of 1. The paper does not state the
-        mean of its "randomly initialised" codes. ParlAI draws them from U(0, 1): with its scaling their norm is nearly
-        the same, but their mean is 0.5, so the angles between the codes, and the differences between a query's vectors,
-        are small.
-        """
         super().__init__(trunk, keys)
         if keys.uses_cls:
             require_bidirectional(trunk)
         width = trunk.config.hidden_size
+        # States after a LayerNorm have norm sqrt(H), so their inner products reach H: the softmax over a query's
+        # vectors would have one weight of 1 from the start, and hardly any gradient. Scaled by H ** -0.25, the products
+        # of unrelated states have a standard deviation of 1 for any H, as in a Transformer's own attention. ParlAI's
+        # 0.06 suits its encoders of H = 768; after BERT's last LayerNorm it makes the weights nearly equal.
         self.scaling = keys.output_scaling or width**-0.25
         if keys.codes == "learnt":
+            # Their own logits then have a standard deviation of 1. ParlAI draws codes from U(0, 1): their norm is
+            # nearly the same, but their mean is 0.5, so the angles between codes, and the differences between a
+            # query's vectors, are small. The paper says only "randomly initialised".
             self.codes = Codes(keys.m, width, std=1 / (self.scaling * width**0.5))
 
     def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:

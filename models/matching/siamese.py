@@ -105,15 +105,10 @@ class Siamese(DualEncoder):
     keys: SiameseConfig
 
     def __init__(self, trunk: PreTrainedModel, keys: SiameseConfig) -> None:
-        """Put the network together.
-
-        With more than one special token ([CLS] and those that pre-training added), the embedding is the concatenation
-        of their states, at the same positions as in pre-training (Cross-Thought).
-        """
         super().__init__(trunk, keys)
         if keys.pooling in ("cls", "first_m"):
             require_bidirectional(trunk, "set method.pooling=last")
-        pooled = trunk.config.hidden_size * keys.special_tokens
+        pooled = trunk.config.hidden_size * keys.special_tokens  # Cross-Thought's embedding: their states, concatenated
         if keys.projection:
             self.projection = nn.Sequential(nn.Linear(pooled, keys.projection), nn.LayerNorm(keys.projection))
         full_width = keys.projection or pooled

@@ -183,9 +183,7 @@ class Tilde(FitsStart, Encoder):
 def likelihood_loss(logits: Tensor, present: Tensor, terms: Tensor) -> Tensor:
     """Sum the binary cross-entropy of every term of the vocabulary: is it in the other text? (section 3.2).
 
-    Args:
-        logits: fp32 [B, V].
-        present: int64 [B, n], the distinct terms of each one's other text, padded with what is no term.
-        terms: bool [V], which tokens are terms.
+    `present`, int64 [B, n], are the distinct terms of each one's other text, padded with what is no term; `terms`,
+    bool [V], tells which tokens are terms.
     """
     return (F.softplus(logits) * terms).sum() - (logits.gather(1, present) * terms[present]).sum()

@@ -183,15 +183,10 @@ class CrossThought(Encoder):
         return {"mlm": self.lm_head(select(output, mlm_positions), token_embedding(self.trunk), mlm_targets)}
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, offsets: Tensor) -> Tensor:
-        """Run every sequence through the trunk, separately (eq. 1).
+        """Run every sequence through the trunk, separately (eq. 1): [B, M, T, H], meaningless at padding.
 
-        Args:
-            input_ids: int64 [B, M, T]; each sequence begins with its special tokens.
-            attention_mask: bool [B, M, T].
-            offsets: int64 [B], 0 or more.
-
-        Returns:
-            [B, M, T, H]; meaningless at padding.
+        `input_ids` int64 and `attention_mask` bool are [B, M, T], each sequence beginning with its special tokens;
+        `offsets` int64 [B] are 0 or more.
         """
         width = attention_mask.shape[2]
         visible = keep_lengths(
@@ -211,9 +206,7 @@ class CrossThought(Encoder):
         The special tokens are always at 0 .. N - 1, the words at N + r, N + r + 1, ..., where r is the offset modulo
         the number of starts that fit (section 4.2). So every position is trained, and longer texts can be read later.
         With r = 0 the positions are those of a stock encoder. RoBERTa and similar models count from padding_idx + 1.
-
-        Returns:
-            None where the trunk numbers its positions itself, as with r = 0: it has no table of them to train.
+        None where the trunk numbers its positions itself, as with r = 0: it has no table of them to train.
         """
         most = max_positions(self.trunk)
         if width > most:
@@ -227,12 +220,8 @@ class CrossThought(Encoder):
     def across(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """Run the cross-sequence Transformer over each special-token slot separately (eq. 3, 4), with the same weights.
 
-        Args:
-            hidden: [B, M, T, H], from `encode`.
-            attention_mask: bool [B, M, T].
-
-        Returns:
-            C, [B, M, N, H]; zero for a sequence of padding only; no sequence attends to it.
+        From `encode`'s states [B, M, T, H] it makes C, [B, M, N, H]: zero for a sequence of padding only, which no
+        sequence attends to.
         """
         slots = self._by_slot(hidden)  # [B, N, M, H]
         real = attention_mask.any(dim=2)  # [B, M]
@@ -244,12 +233,8 @@ class CrossThought(Encoder):
     def attention(self, input_ids: Tensor, attention_mask: Tensor, offsets: Tensor) -> Tensor:
         """Return the attention between sequences: α of equation 7, for every head and special token (Table 4).
 
-        Args:
-            input_ids, attention_mask, offsets: as for `encode`; words may be masked or not.
-
-        Returns:
-            [B, heads, N, M, M], at least fp32. Row m is the attention of sequence m to all sequences, itself included;
-            rows and columns of sequences that are only padding are 0.
+        It is [B, heads, N, M, M], at least fp32. Row m is the attention of sequence m to all sequences, itself
+        included; rows and columns of sequences that are only padding are 0.
         """
         slots = self._by_slot(self.encode(input_ids, attention_mask, offsets))  # [B, N, M, H]
         heads = (self.cross.attention.heads, -1)
@@ -265,10 +250,7 @@ class CrossThought(Encoder):
     def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
         """Return the paper's sentence embedding: the concatenated states of all special tokens, one vector of N * H.
 
-        Args:
-            ids: int64 [B, T], `[CLS] text [SEP]`. The special tokens are inserted; then the text is truncated to the
-                trunk's positions.
-            mask: bool [B, T].
+        The special tokens are inserted into `[CLS] text [SEP]`, and then the text is cut to the trunk's positions.
         """
         longer, longer_mask = insert_special_tokens(self.trunk, ids, mask, self.special_tokens - 1)
         most = max_positions(self.trunk)

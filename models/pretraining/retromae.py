@@ -70,10 +70,9 @@ class RetroMaeBatcher(MlmBatcher):
 
         def after_drawing() -> Iterator[np.random.Generator]:
             for ids, rng in zip(examples, rngs, strict=True):
-                packed_rows.append(
-                    np.packbits(visible_tokens(len(ids), self.decoder_mask, rng), axis=1, bitorder="little")
-                )
-                yield rng
+                visible = visible_tokens(len(ids), self.decoder_mask, rng)
+                packed_rows.append(np.packbits(visible, axis=1, bitorder="little"))
+                yield rng  # MLM's batcher masks with it before this loop re-keys it for the next block
 
         arrays, counts, tokens = super().micro_batch(examples, after_drawing())
         original_ids, _ = pad(examples, self.keys.max_tokens, self.vocabulary.pad)
@@ -160,16 +159,10 @@ class EnhancedDecoder(nn.Module):
         initialise(self, shape.initializer_range)
 
     def forward(self, cls: Tensor, ids: Tensor, visible: Tensor, embedding: Tensor) -> Tensor:
-        """Return states that predict the tokens at their own slots.
+        """Return states [B, T, H] that predict the tokens at their own slots.
 
-        Args:
-            cls: h_0 of the masked input, [B, H].
-            ids: the unmasked input, int64 [B, T].
-            visible: bool [B, T, T], true at [i, j] where slot i attends to slot j.
-            embedding: the encoder's token embeddings, [V, H].
-
-        Returns:
-            [B, T, H].
+        They are made of h_0 of the masked input [B, H], the unmasked `ids` int64 [B, T], and the encoder's token
+        `embedding` [V, H]; slot i attends to slot j where `visible`, bool [B, T, T], is true at [i, j].
         """
         cls = cls[:, None]  # [B, 1, H]
         positions = self.positions(torch.arange(ids.shape[1], device=ids.device))  # [T, H]

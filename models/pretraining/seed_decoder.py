@@ -43,15 +43,10 @@ class WeakDecoder(nn.Module):
         initialise(self, shape.initializer_range)
 
     def forward(self, cls: Tensor | None, ids: Tensor, embedding: Tensor) -> Tensor:
-        """Return states that predict the next token.
+        """Return states [B, T, H]: the product of slot t and `embedding` predicts token t + 1.
 
-        Args:
-            cls: h_0 of the masked input, [B, H]; None for a decoder without `cls`.
-            ids: the unmasked input, int64 [B, T].
-            embedding: the encoder's token embeddings, [V, H].
-
-        Returns:
-            [B, T, H]; the product of slot t and `embedding` predicts token t + 1.
+        They are made of h_0 of the masked input [B, H] (None without `cls`), the unmasked `ids` int64 [B, T], and the
+        encoder's token `embedding` [V, H].
         """
         slots = F.embedding(ids, embedding)
         if cls is not None:
