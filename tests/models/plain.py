@@ -85,10 +85,14 @@ def backbone(trunk: nn.Module, ids: np.ndarray) -> list[Tensor]:
     return [state[0] for state in states]
 
 
-def same_gradients(model: nn.Module, ours: Tensor, theirs: Tensor) -> None:
-    """Assert that two losses have the same gradient at every parameter, to 1e-10."""
-    names, parameters = zip(*model.named_parameters(), strict=True)
-    both = (torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=True) for loss in (ours, theirs))
-    for name, parameter, *pair in zip(names, parameters, *both, strict=True):
-        mine, other = (torch.zeros_like(parameter) if g is None else g for g in pair)
-        torch.testing.assert_close(mine, other, rtol=0, atol=1e-10, msg=name)
+def same_gradients(
+    of: nn.Module | Sequence[Tensor], ours: Tensor, theirs: Tensor, rtol: float = 0.0, atol: float = 1e-10
+) -> None:
+    """Assert that two losses have the same gradient at all of a model's parameters, or at other tensors; not all 0."""
+    named = of.named_parameters() if isinstance(of, nn.Module) else enumerate(of)
+    names, leaves = zip(*((name, leaf) for name, leaf in named if leaf.requires_grad), strict=True)
+    both = [torch.autograd.grad(loss, leaves, allow_unused=True, retain_graph=True) for loss in (ours, theirs)]
+    assert theirs == 0 or any(gradient is not None and gradient.any() for gradient in both[1])
+    for name, leaf, *pair in zip(names, leaves, *both, strict=True):
+        mine, other = (torch.zeros_like(leaf) if g is None else g for g in pair)
+        torch.testing.assert_close(mine, other, rtol=rtol, atol=atol, msg=str(name))

@@ -11,12 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
-from deepsiam.models.batching.candidates import Candidates, Example
 from deepsiam.models.build_trunk import build_trunk
-from deepsiam.models.interface import MicroBatch
 from deepsiam.models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
-from tests.models.matching.examples import Corpus, group, positive
-from tests.models.tiny import CONFIG, VOCABULARY, perturbed, rngs, tensors, trunk
+from tests.models.matching.examples import group, micro_batch, positive
+from tests.models.plain import same_gradients
+from tests.models.tiny import CONFIG, VOCABULARY, perturbed, tensors, trunk
 
 CLS, SEP = VOCABULARY.cls, VOCABULARY.sep
 EXAMPLES = [positive(0, 1), positive(1, query=(30, 31, 32)), positive(2, given=[7, 8])]
@@ -26,11 +25,6 @@ CLASSES = [group({3: 2.0}), group({4: 0.0}), group({6: 1.0})]
 
 def config(**keys: Any) -> CrossEncoderConfig:
     return CrossEncoderConfig(name="cross_encoder", **{"max_query_tokens": 6, "max_document_tokens": 12, **keys})
-
-
-def micro_batch(keys: CrossEncoderConfig, examples: list[Example], start: int = 0) -> MicroBatch:
-    batcher = keys.batcher(VOCABULARY, Candidates(Corpus(), np.arange(10)))
-    return batcher.micro_batch(batcher.examples(examples), rngs(len(examples), start))
 
 
 def test_pairs_are_a_query_and_each_of_its_candidates() -> None:
@@ -114,11 +108,7 @@ def test_loss_and_gradient_against_one_pair_at_a_time(pooling: str, layers: Any,
             expected = expected - scores[columns[0]].log_softmax(0)[int(labels[0])]
     loss = model(**arrays)[keys["loss"]]
     torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)  # the labels are fp32
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    mine, theirs = (torch.autograd.grad(x, parameters, allow_unused=True) for x in (loss, expected))
-    for a, b in zip(mine, theirs, strict=True):
-        if b is not None:
-            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+    same_gradients(model, loss, expected, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(

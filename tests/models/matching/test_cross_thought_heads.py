@@ -2,16 +2,13 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from deepsiam.models.batching.candidates import Candidates, Example
 from deepsiam.models.encode import insert_special_tokens
-from deepsiam.models.interface import MicroBatch
 from deepsiam.models.matching.cross_thought_heads import (
     CrossThoughtAnswers,
     CrossThoughtAnswersConfig,
@@ -20,8 +17,9 @@ from deepsiam.models.matching.cross_thought_heads import (
 )
 from deepsiam.models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
 from deepsiam.models.vectors import Vectors
-from tests.models.matching.examples import Corpus, group, positive
-from tests.models.tiny import VOCABULARY, perturbed, rngs, tensors, trunk
+from tests.models.matching.examples import group, micro_batch, positive
+from tests.models.plain import same_gradients
+from tests.models.tiny import VOCABULARY, perturbed, tensors, trunk
 
 SPECIALS = 3
 ROWS = VOCABULARY.vocab_size + SPECIALS - 1
@@ -60,24 +58,12 @@ def pairs(start: CrossThought) -> CrossThoughtPairs:
     return model
 
 
-def micro_batch(keys: Any, examples: list[Example], start: int = 0) -> MicroBatch:
-    batcher = keys.batcher(VOCABULARY, Candidates(Corpus(), np.arange(10)))
-    return batcher.micro_batch(batcher.examples(examples), rngs(len(examples), start))
-
-
 def sequences(model: CrossThought, *texts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Turn texts (rows of ids) into one example as the pre-trained model reads it: ids, mask, offset."""
     width = max(len(text) for text in texts)
     ids = torch.stack([F.pad(text, (0, width - len(text)), value=VOCABULARY.pad) for text in texts])
     longer, mask = insert_special_tokens(model.trunk, ids, ids != VOCABULARY.pad, SPECIALS - 1)
     return longer[None], mask[None], torch.zeros(1, dtype=torch.int64)
-
-
-def same_gradients(ours: Tensor, theirs: Tensor, parameters: list[nn.Parameter]) -> None:
-    mine, others = (torch.autograd.grad(x, parameters, allow_unused=True) for x in (ours, theirs))
-    assert any(g is not None and g.abs().max() > 1e-3 for g in others)
-    for a, b in zip(mine, others, strict=True):
-        torch.testing.assert_close(*(torch.zeros(1) if g is None else g for g in (a, b)), rtol=0, atol=1e-10)
 
 
 def test_the_loss_of_answers_is_the_mean_attention_of_the_pre_trained_layer() -> None:
@@ -90,7 +76,7 @@ def test_the_loss_of_answers_is_the_mean_attention_of_the_pre_trained_layer() ->
         expected = expected - alpha[0, :, :, 0, 1].mean().log()
     loss = model(**arrays)["softmax"]
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
-    same_gradients(loss, expected, [*start.trunk.parameters(), *start.cross.attention.parameters()])
+    same_gradients([*start.trunk.parameters(), *start.cross.attention.parameters()], loss, expected)
 
 
 def encoded(model: CrossThoughtAnswers) -> tuple[Vectors, Vectors]:
@@ -149,7 +135,7 @@ def test_the_classes_of_pairs_are_told_by_the_states_that_have_attended_to_each_
         expected = expected - logits[-1].log_softmax(0)[int(label)]
     loss = model(**arrays)["classes"]
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
-    same_gradients(loss, expected, list(model.parameters()))
+    same_gradients(model, loss, expected)
     scores = model.score_pairs(*(arrays[f"pair_{name}"] for name in ("ids", "mask", "types")))
     torch.testing.assert_close(scores, torch.stack(logits), rtol=0, atol=1e-10)
     swapped = model.score_pairs(*(arrays[f"pair_{name}"].flip(1) for name in ("ids", "mask", "types")))

@@ -15,6 +15,7 @@ from deepsiam.models.batching.candidates import Example
 from deepsiam.models.matching.dual_encoder import OF_BATCH
 from deepsiam.models.matching.siamese import Siamese
 from tests.models.matching.examples import group, micro_batch, positive, siamese
+from tests.models.plain import same_gradients
 from tests.models.tiny import VOCABULARY, tensors, trunk
 
 EXAMPLES = [positive(0, 1), positive(1), positive(2, 0), positive(1, 3)]
@@ -201,11 +202,7 @@ def test_losses_and_the_gradient_of_their_sum_against_loops(kind: str, keys, exa
         # labels, scores and shares are fp32
         torch.testing.assert_close(ours[loss], value, rtol=1e-6, atol=0, check_dtype=loss != "ignored")
     sums = [sum(weight * each[loss] for loss, weight in weights.items()) for each in (ours, expected)]
-    parameters = [p for p in model.trunk.parameters() if p.requires_grad]
-    mine, theirs = (torch.autograd.grad(x, parameters, allow_unused=True, retain_graph=True) for x in sums)
-    for a, b in zip(mine, theirs, strict=True):
-        if b is not None:
-            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+    same_gradients(model.trunk, *sums, rtol=1e-5, atol=1e-7)
     if kind == "learnt":
         (slope,) = torch.autograd.grad(sums[0], [model.log_temperature])
         assert slope.abs() > 1e-6

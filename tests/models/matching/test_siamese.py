@@ -11,6 +11,7 @@ from deepsiam.models.matching.siamese import Siamese
 from deepsiam.models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
 from deepsiam.models.vectors import Vectors
 from tests.models.matching.examples import micro_batch, positive, siamese
+from tests.models.plain import same_gradients
 from tests.models.tiny import CONFIG, VOCABULARY, tensors, trunk
 
 IDS = torch.tensor([[2, 9, 8, 3, 0, 0], [2, 9, 8, 7, 6, 3]])
@@ -166,12 +167,7 @@ def test_the_sum_over_dimensions_is_that_of_sentence_transformers(dtype: torch.d
     theirs = rival([{"sentence_embedding": texts[f"{side}_vectors"][:, 0]} for side in ("query", "document")], None)
     tolerance = 1e-10 if dtype == torch.float64 else 1e-4
     torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    for mine, other in zip(
-        *(torch.autograd.grad(loss, parameters, allow_unused=True) for loss in (ours, theirs)), strict=True
-    ):
-        if other is not None:
-            torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance)
+    same_gradients(model, ours, theirs, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize(("keys", "width"), [({}, 16), ({"projection": 7}, 7), ({"special_tokens": 2}, 32)])

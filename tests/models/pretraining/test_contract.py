@@ -1,16 +1,19 @@
 """What every pre-training method must do: tests through its configuration, for each method of the registry."""
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 from transformers import AutoModel
 
 from deepsiam.models.encode import encode
 from deepsiam.models.interface import Bottleneck
+from deepsiam.models.layers.ranking_losses import in_batch_softmax
 from deepsiam.models.registry import PRETRAINING
 from tests.models.checks import (
     HALF_PRECISIONS,
@@ -271,3 +274,30 @@ def test_heads_start_as_berts_layers_do(method):
 def test_a_table_of_another_width_is_refused(method):
     with pytest.raises(ValueError, match="its width 8 must be hidden_size 16"):
         model_of(method, model_type="electra", embedding_size=8)
+
+
+def means(model: Any, ids: Tensor, mask: Tensor) -> Tensor:
+    rows = [encode(model.trunk, own[keep][None], keep[keep][None])[0] for own, keep in zip(ids, mask, strict=True)]
+    return torch.stack([states.mean(dim=0) for states in rows])
+
+
+@pytest.mark.parametrize("name", ["seed", "retromae"])
+def test_the_decoder_reads_the_mean_of_the_masked_text(name: str) -> None:
+    model = perturbed(model_of(f"{name} mean"))
+    arrays = tensors(micro_batch(f"{name} mean", examples_of(f"{name} mean")))
+    read: list[Tensor] = []
+    model.decoder.register_forward_pre_hook(lambda _, args: read.append(args[0]))
+    model(**arrays)
+    expected = means(model, arrays["input_ids"], arrays["attention_mask"])
+    torch.testing.assert_close(read[0], expected, rtol=0, atol=1e-10)
+    text = {"ids": arrays["original_ids"], "mask": arrays["attention_mask"]}
+    torch.testing.assert_close(
+        model.embed_documents(**text).vectors[:, 0], means(model, *text.values()), rtol=0, atol=1e-10
+    )
+
+
+def test_a_sentence_finds_its_passage_by_the_products_of_means() -> None:
+    model, arrays = perturbed(model_of("ict mean")), tensors(micro_batch("ict mean", examples_of("ict mean")))
+    queries, passages = (means(model, arrays[f"{side}_ids"], arrays[f"{side}_mask"]) for side in ("query", "passage"))
+    expected = in_batch_softmax(queries @ passages.T, torch.arange(len(queries)), arrays["allowed"])
+    torch.testing.assert_close(model(**arrays)["ict"], expected, rtol=1e-10, atol=0)
