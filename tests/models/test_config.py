@@ -167,7 +167,10 @@ def test_several_losses_are_a_table_and_keys_of_a_teacher_are_dumped_only_if_set
     one = METHODS["siamese"].model_validate({"name": "siamese", "loss": "kl"})
     assert (one.losses, one.weights, one.unit) == ({"kl": 1.0}, {"kl": 1.0}, "group")
     assert one.model_dump()["loss"] == "kl"
-    assert not one.model_dump().keys() & {"candidates", "teacher_scale", "dimensions"}
+    later = {"candidates", "teacher_scale", "dimensions", "query_prompt", "document_prompt", "prompt_in_pooling"}
+    assert not one.model_dump().keys() & later
+    keys = {"query_prompt": "a", "document_prompt": "b", "prompt_in_pooling": False, "pooling": "mean"}
+    assert METHODS["siamese"].model_validate({"name": "siamese", **keys}).model_dump().items() >= keys.items()
     table = {"softmax": 1.0, "kl": 0.5}
     given = {"name": "siamese", "loss": table, "candidates": {"per_query": 8}, "teacher_scale": "min_max"}
     several = METHODS["siamese"].model_validate(given)

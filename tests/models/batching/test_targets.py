@@ -38,14 +38,6 @@ def test_15_percent_of_the_tokens_are_targets_80_10_10():
     assert len(set(drawn)) > 900  # of 995 ordinary tokens, in 3000 draws
 
 
-def test_the_same_rng_gives_the_same_mask():
-    masking, ids = Masking(VOCABULARY), sample(0, vocab_size=40)
-    first, second, other = (masking(ids, np.random.default_rng(i)) for i in (7, 7, 8))
-    assert np.array_equal(first[0], second[0])
-    assert np.array_equal(first[1], second[1])
-    assert not np.array_equal(first[1], other[1])
-
-
 @given(st.lists(st.integers(0, VOCABULARY.vocab_size - 1), min_size=1, max_size=64), st.integers(0, 2**32))
 def test_only_the_chosen_ordinary_tokens_change(tokens, seed):
     masking, ids = Masking(VOCABULARY), np.array(tokens)

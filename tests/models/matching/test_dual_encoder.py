@@ -73,24 +73,6 @@ def test_a_negative_is_never_relevant(pairs: list[tuple[int, set[int]]], n: int)
         assert not {int(numbers[i]) for i in columns[1:]} & set(example.relevant.tolist())
 
 
-def test_given_negatives_come_before_drawn_ones_and_never_are_relevant() -> None:
-    keys = siamese(hard_negatives=2, negatives_per_query=1)
-    examples = [positive(0, given=[7, 8, 10]), positive(1, given=[5, 6])]  # 10 is a copy of 0
-    for start in range(20):
-        arrays = micro_batch(keys, examples, [3, 4], start).arrays
-        numbers = arrays["document_ids"][:, 1] - 5
-        first, second = (numbers[columns].tolist() for columns in arrays["candidates"])
-        # the copy is left out even if it is drawn: the other two remain
-        assert set(first[1:3]) == {7, 8}
-        assert set(second[1:3]) == {5, 6}
-        assert {first[3], second[3]} <= {3, 4}
-
-
-def test_too_few_documents_to_draw_negatives_from_are_refused() -> None:
-    with pytest.raises(ValueError, match="a query has only 2 negatives to draw from, not 3"):
-        micro_batch(siamese(negatives_per_query=3), [positive(0)], [0, 1, 5, 10])
-
-
 def test_groups_have_all_their_candidates_with_their_labels() -> None:
     examples = [group({3: 0.5, 4: -1.0, 5: 2.0}), group({6: 1.0})]
     arrays, counts, _ = micro_batch(siamese(loss="kl"), examples)

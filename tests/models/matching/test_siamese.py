@@ -199,13 +199,6 @@ def test_a_mean_without_the_prompt_is_that_of_the_text_and_what_follows(projecti
     torch.testing.assert_close(vector, expected, rtol=0, atol=1e-12)
 
 
-def test_prompts_are_no_part_of_the_identity_of_a_recipe_without_them() -> None:
-    names = {"query_prompt", "document_prompt", "prompt_in_pooling"}
-    assert not names & siamese(pooling="mean").model_dump().keys()
-    keys = {"query_prompt": "a", "document_prompt": "b", "prompt_in_pooling": False}
-    assert siamese(pooling="mean", **keys).model_dump().items() >= keys.items()
-
-
 def test_a_prompt_as_long_as_the_text_may_be_is_refused() -> None:
     message = "document_prompt has 10 tokens, .* with the 2 around it they are not fewer than max_document_tokens=12"
     with pytest.raises(ValueError, match=message):

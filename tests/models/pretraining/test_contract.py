@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import AutoModel
 
+from deepsiam.models.batching.sentences import ENOUGH
 from deepsiam.models.encode import encode
 from deepsiam.models.interface import Bottleneck
 from deepsiam.models.layers.ranking_losses import in_batch_softmax
@@ -200,6 +201,12 @@ def test_half_precision_losses_are_fp32_and_near_the_exact_ones(method, dtype):
         dtype,
         rel=0.05 if method.startswith(COMPARING) else 0.02,
     )
+
+
+@pytest.mark.parametrize("method", ["ict", "skip_thought", "poly"])
+def test_data_without_sentence_boundaries_is_refused(method):
+    with pytest.raises(ValueError, match="needs sentence boundaries"):
+        examples_of(method, documents(*[[9]] * ENOUGH))
 
 
 @METHODS

@@ -4,7 +4,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepsiam.models.batching.sentences import ENOUGH
 from deepsiam.models.encode import encode
 from deepsiam.models.pretraining.ict import Ict, IctBatcher, IctConfig, Passage
 from tests.models.plain import same_gradients
@@ -90,11 +89,6 @@ def test_headings_and_passages_of_context_only_are_left_out():
     passages = [[tokens_of(p) for p in batcher().examples([document])] for document in marked]
     both = sorted([tokens_of([a, b]), tokens_of([c, d])])
     assert [sorted(of_document) for of_document in passages] == [both, [tokens_of([b, d])], [tokens_of([c, d])], both]
-
-
-def test_data_without_sentence_boundaries_is_refused():
-    with pytest.raises(ValueError, match="needs sentence boundaries"):
-        batcher().examples(documents(*[[9]] * ENOUGH))
 
 
 def test_a_passage_is_shown_without_its_query_where_that_is_removed():

@@ -193,9 +193,7 @@ def test_origins_are_the_documents_of_the_pairs(lengths, kind):
         assert numbers == sorted({int(group.pairs.document[row]) for row in group.rows})
 
 
-def test_documents_without_sentence_boundaries_are_refused():
-    with pytest.raises(ValueError, match="sentence boundaries"):
-        batcher().examples(documents(*[[7]] * 20))
+def test_a_few_documents_may_lack_sentence_boundaries():
     assert batcher().examples(documents([7], [], [2])) == []  # so few documents may lack them by chance
     assert batcher().origins(documents([7])) == []
 
@@ -301,17 +299,6 @@ def test_a_label_that_all_others_equal_stays_true():
     groups = batcher(tokens=1000).examples(window)
     batch = batcher().micro_batch([group._replace(loss="next") for group in groups], rngs(len(groups)))
     assert (batch.arrays["next_targets"] == 1).all()
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_the_same_rngs_give_the_same_arrays_in_any_order(count):
-    groups = batcher().examples(WINDOW)[:count]
-    first, again = (batcher().micro_batch(groups, rngs(count)) for _ in range(2))
-    assert first.counts == again.counts
-    assert all(np.array_equal(first.arrays[name], again.arrays[name]) for name in first.arrays)
-    backwards = batcher().micro_batch(groups[::-1], rngs(count)[::-1])
-    assert Counter(map(str, rows_of(first))) == Counter(map(str, rows_of(backwards)))
-    assert first.counts == backwards.counts
 
 
 def test_shapes_depend_only_on_width_and_rows():

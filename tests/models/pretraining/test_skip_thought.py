@@ -1,10 +1,8 @@
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepsiam.models.batching.sentences import ENOUGH
 from deepsiam.models.interface import IGNORED
 from deepsiam.models.pretraining.skip_thought import SkipThought, SkipThoughtBatcher, SkipThoughtConfig
 from tests.models import plain
@@ -122,11 +120,6 @@ def test_a_long_sentence_leaves_room_for_all_that_the_tokenizer_puts_around_it()
     assert sorted(len(example.sentence) for example in examples) == [2, 4, 4]
     arrays = maker.micro_batch(examples, rngs(3)).arrays
     assert sorted(arrays["attention_mask"].sum(axis=1).tolist()) == [6, 8, 8]
-
-
-def test_data_without_sentence_boundaries_is_refused():
-    with pytest.raises(ValueError, match="needs sentence boundaries"):
-        batcher().examples(documents(*[[9]] * ENOUGH))
 
 
 def plain_loss(decoder, vector, text, embedding):
