@@ -16,6 +16,7 @@ from deepsiam.trainer import mine
 from deepsiam.trainer.ranking import expansion
 from deepsiam.trainer.ranking.evaluation.expression import parse_unnamed
 from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.data.check_groups import check_teacher
 from deepsiam.trainer.training.data.group_source import GroupSource
 from tests import toy
 from tests.trainer.runs import write_run
@@ -79,7 +80,7 @@ def test_mined_by_bm25_then_by_a_model_then_scored(
     source = GroupSource(Collection.open(second), "train", "positive", None, 1, unit=8)
     assert source.given_negatives().sum() == found_by[1][1] + found_by[1][2]
     scored = GroupSource(Collection.open(third), "train", "group", None, 1, unit=8)
-    scored.check_teacher("kl")
+    check_teacher(scored, "kl")
     assert len(scored) == 100
 
 

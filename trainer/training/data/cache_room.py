@@ -42,5 +42,5 @@ def most_in_a_window(chunks: Sequence[int], window: int) -> int:
 
     The first and the last shard may be touched in one chunk; those between are whole.
     """
-    whole = int(np.cumsum(np.sort(chunks)).searchsorted(window - 2, side="right"))
-    return min(window, whole + 2, len(chunks))
+    between = int(np.cumsum(np.sort(chunks)).searchsorted(window - 2, side="right"))
+    return min(window, between + 2, len(chunks))

@@ -1,12 +1,13 @@
 """Check before the first step that a split of a collection gives a method what it learns from.
 
-open_pairs.py calls this for each source that it opens, and for each held-out split.
+open_pairs.py calls `check_groups` for each source that it opens, and for each held-out split.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from deepsiam.data_prep.collections.relevant import group_of
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.batching.candidates import Candidates
 from deepsiam.models.matching.config import MatchingConfig
@@ -32,16 +33,16 @@ def check_groups(method: MatchingConfig, source: GroupSource, mined: bool = Fals
         )
     remarks = _check_hard_negatives(method, source, mined) if method.hard_negatives else []
     if method.taught:
-        source.check_teacher(" and ".join(method.taught))
+        check_teacher(source, " and ".join(method.taught))
     if method.candidates:
         remarks += _check_candidates(method.candidates.per_query, source)
     if getattr(method, "query", "") == "tokens":
         remarks += _check_queries(method, source)
     if isinstance(classes := getattr(method, "classes", None), int):
-        source.check_classes(classes)
+        check_classes(source, classes)
     else:
         taught_alone = len(method.taught) == len(method.losses)
-        source.check_relevance(" and ".join(method.losses), any_label=taught_alone)
+        check_relevance(source, " and ".join(method.losses), any_label=taught_alone)
     return remarks
 
 
@@ -49,17 +50,17 @@ def check_copies(method: MatchingConfig, source: GroupSource, candidates: Candid
     """Raise InputError where copies of a query's relevant documents leave too few negatives to draw."""
     if not 0 <= source.negatives - method.own_negatives < MOST_COPIES:
         return  # refused by `check_groups`, given by the groups themselves, or enough whatever the copies are
-    texts, copies = np.unique(candidates.keys(candidates.pool), return_counts=True)
-    number_of = dict(zip(texts.tolist(), copies.tolist(), strict=True))
+    texts, numbers = np.unique(candidates.keys(candidates.pool), return_counts=True)
+    copies = dict(zip(texts.tolist(), numbers.tolist(), strict=True))
     for query in np.unique(source.groups.queries[source.used]).tolist():
         tokens, relevant = source.collection.queries.tokens(query), source.relevant.never_negative(query)
         excluded = np.unique(candidates.never_negative(tokens, relevant)).tolist()
-        left = len(candidates.pool) - sum(number_of.get(text, 0) for text in excluded)
-        if left < method.own_negatives:
+        remaining = len(candidates.pool) - sum(copies.get(text, 0) for text in excluded)
+        if remaining < method.own_negatives:
             raise InputError(
                 f"method.negatives_per_query + method.hard_negatives: {method.own_negatives}, but split {source.split} "
-                f"has only {left} documents with another text than those relevant to query "
-                f"{source.collection.queries.called(query)}: set {left} or less"
+                f"has only {remaining} documents with another text than those relevant to query "
+                f"{source.collection.queries.called(query)}: set {remaining} or less"
             )
 
 
@@ -83,33 +84,100 @@ def _check_hard_negatives(method: MatchingConfig, source: GroupSource, mined: bo
 
     Raise InputError if no group has enough negatives, or too few other documents are left to draw from.
     """
-    wanted, given = method.hard_negatives, source.given_negatives()
-    too_few_others = wanted - given.min() + method.negatives_per_query > source.negatives
-    none_has_enough = wanted > given.max() and not mined
-    if none_has_enough or (wanted > given.min() and too_few_others):
-        at = given.argmax() if none_has_enough else given.argmin()
-        query, number = source.query_of(source.used[at]), given[at]
-        fewer = f"set {number} or less" if number else "mine some (trainer.mine)"
+    number, counts = method.hard_negatives, source.given_negatives()
+    too_few_others = number - counts.min() + method.negatives_per_query > source.negatives
+    none_has_enough = number > counts.max() and not mined
+    if none_has_enough or (number > counts.min() and too_few_others):
+        at = counts.argmax() if none_has_enough else counts.argmin()
+        query, most = source.query_of(source.used[at]), counts[at]
+        fewer = f"set {most} or less" if most else "mine some (trainer.mine)"
         raise InputError(
-            f"method.hard_negatives: {wanted}, but split {source.split} gives query {query} only "
-            f"{number}: {fewer}, or draw some at random (method.negatives_per_query)"
+            f"method.hard_negatives: {number}, but split {source.split} gives query {query} only "
+            f"{most}: {fewer}, or draw some at random (method.negatives_per_query)"
         )
-    return _fewer(source, given, "method.hard_negatives", wanted, "the others are drawn at random")
+    return _fewer(source, counts, "method.hard_negatives", number, "the others are drawn at random")
 
 
-def _check_candidates(wanted: int, source: GroupSource) -> list[str]:
+def _check_candidates(number: int, source: GroupSource) -> list[str]:
     """Return a remark if some groups have fewer candidates than are drawn; raise InputError if all have."""
-    given = 1 + source.given_others()
-    if wanted > (most := given.max()):
+    counts = 1 + source.given_others()
+    if number > (most := counts.max()):
         raise InputError(
-            f"method.candidates.per_query: {wanted}, but split {source.split} gives no query more than {most} "
+            f"method.candidates.per_query: {number}, but split {source.split} gives no query more than {most} "
             f"candidates: set {most} or less"
         )
-    return _fewer(source, given, "method.candidates.per_query", wanted, "all of theirs are used")
+    return _fewer(source, counts, "method.candidates.per_query", number, "all of theirs are used")
 
 
-def _fewer(source: GroupSource, given: np.ndarray, key: str, wanted: int, then: str) -> list[str]:
-    """Return a remark if some groups, which give `given` documents each, give fewer than wanted."""
-    few = int((given < wanted).sum())
-    remark = f"split {source.split}: {few:,} of {len(given):,} groups give fewer than {key}={wanted}: {then}"
+def _fewer(source: GroupSource, counts: np.ndarray, key: str, number: int, then: str) -> list[str]:
+    few = int((counts < number).sum())
+    remark = f"split {source.split}: {few:,} of {len(counts):,} groups give fewer than {key}={number}: {then}"
     return [remark] if few else []
+
+
+def check_classes(source: GroupSource, classes: int) -> None:
+    """Raise InputError unless the data have so many classes, and labels of several from 0 to classes - 1."""
+    collection, split, labels = source.collection, source.split, source.groups.labels
+    if collection.classes and len(collection.classes) != classes:
+        raise InputError(
+            f"method.classes: {classes}, but {collection.directory} has {len(collection.classes)}: "
+            f"{', '.join(collection.classes)}: set method.classes={len(collection.classes)}"
+        )
+    outside = np.flatnonzero((labels < 0) | (labels >= classes) | (labels != np.round(labels)))
+    if len(outside):
+        raise InputError(
+            f"method.classes: {classes}, but split {split} has the label {labels[outside[0]]:g} (query "
+            f"{_query_at(source, outside)}): labels must be whole numbers from 0 to {classes - 1}"
+        )
+    if len(labels) and labels.min() == labels.max():
+        raise InputError(
+            f"method.loss=classes: every pair of split {split} has the label {labels[0]:g}, so there is nothing to "
+            "learn: name a collection with pairs of several classes"
+        )
+
+
+def check_relevance(source: GroupSource, loss: str, *, any_label: bool = False) -> None:
+    """Raise InputError where labels are no relevance, or where a loss of every pair would learn one label alone.
+
+    With `any_label`, labels may also be a teacher's scores.
+    """
+    if not any_label or source.collection.classes:
+        try:
+            source.collection.require_relevance(source.split)
+        except InputError as error:
+            raise InputError(f"method.loss={loss}: {error}") from None
+    relevant = source.groups.labels > 0
+    if source.kind == "pair" and (relevant.all() or not relevant.any()):
+        raise InputError(
+            f"method.loss={loss}: {'every' if relevant.all() else 'no'} pair of split {source.split} is relevant "
+            "(label above 0), so there is nothing to learn: draw negatives (method.negatives_per_query), or name a "
+            "collection with pairs of both kinds"
+        )
+
+
+def check_teacher(source: GroupSource, loss: str) -> None:
+    """Raise InputError where an example has no second candidate to compare its first one with, or lacks scores."""
+    groups, split, problem = source.groups, source.split, ""
+    if groups.scores is None and source.kind == "positive":
+        problem = f"split {split} has none beside its labels"
+    elif len(alone := source.used[source.given_others() == 0]):
+        raise InputError(
+            f"method.loss={loss} compares the candidates of a query, but split {split} gives query "
+            f"{source.query_of(alone[0])} one only: leave such queries out of the collection"
+        )
+    elif groups.scores is None and np.isin(groups.labels, (0, 1)).all():  # no teacher gives such ones
+        problem = f"all labels of split {split} are 0 or 1"
+    elif len(unscored := np.flatnonzero(np.isnan(groups.taught))):
+        problem = (
+            f"{len(unscored):,} of {len(groups.taught):,} candidates of split {split} have none "
+            f"(the first: query {_query_at(source, unscored)})"
+        )
+    if problem:
+        raise InputError(
+            f"method.loss={loss} learns a teacher's scores, but {problem}: have a teacher score it (trainer.mine "
+            "--score), or name a collection with scores"
+        )
+
+
+def _query_at(source: GroupSource, places: np.ndarray) -> str:
+    return source.query_of(group_of(source.groups, places[:1])[0])

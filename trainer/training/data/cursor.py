@@ -44,8 +44,8 @@ class Cursor:
         """
         if size == self.micro:
             return self
-        taken = self.micro_batches * self.micro // size  # exact: both sizes divide batch.size, which never changes
-        return replace(self, micro_batches=taken, micro_sizes={**self.micro_sizes, step: size})
+        number = self.micro_batches * self.micro // size  # exact: both sizes divide batch.size, which never changes
+        return replace(self, micro_batches=number, micro_sizes={**self.micro_sizes, step: size})
 
     @property
     def bad_shards(self) -> int:

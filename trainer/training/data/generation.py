@@ -52,16 +52,16 @@ class Generation:
         queries = map_array(folder / "queries.npy", [np.int64])
         documents = Rows.map(folder / "documents.npy", folder / "ends.npy", [np.int64])
         if len(queries) != len(documents):
-            raise InputError(f"{folder}: damaged (its arrays are of different queries): {REMEDY}")
+            raise InputError(f"{folder}: damaged (its arrays do not match): {REMEDY}")
         return cls(queries, documents, read_json(folder / ABOUT, _About, REMEDY).model_dump())
 
     def check(self, folder: Path, corpus: int) -> None:
-        """Raise InputError, naming the folder, unless all negatives are of a corpus of so many documents."""
+        """Raise InputError, naming the folder, unless all negatives are numbers below that of the documents."""
         numbers = self.documents.flat
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < corpus:
             raise InputError(f"{folder}: damaged (a number of no document): {REMEDY}")
 
-    def of(self, query: int) -> np.ndarray:
+    def negatives(self, query: int) -> np.ndarray:
         """Return the negatives of a query, int64, the best first."""
         at = int(self.queries.searchsorted(query))
         if at == len(self.queries) or self.queries[at] != query:

@@ -40,11 +40,7 @@ class GroupSource:
         unit: int,
         least_units: int = 1,
     ):
-        """Open a split.
-
-        Raises:
-            InputError: no such split, or it has too few examples; the message names the keys of the recipe's `section`.
-        """
+        """Open a split; raise InputError, naming keys of the recipe's `section`, if it is absent or has too few."""
         self.collection, self.split, self.kind = collection, split, kind
         try:
             self.groups = collection.groups(split)
@@ -93,14 +89,14 @@ class GroupSource:
 
     def given_negatives(self) -> np.ndarray:
         """Return how many negatives each group of `used` has, int64."""
-        given, labels = np.zeros(len(self.groups), np.int64), self.groups.labels
+        counts, labels = np.zeros(len(self.groups), np.int64), self.groups.labels
         for start in range(0, len(labels), AT_ONCE):
             at = start + np.flatnonzero(labels[start : start + AT_ONCE] <= 0)
             negatives = at[~self.relevant.are_never_negative(*pairs_at(self.groups, at))]
             numbers = group_of(self.groups, negatives)  # in order
             if len(numbers):
-                given[numbers[0] : numbers[-1] + 1] += np.bincount(numbers - numbers[0])
-        return given[self.used]
+                counts[numbers[0] : numbers[-1] + 1] += np.bincount(numbers - numbers[0])
+        return counts[self.used]
 
     def given_others(self) -> np.ndarray:
         """Return how many candidates each group of `used` gives an example besides its first, int64."""
@@ -112,81 +108,14 @@ class GroupSource:
         """Return each query with each negative from its groups, int64 [n, 2]."""
         return np.stack(pairs_at(self.groups, np.flatnonzero(self.groups.labels <= 0)), axis=1)
 
-    def check_classes(self, classes: int) -> None:
-        """Raise InputError unless the data have so many classes, and labels of several from 0 to classes - 1."""
-        names = self.collection.classes
-        if names and len(names) != classes:
-            raise InputError(
-                f"method.classes: {classes}, but {self.collection.directory} has {len(names)}: {', '.join(names)}: "
-                f"set method.classes={len(names)}"
-            )
-        labels = self.groups.labels
-        wrong = np.flatnonzero((labels < 0) | (labels >= classes) | (labels != np.round(labels)))
-        if len(wrong):
-            query = self.query_of(group_of(self.groups, wrong[:1])[0])
-            raise InputError(
-                f"method.classes: {classes}, but split {self.split} has the label {labels[wrong[0]]:g} "
-                f"(query {query}): labels must be whole numbers from 0 to {classes - 1}"
-            )
-        if len(labels) and labels.min() == labels.max():
-            raise InputError(
-                f"method.loss=classes: every pair of split {self.split} has the label {labels[0]:g}, so there is "
-                "nothing to learn: name a collection with pairs of several classes"
-            )
-
-    def check_relevance(self, loss: str, *, any_label: bool = False) -> None:
-        """Raise InputError where labels are no relevance, or where a loss of every pair would learn one label alone.
-
-        With `any_label`, labels may also be a teacher's scores.
-        """
-        if not any_label or self.collection.classes:
-            try:
-                self.collection.require_relevance(self.split)
-            except InputError as error:
-                raise InputError(f"method.loss={loss}: {error}") from None
-        if self.kind != "pair":
-            return
-        relevant = self.groups.labels > 0
-        if relevant.all() or not relevant.any():
-            raise InputError(
-                f"method.loss={loss}: {'every' if relevant.all() else 'no'} pair of split {self.split} is relevant "
-                "(label above 0), so there is nothing to learn: draw negatives (method.negatives_per_query), or name a "
-                "collection with pairs of both kinds"
-            )
-
-    def check_teacher(self, loss: str) -> None:
-        """Raise InputError where an example has no second candidate to compare its first one with, or lacks scores.
-
-        Labels that are all 0 or 1 were not given by a teacher.
-        """
-        groups, lacks = self.groups, ""
-        if groups.scores is None and self.kind == "positive":
-            lacks = f"split {self.split} has none beside its labels"
-        elif len(alone := self.used[self.given_others() == 0]):
-            raise InputError(
-                f"method.loss={loss} compares the candidates of a query, but split {self.split} gives query "
-                f"{self.query_of(alone[0])} one only: leave such queries out of the collection"
-            )
-        elif groups.scores is None and np.isin(groups.labels, (0, 1)).all():
-            lacks = f"all labels of split {self.split} are 0 or 1"
-        elif len(without := np.flatnonzero(np.isnan(groups.taught))):
-            first = self.query_of(group_of(groups, without[:1])[0])
-            of_all = f"{len(without):,} of {len(groups.taught):,} candidates of split {self.split}"
-            lacks = f"{of_all} have none (the first: query {first})"
-        if lacks:
-            raise InputError(
-                f"method.loss={loss} learns a teacher's scores, but {lacks}: have a teacher score it (trainer.mine "
-                "--score), or name a collection with scores"
-            )
-
     def fetch_ahead(self, shards: Sequence[int]) -> None:
         """Do nothing: collections are memory-mapped."""
 
     def release(self, shard: int) -> None:
-        """Do nothing."""
+        """Do nothing, likewise."""
 
     def cached_bytes(self, shards: int) -> int:
-        """Return 0."""
+        """Return 0: they are not remote."""
         return 0
 
     def name(self, shard: int, chunk: int, item: int) -> str:
@@ -199,41 +128,31 @@ class GroupSource:
         places = self.places(np.array([item]))
         return int(group_of(self.groups, places)[0]), int(self.groups.candidates.flat[places[0]])
 
-    def _with_mined(self, query: int, document: int, label: float, relevant: np.ndarray) -> Example:
-        assert self.generation is not None
-        negatives = self.generation.of(query)
-        return Example(
-            self.collection.queries.tokens(query),
-            np.concatenate([[document], negatives]),
-            np.concatenate([[label], np.zeros(len(negatives))]).astype(np.float32),
-            relevant,
-            mined=True,
-            text=self.collection.queries.text(query),
-        )
-
     def _example(self, number: int, first: int) -> Example:
         """Return the example of a group whose first candidate has a place in the flat arrays."""
         query, candidates, labels = self.groups[number]
-        relevant = self.relevant.never_negative(query)
+        queries, relevant = self.collection.queries, self.relevant.never_negative(query)
         end = int(self.groups.candidates.ends[number])
         scores, place = self.groups.taught[end - len(candidates) : end], first - (end - len(candidates))
         if self.kind == "group":
             chosen = np.lexsort((-scores, -labels))  # a relevant candidate first, or else the teacher's best
         elif self.kind == "pair":
             chosen = np.array([place])
+        elif self.generation:
+            negatives = self.generation.negatives(query)
+            documents = np.concatenate([candidates[place : place + 1], negatives])
+            new_labels = np.concatenate([labels[place : place + 1], np.zeros(len(negatives))]).astype(np.float32)
+            return Example(queries.tokens(query), documents, new_labels, relevant, mined=True, text=queries.text(query))
         else:
-            if self.generation:
-                return self._with_mined(query, int(candidates[place]), float(labels[place]), relevant)
-            others = (candidates[:, None] != relevant).all(axis=1)  # a tenth of the time of np.isin, on a few
-            negatives = np.flatnonzero((labels <= 0) & others)
-            chosen = np.concatenate([[place], negatives])
+            irrelevant = (candidates[:, None] != relevant).all(axis=1)  # a tenth of the time of np.isin, on a few
+            chosen = np.concatenate([[place], np.flatnonzero((labels <= 0) & irrelevant)])
         return Example(
-            self.collection.queries.tokens(query),
+            queries.tokens(query),
             np.asarray(candidates[chosen], np.int64),
             np.asarray(labels[chosen], np.float32),
             relevant,
             scores=np.asarray(scores[chosen], np.float32),
-            text=self.collection.queries.text(query),
+            text=queries.text(query),
         )
 
     def _first_places(self) -> np.ndarray:

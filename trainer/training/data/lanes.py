@@ -110,7 +110,7 @@ class Lanes:
         self.seed, self.lanes, self.window, self.size = seed, lanes, window, micro_batch
         self.number, self.skip_bad = number, skip_bad
         self.bad_from: dict[tuple[int, int], int] = {}  # (epoch, shard): the first chunk skipped
-        self._deal = lru_cache(2)(self._dealt)  # some lanes may be an epoch ahead
+        self.deal = lru_cache(2)(self._deal)  # some lanes may be an epoch ahead
 
     def skip(self, skips: Iterable[Skip]) -> None:
         """Skip the shards that the run skipped before it was resumed."""
@@ -134,14 +134,14 @@ class Lanes:
     def origins(self, lane: int, position: Position, count: int) -> list[list[str]]:
         """For each of the `count` examples from `position` on, name the items that it was cut from."""
         named: list[list[str]] = []
-        first = position.example
+        start = position.example
         for _, _, items in self.windows(lane, position, []):
-            cut = self.batcher.origins([item for _, item in items])
-            for numbers in cut[first : first + count - len(named)]:
+            origins = self.batcher.origins([item for _, item in items])
+            for numbers in origins[start : start + count - len(named)]:
                 named.append([self.source.name(*items[i][0]) for i in numbers])
             if len(named) == count:
                 break
-            first = 0
+            start = 0
         return named
 
     def windows(
@@ -150,7 +150,7 @@ class Lanes:
         """Yield (epoch, window, shuffled items with their (shard, chunk, number)); add unreadable shards to `skips`."""
         epoch, from_window, _ = position
         while True:
-            shards_read = self._deal(epoch)[lane :: self.lanes]
+            shards_read = self.deal(epoch)[lane :: self.lanes]
             chunks_read = self.chunks[shards_read].cumsum()  # when each shard has been read
             # at least one window, if an empty one: else a lane without chunks would never give up
             for window in range(from_window, max(1, -(-int(chunks_read[-1]) // self.window))):
@@ -160,6 +160,7 @@ class Lanes:
                 items = [item for place in in_window for item in self._read(epoch, *place, skips)]
                 for shard in set(shards) - set(later):
                     self.source.release(shard)
+                # a whole window at once, keyed by its place: no buffer whose state a resume would have to restore
                 order = keyed_rng("shuffle", self.seed, epoch, lane, window).permutation(len(items))
                 yield epoch, window, [items[i] for i in order]
             epoch, from_window = epoch + 1, 0
@@ -167,28 +168,27 @@ class Lanes:
     def _examples(
         self, lane: int, position: Position, skips: list[Skip]
     ) -> Iterator[tuple[Any, tuple[int, ...], Position]]:
-        first, last_epoch = position.example, position.epoch  # the last epoch with an example
+        start, last_epoch = position.example, position.epoch  # the last epoch with an example
         for epoch, window, items in self.windows(lane, position, skips):
             if epoch - last_epoch > MOST_EMPTY_EPOCHS:
                 raise InputError(f"lane {lane}, epochs {last_epoch} to {epoch - 1}: its shards give no example")
             examples = examples_of(self.batcher, [item for _, item in items])
-            for index in range(first, len(examples)):
+            for index in range(start, len(examples)):
                 # an example has its own key: its masks depend on no rank, no worker and no size of a micro-batch
                 key = (self.seed, epoch, lane, window, index)
                 # the position may lie behind the window's last example: reading from there begins with the next window
                 yield examples[index], key, Position(epoch, window, index + 1)
                 last_epoch = epoch
-            first = 0
+            start = 0
 
     def _chunks(self, shards: np.ndarray, read: np.ndarray, window: int) -> list[tuple[int, int]]:
         """Return the (shard, chunk) pairs of a window; the arguments: a lane's shards, the chunks read after each."""
         number = np.arange(window * self.window, min((window + 1) * self.window, read[-1]))
         at = read.searchsorted(number, side="right")
         places = shards[at], number - read[at] + self.chunks[shards[at]]
-        return list(zip(*(of_each.tolist() for of_each in places), strict=True))
+        return list(zip(*(numbers.tolist() for numbers in places), strict=True))
 
-    def _dealt(self, epoch: int) -> np.ndarray:
-        """Return the shards in the order in which they are dealt to the lanes in an epoch, int64."""
+    def _deal(self, epoch: int) -> np.ndarray:
         return keyed_rng("deal", self.seed, epoch).permutation(len(self.source.chunks))
 
     def _read(

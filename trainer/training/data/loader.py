@@ -43,7 +43,7 @@ class Loader:
                 stream,
                 batch_size=None,
                 num_workers=self.workers,
-                collate_fn=_unchanged,
+                collate_fn=_unchanged,  # PyTorch's own would make tensors
                 worker_init_fn=_ignore_signals,
                 prefetch_factor=4,
             )

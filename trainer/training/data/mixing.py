@@ -47,12 +47,12 @@ class Mix:
 
     def drawn(self, micro_batches: int) -> list[int]:
         """Return how many of the first global micro-batches each source provides."""
-        turns, rest = divmod(micro_batches, self.turn)
+        turns, remainder = divmod(micro_batches, self.turn)
         blocks, places = divmod(turns, self.block)
-        begun = self._order(blocks)
-        drawn = [(share * blocks + begun[:places].count(i)) * self.turn for i, share in enumerate(self.shares)]
-        drawn[begun[places]] += rest
-        return drawn
+        order = self._order(blocks)  # of the block that has begun
+        counts = [(share * blocks + order[:places].count(i)) * self.turn for i, share in enumerate(self.shares)]
+        counts[order[places]] += remainder
+        return counts
 
     def _draw(self, block: int) -> list[int]:
         """Draw the sources of a block by dependent rounding (Gandhi et al., 2006) of overlaps of turns with places."""
@@ -75,8 +75,7 @@ class Mix:
             for place in range(self.block):
                 start, end = share * place, share * (place + 1)
                 for number in range(start // self.block, -(-end // self.block)):
-                    first, last = number * self.block, (number + 1) * self.block
-                    amount = [min(end, last) - max(start, first)]
+                    amount = [min(end, (number + 1) * self.block) - max(start, number * self.block)]
                     graph[place][first_turn + number] = graph[first_turn + number][place] = amount
         return graph
 
@@ -84,8 +83,8 @@ class Mix:
 def _whole_shares(weights: Sequence[float]) -> list[int]:
     """Return the smallest whole numbers in the ratio of the weights, or numbers near it with the sum `LONGEST`."""
     exact = [Fraction(str(weight)) for weight in weights]
-    whole = math.lcm(*(weight.denominator for weight in exact))
-    counts = [int(weight * whole) for weight in exact]
+    denominator = math.lcm(*(weight.denominator for weight in exact))
+    counts = [int(weight * denominator) for weight in exact]
     divisor = math.gcd(*counts)
     if sum(counts) // divisor <= LONGEST:
         return [count // divisor for count in counts]

@@ -19,12 +19,7 @@ from deepsiam.trainer.training.data.check_groups import check_copies, check_grou
 from deepsiam.trainer.training.data.group_source import GroupSource
 from deepsiam.trainer.training.data.opened import Data, HeldOut
 from deepsiam.trainer.training.data.order import WeightedSource, make_order
-from deepsiam.trainer.training.recipe.data_keys import (
-    MixedPairsConfig,
-    PairDataConfig,
-    on_source,
-    with_source_keys,
-)
+from deepsiam.trainer.training.recipe.data_keys import MixedPairsConfig, PairDataConfig, on_source, with_source_keys
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PairValidationConfig
 
 EXAMPLES_OF_A_UNIT = 32  # dealt to a lane together; with fewer, dealing an epoch would be slower
@@ -47,8 +42,8 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
             collection, keys.split, method.unit, keys.pairs, recipe.seed, section, unit=unit, least_units=least
         )
         with _naming(name):
-            of_groups = check_groups(method, opened, mined=recipe.refresh is not None and keys.refresh)
-            remarks += [with_source_keys(name, remark) for remark in of_groups]
+            mined = recipe.refresh is not None and keys.refresh
+            remarks += [with_source_keys(name, remark) for remark in check_groups(method, opened, mined)]
             if name and len(opened) < recipe.batch.size:
                 raise InputError(
                     f"split {keys.split} has {len(opened):,} examples, fewer than a step's batch.size="
@@ -56,8 +51,8 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
                 )
             sources[name] = WeightedSource(opened, _group_batcher(method, opened), _weight(recipe.data, keys, opened))
     if recipe.validation:
-        held_out, of_validation = _held_out(recipe, recipe.validation, groups)
-        remarks += of_validation
+        held_out, problems = _held_out(recipe, recipe.validation, groups)
+        remarks += problems
     sha256 = {name: source.sha256 for name, source in groups.items()}
     return Data(make_order(recipe, sources), held_out, tokenizer, sha256, remarks)
 
@@ -100,7 +95,7 @@ def _held_out(
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Let errors name the source of a mix that they are of, and its own keys."""
+    """Let errors name the source of a mix that caused them, and its keys."""
     try:
         yield
     except InputError as error:

@@ -18,9 +18,7 @@ from deepsiam.trainer.training.data.opened import Data, HeldOut
 from deepsiam.trainer.training.data.order import WeightedSource, make_order
 from deepsiam.trainer.training.data.shard_source import ShardSource
 from deepsiam.trainer.training.recipe.build import build_batcher
-from deepsiam.trainer.training.recipe.data_keys import (
-    ShardDataConfig,
-)
+from deepsiam.trainer.training.recipe.data_keys import ShardDataConfig
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 
 
@@ -31,10 +29,8 @@ def shard_data(recipe: PretrainRecipe) -> Data:
     validation = _open(recipe.validation.shards, recipe.data) if recipe.validation else None
     manifests = [source.manifest for source in [*sources.values(), *([validation] if validation else [])]]
     tokenizer = _one_tokenizer(manifests)
-    if recipe.method.needs_dialogues:
-        _check_dialogues(manifests)
-    if recipe.method.needs_pairs:
-        _check_pairs(manifests)
+    for manifest in manifests:
+        _check_source(recipe, manifest)
     batcher = build_batcher(recipe.method, tokenizer)
     weighted = {name: WeightedSource(source, batcher, named[name].weight) for name, source in sources.items()}
     order, held_out = make_order(recipe, weighted), list[HeldOut]()
@@ -51,24 +47,18 @@ def _open(location: str, data: ShardDataConfig) -> ShardSource:
     return ShardSource(Manifest.load(Path(location)))
 
 
-def _check_dialogues(manifests: Sequence[Manifest]) -> None:
-    """Raise InputError for shards whose manifest states that they are not dialogues."""
-    for manifest in manifests:
-        if manifest.source.get("dialogues") is False:
-            raise InputError(
-                f"method.pairs=utterances: the documents of {manifest.directory} are not dialogues: "
-                "set method.pairs=sentences, or name shards of `data_prep reddit`"
-            )
-
-
-def _check_pairs(manifests: Sequence[Manifest]) -> None:
-    """Raise InputError for shards whose manifest does not state that they are pairs."""
-    for manifest in manifests:
-        if manifest.source.get("pairs") is not True:
-            raise InputError(
-                f"method.name=pairs: the documents of {manifest.directory} are not pairs of a query and a document: "
-                "name shards of `data_prep pairs`"
-            )
+def _check_source(recipe: PretrainRecipe, manifest: Manifest) -> None:
+    """Raise InputError if shards are not the dialogues or pairs that the method needs, as their manifest states."""
+    if recipe.method.needs_dialogues and manifest.source.get("dialogues") is False:
+        raise InputError(
+            f"method.pairs=utterances: the documents of {manifest.directory} are not dialogues: "
+            "set method.pairs=sentences, or name shards of `data_prep reddit`"
+        )
+    if recipe.method.needs_pairs and manifest.source.get("pairs") is not True:
+        raise InputError(
+            f"method.name=pairs: the documents of {manifest.directory} are not pairs of a query and a document: "
+            "name shards of `data_prep pairs`"
+        )
 
 
 def _one_tokenizer(manifests: Sequence[Manifest]) -> Tokenizer:

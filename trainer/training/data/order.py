@@ -58,7 +58,7 @@ class Order:
         return [[START] * self.lanes for _ in self.sources]
 
     def check(self, positions: Positions, where: object) -> None:
-        """Raise InputError, naming `where` they come from, unless `positions` are of the lanes of these sources."""
+        """Raise InputError, naming `where` they come from, unless every lane of every source has a position."""
         if [len(lanes) for lanes in positions] != [self.lanes] * len(self.sources):
             raise InputError(f"{where}: cursor.positions: not {len(self.sources)} sources of {self.lanes} lanes each")
 
@@ -85,12 +85,12 @@ class Order:
 
     def progress(self, micro_batches: int) -> dict[str, float]:
         """Return the examples that each source has given in the first micro-batches, and the epochs where known."""
-        read: dict[str, float] = {}
+        figures: dict[str, float] = {}
         for (name, lanes), drawn in zip(self.sources.items(), self.mix.drawn(micro_batches), strict=True):
-            read[f"examples/{name}"] = drawn * lanes.size
+            figures[f"examples/{name}"] = drawn * lanes.size
             if isinstance(lanes.source, Sized):
-                read[f"epochs/{name}"] = drawn * lanes.size / len(lanes.source)
-        return read
+                figures[f"epochs/{name}"] = drawn * lanes.size / len(lanes.source)
+        return figures
 
     def origins(self, batch: LaneBatch) -> list[list[str]]:
         """Return the names of the documents that each example of a micro-batch was cut from."""
@@ -110,12 +110,14 @@ def make_order(recipe: Recipe, sources: Mapping[str, WeightedSource]) -> Order:
     """Build the order that a recipe asks for, from one source or from several weighted sources."""
     lanes = {}
     for number, (name, source) in enumerate(sources.items()):
-        own_seed = int(keyed_rng(f"source {name}", recipe.seed).integers(2**62))  # sources must not share their masks
+        source_seed = int(
+            keyed_rng(f"source {name}", recipe.seed).integers(2**62)
+        )  # sources must not share their masks
         try:
             lanes[name] = Lanes(
                 source.items,
                 source.batcher,
-                seed=own_seed if name else recipe.seed,  # a source that is alone has no name
+                seed=source_seed if name else recipe.seed,  # a source that is alone has no name
                 lanes=recipe.data.lanes,
                 window=recipe.data.window,
                 micro_batch=recipe.batch.micro,

@@ -33,10 +33,10 @@ class Shuffled:
 
     def __getitem__(self, places: np.ndarray) -> np.ndarray:
         """Return the numbers at some places below `size`, both int64 [n]."""
-        found = self._permuted(np.asarray(places, np.uint64))
-        while len(outside := np.flatnonzero(found >= self.size)):
-            found[outside] = self._permuted(found[outside])
-        return found.astype(np.int64)
+        numbers = self._permuted(np.asarray(places, np.uint64))
+        while len(outside := np.flatnonzero(numbers >= self.size)):
+            numbers[outside] = self._permuted(numbers[outside])
+        return numbers.astype(np.int64)
 
     def _permuted(self, numbers: np.ndarray) -> np.ndarray:
         """Permute the numbers below width * height, which are at least `size` and hardly more; uint64 [n]."""

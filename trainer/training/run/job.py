@@ -89,7 +89,7 @@ def make_job(
     refresh: Refresh | None = None,
     base: Base | None = None,
 ) -> Job:
-    """Assemble a job; raise SharedError if its held-out data give no example."""
+    """Assemble a job; raise InputError if its held-out data give no example, or its losses do not suit ZeRO stage 3."""
     for held_out in data.held_out:
         held_out.first()
     sidecar_files = {
@@ -103,7 +103,14 @@ def make_job(
         sidecar_files[checkpoint.BASE] = base.model_dump_json(indent=1).encode()
     config = ds_config.load(recipe.deepspeed)[1]
     state_kind = ds_config.optimizer_state_kind(config)
-    _check_stage(recipe, state_kind)
+    methods_differ = any(method != recipe.methods[0] for method in recipe.methods)
+    # ranks of stage 3 gather each layer's weights together, in the order of their own backward pass: with other losses
+    # at the same time they would wait for ever
+    if methods_differ and recipe.data.one_source_per == "micro_batch" and state_kind.endswith("ZeRO-3"):
+        raise InputError(
+            "data.mix: its sources differ in their method, and the ranks of ZeRO stage 3 must compute the same at the "
+            "same time: set data.one_source_per=step, or deepspeed to a configuration of stage 2"
+        )
     invariants = resume_invariants(recipe, data)
     invariants |= {"deepspeed": state_kind, "deepspeed file": ds_config.state_layout(config)}
     return Job(recipe, model, data.order, data.held_out, probe, refresh, sidecar_files, invariants)
@@ -118,16 +125,3 @@ def complete(recipe: Recipe) -> dict[str, Any]:
     left_out = recipe.method.model_fields_set - values["method"].keys()
     values["method"] |= {key: getattr(recipe.method, key) for key in sorted(left_out)}
     return values
-
-
-def _check_stage(recipe: Recipe, state_kind: str) -> None:
-    """Raise InputError where ranks would compute different losses at the same time at ZeRO stage 3.
-
-    Its ranks gather each layer's weights together, in the order of their own backward pass, and would wait for ever.
-    """
-    differ = any(method != recipe.methods[0] for method in recipe.methods)
-    if differ and recipe.data.one_source_per == "micro_batch" and state_kind.endswith("ZeRO-3"):
-        raise InputError(
-            "data.mix: its sources differ in their method, and the ranks of ZeRO stage 3 must compute the same at the "
-            "same time: set data.one_source_per=step, or deepspeed to a configuration of stage 2"
-        )

@@ -99,8 +99,8 @@ def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
     made = generations.source.generation
     assert made is not None
     expected = plain(saved, opened, margin)
-    assert {query: sorted(made.of(query).tolist()) for query in expected} == expected
-    assert made.of(10_000).tolist() == []
+    assert {query: sorted(made.negatives(query).tolist()) for query in expected} == expected
+    assert made.negatives(10_000).tolist() == []
     assert figures["new"] == 1  # all are new: the groups have no negatives of their own
     assert figures["of_a_query"] == pytest.approx(np.mean([len(found) for found in expected.values()]))
     assert 0 < figures["above_relevant"] < 1 or margin
@@ -108,7 +108,10 @@ def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
     drawn = [example.candidates.tolist() for example in generations.source.read(0, 0)]
     groups = generations.source.groups  # of one relevant document each
     for candidates, number in zip(drawn, generations.source.places(np.arange(8)).tolist(), strict=True):
-        assert candidates == [int(groups.candidates.flat[number]), *made.of(int(groups.queries[number])).tolist()]
+        assert candidates == [
+            int(groups.candidates.flat[number]),
+            *made.negatives(int(groups.queries[number])).tolist(),
+        ]
     refresh.use(STEP - 1)
     assert generations.source.generation is None
 
@@ -118,7 +121,9 @@ def test_a_sources_own_prompts_are_put_before_its_texts(saved: Path, opened: Col
     alone(saved, opened, **prompts).make(STEP, saved, lambda: None)
     made = Generation.map(saved.parents[1] / "negatives" / f"step-{STEP:08d}")
     expected = plain(saved, opened, None, **prompts)
-    assert {query: sorted(made.of(query).tolist()) for query in expected} == expected != plain(saved, opened, None)
+    assert (
+        {query: sorted(made.negatives(query).tolist()) for query in expected} == expected != plain(saved, opened, None)
+    )
 
 
 def test_a_sparse_models_generation_is_a_plain_search(toy_collection: Path, opened: Collection, tmp_path: Path) -> None:
@@ -126,7 +131,7 @@ def test_a_sparse_models_generation_is_a_plain_search(toy_collection: Path, open
     saved = checkpoint.folder(tmp_path / "sparse", STEP)
     alone(saved, opened).make(STEP, saved, lambda: None)
     made, expected = Generation.map(saved.parents[1] / "negatives" / f"step-{STEP:08d}"), plain(saved, opened, None)
-    assert {query: sorted(made.of(query).tolist()) for query in expected} == expected
+    assert {query: sorted(made.negatives(query).tolist()) for query in expected} == expected
     assert any(expected.values())
 
 
@@ -186,7 +191,7 @@ def test_other_weights_begin_anew(saved: Path, opened: Collection, toy_collectio
     assert arrays(final) != before
     expected = plain(saved, opened, None)
     made = Generation.map(final)
-    assert {query: sorted(made.of(query).tolist()) for query in expected} == expected
+    assert {query: sorted(made.negatives(query).tolist()) for query in expected} == expected
 
 
 def test_generations_that_no_checkpoint_needs_are_removed(saved: Path, opened: Collection) -> None:

@@ -1,5 +1,6 @@
 """Labelled groups as examples: disjoint splits, small label sets as subsets of larger ones, units for the lanes."""
 
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.batching.candidates import Candidates, Example
 from deepsiam.models.matching.siamese import SiameseConfig
 from deepsiam.trainer.training.data import group_source, shuffled
+from deepsiam.trainer.training.data.check_groups import check_classes, check_relevance, check_teacher
 from deepsiam.trainer.training.data.group_source import GroupSource
 from deepsiam.trainer.training.data.open_pairs import pair_data
 from tests import toy
@@ -219,12 +221,12 @@ def test_a_group_has_its_scores_beside_its_labels_and_older_collections_the_labe
     new, old = Collection.open(toy_scored), labels_as_scores(Collection.open(toy_scored), tmp_path / "old")
     of_new, of_old = (GroupSource(each, "train", "group", None, seed=1, unit=9) for each in (new, old))
     for source in (of_new, of_old):
-        source.check_teacher("kl")
-        source.check_relevance("kl", any_label=True)
-    of_new.check_relevance("softmax")
+        check_teacher(source, "kl")
+        check_relevance(source, "kl", any_label=True)
+    check_relevance(of_new, "softmax")
     line = r"=softmax: .*old/splits/train: its labels are not whole numbers \(500 of 500, from .*\), so not relevance"
     with pytest.raises(InputError, match=line):
-        of_old.check_relevance("softmax")
+        check_relevance(of_old, "softmax")
     for example, older in zip(examples(of_new), examples(of_old), strict=True):
         assert example.scores is not None
         assert older.scores is not None
@@ -237,7 +239,7 @@ def test_a_group_has_its_scores_beside_its_labels_and_older_collections_the_labe
         assert example.labels.tolist() == [1, 0, 0, 0, 0]
         assert scores_by_document(example) == scores_by_document(other)
     with pytest.raises(InputError, match="=kl learns a teacher's scores, but split train has none beside its labels"):
-        GroupSource(old, "train", "positive", None, seed=1, unit=9).check_teacher("kl")
+        check_teacher(GroupSource(old, "train", "positive", None, seed=1, unit=9), "kl")
 
 
 def test_a_candidate_without_a_score_is_refused_where_one_is_learnt(toy_scored: Path, tmp_path: Path) -> None:
@@ -252,52 +254,49 @@ def test_a_candidate_without_a_score_is_refused_where_one_is_learnt(toy_scored: 
     for unit in ("positive", "group"):
         source = GroupSource(made, "train", unit, None, seed=1, unit=9)  # type: ignore[arg-type]
         with pytest.raises(InputError, match=rf"=kl .* 2 of 500 candidates of .* \(the first: query {query}\): have a"):
-            source.check_teacher("kl")
+            check_teacher(source, "kl")
 
 
 CHECKS = [  # of which collection, the unit, the check and its argument, and what is said
-    ("judged", "pair", "check_classes", 1, r"has the label 1 \(query .*\): labels must be whole numbers from 0 to 0"),
-    ("toy_collection", "pair", "check_classes", 2, "loss=classes: every pair of split train has the label 1, so there"),
+    ("judged", "pair", check_classes, 1, r"has the label 1 \(query .*\): labels must be whole numbers from 0 to 0"),
+    ("toy_collection", "pair", check_classes, 2, "loss=classes: every pair of split train has the label 1, so there"),
     (
         "toy_classes",
         "positive",
-        "check_relevance",
+        check_relevance,
         "softmax",
         r"method.loss=softmax: .*its labels are classes, not relevance: only .* method.loss=classes read",
     ),
     (
         "toy_collection",
         "pair",
-        "check_relevance",
+        check_relevance,
         "binary",
         "method.loss=binary: every pair of split train is relevant",
     ),
-    ("judged", "group", "check_teacher", "kl", "=kl learns a teacher's scores, but all labels of split train are"),
-    ("toy_collection", "group", "check_teacher", "margin_mse", "but split train gives query q[0-9]+ one only"),
-    ("toy_collection", "positive", "check_teacher", "kl", "but split train has none beside its labels: have a teacher"),
-    ("judged", "pair", "check_classes", 2, ""),
-    ("judged", "pair", "check_relevance", "binary", ""),
-    ("toy_collection", "positive", "check_relevance", "binary", ""),
+    ("judged", "group", check_teacher, "kl", "=kl learns a teacher's scores, but all labels of split train are"),
+    ("toy_collection", "group", check_teacher, "margin_mse", "but split train gives query q[0-9]+ one only"),
+    ("toy_collection", "positive", check_teacher, "kl", "but split train has none beside its labels: have a teacher"),
+    ("judged", "pair", check_classes, 2, ""),
+    ("judged", "pair", check_relevance, "binary", ""),
+    ("toy_collection", "positive", check_relevance, "binary", ""),
 ]
 
 
 @pytest.mark.parametrize(("of", "unit", "check", "argument", "message"), CHECKS)
 def test_labels_that_a_loss_cannot_learn_are_refused(
-    request: pytest.FixtureRequest, of: str, unit: Any, check: str, argument: Any, message: str
+    request: pytest.FixtureRequest, of: str, unit: Any, check: Callable[..., None], argument: Any, message: str
 ) -> None:
     known = request.getfixturevalue(of)
     opened = known if isinstance(known, Collection) else Collection.open(known)
     source = GroupSource(opened, "train", unit, None, seed=1, unit=9)
     if not message:
-        getattr(source, check)(argument)
+        check(source, argument)
         return
     with pytest.raises(InputError, match=message):
-        getattr(source, check)(argument)
+        check(source, argument)
 
 
-def test_more_pairs_or_lanes_than_there_are_are_refused(toy_collection: Path, tmp_path: Path) -> None:
+def test_more_pairs_than_there_are_are_refused(toy_collection: Path) -> None:
     with pytest.raises(InputError, match="split train has 100 relevant pairs, the recipe asks for 101"):
         GroupSource(Collection.open(toy_collection), "train", "positive", 101, seed=1, unit=32)
-    words = r"data.lanes: 101 lanes need at least 101 shards \(in fine-tuning: pairs\), the data has 100"
-    with pytest.raises(InputError, match=words):
-        pair_data(recipe(tmp_path / "run.yaml", toy_collection, lanes=101, window=16))

@@ -35,7 +35,7 @@ def test_a_lane_reads_every_item_of_its_shards_once_per_epoch() -> None:
 
 def test_epochs_differ_in_order_and_in_the_deal() -> None:
     lanes = lanes_of(UNEVEN)
-    assert lanes._deal(0).tolist() != lanes._deal(1).tolist()
+    assert lanes.deal(0).tolist() != lanes.deal(1).tolist()
     assert items_of_epoch(lanes, 0) != items_of_epoch(lanes, 1)
 
 

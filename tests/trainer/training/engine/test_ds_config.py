@@ -35,24 +35,15 @@ def refused(tmp_path: Path, config: Any) -> str:
         ({"fp16": {"enabled": "auto"}, "zero_optimization": {"stage": 1}}, 'fp16.enabled: "auto"'),
         ({"zero_optimizations": {"stage": 1}}, "did you mean zero_optimization?"),
         ({"qwxyz": 1}, "unknown key"),
-        (
-            {"compile": {"deepcompile": True}},
-            "compile: would do nothing: DeepSpeed compiles only where a program calls",
-        ),
-        (
-            {"torch_autocast": {"enabled": True}},
-            "torch_autocast: the trainer computes in the precision of bf16 or fp16",
-        ),
+        ({"compile": {"deepcompile": True}}, "compile: would do nothing: DeepSpeed compiles only where a program"),
+        ({"torch_autocast": {"enabled": True}}, "torch_autocast: the trainer computes in the precision of bf16 or"),
         ({"tensor_parallel": {"autotp_size": 2}}, "tensor_parallel: the ranks here divide the data"),
         ({"sparse_gradients": True}, "sparse_gradients: DeepSpeed no longer has it; remove it"),
         (
-            {"activation_checkpointing": {"number_checkpoints": 4}},
-            "activation_checkpointing: would do nothing: DeepSpeed reads it only where a program calls",
+            {"activation_checkpointing": {"profile": True}},
+            "activation_checkpointing: would do nothing: DeepSpeed reads",
         ),
-        (
-            {"zero_optimization": {"stage": 1, "compute_grad_norm": False}},
-            "zero_optimization.compute_grad_norm: false: without the norm a bad step is not found",
-        ),
+        ({"zero_optimization": {"compute_grad_norm": False}}, "compute_grad_norm: false: without the norm a bad step"),
         (
             {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}},
             "zero_optimization.offload_optimizer: the device nvme needs nvme_path, a folder on that disk",

@@ -40,32 +40,26 @@ def test_without_a_launcher_it_is_one_process() -> None:
     assert World.from_environment() == World(rank=0, size=1, local_rank=0, local_size=1)
 
 
+SRUN = "SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=1(x4)"
+OPEN_MPI = "OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2"
+
+
 @pytest.mark.parametrize(
     "values",
     [
         "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2",
         "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2",
-        "OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
+        OPEN_MPI,
         "PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",
         "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=4,2(x2) SLURM_NODEID=1",
         "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=2(x4) SLURM_NODEID=2",
+        # launchers that srun has started
+        f"{SRUN} RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2",  # deepspeed --no_ssh
+        f"{SRUN} {OPEN_MPI}",
+        f"{SRUN} WORLD_SIZE=8 PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",  # mpich sets WORLD_SIZE
     ],
 )
 def test_every_launcher_is_understood(monkeypatch: pytest.MonkeyPatch, values: str) -> None:
-    set_variables(monkeypatch, values)
-    assert World.from_environment() == World(rank=5, size=8, local_rank=1, local_size=2)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2",  # deepspeed --no_ssh
-        "OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
-        "WORLD_SIZE=8 PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",  # --launcher mpich sets WORLD_SIZE
-    ],
-)
-def test_a_launcher_that_srun_has_started_counts(monkeypatch: pytest.MonkeyPatch, values: str) -> None:
-    set_variables(monkeypatch, "SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=1(x4)")
     set_variables(monkeypatch, values)
     assert World.from_environment() == World(rank=5, size=8, local_rank=1, local_size=2)
 
@@ -124,21 +118,29 @@ def test_the_memory_of_a_cpu_is_shared_by_its_ranks(monkeypatch: pytest.MonkeyPa
     assert device_memory() == alone // 4 > 0
 
 
-def test_each_rank_of_a_host_takes_its_own_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def joining(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Let a rank join without others; return what `init_distributed` is given, and how long it may wait afterwards."""
     for name in (*LAUNCHERS[0], "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"):
         monkeypatch.setenv(name, "1")  # restored after the test
-    monkeypatch.setattr(world, "_joined", False)
-    taken: list[int] = []
-    monkeypatch.setattr(accelerator(), "set_device", taken.append, raising=False)
-    monkeypatch.setattr(world, "meet", lambda rank, ranks: None)
     given: dict[str, Any] = {}
+    monkeypatch.setattr(world, "_joined", False)
+    monkeypatch.setattr(world, "meet", lambda rank, ranks: None)
     monkeypatch.setattr(world.deepspeed, "init_distributed", lambda **options: given.update(options))
     monkeypatch.setattr(dist, "barrier", lambda: None)
-    waits: list[float] = []
-    monkeypatch.setattr(world, "wait_at_most", waits.append)
+    monkeypatch.setattr(world, "wait_at_most", lambda seconds: given.update(later=seconds))
+    return given
+
+
+def test_each_rank_of_a_host_takes_its_own_accelerator(
+    joining: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(accelerator(), "set_device", taken.append, raising=False)
     join(World(rank=7, size=8, local_rank=3, local_size=4))
     assert taken == [3]
-    assert given["timeout"] < timedelta(hours=1) < timedelta(seconds=waits.pop())  # then one rank may work alone
+    # then one rank may work alone
+    assert joining["timeout"] < timedelta(hours=1) < timedelta(seconds=joining["later"])
     assert World.from_environment() == World(rank=7, size=8, local_rank=3, local_size=4)
     monkeypatch.setattr(accelerator(), "device_count", lambda: 1)
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3")
@@ -148,16 +150,11 @@ def test_each_rank_of_a_host_takes_its_own_accelerator(monkeypatch: pytest.Monke
     assert os.environ["LOCAL_RANK"] == os.environ["OMPI_COMM_WORLD_LOCAL_RANK"] == "0"
 
 
+@pytest.mark.usefixtures("joining")
 def test_the_ranks_of_a_host_share_its_cores_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*LAUNCHERS[0], "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"):
-        monkeypatch.setenv(name, "1")  # restored after the test
-    monkeypatch.setattr(world, "meet", lambda rank, ranks: None)
-    monkeypatch.setattr(world.deepspeed, "init_distributed", lambda **options: None)
-    monkeypatch.setattr(dist, "barrier", lambda: None)
-    monkeypatch.setattr(device, "usable_cores", lambda: 8)
     chosen: list[int] = []
+    monkeypatch.setattr(device, "usable_cores", lambda: 8)
     monkeypatch.setattr(torch, "set_num_threads", chosen.append)
-    monkeypatch.setattr(world, "_joined", False)
     join(World(rank=7, size=8, local_rank=3, local_size=4))
     assert chosen == []
     monkeypatch.delenv("OMP_NUM_THREADS")

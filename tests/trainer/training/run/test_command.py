@@ -13,8 +13,6 @@ from unittest.mock import Mock
 import pytest
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.shards.writer import ShardWriter
-from deepsiam.data_prep.tokenizers.tokenizer import load as load_tokenizer
 from deepsiam.trainer import finetune, pretrain
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
@@ -66,17 +64,14 @@ def own_shards(shards: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(shards, tmp_path / "shards"))
 
 
-def test_a_damaged_manifest(refused: Refused, recipe: Path, own_shards: Path) -> None:
-    manifest = own_shards / "manifest.json"
-    manifest.write_text(manifest.read_text()[:100])
-    assert "manifest.json" in refused(recipe, f"data.shards={own_shards}")
-
-
-def test_a_manifest_of_another_tokenizer(refused: Refused, recipe: Path, own_shards: Path) -> None:
+def test_a_damaged_manifest_and_one_of_another_tokenizer(refused: Refused, recipe: Path, own_shards: Path) -> None:
     content = json.loads((own_shards / "tokenizer.json").read_text())
     content["model"]["vocab"]["zzz"] = len(content["model"]["vocab"])
     (own_shards / "tokenizer.json").write_text(json.dumps(content))
     assert "tokenizer" in refused(recipe, f"data.shards={own_shards}")
+    manifest = own_shards / "manifest.json"
+    manifest.write_text(manifest.read_text()[:100])
+    assert "manifest.json" in refused(recipe, f"data.shards={own_shards}")
 
 
 @pytest.mark.parametrize(
@@ -112,13 +107,6 @@ def test_held_out_data_without_an_example(
     line = refused(recipe, f"validation={{shards: {held_out}, every: 100}}")
     assert "validation: the held-out data give no example" in line
     assert not (tmp_path / "run").exists()
-
-
-def test_shards_without_text(refused: Refused, recipe: Path, shards: Path, tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(shards / "tokenizer.json")
-    with pytest.raises(Exception, match="document"), ShardWriter(tmp_path / "none", tokenizer):
-        pass  # the writer refuses an empty corpus
-    assert "none" in refused(recipe, f"data.shards={tmp_path}/none")
 
 
 def test_an_unwritable_folder(refused: Refused, recipe: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from deepsiam.models.interface import MicroBatch
+from deepsiam.trainer import finetune
 from deepsiam.trainer.training.data.open_pairs import pair_data
 from deepsiam.trainer.training.engine.world import World
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
@@ -20,6 +21,7 @@ from deepsiam.trainer.training.run import find_lr
 from deepsiam.trainer.training.run.find_lr import EXAMPLES, RATES, STEPS, WIDTH, row, suggestion
 from tests import toy
 from tests.trainer.mixed_recipe import mixed_recipe
+from tests.trainer.runs import write_run
 
 
 def test_the_rates_rise_by_a_factor_in_less_than_100_steps() -> None:
@@ -42,12 +44,8 @@ def test_without_a_fall_there_is_none(losses: list[float]) -> None:
 
 def test_a_rates_line_has_a_bar_that_is_whole_where_the_test_ends() -> None:
     assert row(1e-7, 4.0, 4.0).split() == ["1.0e-07", "4.0000", "#" * (WIDTH // 2)]
-    assert [row(0.1, loss, 4.0).count("#") for loss in (2.0, 8.0, 99.0, math.nan)] == [
-        round(WIDTH / 4),
-        WIDTH,
-        WIDTH,
-        0,
-    ]
+    bars = [row(0.1, loss, 4.0).count("#") for loss in (2.0, 8.0, 99.0, math.nan)]
+    assert bars == [round(WIDTH / 4), WIDTH, WIDTH, 0]
     assert row(0.1, math.nan, 4.0).endswith("diverged")
     assert row(0.1, 0.0, 0.0).count("#") == 0
 
@@ -123,15 +121,14 @@ def test_with_negatives_of_the_step_the_loss_is_that_of_training(toy_collection:
 @pytest.mark.slow
 def test_a_run_that_is_there_stays_as_it_is(toy_collection: Path, tmp_path: Path) -> None:
     recipe = toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, trunk=toy.TRUNK)
-    assert toy.launch(1, "trainer.finetune", recipe).returncode == 0
+    write_run(tmp_path / "run", toy_collection / "tokenizer.json", name="siamese")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     assert toy.launch(1, "trainer.finetune", recipe, "--find-lr").returncode == 0
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-@pytest.mark.slow
-def test_it_cannot_resume(toy_collection: Path, tmp_path: Path) -> None:
-    recipe = toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, trunk=toy.TRUNK)
-    done = toy.launch(1, "trainer.finetune", recipe, "--find-lr", "--resume")
-    assert done.returncode == 2
-    assert "not allowed with argument" in done.stderr
+def test_it_cannot_resume(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        finetune.main(["run.yaml", "--find-lr", "--resume"])
+    assert ended.value.code == 2
+    assert "not allowed with argument" in capsys.readouterr().err

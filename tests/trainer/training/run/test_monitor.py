@@ -58,6 +58,12 @@ def batch(source: int = 0, targets: int = 4, tokens: int = 100) -> LaneBatch:
     return LaneBatch(micro_batch, 0, source, 0, START, START, ())
 
 
+@pytest.fixture
+def m(tmp_path: Path) -> Monitor:
+    """A monitor of rank 0."""
+    return monitor(tmp_path)
+
+
 def one_step(monitor: Monitor, step: int, loss: float, skipped: bool = False) -> None:
     result = StepResult(torch.tensor(0.5), 1.0, skipped, torch.tensor([[loss * 4]]))
     monitor.count([batch()], result)
@@ -128,8 +134,7 @@ def test_the_mean_is_over_targets_and_each_source_has_its_own(
     assert "wiki" not in capsys.readouterr().out
 
 
-def test_the_share_of_padding(tmp_path: Path) -> None:
-    m = monitor(tmp_path)
+def test_the_share_of_padding(m: Monitor, tmp_path: Path) -> None:
     result = StepResult(torch.tensor(0.5), 1.0, False, torch.tensor([[8.0], [30.0]]))
     m.count([batch(tokens=97), batch(tokens=91)], result)
     m.log(1, 1e-4, result, {})
@@ -137,14 +142,16 @@ def test_the_share_of_padding(tmp_path: Path) -> None:
     assert scalars(tmp_path, "padding_share") == {1: pytest.approx(0.06)}
 
 
-def test_events_and_a_line_with_rate_and_eta(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    m = monitor(tmp_path)
+def test_events_and_a_line_with_rate_and_eta(m: Monitor, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    m.peak, m.flops_per_token = 1e12, 1e6
     one_step(m, 1, 2.5)
     one_step(m, 2, 2.25, skipped=True)
     m.close()
     assert scalars(tmp_path, "loss/mlm") == {1: 2.5, 2: 2.25}
     assert scalars(tmp_path, "skipped_steps") == {1: 0, 2: 1}
     assert scalars(tmp_path, "grad_norm")[1] == 0.5
+    rate = scalars(tmp_path, "tokens_per_second")[1]
+    assert scalars(tmp_path, "mfu")[1] == pytest.approx(1e6 * rate / (1e12 * 2), rel=1e-5)
     line = capsys.readouterr().out.splitlines()[0]
     assert line.startswith("step 1/10  mlm 2.5000  lr 1.00e-04  grad 0.50")
     assert "tokens/s" in line
@@ -179,8 +186,7 @@ def test_events_of_a_report_that_was_cut_short_are_completed(tmp_path: Path) -> 
     assert [[event.step for event in events.Scalars(f"probe/{name}")] for name in ("rank", "norm")] == [[0], [0]]
 
 
-def test_slow_ranks_are_figures_and_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    m = monitor(tmp_path)
+def test_slow_ranks_are_figures_and_lines(m: Monitor, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert m.stragglers is not None
     m.stragglers.compare = Mock(return_value=({"ranks/forward_slowest": 3.0}, ["rank 1 on node2 is slow"]))  # type: ignore[method-assign]
     with m.waiting():
@@ -206,29 +212,16 @@ def test_another_rank_is_silent(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_resumed_run_shows_its_steps_once(tmp_path: Path) -> None:
-    first = monitor(tmp_path)
-    for step in (1, 2, 3):
-        one_step(first, step, float(step))
-    first.close()
-    second = monitor(tmp_path, start=2)  # resumed from a checkpoint before step 3
-    one_step(second, 3, 30.0)
-    second.close()
+    for start, losses in ((0, (1.0, 2.0, 3.0)), (2, (30.0,))):  # resumed from a checkpoint before step 3
+        with closing(monitor(tmp_path, start=start)) as m:
+            for step, loss in enumerate(losses, start + 1):
+                one_step(m, step, loss)
     assert scalars(tmp_path, "loss/mlm") == {1: 1.0, 2: 2.0, 3: 30.0}
 
 
-def test_utilisation_where_the_peak_is_known(tmp_path: Path) -> None:
-    m = monitor(tmp_path)
-    m.peak, m.flops_per_token = 1e12, 1e6
-    one_step(m, 1, 1.0)
-    m.close()
-    rate = scalars(tmp_path, "tokens_per_second")[1]
-    assert scalars(tmp_path, "mfu")[1] == pytest.approx(1e6 * rate / (1e12 * 2), rel=1e-5)
-
-
 def test_a_full_disk_ends_the_events_and_not_the_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    m: Monitor, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    m = monitor(tmp_path)
     one_step(m, 1, 2.5)
     full = OSError(errno.ENOSPC, "No space left on device")
     with monkeypatch.context() as patch:
@@ -254,22 +247,15 @@ def test_a_full_disk_ends_the_events_and_not_the_run(
     assert 4.0 in scalars(tmp_path, "loss/mlm").values()
 
 
-def test_untimed_work_is_not_in_the_rates(tmp_path: Path) -> None:
-    m = monitor(tmp_path)
+def test_untimed_work_is_not_in_the_rates_and_waiting_for_data_is_a_share(m: Monitor, tmp_path: Path) -> None:
     with m.untimed():
         time.sleep(1.0)
-    one_step(m, 1, 2.5)
-    m.close()
-    assert scalars(tmp_path, "tokens_per_second")[1] > 2 * 100 / 1.0
-
-
-def test_waiting_for_data_is_a_share_of_the_time(tmp_path: Path) -> None:
-    m = monitor(tmp_path)
     with m.waiting():
         time.sleep(0.2)
     one_step(m, 1, 2.5)
     one_step(m, 2, 2.5)
     m.close()
+    assert scalars(tmp_path, "tokens_per_second")[1] > 2 * 100 / 1.0
     shares = scalars(tmp_path, "data_wait_share")
     assert 0.5 < shares[1] <= 1
     assert shares[2] == 0
