@@ -1,7 +1,6 @@
 """What a run reports: events and progress lines, from rank 0 only."""
 
 import errno
-import time
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -56,6 +55,14 @@ def batch(source: int = 0, targets: int = 4, tokens: int = 100) -> LaneBatch:
     mask = (np.arange(100) < tokens).reshape(10, 10)
     micro_batch = MicroBatch({"attention_mask": mask}, {"mlm": targets}, int(mask.sum()))
     return LaneBatch(micro_batch, 0, source, 0, START, START, ())
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The clock of a monitor that is made after it; a test moves it."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr("deepsiam.trainer.training.run.monitor.time", clock)
+    return clock
 
 
 @pytest.fixture
@@ -186,19 +193,18 @@ def test_events_of_a_report_that_was_cut_short_are_completed(tmp_path: Path) -> 
     assert [[event.step for event in events.Scalars(f"probe/{name}")] for name in ("rank", "norm")] == [[0], [0]]
 
 
-def test_slow_ranks_are_figures_and_lines(m: Monitor, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_slow_ranks_are_figures_and_lines(
+    clock: SimpleNamespace, m: Monitor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert m.stragglers is not None
     m.stragglers.compare = Mock(return_value=({"ranks/forward_slowest": 3.0}, ["rank 1 on node2 is slow"]))  # type: ignore[method-assign]
+    clock.now += 4.0
     with m.waiting():
-        time.sleep(0.01)
-    with m.engine.forward_clock.counting():
-        time.sleep(0.02)
+        clock.now += 1.0
+    m.engine.forward_clock.seconds = 2.0
     one_step(m, 1, 2.5)
     m.close()
-    (steps, seconds, forward, waited), _ = m.stragglers.compare.call_args
-    assert steps == 1
-    assert 0.01 <= waited < forward < seconds
-    assert forward >= 0.02
+    assert m.stragglers.compare.call_args.args == (1, 5.0, 2.0, 1.0)  # steps, seconds, forward, waited
     assert scalars(tmp_path, "ranks/forward_slowest") == {1: 3.0}
     assert capsys.readouterr().err == "step 1: rank 1 on node2 is slow\n"
 
@@ -247,18 +253,20 @@ def test_a_full_disk_ends_the_events_and_not_the_run(
     assert 4.0 in scalars(tmp_path, "loss/mlm").values()
 
 
-def test_untimed_work_is_not_in_the_rates_and_waiting_for_data_is_a_share(m: Monitor, tmp_path: Path) -> None:
+def test_untimed_work_is_not_in_the_rates_and_waiting_for_data_is_a_share(
+    clock: SimpleNamespace, m: Monitor, tmp_path: Path
+) -> None:
     with m.untimed():
-        time.sleep(1.0)
+        clock.now += 100.0
     with m.waiting():
-        time.sleep(0.2)
+        clock.now += 3.0
+    clock.now += 1.0
     one_step(m, 1, 2.5)
+    clock.now += 2.0
     one_step(m, 2, 2.5)
     m.close()
-    assert scalars(tmp_path, "tokens_per_second")[1] > 2 * 100 / 1.0
-    shares = scalars(tmp_path, "data_wait_share")
-    assert 0.5 < shares[1] <= 1
-    assert shares[2] == 0
+    assert scalars(tmp_path, "tokens_per_second") == {1: 2 * 100 / 4, 2: 2 * 100 / 2}
+    assert scalars(tmp_path, "data_wait_share") == {1: 0.75, 2: 0.0}
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (61, "1:01"), (3661.4, "1:01:01")])
