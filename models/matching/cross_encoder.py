@@ -21,6 +21,7 @@ class CrossEncoderConfig(PairModelConfig):
     folder_kind = "CrossEncoder"
     start_keys = (
         "pooling",
+        "hidden_layer",
         "hidden_activation",
         "hidden_norm",
         "separators",

@@ -7,7 +7,6 @@ computed exactly is refused.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS
 
 from deepsiam.data_prep.common.errors import InputError
@@ -23,7 +23,7 @@ from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
 from deepsiam.models.matching.cross_encoder import Activation, CrossEncoderConfig
 from deepsiam.models.trunk import token_types
-from deepsiam.trainer.interop.files import refuse, save_tensors, write_tokenizer
+from deepsiam.trainer.interop.files import class_for, refuse, write_headed, write_tokenizer
 from deepsiam.trainer.interop.hugging_face import (
     CONFIG,
     TOKENIZER,
@@ -48,18 +48,24 @@ ACTIVATIONS = {"Identity": nn.Identity, "Sigmoid": nn.Sigmoid}  # of the scores
 class Head:
     """The tensors of a model type's head, and what it computes from the first state: hidden layer, output layer."""
 
-    hidden: str
+    hidden: str  # "": there is none
     output: str = "classifier"
     activation: str = "tanh"  # of the hidden layer; or the key of the configuration that names it
     norm: str = ""  # a LayerNorm after the activation
+    pooling: str = "cls"  # unless the configuration has classifier_pooling
+    first_state: str = "cls"  # what classifier_pooling calls pooling cls
+    biases: bool = True  # whether files always have them
 
     @property
     def names(self) -> dict[str, str]:
         """The names of its layers in a file, by those in `deepsiam.models.matching.cross_encoder.CrossEncoder`."""
+        if not self.hidden:
+            return {"head.1": self.output}
         norm = {"head.2": self.norm} if self.norm else {}
         return {"head.0": self.hidden, **norm, f"head.{3 + len(norm)}": self.output}
 
 
+PARTS = ("weight", "bias")
 ROBERTA = Head("classifier.dense", "classifier.out_proj")
 DEBERTA = Head("pooler.dense", activation="pooler_hidden_act")
 HEADS = {
@@ -71,9 +77,13 @@ HEADS = {
     "deberta-v2": DEBERTA,
     "distilbert": Head("pre_classifier", activation="relu"),
     "electra": Head("classifier.dense", "classifier.out_proj", activation="gelu"),
+    "eurobert": Head("dense", activation="gelu", first_state="bos"),
+    "gte": Head("gte.pooler.dense"),
     "megatron-bert": Head("bert.pooler.dense"),
-    "modernbert": Head("head.dense", activation="classifier_activation", norm="head.norm"),
+    "modernbert": Head("head.dense", activation="classifier_activation", norm="head.norm", biases=False),
     "mpnet": ROBERTA,
+    "nomic_bert": Head("nomic_bert.pooler.dense"),
+    "qwen3": Head("", "score", pooling="last", biases=False),
     "rembert": Head("rembert.pooler.dense"),
     "roberta": ROBERTA,
     "xlm-roberta": ROBERTA,
@@ -138,18 +148,18 @@ def read(folder: Path) -> CrossEncoderFolder:
             f"{path}: architectures {architecture}, model_type {kind!r}: a cross-encoder whose head is not supported; "
             f"those of {', '.join(sorted(HEADS))} are"
         )
-    name = HEADS[kind].activation
-    hidden, pooling = str(getattr(config, name, name)), getattr(config, "classifier_pooling", "cls")
-    if hidden not in get_args(Activation):
-        raise InputError(f"{path}: {name}: {hidden!r} is not one of {', '.join(get_args(Activation))}")
-    if pooling not in ("cls", "mean"):
-        raise InputError(f"{path}: classifier_pooling: {pooling!r} is not cls or mean")
-    keys = {
-        "pooling": pooling,
-        "hidden_activation": hidden,
-        "hidden_norm": bool(HEADS[kind].norm),
-        **_keys_of_pairs(folder, by_library),
-    }
+    head = HEADS[kind]
+    activation, pooling = str(getattr(config, head.activation, head.activation)), head.pooling
+    if activation not in get_args(Activation):
+        raise InputError(f"{path}: {head.activation}: {activation!r} is not one of {', '.join(get_args(Activation))}")
+    if (named := getattr(config, "classifier_pooling", None)) is not None:
+        if named not in (head.first_state, "mean"):
+            raise InputError(f"{path}: classifier_pooling: {named!r} is not {head.first_state} or mean")
+        pooling = "mean" if named == "mean" else "cls"
+    layer: dict[str, Any] = {"hidden_layer": False}
+    if head.hidden:
+        layer = {"hidden_activation": activation, "hidden_norm": bool(head.norm)}
+    keys = {"pooling": pooling, **layer, **_keys_of_pairs(folder, by_library)}
     labels = int(config.num_labels or 0)
     return CrossEncoderFolder(folder, labels, keys, _activation(folder, settings, labels), class_names(config))
 
@@ -178,7 +188,7 @@ def read_heads(folder: Path) -> dict[str, Tensor]:
         shapes = {"weight": [rows] if theirs == head.norm else [rows, width], "bias": [rows]}
         for part, shape in shapes.items():
             tensor = weights.get(f"{theirs}.{part}")
-            if tensor is None and part == "bias" and head.norm:  # ModernBERT's layers have biases only if asked for
+            if tensor is None and part == "bias" and not head.biases:
                 tensor = torch.zeros(shape)
             if tensor is None or list(tensor.shape) != shape:
                 what = "is missing" if tensor is None else f"is {list(tensor.shape)}, {CONFIG} has {shape}"
@@ -257,32 +267,44 @@ print(model.predict([("a query", "a document"), ("a query", "another")]))
 
 
 def write(trained: LoadedModel, method: CrossEncoderConfig, folder: Path, facts: Mapping[str, Any]) -> str:
-    """Write the model, whose pooler and classifier are the head, and a tokenizer of pairs; return the README.md.
+    """Write transformers' classifier for the type of the trunk, and a tokenizer of pairs; return the README.md.
 
     Raises:
-        InputError: BERT's sequence classifier would not compute the scores of this model.
+        InputError: that class would not compute the scores of this model.
     """
     trunk, head = trained.model.trunk, trained.model.heads
+    kind, model = trunk.config.model_type, class_for(trunk, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING)
+    layers = HEADS.get(kind) if model else None
+    refuse(trained, "a sequence classifier", {f"have a trunk of {kind}": layers is None})
+    assert model is not None
+    assert layers is not None
+    config = model.config
+    pools_any, activates_any = hasattr(config, "classifier_pooling"), hasattr(config, layers.activation)
+    pooling = {"cls": layers.first_state, "mean": "mean"}.get(method.pooling)
+    names = {f"{ours}.{part}": f"{theirs}.{part}" for ours, theirs in layers.names.items() for part in PARTS}
+    lost = [
+        ours for ours, theirs in names.items() if theirs not in model.state_dict() and ours in head and head[ours].any()
+    ]
+    other_norm = method.hidden_norm != bool(layers.norm)
+    other_activation = not activates_any and method.hidden_activation != layers.activation
+    without = "do without a hidden layer (method.hidden_layer=false)"
     beyond = {
-        f"have a trunk of {trunk.config.model_type}": trunk.config.model_type != "bert",
-        "pool all states (method.pooling)": method.pooling != "cls",
-        "do without a hidden layer (method.hidden_layer=false)": not method.hidden_layer,
-        "have another hidden layer (method.hidden_activation, method.hidden_norm)": method.hidden_norm
-        or method.hidden_activation != "tanh",
+        "pool all states (method.pooling)": pooling is None if pools_any else method.pooling != layers.pooling,
+        without if layers.hidden else "have a hidden layer": method.hidden_layer != bool(layers.hidden),
+        "have another hidden layer (method.hidden_activation, method.hidden_norm)": bool(layers.hidden)
+        and (other_norm or other_activation),
+        f"have {'and '.join(lost)}, which is not 0": bool(lost),
         "keep the end of a text (method.kept_of_query)": method.kept_of_query != "start",
     }
-    refuse(trained, "BERT's sequence classifier", beyond)
-    config = copy.deepcopy(trunk.config)
+    refuse(trained, type(model).__name__, beyond)
+    if pools_any:
+        config.classifier_pooling = pooling
+    if activates_any:
+        setattr(config, layers.activation, method.hidden_activation)
     config.num_labels = method.classes or 1
-    config.architectures = ["BertForSequenceClassification"]
     # CrossEncoder would put a single score through a sigmoid
     config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
-    state = {f"bert.{name}": tensor for name, tensor in trunk.state_dict().items()}
-    names = {"head.0": "bert.pooler.dense", "head.3": "classifier"}
-    for own, theirs in names.items():
-        state |= {f"{theirs}.{part}": head[f"{own}.{part}"] for part in ("weight", "bias")}
-    save_tensors(state, folder / "model.safetensors")
-    config.save_pretrained(folder)
+    write_headed(model, trunk, {theirs: head[ours] for ours, theirs in names.items()}, folder)
     (pair,) = method.input_lengths.values()
     around = method.pair_framing(trained.tokenizer).around
     # of token types only if the model tells the two texts apart by them

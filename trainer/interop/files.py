@@ -56,6 +56,38 @@ def write_encoder(trunk: PreTrainedModel, folder: Path) -> None:
     stock.config.save_pretrained(folder)
 
 
+def class_for(trunk: PreTrainedModel, classes: Any) -> PreTrainedModel | None:
+    """Return a model of the class that `classes` of transformers has for a trunk's type, without memory for weights.
+
+    Its head has all the biases that ours has; None if there is no such class.
+    """
+    model_class = classes.get(type(trunk.config), None)
+    if model_class is None:
+        return None
+    config = copy.deepcopy(trunk.config)
+    # ModernBERT's classes have them all or none; those of the trunk, which has none, are written as zeros
+    for key in ("classifier_bias", "decoder_bias", "norm_bias"):
+        if hasattr(config, key):
+            setattr(config, key, True)
+    with torch.device("meta"):
+        model: PreTrainedModel = model_class(config)
+    return model
+
+
+def write_headed(model: PreTrainedModel, trunk: PreTrainedModel, head: Mapping[str, Tensor], folder: Path) -> None:
+    """Write a trunk and the tensors of a head, by their names in `model` of `class_for`, with its configuration."""
+    tied = set(getattr(model, "_tied_weights_keys", None) or ())
+    state = {f"{model.base_model_prefix}.{name}": tensor for name, tensor in trunk.state_dict().items()} | dict(head)
+    expected = model.state_dict()
+    for name in expected.keys() - state.keys() - tied:
+        if not name.endswith(".bias"):
+            raise InputError(f"{type(model).__name__}: this model lacks {name} and cannot be exported")
+        state[name] = torch.zeros(expected[name].shape)
+    save_tensors({name: state[name] for name in expected if name in state}, folder / "model.safetensors")
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(folder)
+
+
 def write_tokenizer(
     tokenizer: Tokenizer,
     max_tokens: int,

@@ -6,14 +6,11 @@ keeps a text's own terms, alone it is a query's tokens. A Router holds the modul
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
 
 from deepsiam.models.matching.sparse import Sparse, SparseConfig
 from deepsiam.trainer.interop.files import (
@@ -23,6 +20,7 @@ from deepsiam.trainer.interop.files import (
     write_modules,
     write_tokenizer,
 )
+from deepsiam.trainer.interop.masked_lm import masked_lm_for, write_masked_lm
 from deepsiam.trainer.interop.model import LoadedModel
 
 MODULES = {  # class names that every version resolves
@@ -66,7 +64,7 @@ def write(trained: LoadedModel, method: SparseConfig, folder: Path, facts: Mappi
     trunk, vocabulary = trained.model.trunk, trained.tokenizer.vocab_size
     has_tokens = method.query != "encoder" or method.document == "own_tokens"
     beyond = {
-        f"have a masked LM of {trunk.config.model_type}": trunk.config.model_type != "bert",
+        f"have a masked LM of {trunk.config.model_type}": masked_lm_for(trunk) is None,
         "weigh tokens by a linear layer (method.head=linear)": method.head == "linear",
         "keep the end of a query alone (method.kept_of_query)": method.kept_of_query != "start",
         "look up more tokens than the tokenizer has": has_tokens and trunk.config.vocab_size != vocabulary,
@@ -118,23 +116,9 @@ def _write_module(trained: LoadedModel, method: SparseConfig, name: str, folder:
         write_tokenizer(tokenizer, 1 << 20, folder)  # stop words do not count, so a cut at a number of tokens would
     else:
         trunk = model.trunk if name == "query_mlm" or method.towers == 1 else model.tower("document")
-        _write_masked_lm(trunk, model.lm_head.state_dict(), tokenizer.special, folder)
+        bias = model.lm_head.bias.detach().clone()
+        bias[list(tokenizer.special)] = NEVER
+        write_masked_lm(trunk, {**model.lm_head.state_dict(), "bias": bias}, folder)
         most = method.max_query_tokens if name == "query_mlm" else method.max_document_tokens
         write_tokenizer(tokenizer, most, folder)
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": most, "do_lower_case": False})
-
-
-def _write_masked_lm(
-    trunk: PreTrainedModel, head: Mapping[str, Tensor], special: tuple[int, ...], folder: Path
-) -> None:
-    """Write a trunk and its head as a BertForMaskedLM that gives the special tokens no weight."""
-    bias = head["bias"].clone()
-    bias[list(special)] = NEVER
-    state = {f"bert.{name}": tensor for name, tensor in trunk.state_dict().items() if not name.startswith("pooler.")}
-    for own, theirs in {"dense": "dense", "norm": "LayerNorm"}.items():
-        state |= {f"cls.predictions.transform.{theirs}.{part}": head[f"{own}.{part}"] for part in ("weight", "bias")}
-    save_tensors({**state, "cls.predictions.bias": bias}, folder / "model.safetensors")
-    config = copy.deepcopy(trunk.config)
-    config.architectures = ["BertForMaskedLM"]
-    config.tie_word_embeddings = True
-    config.save_pretrained(folder)

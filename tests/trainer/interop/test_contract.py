@@ -15,7 +15,9 @@ from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_traine
 from tests import toy
 from tests.trainer.runs import STEP, write_run
 
-ROBERTA = {"model_type": "roberta"}
+ELECTRA = {"model_type": "electra", "embedding_size": toy.TRUNK["hidden_size"]}
+PRE_NORM = {"model_type": "roberta-prelayernorm"}
+EUROBERT = {"model_type": "eurobert"}
 QWEN2 = {"model_type": "qwen2", "num_key_value_heads": 2}  # its tokenizer is chosen by its type alone
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24}
 LABELS = {"name": "label_ranker", "loss": "rank_net", "max_prompt_tokens": 4000, "trunk": {"model_type": "llama"}}
@@ -38,10 +40,31 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
     ("siamese", {"document_chunks": 2}, {}, "cannot read documents in chunks; use the run"),
     ("siamese", {"kept_of_query": "end"}, {}, r"cannot keep the end of a query alone \(method.kept_of_query\); use"),
     ("siamese", {}, {"with_decoder": True}, "no decoder"),
-    ("cross_encoder", {"trunk": ROBERTA}, {}, "BERT's sequence classifier cannot have a trunk of roberta.*; use the"),
-    ("cross_encoder", {"pooling": "mean"}, {}, "BERT's sequence classifier cannot pool all states.*; use the run"),
-    ("cross_encoder", {"hidden_layer": False}, {}, "classifier cannot do without a hidden layer.*; use the run"),
-    ("cross_encoder", {"kept_of_query": "end"}, {}, "classifier cannot keep the end of a text.*; use the run"),
+    (
+        "cross_encoder",
+        {"trunk": PRE_NORM},
+        {},
+        "a sequence classifier cannot have a trunk of roberta-pre.*; use the run",
+    ),
+    (
+        "cross_encoder",
+        {"trunk": ELECTRA},
+        {},
+        "ElectraForSequence.* cannot have another hidden layer.*; use",
+    ),
+    ("cross_encoder", {"pooling": "mean"}, {}, "BertForSequenceClassification cannot pool all states.*; use the run"),
+    (
+        "cross_encoder",
+        {"hidden_layer": False},
+        {},
+        "BertForSequence.* cannot do without a hidden layer.*; use the run",
+    ),
+    (
+        "cross_encoder",
+        {"kept_of_query": "end"},
+        {},
+        "BertForSequence.* cannot keep the end of a text.*; use the run",
+    ),
     ("colbert", {"towers": 2}, {}, "PyLate cannot .*an encoder of documents alone.*; use the run"),
     ("colbert", {"kept_of_query": "end"}, {}, "PyLate cannot .*keep the end of a query alone.*; use the run"),
     (
@@ -50,7 +73,7 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
         {},
         r"a tokenizer cannot keep a prompt and the end of a query \(method.kept_of_query\); use the run",
     ),
-    ("sparse", {"trunk": ROBERTA}, {}, "a SparseEncoder cannot have a masked LM of roberta; use the run"),
+    ("sparse", {"trunk": EUROBERT}, {}, "a SparseEncoder cannot have a masked LM of eurobert; use the run"),
     (
         "sparse",
         {"query": "tokens", "document": "own_tokens", "head": "linear"},

@@ -22,7 +22,7 @@ from deepsiam.trainer.interop.causal_lm import read_label_head, require_known_he
 from deepsiam.trainer.interop.cross_encoder import class_names
 from deepsiam.trainer.interop.folder import check_settings, kind_of
 from deepsiam.trainer.interop.hugging_face import CONFIG, TOKENIZER, load_hugging_face, read_tensors
-from deepsiam.trainer.interop.masked_lm_head import read_masked_lm_head
+from deepsiam.trainer.interop.masked_lm import read_masked_lm_head
 from deepsiam.trainer.interop.modules import encoder_of
 from deepsiam.trainer.interop.same_reading import require_same_reading
 from deepsiam.trainer.interop.sentence_transformer import lower_cases

@@ -16,7 +16,7 @@ from deepsiam.models.layers.shape import shape_of
 from deepsiam.models.trunk import token_embedding
 from deepsiam.trainer import finetune
 from deepsiam.trainer.interop.hugging_face import WEIGHTS, load_hugging_face
-from deepsiam.trainer.interop.masked_lm_head import read_masked_lm_head
+from deepsiam.trainer.interop.masked_lm import read_masked_lm_head
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
@@ -39,7 +39,7 @@ def publish(folder: Path, kind: str, **options: Any) -> PreTrainedModel:
     """A masked LM with random weights, biases included, as transformers saves it."""
     torch.manual_seed(0)
     sizes = {} if kind == "distilbert" else SIZES
-    config = AutoConfig.for_model(kind, **{"vocab_size": 90, **sizes, **FAMILIES[kind], **options})
+    config = AutoConfig.for_model(kind, **{"vocab_size": 90, **sizes, **FAMILIES.get(kind, {}), **options})
     model = AutoModelForMaskedLM.from_config(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
