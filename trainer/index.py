@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             if chosen.dimensions:
                 ranker = ranker.cut(chosen.dimensions)
             what = f"the index of {chosen.system}"
-            require_choice("--dtype", chosen.dtype, kind.DTYPES, what)
+            require_choice("--dtype", chosen.dtype, kind.WRITERS, what)
             require_choice("--approximate", chosen.approximate, kind.APPROXIMATIONS, what)
             if chosen.approximate in approximate.KINDS:
                 approximate.require_faiss()

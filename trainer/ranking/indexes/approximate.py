@@ -9,7 +9,6 @@ The kinds differ in what they find; scores and order always come from the inner 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,51 +21,17 @@ from deepsiam.data_prep.common.progress import meter
 from deepsiam.trainer.ranking.indexes.blocks import Blocks
 from deepsiam.trainer.ranking.retrieval.search import Ranked, rescored
 
+KINDS = {"ivf": "IVF{lists},Flat", "pq": "IVF{lists},PQ{parts}x8np", "hnsw": "HNSW32"}  # as faiss's factory reads them
 LISTS_LOOKED_AT = 16  # one in this many lists is searched
 TRAINED_ON = 256  # about this many vectors for each list, as faiss advises
-LINKS, WIDTH_OF_MAKING, WIDTH_OF_SEARCH = 32, 200, 256  # of hnsw
+WIDTH_OF_MAKING, WIDTH_OF_SEARCH = 200, 256  # of hnsw
 MORE, LEAST = 10, 200  # candidates to score exactly: MORE times k, and at least LEAST
 BATCH = 65536  # vectors added at once
-
 
 Vectors = Blocks | np.ndarray  # of the distinct texts, fp32 or fp16 [U, H]
 
 
-def ivf(width: int, texts: int) -> Any:
-    """Make an empty index of lists of whole vectors."""
-    import faiss
-
-    lists = _lists(texts)
-    return faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, lists, faiss.METRIC_INNER_PRODUCT)
-
-
-def pq(width: int, texts: int) -> Any:
-    """Make an empty index of lists of quantised vectors."""
-    import faiss
-
-    if width % 4 or texts < 256:
-        raise InputError("--approximate pq: needs a width that 4 divides, and 256 different texts: choose ivf or hnsw")
-    lists = _lists(texts)
-    return faiss.IndexIVFPQ(faiss.IndexFlatIP(width), width, lists, width // 4, 8, faiss.METRIC_INNER_PRODUCT)
-
-
-def hnsw(width: int, texts: int) -> Any:
-    """Make an empty index with a graph of neighbours."""
-    import faiss
-
-    made = faiss.IndexHNSWFlat(width, LINKS, faiss.METRIC_INNER_PRODUCT)
-    made.hnsw.efConstruction, made.hnsw.efSearch = WIDTH_OF_MAKING, WIDTH_OF_SEARCH
-    return made
-
-
-KINDS: dict[str, Callable[[int, int], Any]] = {"ivf": ivf, "pq": pq, "hnsw": hnsw}
-
-
-def _lists(texts: int) -> int:
-    return max(1, min(round(4 * texts**0.5), texts // 40))
-
-
-def file_of(directory: Path, kind: str) -> Path:
+def index_file(directory: Path, kind: str) -> Path:
     """Return the path of a kind's approximate index in an index folder."""
     return directory / f"approximate-{kind}.faiss"
 
@@ -86,17 +51,22 @@ def make(kind: str, vectors: Vectors, path: Path) -> None:
     import faiss
 
     texts, width = len(vectors), vectors[:1].shape[1]
-    made = KINDS[kind](width, texts)
-    if not made.is_trained:  # it has lists
-        made.nprobe = -(-made.nlist // LISTS_LOOKED_AT)
-        sample = np.sort(np.random.default_rng(0).permutation(texts)[: TRAINED_ON * made.nlist])
-        made.train(vectors[sample].astype(np.float32))
+    if kind == "pq" and (width % 4 or texts < 256):
+        raise InputError("--approximate pq: needs a width that 4 divides, and 256 different texts: choose ivf or hnsw")
+    lists = max(1, min(round(4 * texts**0.5), texts // 40))
+    index: Any = faiss.index_factory(width, KINDS[kind].format(lists=lists, parts=width // 4), faiss.METRIC_INNER_PRODUCT)
+    if kind == "hnsw":
+        index.hnsw.efConstruction, index.hnsw.efSearch = WIDTH_OF_MAKING, WIDTH_OF_SEARCH
+    else:
+        index.nprobe = -(-lists // LISTS_LOOKED_AT)
+        sample = np.sort(np.random.default_rng(0).permutation(texts)[: TRAINED_ON * lists])
+        index.train(vectors[sample].astype(np.float32))
     with meter("approximate index", "texts", texts) as report:
         for start in range(0, texts, BATCH):
-            made.add(np.ascontiguousarray(vectors[start : start + BATCH], np.float32))
+            index.add(np.ascontiguousarray(vectors[start : start + BATCH], np.float32))
             report(min(start + BATCH, texts), "")
     with whole_file(path) as file:
-        faiss.write_index(made, faiss.PyCallbackIOWriter(file.write))  # type: ignore[attr-defined]
+        faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))  # type: ignore[attr-defined]
 
 
 def load(path: Path, vectors: Vectors) -> Any:
@@ -128,9 +98,9 @@ def search(index: Any, queries: np.ndarray, vectors: Vectors, k: int) -> list[Ra
         vectors: those that the index was made of.
         k: texts to find.
     """
-    found = index.search(queries, min(len(vectors), max(MORE * k, LEAST)))[1]
+    candidates = index.search(queries, min(len(vectors), max(MORE * k, LEAST)))[1]
     ranked = []
-    for query, row in zip(queries, found, strict=True):
+    for query, row in zip(queries, candidates, strict=True):
         positions = np.sort(row[row >= 0]).astype(np.int64)  # faiss pads with -1 where it finds fewer
         ranked.append(rescored(query, vectors, positions, k))
     return ranked

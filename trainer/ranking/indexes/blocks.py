@@ -31,11 +31,9 @@ class Blocks:
         self.firsts = self.bounds[:-1] if firsts is None else firsts
 
     def __len__(self) -> int:
-        """The number of rows."""
         return int(self.bounds[-1])
 
     def __str__(self) -> str:
-        """Describe the rows, where they are vectors."""
         return f"{len(self):,} vectors of {self.width} x {self.dtype}"
 
     @property
@@ -52,13 +50,13 @@ class Blocks:
         """Return rows [n, H]: consecutive ones, by a slice, or any, by their places int64 [n]."""
         if isinstance(rows, slice):
             return self._neighbours(*rows.indices(len(self))[:2])
-        taken = np.empty((len(rows), self.width), self.dtype)
+        copied = np.empty((len(rows), self.width), self.dtype)
         order = np.argsort(rows, kind="stable")
         cuts = np.searchsorted(rows[order], self.bounds)
         for block in np.flatnonzero(np.diff(cuts)).tolist():  # all rows of a block at once
             part = order[cuts[block] : cuts[block + 1]]
-            taken[part] = self.arrays[block][rows[part] - self.bounds[block]]
-        return taken
+            copied[part] = self.arrays[block][rows[part] - self.bounds[block]]
+        return copied
 
     def _neighbours(self, start: int, stop: int) -> np.ndarray:
         first, last = np.searchsorted(self.bounds, [start, max(start, stop - 1)], side="right") - 1
@@ -82,7 +80,7 @@ class TextDocuments:
 
     rows: np.ndarray  # int64 [documents], each one's text number; texts are numbered by their first documents
 
-    def of(self, texts: Ranked, k: int) -> Ranked:
+    def ranked(self, texts: Ranked, k: int) -> Ranked:
         """Replace each text by all documents that have it, and keep the best k; ties are in the order of documents."""
         pieces = list(map(self.having, texts.documents.tolist()))
         documents = np.concatenate([np.empty(0, np.int64), *pieces])
@@ -97,8 +95,7 @@ class TextDocuments:
 
     @cached_property
     def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
-        """The documents sorted by text, int64 [documents], and where each text's documents end, int64 [texts]."""
-        return np.argsort(self.rows, kind="stable"), np.bincount(self.rows).cumsum()
+        return np.argsort(self.rows, kind="stable"), np.bincount(self.rows).cumsum()  # and where those of a text end
 
 
 def open_blocks(folder: Folder, dtypes: Sequence[str] = DTYPES) -> tuple[Blocks, TextDocuments]:

@@ -19,7 +19,7 @@ from deepsiam.trainer.ranking.indexes import folder as folders
 from deepsiam.trainer.ranking.indexes.folder import REMEDY, Folder
 from deepsiam.trainer.ranking.indexes.index import Index
 from deepsiam.trainer.ranking.ranker import Ranker
-from deepsiam.trainer.ranking.retrieval.bm25 import DESCRIPTION, NAME, Bm25, index_words
+from deepsiam.trainer.ranking.retrieval.bm25 import DESCRIPTION, NAME, Bm25, import_bm25s, index_words
 from deepsiam.trainer.ranking.retrieval.search import Ranked
 from deepsiam.trainer.ranking.retrieval.shared import rank_0_first, split_queries_by_rank
 
@@ -33,7 +33,7 @@ class Bm25Index(Index):
     words: Any  # a bm25s.BM25, memory-mapped; None where no document has a word
 
     @classmethod
-    def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
+    def write(cls, ranker: Ranker, directory: Path, dtype: str | None, rank: int, ranks: int) -> None:
         """Index all words on rank 0, from the start if it was stopped; there is no `dtype`."""
         corpus = ranker.collection.corpus
         made_of = folders.about(ranker, len(corpus))
@@ -44,27 +44,21 @@ class Bm25Index(Index):
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> Bm25Index:
-        """Open an index."""
-        from deepsiam.trainer.ranking.retrieval.bm25s_without_jax import bm25s
-
         if not any(name.startswith(NAME) for name in folder.manifest["sha256"]):
             return cls(folder, ranker, None)
         _check(folder)
         try:
-            words = bm25s.BM25.load(folder.directory / NAME, mmap=True, show_progress=False)
+            words = import_bm25s().BM25.load(folder.directory / NAME, mmap=True, show_progress=False)
         except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
             raise folder.damaged(error) from error
         return cls(folder, ranker, words)
 
     def __str__(self) -> str:
-        """Describe what the index holds."""
         return f"{self.folder.manifest['documents']:,} documents; {DESCRIPTION}"
 
     def search(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
-        """Find the k best documents for each query text; documents that share no word with it are not ranked."""
-
         def find(part: slice) -> list[Ranked]:
             return Bm25.of_words(queries[part], self.words, self.folder.manifest["documents"]).rank(k)
 

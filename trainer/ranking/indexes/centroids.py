@@ -31,7 +31,7 @@ PROBE = 2  # centroids to select for each vector of a query
 
 
 def prepare(folder: Folder, vectors: Blocks | Residuals, counts: list[np.ndarray], rank: int, ranks: int) -> None:
-    """Make the centroids on rank 0, and each rank's own lists, unless they exist; all ranks must call this.
+    """Make the centroids on rank 0, and the lists of each rank's blocks, unless they exist; all ranks must call this.
 
     Args:
         folder: the folder of the index.
@@ -47,10 +47,10 @@ def prepare(folder: Folder, vectors: Blocks | Residuals, counts: list[np.ndarray
             save_array(file, train(vectors))
     wait_for(ranks)
     of_centroids = np.array(map_array(file, [np.float32], 2, remedy="remove it"))
-    own = [(i, path) for i, path in enumerate(_lists(folder)) if i % ranks == rank and not path.is_file()]
+    missing = [(i, path) for i, path in enumerate(_lists(folder)) if i % ranks == rank and not path.is_file()]
     done = 0
-    with meter("lists", "vectors", sum(int(counts[i].sum()) for i, _ in own)) as report:
-        for i, path in own:
+    with meter("lists", "vectors", sum(int(counts[i].sum()) for i, _ in missing)) as report:
+        for i, path in missing:
             if isinstance(vectors, Residuals):
                 belongs = vectors.nearest(i)
             else:
@@ -63,10 +63,10 @@ def prepare(folder: Folder, vectors: Blocks | Residuals, counts: list[np.ndarray
 
 def train(vectors: Blocks) -> np.ndarray:
     """Compute the centroids of vectors, fp32 [C, H], from a sample."""
-    wanted = max(1, min(round(8 * len(vectors) ** 0.5), len(vectors) // 4))
+    number = max(1, min(round(8 * len(vectors) ** 0.5), len(vectors) // 4))
     rng = keyed_rng("centroids")
-    drawn = np.unique(rng.integers(len(vectors), size=kmeans.TRAINED_ON * wanted))
-    return kmeans.train(vectors[drawn].astype(np.float32), wanted, rng)
+    sample = np.unique(rng.integers(len(vectors), size=kmeans.TRAINED_ON * number))
+    return kmeans.train(vectors[sample].astype(np.float32), number, rng)
 
 
 def nearest_of_query(vectors: np.ndarray, of_centroids: np.ndarray) -> np.ndarray:

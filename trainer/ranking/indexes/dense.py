@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from deepsiam.data_prep.common.rng import keyed_rng
-from deepsiam.trainer.ranking.indexes import approximate, blocks, small_vectors
+from deepsiam.trainer.ranking.indexes import approximate, blocks
 from deepsiam.trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks
-from deepsiam.trainer.ranking.indexes.encode_blocks import OneVector, Storage, encode_blocks
 from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.index import Index
-from deepsiam.trainer.ranking.indexes.small_vectors import CodedVector, Codes, open_codes
+from deepsiam.trainer.ranking.indexes.small_vectors import CODES, CodedVector, Codes, open_codes
+from deepsiam.trainer.ranking.indexes.writer import OneVector
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.dense import Dense
 from deepsiam.trainer.ranking.retrieval.search import Ranked, search
@@ -40,38 +39,27 @@ class DenseIndex(Index):
     codes: Codes | None = None  # where texts are searched by these first
     faiss: dict[str, Any] = field(default_factory=dict)  # loaded approximate indexes, by kind
 
-    STORAGE: ClassVar[Storage] = OneVector(32_768, "float32")  # a block: some 100 MB at a width of 768
-    DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16", *small_vectors.CODES)
-    APPROXIMATIONS: ClassVar[tuple[str, ...]] = tuple(approximate.KINDS)
-
-    @classmethod
-    def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
-        """Make or resume the folder of an index, unless it is complete."""
-        if dtype in small_vectors.CODES:
-            assert isinstance(ranker, Dense)
-            encode_blocks(CodedVector(cls.STORAGE.block, dtype), ranker, directory, rank, ranks)
-        else:
-            super().write(ranker, directory, rank, ranks, dtype)
+    WRITERS = {"float32": OneVector, "float16": OneVector, **dict.fromkeys(CODES, CodedVector)}
+    APPROXIMATIONS = tuple(approximate.KINDS)
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> DenseIndex:
-        """Open an index."""
         assert isinstance(ranker, Dense)
-        coded = folder.manifest.get("dtype") in small_vectors.CODES
+        coded = folder.manifest.get("dtype") in CODES
         vectors, documents = open_blocks(folder, ["float16"] if coded else blocks.DTYPES)
         if len(vectors) != folder.manifest["texts"]:
             raise folder.damaged("its number of vectors")
         return cls(folder, ranker, vectors, documents, open_codes(folder, vectors) if coded else None)
 
     def __str__(self) -> str:
-        """Describe what the index holds."""
         documents, texts = len(self.documents.rows), len(self.vectors)
         width, dtype = self.vectors.width, self.vectors.dtype
-        told = f"{documents:,} documents of {texts:,} different texts, {width} x {dtype} each"
+        size = f"{documents:,} documents of {texts:,} different texts, {width} x {dtype} each"
         if self.codes is None:
-            return told
-        kind, size = self.folder.manifest["dtype"], sum(array.nbytes for array in self.vectors.arrays)
-        return f"{told} ({size:,} bytes), searched by {kind} first ({self.codes.bytes:,} bytes)"
+            return size
+        total = sum(array.nbytes for array in self.vectors.arrays)
+        dtype = self.folder.manifest["dtype"]
+        return f"{size} ({total:,} bytes), searched by {dtype} first ({self.codes.bytes:,} bytes)"
 
     def measure(self, rank: int = 0, ranks: int = 1) -> str | None:
         """Return which share of exact search's first documents is found with codes, for some queries."""
@@ -81,32 +69,29 @@ class DenseIndex(Index):
         queries = self.ranker.queries.embeddings(map(self.collection.queries.tokens, numbers))
         shares = []
         for k in DEPTHS:
-            exact, found = (
+            exact, coded = (
                 merge(index.search_vectors(queries, k, rank=rank, ranks=ranks), k, rank, ranks) or []
                 for index in (replace(self, codes=None), self)
             )
             if rank == 0:
-                own = [np.isin(a.documents, b.documents).mean() for a, b in zip(exact, found, strict=True)]
-                shares.append(f"{np.mean(own):.1%} of exact search's first {k}")
+                recalls = [np.isin(a.documents, b.documents).mean() for a, b in zip(exact, coded, strict=True)]
+                shares.append(f"{np.mean(recalls):.1%} of exact search's first {k}")
         return f"finds {' and '.join(shares)}, for {len(numbers)} queries of the collection" if rank == 0 else None
 
     def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
-        """Make faiss's index on rank 0."""
-        file = approximate.file_of(self.folder.directory, approximation)
+        file = approximate.index_file(self.folder.directory, approximation)
         if rank == 0 and not file.is_file():
             approximate.make(approximation, self.vectors, file)
         wait_for(ranks)
 
     def require(self, approximation: str) -> None:
-        """Load faiss's index."""
         if approximation not in self.faiss:
-            file = approximate.file_of(self.folder.directory, approximation)
+            file = approximate.index_file(self.folder.directory, approximation)
             self.faiss[approximation] = approximate.load(file, self.vectors)
 
     def search(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
-        """Find the k best documents for each query text."""
         vectors = self.ranker.queries.embeddings(self.collection.tokenizer.encode(list(queries)))
         return self.search_vectors(vectors, k, approximation, rank, ranks)
 
@@ -133,12 +118,12 @@ class DenseIndex(Index):
         elif self.codes and salts is None:
             by = partial(self.codes.search, device=self.ranker.accelerator)
         if by:  # what it looks at first depends on all texts, so these are not shared out
-            found = split_queries_by_rank(lambda part: by(queries[part], self.vectors, k), len(queries), rank, ranks)
+            ranked = split_queries_by_rank(lambda part: by(queries[part], self.vectors, k), len(queries), rank, ranks)
         else:
             share = self.vectors.share(rank, ranks)
             if not len(share):
                 return [NOTHING] * len(queries)
             device = self.ranker.accelerator
             exact = search(queries, share, k, salts=salts, device=device).each()  # type: ignore[arg-type]  # slices
-            found = [Ranked(share.numbers(texts), scores) for texts, scores in exact]
-        return [self.documents.of(texts, k) for texts in found]
+            ranked = [Ranked(share.numbers(texts), scores) for texts, scores in exact]
+        return [self.documents.ranked(texts, k) for texts in ranked]

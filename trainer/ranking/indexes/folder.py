@@ -18,27 +18,24 @@ from pydantic import model_validator
 
 from deepsiam.data_prep.collections.flat_arrays import map_array
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.files import PARTIAL, make_directory, require_plain_file, sha256_of, whole_file
+from deepsiam.data_prep.common.files import PARTIAL, make_directory, sha256_of, whole_file
 from deepsiam.data_prep.common.json_file import Count, FileName, InsideName, Record, Sha256, read_json
 from deepsiam.trainer.ranking.ranker import Ranker
 
 FORMAT = 1
 MANIFEST, BUILDING = "manifest.json", "building.json"
-REMEDY = "damaged, or not an index's; make the index again, in another folder"
+AGAIN = "make the index again, in another folder"
+REMEDY = f"damaged, or not an index's; {AGAIN}"
 
 
 class _Model(Record):
-    """The model of an index: BM25 has no checkpoint."""
-
-    checkpoint: str | None = None
+    checkpoint: str | None = None  # of BM25
     fingerprint: str
     query_prompt: str | None = None
     document_prompt: str | None = None
 
 
 class _Collection(Record):
-    """The collection of an index."""
-
     directory: str
     sha256: Sha256
 
@@ -47,7 +44,7 @@ class _MadeOf(Record):
     """What an index is made of: the content of building.json."""
 
     format: int
-    kind: str = "dense"  # older code made no other kind
+    kind: str
     model: _Model
     collection: _Collection
     documents: Count
@@ -92,16 +89,16 @@ class Folder:
             )
         return cls(directory, _read(directory / MANIFEST))
 
-    def verify(self) -> None:
-        """Check every file against its SHA-256; raise InputError, naming the file, where one is damaged."""
-        for name, sha256 in self.manifest["sha256"].items():
-            require_plain_file(self.directory / name)
-            if sha256_of(self.directory / name) != sha256:
+    def verify(self, *names: str) -> None:
+        """Check files, by default all, against their SHA-256; raise InputError where one is damaged."""
+        for name in names or self.manifest["sha256"]:
+            file = self.directory / name
+            if not file.is_file() or sha256_of(file) != self.manifest["sha256"].get(name):
                 raise self.damaged(f"the SHA-256 of {name} is not the recorded one")
 
     def array(self, name: str, dtypes: Sequence[npt.DTypeLike], dimensions: int = 1) -> np.ndarray:
         """Memory-map an array of the index; raise InputError unless it is one of `dtypes` and as large as its file."""
-        return map_array(self.directory / name, dtypes, dimensions, remedy="make the index again, in another folder")
+        return map_array(self.directory / name, dtypes, dimensions, remedy=AGAIN)
 
     def check_width(self, of_queries: int, of_documents: int) -> None:
         """Raise InputError unless the model's vectors are as wide as the stored ones."""
@@ -110,7 +107,7 @@ class Folder:
 
     def damaged(self, what: object) -> InputError:
         """Return the error that reports what is wrong with the folder's files."""
-        return InputError(f"{self.directory}: damaged ({what}); make the index again, in another folder")
+        return InputError(f"{self.directory}: damaged ({what}); {AGAIN}")
 
 
 def about(ranker: Ranker, documents: int) -> dict[str, Any]:
@@ -143,9 +140,9 @@ def begin(directory: Path, made_of: dict[str, Any]) -> bool:
     """
     for name in (MANIFEST, BUILDING):
         if (directory / name).is_file():
-            there = _read(directory / name)
+            earlier = _read(directory / name)
             for key, what in FIXED.items():
-                if _identity(there, key) != _identity(made_of, key):
+                if _identity(earlier, key) != _identity(made_of, key):
                     raise InputError(f"{directory}: holds an index with another {what}: name another folder")
             return name == MANIFEST
     if directory.exists() and not directory.is_dir():
@@ -167,8 +164,7 @@ def finish(directory: Path, made_of: dict[str, Any], files: Iterable[Path]) -> N
 
 
 def _identity(made_of: dict[str, Any], key: str) -> Any:
-    """Return what identifies a model or a collection, wherever it is stored now."""
-    value = made_of.get(key)
+    value = made_of.get(key)  # of a model or a collection, wherever it is stored now, its hash
     return (value.get("fingerprint"), value.get("sha256")) if isinstance(value, dict) else value
 
 

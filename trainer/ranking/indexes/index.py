@@ -1,24 +1,25 @@
-"""What the kinds of indexes have in common; registry.py names them."""
+"""What the kinds of indexes have in common: an index searches what a `Writer` has written; registry.py names them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection as Container
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple, TypeVar
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.ranking.indexes.encode_blocks import Storage, encode_blocks
 from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.writer import Writer
 from deepsiam.trainer.ranking.ranker import Ranker, VectorRanker
 from deepsiam.trainer.ranking.retrieval.search import Ranked
 
 Kind = TypeVar("Kind", bound="Index")
 
 
-def require_choice(option: str, given: str | None, names: Sequence[str], index: str) -> None:
+def require_choice(option: str, given: str | None, names: Container[str], index: str) -> None:
     """Raise InputError for a value of a command-line option that a kind of index does not have."""
     if given and given not in names:
         has = f"has {', '.join(names)}" if names else "has none: leave it out"
@@ -52,8 +53,7 @@ class Index(ABC):
     folder: Folder
     ranker: Ranker
 
-    STORAGE: ClassVar[Storage]  # of vectors
-    DTYPES: ClassVar[tuple[str, ...]] = ()  # of the stored numbers, where there is a choice; the first is the default
+    WRITERS: ClassVar[Mapping[str, type[Writer]]] = {}  # of vectors, by dtype of the stored numbers; first the default
     APPROXIMATIONS: ClassVar[tuple[str, ...]] = ()  # the kinds of approximate search that can be prepared
 
     @property
@@ -70,14 +70,15 @@ class Index(ABC):
         Raises:
             InputError: the folder holds something else, a file cannot be written, or a vector is not finite.
         """
-        cls.write(ranker, directory, rank, ranks, dtype or next(iter(cls.DTYPES), ""))
+        cls.write(ranker, directory, dtype, rank, ranks)
         return cls.open(Folder.open(directory), ranker)
 
     @classmethod
-    def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
-        """Make or resume the folder of an index, unless it is complete: by default, of `STORAGE`."""
+    def write(cls, ranker: Ranker, directory: Path, dtype: str | None, rank: int, ranks: int) -> None:
+        """Make or resume the folder of an index, unless it is complete."""
         assert isinstance(ranker, VectorRanker)
-        encode_blocks(replace(cls.STORAGE, dtype=dtype), ranker, directory, rank, ranks)
+        dtype = dtype or next(iter(cls.WRITERS))
+        cls.WRITERS[dtype](ranker, directory, dtype, rank, ranks).write()
 
     @classmethod
     @abstractmethod

@@ -12,9 +12,9 @@ ROUNDS, TRAINED_ON = 4, 32  # rounds, and training vectors for each centroid
 PRODUCTS = 2**24  # inner products of vectors and centroids, held at once: 64 MiB in fp32
 
 
-def train(vectors: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
-    """Compute centroids, fp32 [wanted, H], of vectors fp32 [n, H], from a random start."""
-    of_centroids = vectors[np.sort(rng.permutation(len(vectors))[:wanted])]
+def train(vectors: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
+    """Compute centroids, fp32 [number, H], of vectors fp32 [n, H], from a random start."""
+    of_centroids = vectors[np.sort(rng.permutation(len(vectors))[:number])]
     with meter("centroids", "rounds", ROUNDS) as report:
         for done in range(ROUNDS):
             of_centroids = means(vectors, nearest(vectors, of_centroids), of_centroids)

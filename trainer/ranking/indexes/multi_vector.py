@@ -10,10 +10,8 @@ length. So the score of a query of m vectors of length 1 differs by at most m * 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -21,15 +19,15 @@ import torch
 from deepsiam.data_prep.common.progress import meter, track
 from deepsiam.trainer.ranking.indexes import blocks, centroids, residual
 from deepsiam.trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks, open_ends
-from deepsiam.trainer.ranking.indexes.encode_blocks import SeveralVectors, Storage, encode_blocks
 from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.index import Index
-from deepsiam.trainer.ranking.indexes.residual import Residuals, ResidualVectors
+from deepsiam.trainer.ranking.indexes.residual import BITS, Residuals, ResidualVectors
+from deepsiam.trainer.ranking.indexes.writer import SeveralVectors
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.multi_vector import MultiVector
 from deepsiam.trainer.ranking.retrieval.encode import TextVectors
 from deepsiam.trainer.ranking.retrieval.search import Ranked, best, merged, packed
-from deepsiam.trainer.ranking.retrieval.shared import NOTHING, rank_0_first
+from deepsiam.trainer.ranking.retrieval.shared import NOTHING
 from deepsiam.trainer.ranking.retrieval.system import Scored
 
 
@@ -43,99 +41,78 @@ class MultiVectorIndex(Index):
     bounds: np.ndarray  # int64 [blocks + 1], the number of each block's first text
     ends: np.ndarray  # int64 [texts], where the vectors of each text end
 
-    STORAGE: ClassVar[Storage] = SeveralVectors(4096, "float16")  # a block: some 100 MiB
-    DTYPES: ClassVar[tuple[str, ...]] = ("float16", "float32", *residual.BITS)
-    APPROXIMATIONS: ClassVar[tuple[str, ...]] = (centroids.NAME,)
-
-    @classmethod
-    def write(cls, ranker: Ranker, directory: Path, rank: int, ranks: int, dtype: str) -> None:
-        """Make or resume the folder of an index, unless it is complete."""
-        assert isinstance(ranker, MultiVector)
-        storage = replace(cls.STORAGE, dtype=dtype)
-        if dtype in residual.BITS:
-            with rank_0_first(rank, ranks):
-                residual.require_unit(ranker, dtype)
-            storage = ResidualVectors(storage.block, dtype)
-        encode_blocks(storage, ranker, directory, rank, ranks)
+    WRITERS = {"float16": SeveralVectors, "float32": SeveralVectors, **dict.fromkeys(BITS, ResidualVectors)}
+    APPROXIMATIONS = (centroids.NAME,)
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> MultiVectorIndex:
-        """Open an index."""
         assert isinstance(ranker, MultiVector)
-        compressed = folder.manifest.get("dtype") in residual.BITS
+        compressed = folder.manifest.get("dtype") in BITS
         rows, documents = open_blocks(folder, ["uint8"] if compressed else blocks.DTYPES)
         ends, bounds = open_ends(folder, rows)
         vectors = residual.open_residuals(folder, rows) if compressed else rows
         return cls(folder, ranker, vectors, documents, bounds, ends)
 
     def __str__(self) -> str:
-        """Describe what the index holds."""
         return f"{len(self.documents.rows):,} documents of {len(self.ends):,} different texts, {self.vectors}"
 
     def prepare(self, approximation: str, rank: int = 0, ranks: int = 1) -> None:
-        """Make the centroids on rank 0, and the lists of each rank's blocks, unless they exist."""
         super().require(approximation)
         counts = [np.diff(self.ends[a:b], prepend=self.ends[a - 1] if a else 0) for a, b in self._blocks()]
         centroids.prepare(self.folder, self.vectors, counts, rank, ranks)
 
     def require(self, approximation: str) -> None:
-        """Open the centroids and the lists."""
         super().require(approximation)
         _ = self._centroids
 
     def search(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
-        """Find the k best documents for each query text, by the model's own score.
-
-        Scores are computed in fp64 and rounded to fp32, so that they do not depend on what is scored together.
-        """
         encoded = self.ranker.queries.vectors(self.collection.tokenizer.encode(list(queries)))
         self.folder.check_width(encoded.of(0).shape[1], self.vectors.width)
         documents = TextVectors(self.vectors, self.ends, np.asarray(self.documents.rows))
+        # fp64, so that a score does not depend on what is scored with it
         scored = Scored(self.ranker.model.score, encoded, documents, self.ranker.device, torch.float64)
         texts = self._near(scored, k, rank, ranks) if approximation else self._all(scored, k, rank, ranks)
-        return [self.documents.of(of_query, k) for of_query in texts]
+        return [self.documents.ranked(of_query, k) for of_query in texts]
 
     @cached_property
     def _centroids(self) -> tuple[np.ndarray, list[np.ndarray]]:
         return centroids.load(self.folder, self.vectors.width, np.diff(self.bounds).tolist())
 
     def _blocks(self) -> list[tuple[int, int]]:
-        """The number of each block's first text, and of the text after its last."""
         return list(zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist(), strict=True))
 
     def _all(self, scored: Scored, k: int, rank: int, ranks: int) -> list[Ranked]:
         """Score all texts of this rank's blocks, and return the best."""
-        own, done = self._blocks()[rank::ranks], 0
+        my_blocks, done = self._blocks()[rank::ranks], 0
         rows = scored.queries.rows
-        found = [NOTHING] * len(rows)
-        with meter("search", "texts", sum(end - start for start, end in own)) as report:
-            for start, end in own:
+        ranked = [NOTHING] * len(rows)
+        with meter("search", "texts", sum(end - start for start, end in my_blocks)) as report:
+            for start, end in my_blocks:
                 of_block = [
                     Ranked(texts + start, scores)
                     for texts, scores in best(_scores(scored, rows, np.arange(start, end)), k).each()
                 ]
-                found = merged(np.concatenate([packed(found, k), packed(of_block, k)], axis=1), k)
+                ranked = merged(np.concatenate([packed(ranked, k), packed(of_block, k)], axis=1), k)
                 report(done := done + end - start, "")
-        return found
+        return ranked
 
     def _near(self, scored: Scored, k: int, rank: int, ranks: int) -> list[Ranked]:
         """Score those texts of this rank's blocks that have a vector near one of the query's, and return the best."""
         of_centroids, lists = self._centroids
-        found = []
+        my_lists = list(zip(lists[rank::ranks], self.bounds[:-1][rank::ranks].tolist(), strict=True))
+        ranked = []
         for number in track(scored.queries.rows.tolist(), "search", "queries"):
             nearest = centroids.nearest_of_query(scored.queries.of(number), of_centroids)
-            own = zip(lists[rank::ranks], self.bounds[:-1][rank::ranks].tolist(), strict=True)
-            texts = np.concatenate(
-                [np.empty(0, np.int64), *(centroids.texts_of(nearest, of_block) + first for of_block, first in own)]
-            )
+            candidates = (centroids.texts_of(nearest, pairs) + first for pairs, first in my_lists)
+            texts = np.concatenate([NOTHING.documents, *candidates])
             if len(texts):
                 ((places, scores),) = best(_scores(scored, np.array([number]), texts), k).each()
-                found.append(Ranked(texts[places], scores))
+                ranked.append(Ranked(texts[places], scores))
             else:
-                found.append(NOTHING)
-        return found
+                ranked.append(NOTHING)
+        return ranked
 
 
 def _scores(scored: Scored, queries: np.ndarray, texts: np.ndarray) -> np.ndarray:

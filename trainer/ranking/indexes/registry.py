@@ -22,7 +22,7 @@ KINDS: dict[str, type[Index]] = {
     "sparse": SparseIndex,
     "bm25": Bm25Index,
 }
-DTYPES = list(dict.fromkeys(name for kind in KINDS.values() for name in kind.DTYPES))
+DTYPES = list(dict.fromkeys(name for kind in KINDS.values() for name in kind.WRITERS))
 APPROXIMATIONS = [name for kind in KINDS.values() for name in kind.APPROXIMATIONS]
 
 
@@ -49,9 +49,9 @@ def open_index(directory: Path, collection: Path | None = None, model: Path | No
     folder = Folder.open(directory)
     if folder.manifest["kind"] not in KINDS:
         raise InputError(f"{directory}: an index of a kind that this code does not know: {folder.manifest['kind']}")
-    of_collection = folder.manifest["collection"]
-    opened = Collection.open(collection or Path(of_collection["directory"]))
-    if opened.sha256 != of_collection["sha256"]:
+    recorded = folder.manifest["collection"]
+    opened = Collection.open(collection or Path(recorded["directory"]))
+    if opened.sha256 != recorded["sha256"]:
         raise InputError(
             f"{opened.directory}: is not the collection that {directory} was made of, or was made again: "
             "make the index again, or name the collection with --collection"

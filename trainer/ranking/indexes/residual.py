@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -25,12 +25,12 @@ import torch
 
 from deepsiam.data_prep.collections.flat_arrays import map_array
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.files import make_directory, save_array, sha256_of
+from deepsiam.data_prep.common.files import make_directory, save_array
 from deepsiam.data_prep.common.rng import keyed_rng
 from deepsiam.trainer.ranking.indexes.blocks import Blocks, open_blocks, open_ends
-from deepsiam.trainer.ranking.indexes.encode_blocks import Builder, SeveralVectors, encode_blocks
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.folder import AGAIN, Folder
 from deepsiam.trainer.ranking.indexes.kmeans import TRAINED_ON, nearest, train
+from deepsiam.trainer.ranking.indexes.writer import SeveralVectors
 from deepsiam.trainer.ranking.ranker import VectorRanker
 from deepsiam.trainer.ranking.retrieval.encode import TextVectors
 from deepsiam.trainer.ranking.retrieval.search import best
@@ -87,17 +87,16 @@ class Codec:
 
     @cached_property
     def _values_of_bytes(self) -> np.ndarray:
-        """The values of the buckets that each byte holds, fp32 [256, 8 / bits]."""
         buckets = np.arange(256)[:, None] >> _shifts(self.bits) & (len(self.values) - 1)
-        return self.values[buckets]
+        return self.values[buckets]  # those that each byte holds, fp32 [256, 8 / bits]
 
 
 def pack(buckets: np.ndarray, bits: int) -> np.ndarray:
     """Write buckets uint8 [n, H] into bytes, uint8 [n, H * bits / 8]: the first into the lowest bits of a byte."""
-    each = 8 // bits
-    packed = np.zeros((len(buckets), math.ceil(buckets.shape[1] / each)), np.uint8)
+    in_a_byte = 8 // bits
+    packed = np.zeros((len(buckets), math.ceil(buckets.shape[1] / in_a_byte)), np.uint8)
     for i, shift in enumerate(_shifts(bits)):
-        of_byte = buckets[:, i::each]
+        of_byte = buckets[:, i::in_a_byte]
         packed[:, : of_byte.shape[1]] |= of_byte << shift
     return packed
 
@@ -127,8 +126,8 @@ def fit(vectors: np.ndarray, held_out: np.ndarray, number: int, bits: int) -> Co
         number: the number of centroids; there are fewer where a centroid would have fewer than four vectors.
         bits: 1, 2 or 4 for each number.
     """
-    few = 2 ** int(math.log2(max(1, len(vectors) // 4)))
-    return with_buckets(unit(train(vectors, min(number, few), keyed_rng("codec"))), held_out, bits)
+    number = min(number, 2 ** int(math.log2(max(1, len(vectors) // 4))))
+    return with_buckets(unit(train(vectors, number, keyed_rng("codec"))), held_out, bits)
 
 
 def with_buckets(of_centroids: np.ndarray, held_out: np.ndarray, bits: int) -> Codec:
@@ -189,30 +188,21 @@ class Residuals:
 
 def open_residuals(folder: Folder, rows: Blocks) -> Residuals:
     """Open the codec of an index, given its stored rows; raise InputError where either is damaged."""
-    for name in FILES:
-        if not (folder.directory / name).is_file() or sha256_of(folder.directory / name) != _recorded(folder, name):
-            raise folder.damaged(f"{name}: its SHA-256 is not the recorded one")
+    folder.verify(*FILES)
     codec, recall = _load(folder.directory)
     if codec.bits != BITS[folder.manifest["dtype"]] or codec.row != rows.width:
         raise folder.damaged("its blocks were written with another codec")
     return Residuals(rows, codec, recall, folder)
 
 
-def _recorded(folder: Folder, name: str) -> str | None:
-    sha256: str | None = folder.manifest["sha256"].get(name)
-    return sha256
-
-
 def _load(directory: Path) -> tuple[Codec, float]:
-    remedy = "make the index again, in another folder"
-    of_centroids, *others = (
-        np.array(map_array(directory / name, [np.float32], dimensions, remedy=remedy))
+    of_centroids, cutoffs, values, recall = (
+        np.array(map_array(directory / name, [np.float32], dimensions, remedy=AGAIN))
         for name, dimensions in zip(FILES, (2, 1, 1, 1), strict=True)
     )
-    cutoffs, values, recall = others
     sizes = [(2**bits - 1, 2**bits, 1) for bits in BITS.values()]
-    if tuple(map(len, others)) not in sizes or not len(of_centroids) or (np.diff(cutoffs) < 0).any():
-        raise InputError(f"{directory / 'codec'}: damaged (its arrays do not belong together); {remedy}")
+    if (len(cutoffs), len(values), len(recall)) not in sizes or not len(of_centroids) or (np.diff(cutoffs) < 0).any():
+        raise InputError(f"{directory / 'codec'}: damaged (its arrays do not belong together); {AGAIN}")
     return Codec(of_centroids, cutoffs, values), float(recall[0])
 
 
@@ -226,46 +216,43 @@ def require_unit(ranker: VectorRanker, dtype: str) -> None:
         )
 
 
-@dataclass(frozen=True)
 class ResidualVectors(SeveralVectors):
-    """Several vectors for each text, in a few bits; `prepared` makes or loads the codec."""
+    """Writes several vectors for each text, in a few bits."""
 
-    codec: Codec | None = None
+    codec: Codec
+
+    def begin(self) -> bool:
+        require_unit(self.ranker, self.dtype)
+        return super().begin()
 
     def stored(self, of_text: np.ndarray) -> np.ndarray:
-        """Convert a text's vectors to what is compressed."""
         return of_text.astype("float16")
 
     def arrays(self, of_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Where the vectors of each text end, and the vectors, compressed."""
-        assert self.codec is not None
         ends, vectors = super().arrays(of_texts)
         return [ends, self.codec.encode(vectors)]
 
-    def prepared(self, building: Builder, ranker: VectorRanker, rank: int, ranks: int) -> ResidualVectors:
+    def prepare(self) -> None:
         """Train the codec on a sample, unless it exists."""
-        directory, files = building.directory, self.files(building.directory)
-        if not all(file.is_file() for file in files):
-            sample, halves = _sample(building, ranker), SeveralVectors(self.block, "float16")
-            encode_blocks(halves, ranker, directory / "sample", rank, ranks, documents=sample)
-            if rank == 0:
-                _train(BITS[self.dtype], ranker, Folder.open(directory / "sample"), len(building.first), files)
-            wait_for(ranks)
-        if rank == 0:
-            shutil.rmtree(directory / "sample", ignore_errors=True)
-        return replace(self, codec=_load(directory)[0])
+        sample = self.directory / "sample"
+        if not all(file.is_file() for file in self.sidecars()):
+            SeveralVectors(self.ranker, sample, "float16", self.rank, self.ranks, self._sample()).write()
+            if self.rank == 0:
+                _train(BITS[self.dtype], self.ranker, Folder.open(sample), len(self.first), self.sidecars())
+            wait_for(self.ranks)
+        if self.rank == 0:
+            shutil.rmtree(sample, ignore_errors=True)
+        self.codec, _ = _load(self.directory)
 
-    def files(self, directory: Path) -> list[Path]:
-        """Return the files of the codec."""
-        return [directory / name for name in FILES]
+    def sidecars(self) -> list[Path]:
+        return [self.directory / name for name in FILES]
 
-
-def _sample(building: Builder, ranker: VectorRanker) -> np.ndarray:
-    """Draw documents with different texts, int64 [n], with some `TRAINED_ON` vectors for each centroid."""
-    order = keyed_rng("codec sample").permutation(building.first)
-    counted = ranker.documents.vectors(building.texts(i) for i in order[:COUNTED].tolist())
-    each = max(1.0, len(counted.flat) / len(counted.rows))
-    return np.sort(order[: math.ceil(TRAINED_ON * centroids_for(len(order) * each) / each)])
+    def _sample(self) -> np.ndarray:
+        """Draw documents with different texts, int64 [n], with some `TRAINED_ON` vectors for each centroid."""
+        order = keyed_rng("codec sample").permutation(self.first)
+        counted = self.encoder.vectors(map(self.text, order[:COUNTED].tolist()))
+        per_text = max(1.0, len(counted.flat) / len(counted.rows))
+        return np.sort(order[: math.ceil(TRAINED_ON * centroids_for(len(order) * per_text) / per_text)])
 
 
 def _train(bits: int, ranker: VectorRanker, sample: Folder, texts: int, files: list[Path]) -> None:
@@ -287,17 +274,12 @@ def _train(bits: int, ranker: VectorRanker, sample: Folder, texts: int, files: l
 
 def _recall(ranker: VectorRanker, codec: Codec, sample: TextVectors, order: np.ndarray) -> np.ndarray:
     """Search stored vectors with texts as queries; return the share of fp16's first that is found, fp32 [1]."""
-    queries, pool = order[-QUERIES:], _some(sample, order[:POOL])
+    queries, numbers = order[-QUERIES:], order[:POOL]
+    pool = TextVectors(sample.joined(numbers), sample.counts(numbers).cumsum(), np.arange(len(numbers)))
     stored = pool._replace(flat=codec.decode(codec.encode(np.asarray(pool.flat))))
-    expected, found = (
+    expected, decoded = (
         best(Scored(ranker.model.score, sample, texts, ranker.device, torch.float64).table(queries, pool.rows), DEPTH)
         for texts in (pool, stored)
     )
-    shares = [np.isin(*pair).mean() for pair in zip(expected.documents, found.documents, strict=True)]
+    shares = [np.isin(*pair).mean() for pair in zip(expected.documents, decoded.documents, strict=True)]
     return np.array([np.mean(shares)], np.float32)
-
-
-def _some(texts: TextVectors, numbers: np.ndarray) -> TextVectors:
-    """Return some texts, with a copy of their vectors."""
-    flat = np.concatenate([texts.of(number) for number in numbers.tolist()])
-    return TextVectors(flat, texts.counts(numbers).cumsum(), np.arange(len(numbers)))

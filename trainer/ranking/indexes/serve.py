@@ -1,24 +1,38 @@
-"""Serve the page of a search to this machine's browser."""
+"""Serve the page of a search to this machine's browser: a query box, and what each system finds, side by side."""
 
 from __future__ import annotations
 
 import ipaddress
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.html_page import marked, words_of
 from deepsiam.trainer.ranking.deadline import deadline
-from deepsiam.trainer.ranking.indexes.index import Found
-from deepsiam.trainer.ranking.indexes.page import page
+from deepsiam.trainer.ranking.indexes.index import Found, in_words
 
 MOST, LONGEST, DIGITS = 100, 1000, 9  # documents that a page shows; characters of a query, of their number
 IDLE_SECONDS = 30  # for a request to arrive, and for each part of the answer to be taken
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+SHOWN = 600  # characters of a document
+STYLE = """
+body { font: 16px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: #222 }
+form { display: flex; gap: .5rem; margin-bottom: 1.5rem }
+input[type=search] { flex: 1; font: inherit; padding: .4rem .6rem }
+button { font: inherit; padding: .4rem 1rem }
+main { display: grid; grid-template-columns: repeat(auto-fit, minmax(22rem, 1fr)); gap: 2rem }
+h2 { font-size: 1rem; border-bottom: 1px solid #bbb }
+ol { padding-left: 1.6rem } li { margin-bottom: .8rem }
+.name { color: #666; font-size: .85rem; overflow-wrap: anywhere }
+p { margin: .1rem 0; overflow-wrap: anywhere } mark { background: #fde68a }
+@media print { form { display: none } }
+"""
 
 Search = Callable[[str, int], list[Found]]
 
@@ -47,18 +61,20 @@ def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> 
         def do_GET(self) -> None:  # noqa: N802 (the library's name)
             self.timer.cancel()  # the request has arrived: a search may take its time
             try:
-                url, asked = urlsplit(self.path), urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+                url, asked_host = urlsplit(self.path), urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
             except ValueError:  # a malformed address, such as [
                 self.send_error(HTTPStatus.BAD_REQUEST, "Malformed address or Host header")
                 return
-            if not _is_asked_of(asked, host):
+            # A web page from elsewhere can make its own host name point to this machine, and so read what is served to
+            # this machine alone: where no other can connect, the name that the browser asks for must be this machine's.
+            if _is_loopback(host) and not _is_loopback(asked_host):
                 self.send_error(HTTPStatus.FORBIDDEN, "This page is served to this machine alone")
             elif url.path != "/":
                 self.send_error(HTTPStatus.NOT_FOUND)
             else:
                 fields = parse_qs(url.query)
-                query, most = fields.get("q", [""])[0][:LONGEST].strip(), fields.get("k", [""])[0][:DIGITS]
-                wanted = min(int(most), max(MOST, k)) if most.isdecimal() and int(most) else k
+                query, number = fields.get("q", [""])[0][:LONGEST].strip(), fields.get("k", [""])[0][:DIGITS]
+                wanted = min(int(number), max(MOST, k)) if number.isdecimal() and int(number) else k
                 try:
                     with one_at_a_time:
                         found = {name: search(query, wanted) for name, search in systems.items()} if query else {}
@@ -82,7 +98,7 @@ def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> 
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Do not log requests."""
+            pass  # no request is logged
 
     try:
         return ThreadingHTTPServer((host, port), Handler)
@@ -90,19 +106,29 @@ def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> 
         raise InputError(f"--serve {port}: cannot listen at {host}:{port}: {error.strerror or error}") from error
 
 
-def _is_asked_of(name: str, host: str) -> bool:
-    """Return whether to answer a request whose Host header names the host `name`.
-
-    A web page from elsewhere can make its own host name point to this machine, and so read what is served to this
-    machine only. So where only this machine can connect, the name must be this machine's.
-    """
-    if not _is_loopback(host):
-        return True
-    return name == "localhost" or _is_loopback(name)
-
-
 def _is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def page(query: str, k: int, found: Mapping[str, Sequence[Found]]) -> str:
+    """Return the page for a query and what each system found for it; both are escaped and cannot become markup."""
+    columns = "".join(_column(system, documents, words_of(query)) for system, documents in found.items())
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(query) or "Search"}</title>'
+        f"<style>{STYLE}</style></head><body><form>"
+        f'<input type="search" name="q" value="{escape(query)}" autofocus aria-label="Query">'
+        f'<input type="hidden" name="k" value="{k}"><button>Search</button></form><main>{columns}</main></body></html>'
+    )
+
+
+def _column(system: str, documents: Sequence[Found], words: set[str]) -> str:
+    items = "".join(
+        f'<li><div class="name">{escape(name)} &middot; {score:.4f}</div><p>{marked(text, words, SHOWN)}</p>'
+        + f'<div class="name">{escape(in_words(terms))}</div>' * bool(terms)
+        + "</li>"
+        for name, score, text, terms in documents
+    )
+    return f"<section><h2>{escape(system)}</h2><ol>{items}</ol></section>"

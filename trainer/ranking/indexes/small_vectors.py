@@ -20,12 +20,12 @@ import numpy as np
 import torch
 
 from deepsiam.data_prep.collections.flat_arrays import map_array
-from deepsiam.data_prep.common.files import make_directory, save_array, sha256_of
+from deepsiam.data_prep.common.files import make_directory, save_array
 from deepsiam.data_prep.common.progress import meter
 from deepsiam.data_prep.common.rng import keyed_rng
 from deepsiam.trainer.ranking.indexes.blocks import Blocks, map_blocks
-from deepsiam.trainer.ranking.indexes.encode_blocks import Builder, OneVector
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.folder import AGAIN, Folder
+from deepsiam.trainer.ranking.indexes.writer import OneVector
 from deepsiam.trainer.ranking.retrieval.search import CORPUS_BLOCK, BestPositive, Ranked, rescored, search
 from deepsiam.trainer.ranking.retrieval.shared import wait_for
 
@@ -35,7 +35,6 @@ SAMPLE = 20_000  # texts that the ranges are computed from
 STEPS = 255
 WORD = 64  # bits
 RESCORED = 4  # texts that are scored by their fp16 vectors, for each that is wanted
-REMEDY = "make the index again, in another folder"
 
 
 def ranges_of(vectors: np.ndarray) -> np.ndarray:
@@ -63,42 +62,38 @@ def bits_of(vectors: np.ndarray) -> np.ndarray:
 
 
 def _count_bits(words: np.ndarray) -> np.ndarray:
-    """Count the bits of each word of uint64 [..., n] by those of its bytes."""
     of_bytes = np.array([byte.bit_count() for byte in range(256)], np.uint8)
     return of_bytes[words[..., None].view(np.uint8)].sum(axis=-1, dtype=np.uint8)
 
 
-count_bits: Callable[[np.ndarray], np.ndarray] = getattr(np, "bitwise_count", _count_bits)  # it is new in numpy 2
+# the bits of each word of uint64 [..., n]; numpy has the function from version 2 on
+count_bits: Callable[[np.ndarray], np.ndarray] = getattr(np, "bitwise_count", _count_bits)
 
 
-@dataclass(frozen=True)
 class CodedVector(OneVector):
-    """A vector for each text in fp16, and its code."""
+    """Writes a vector for each text in fp16, its code, and of int8 the ranges."""
 
     def stored(self, of_text: np.ndarray) -> np.ndarray:
-        """Convert a text's vector to fp16."""
         return of_text.astype("float16")
 
-    def derive(self, building: Builder, rank: int, ranks: int) -> None:
-        """Write the ranges, and the codes of this rank's blocks, unless they exist."""
-        directory = building.directory
-        make_directory(directory / "codes")
-        arrays = [map_array(directory / "blocks" / name, ["float16"], 2, remedy=REMEDY) for name in building.names]
-        if self.dtype == "int8" and rank == 0 and not (directory / RANGES).is_file():
+    def derive(self) -> None:
+        file = self.directory / RANGES
+        make_directory(self.directory / "codes")
+        arrays = [map_array(self.directory / "blocks" / name, ["float16"], 2, remedy=AGAIN) for name in self.names]
+        if self.dtype == "int8" and self.rank == 0 and not file.is_file():
             texts = sum(map(len, arrays))
             sample = np.sort(keyed_rng("ranges").choice(texts, min(texts, SAMPLE), replace=False))
-            save_array(directory / RANGES, ranges_of(Blocks(arrays)[sample]))
-        wait_for(ranks)
-        ranges = np.load(directory / RANGES, allow_pickle=False) if self.dtype == "int8" else None
-        for name, vectors in list(zip(building.names, arrays, strict=True))[rank::ranks]:
-            if not (directory / "codes" / name).is_file():
+            save_array(file, ranges_of(Blocks(arrays)[sample]))
+        wait_for(self.ranks)
+        ranges = np.load(file, allow_pickle=False) if self.dtype == "int8" else None
+        for name, vectors in list(zip(self.names, arrays, strict=True))[self.rank :: self.ranks]:
+            if not (self.directory / "codes" / name).is_file():
                 codes = bits_of(vectors) if ranges is None else bytes_of(vectors, ranges)
-                save_array(directory / "codes" / name, codes)
+                save_array(self.directory / "codes" / name, codes)
 
-    def files(self, directory: Path) -> list[Path]:
-        """Return the ranges and the codes."""
-        codes = [directory / "codes" / file.name for file in sorted((directory / "blocks").glob("*.npy"))]
-        return [directory / RANGES, *codes] if self.dtype == "int8" else codes
+    def sidecars(self) -> list[Path]:
+        codes = [self.directory / "codes" / name for name in self.names]
+        return [self.directory / RANGES, *codes] if self.dtype == "int8" else codes
 
 
 @dataclass(frozen=True)
@@ -119,13 +114,14 @@ class Codes:
         Ties are in the order of the texts, among codes and among scores. The memory needed is a block of codes, their
         scores, and the texts found for each query. On a `device` int8 is compared there.
         """
-        most = min(len(self.codes), RESCORED * k)
+        wanted = min(len(self.codes), RESCORED * k)
         if self.ranges is None:
-            found = nearest_bits(bits_of(queries), self.codes, most)
+            candidates = nearest_bits(bits_of(queries), self.codes, wanted)
         else:  # the start of a range adds the same to all scores of a query
-            found = search(queries * steps_of(self.ranges), self.codes, most, device=device).each()  # type: ignore[arg-type]
+            candidates = search(queries * steps_of(self.ranges), self.codes, wanted, device=device).each()  # type: ignore[arg-type]
         return [
-            rescored(query, vectors, np.sort(texts.documents), k) for query, texts in zip(queries, found, strict=True)
+            rescored(query, vectors, np.sort(texts.documents), k)
+            for query, texts in zip(queries, candidates, strict=True)
         ]
 
 
@@ -135,14 +131,14 @@ def nearest_bits(queries: np.ndarray, codes: Blocks, k: int) -> list[Ranked]:
     A score is 1 + how many are the same.
     """
     best = BestPositive(len(queries), k)
-    most = queries.shape[1] * WORD + 1
+    highest = queries.shape[1] * WORD + 1
     with meter("search", "codes", len(codes)) as report:
         for start in range(0, len(codes), CORPUS_BLOCK):
             block = np.ascontiguousarray(codes[start : start + CORPUS_BLOCK].T)  # so that a sum is over rows
             for number, query in enumerate(queries):
-                others = count_bits(block ^ query[:, None]).sum(axis=0, dtype=np.uint16)
-                nearer = np.flatnonzero(others < most - best.least[number])  # a tie is after those found before
-                best.add(number, nearer + start, (most - others[nearer]).astype(np.float32))
+                distances = count_bits(block ^ query[:, None]).sum(axis=0, dtype=np.uint16)
+                nearer = np.flatnonzero(distances < highest - best.least[number])  # a tie is after those found before
+                best.add(number, nearer + start, (highest - distances[nearer]).astype(np.float32))
             report(start + block.shape[1], "")
     return best.ranked()
 
@@ -156,9 +152,7 @@ def open_codes(folder: Folder, vectors: Blocks) -> Codes:
         raise folder.damaged("its codes are not those of its vectors")
     if dtype == "binary":
         return Codes(Blocks(arrays), None)
-    file = folder.directory / RANGES
-    if not file.is_file() or sha256_of(file) != folder.manifest["sha256"].get(RANGES):
-        raise folder.damaged(f"{RANGES}: its SHA-256 is not the recorded one")
+    folder.verify(RANGES)
     ranges = np.array(folder.array(RANGES, [np.float32], 2))
     if ranges.shape != (2, vectors.width):
         raise folder.damaged(f"{RANGES}: not the ranges of its vectors")

@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
 from deepsiam.trainer.ranking.indexes.blocks import TextDocuments, map_blocks, open_documents, stored_dtypes
-from deepsiam.trainer.ranking.indexes.encode_blocks import Storage
 from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.index import Index, Terms
+from deepsiam.trainer.ranking.indexes.writer import Writer
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.sparse import Sparse
 from deepsiam.trainer.ranking.retrieval.search import Ranked
@@ -30,17 +29,16 @@ from deepsiam.trainer.ranking.retrieval.sparse import BLOCK, Postings, search_po
 SAMPLE = 256  # queries whose terms are counted, for the products that a query takes
 
 
-class TermStorage(Storage):
-    """Any number of terms for each text, sorted by term."""
+class TermWriter(Writer):
+    """Writes any number of terms for each text, as postings."""
 
-    folders = ("counts", "terms", "texts", "blocks")
+    BLOCK = BLOCK  # some 30 MB at 200 terms a text
+    FOLDERS = ("counts", "terms", "texts", "blocks")
 
     def stored(self, of_text: np.ndarray) -> np.ndarray:
-        """The same terms, with weights as they are stored."""
         return of_text.astype(term_type(self.dtype))
 
     def arrays(self, of_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The postings."""
         postings = Postings.of(np.concatenate(of_texts), np.array(list(map(len, of_texts))))
         return [postings.counts, postings.terms, postings.texts, postings.weights]
 
@@ -53,12 +51,10 @@ class SparseIndex(Index):
     blocks: list[Postings]
     documents: TextDocuments
 
-    STORAGE: ClassVar[Storage] = TermStorage(BLOCK, "float16")  # a block: some 30 MB at 200 terms a text
-    DTYPES: ClassVar[tuple[str, ...]] = ("float16", "float32")
+    WRITERS = {"float16": TermWriter, "float32": TermWriter}
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> SparseIndex:
-        """Open an index."""
         assert isinstance(ranker, Sparse)
         documents = open_documents(folder)
         arrays = (
@@ -76,7 +72,6 @@ class SparseIndex(Index):
         return cls(folder, ranker, blocks, documents)
 
     def __str__(self) -> str:
-        """Describe what the index holds, and what a query of its collection costs."""
         counts = np.concatenate([block.counts for block in self.blocks])
         text = (
             f"{len(self.documents.rows):,} documents of {len(counts):,} different texts, {counts.mean():,.1f} terms "
@@ -100,7 +95,6 @@ class SparseIndex(Index):
     def search(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
-        """Find the k best documents for each query text; those that share no term with it are not ranked."""
         return self.search_tokens(self.collection.tokenizer.encode(list(queries)), k, rank, ranks)
 
     def search_tokens(
@@ -116,13 +110,12 @@ class SparseIndex(Index):
         encoded = self._encoded(queries)
         warn_of_empty(encoded)
         texts = search_postings(encoded, list(self._numbered())[rank::ranks], k, salts)
-        return [self.documents.of(of_query, k) for of_query in texts]
+        return [self.documents.ranked(of_query, k) for of_query in texts]
 
     def matches(self, queries: Sequence[str], ranking: Sequence[Ranked]) -> list[list[Terms]]:
-        """Return the terms that each document shares with its query, the largest product of weights first."""
         names = {number: name for name, number in self.collection.tokenizer.vocabulary().items()}
         firsts = np.array([first for first, _ in self._numbered()])
-        found = []
+        terms_of_queries = []
         encoded = self._encoded(self.collection.tokenizer.encode(list(queries)))
         for query, ranked in zip(encoded, ranking, strict=True):
             texts = self.documents.rows[ranked.documents]
@@ -131,8 +124,10 @@ class SparseIndex(Index):
                 self.blocks[block].matches(query, text)
                 for block, text in zip(of_block.tolist(), (texts - firsts[of_block]).tolist(), strict=True)
             ]
-            found.append([tuple((names.get(term, str(term)), weight) for term, weight in of) for of in matches])
-        return found
+            terms_of_queries.append(
+                [tuple((names.get(term, str(term)), weight) for term, weight in of_text) for of_text in matches]
+            )
+        return terms_of_queries
 
     def texts(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield each document's number and terms, of `term_type`, the documents of equal texts one after the other."""
@@ -142,7 +137,6 @@ class SparseIndex(Index):
                     yield document, terms
 
     def _encoded(self, queries: Iterable[np.ndarray]) -> list[np.ndarray]:
-        """Return the terms of each query, given its token ids."""
         encoded = self.ranker.queries.vectors(queries)
         return [encoded.of(number) for number in encoded.rows.tolist()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +44,6 @@ class Bm25:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The number of queries, the number of documents."""
         return len(self.terms), self.documents
 
     def scores(self, rows: slice) -> np.ndarray:
@@ -74,15 +74,26 @@ class Bm25:
 
 def index_words(documents: Sequence[str]) -> Any:
     """Index the words of texts in a bm25s.BM25; return None where no text has a word, which bm25s cannot index."""
-    from deepsiam.trainer.ranking.retrieval.bm25s_without_jax import bm25s
-
     columns: dict[str, int] = {}
     terms = [[columns.setdefault(word, len(columns)) for word in _terms(document)] for document in documents]
     if not columns:
         return None
-    index = bm25s.BM25(k1=K1, b=B, method="lucene")
+    index = import_bm25s().BM25(k1=K1, b=B, method="lucene")
     index.index((terms, columns), show_progress=False)
     return index
+
+
+def import_bm25s() -> Any:
+    """Import bm25s without JAX, which would take three quarters of a GPU's memory, for a top-k that is not used."""
+    hidden = "jax" not in sys.modules
+    if hidden:
+        sys.modules["jax"] = None  # type: ignore[assignment]
+    try:
+        import bm25s
+    finally:
+        if hidden:
+            del sys.modules["jax"]
+    return bm25s
 
 
 def _terms(text: str) -> list[str]:

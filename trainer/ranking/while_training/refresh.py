@@ -16,7 +16,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ from deepsiam.data_prep.common.files import (
 )
 from deepsiam.data_prep.common.json_file import read_json
 from deepsiam.trainer.ranking.indexes.dense import DenseIndex
-from deepsiam.trainer.ranking.indexes.encode_blocks import encode_blocks
 from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.sparse import SparseIndex
 from deepsiam.trainer.ranking.mining import mine, mining_texts
@@ -151,8 +150,8 @@ class Generations:
         assert isinstance(ranker, VectorRanker)
         ranker = ranker.with_prompts(self.prompts)
         kind = INDEXES[ranker.kind]
-        storage = replace(kind.STORAGE, dtype="float32")  # coarser numbers could differ for another number of ranks
-        encode_blocks(storage, ranker, work / INDEX, rank, ranks, documents=pool, beat=beat)
+        dtype = "float32"  # coarser numbers could differ for another number of ranks
+        kind.WRITERS[dtype](ranker, work / INDEX, dtype, rank, ranks, pool).write(beat)
         index = kind.open(Folder.open(work / INDEX), ranker)
         for number, start in enumerate(range(0, len(texts.queries), PART)):
             file = work / PARTS / f"{number:06d}.npy"

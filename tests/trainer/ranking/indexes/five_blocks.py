@@ -2,7 +2,8 @@
 
 import json
 import sys
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.trainer.ranking.indexes import centroids
 from deepsiam.trainer.ranking.indexes.index import Index
 from deepsiam.trainer.ranking.indexes.registry import KINDS
-from deepsiam.trainer.ranking.ranker import Ranker, VectorRanker
+from deepsiam.trainer.ranking.indexes.sparse import TermWriter
+from deepsiam.trainer.ranking.indexes.writer import OneVector, SeveralVectors
+from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from deepsiam.trainer.ranking.retrieval.search import packed
 from deepsiam.trainer.ranking.retrieval.shared import merge
@@ -20,12 +23,18 @@ from deepsiam.trainer.training.engine.world import World, join
 from deepsiam.trainer.training.run.command import skip_interpreter_shutdown
 
 
-def build(kind: str, ranker: Ranker, folder: Path, dtype: str | None = None, rank: int = 0, ranks: int = 1) -> Index:
-    """Make an index of five blocks, if it has blocks."""
+@contextmanager
+def small_blocks() -> Iterator[pytest.MonkeyPatch]:
+    """Let a block have 20 of the 90 different texts."""
     with pytest.MonkeyPatch.context() as patched:
-        if isinstance(ranker, VectorRanker):
-            patched.setattr(KINDS[kind], "STORAGE", replace(KINDS[kind].STORAGE, block=20))  # type: ignore[attr-defined]
-        index = KINDS[kind].build(ranker, folder, rank, ranks, dtype=dtype)
+        for writer in (OneVector, SeveralVectors, TermWriter):
+            patched.setattr(writer, "BLOCK", 20)
+        yield patched
+
+
+def build(kind: str, ranker: Ranker, folder: Path, dtype: str | None = None, rank: int = 0, ranks: int = 1) -> Index:
+    """Make an index, of five blocks within `small_blocks`, with its centroids."""
+    index = KINDS[kind].build(ranker, folder, rank, ranks, dtype=dtype)
     if centroids.NAME in KINDS[kind].APPROXIMATIONS:
         index.prepare(centroids.NAME, rank, ranks)
     return index
@@ -47,7 +56,7 @@ def main() -> None:
     directory, file = map(Path, sys.argv[-2:])
     collection = Collection.open(directory)
     world = World.from_environment()
-    with skip_interpreter_shutdown():
+    with skip_interpreter_shutdown(), small_blocks():
         join(world)
         for name, (kind, run, dtype) in json.loads(file.read_text()).items():
             index = build(kind, open_ranker(run, collection), file.parent / name, dtype, world.rank, world.size)

@@ -8,7 +8,7 @@ import pytest
 from deepsiam.data_prep.common import extras
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.ranking.indexes import approximate
-from deepsiam.trainer.ranking.indexes.approximate import KINDS, file_of, load, make
+from deepsiam.trainer.ranking.indexes.approximate import KINDS, index_file, load, make
 from deepsiam.trainer.ranking.retrieval.search import search
 
 TEXTS, WIDTH = 6_000, 32
@@ -31,7 +31,7 @@ def queries(vectors: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(scope="module", params=KINDS)
 def file(request: pytest.FixtureRequest, vectors: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = file_of(tmp_path_factory.mktemp("index"), request.param)
+    path = index_file(tmp_path_factory.mktemp("index"), request.param)
     make(request.param, vectors, path)
     assert [p.name for p in path.parent.iterdir()] == [f"approximate-{request.param}.faiss"]
     return path

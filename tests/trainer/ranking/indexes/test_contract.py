@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +12,16 @@ import pytest
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.ranking.indexes import centroids
+from deepsiam.trainer.ranking.indexes import centroids, residual, small_vectors, writer
 from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.index import Index
 from deepsiam.trainer.ranking.indexes.registry import KINDS, open_index
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
+from deepsiam.trainer.ranking.retrieval import shared
 from tests import toy
-from tests.trainer.ranking.indexes.five_blocks import build, found, queries
+from tests.trainer.ranking.indexes.five_blocks import build, found, queries, small_blocks
 from tests.trainer.ranking.indexes.shares import search_shares, tree
 from tests.trainer.runs import write_run
 
@@ -28,7 +32,25 @@ METHODS = {
     "sparse": {"name": "sparse", **LENGTHS},
 }
 ALL = pytest.mark.parametrize("kind", KINDS)
-WAYS = [(kind, None) for kind in KINDS] + [("multi_vector", centroids.NAME)]
+CODED = {"int8": "dense", "binary": "dense", "residual2": "multi_vector"}  # dtypes with files of their own
+NAMES = pytest.mark.parametrize("name", [*KINDS, *CODED])
+WAYS = pytest.mark.parametrize(
+    ("name", "approximation"), [(name, None) for name in (*KINDS, *CODED)] + [("multi_vector", centroids.NAME)]
+)
+STOPS = {  # after how many files
+    "dense": (0, 3, 5),
+    "int8": (2, 5, 6, 8, 11),
+    "binary": (5, 8),
+    "multi_vector": (1, 3, 10),
+    "residual2": (1, 5, 7, 9, 12, 16),
+    "sparse": (2, 15, 20),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_blocks() -> Iterator[None]:
+    with small_blocks():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +70,15 @@ def rankers(runs: dict[str, list[Path]], copies: Collection) -> dict[str, Ranker
 
 @pytest.fixture(scope="module")
 def made(rankers: dict[str, Ranker], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Index]:
-    """An index of each kind; the last 30 of its 120 documents are copies of the first 30."""
-    return {kind: build(kind, ranker, tmp_path_factory.mktemp("made") / kind) for kind, ranker in rankers.items()}
+    """An index of each kind and coded dtype; the last 30 of its 120 documents are copies of the first 30."""
+    folder = tmp_path_factory.mktemp("made")
+    return {name: build_named(name, rankers, folder / name) for name in (*KINDS, *CODED)}
+
+
+def build_named(name: str, rankers: dict[str, Ranker], folder: Path, rank: int = 0, ranks: int = 1) -> Index:
+    """Make an index of a kind, or of a coded dtype."""
+    kind, dtype = (CODED[name], name) if name in CODED else (name, None)
+    return build(kind, rankers[kind], folder, dtype, rank, ranks)
 
 
 @ALL
@@ -71,31 +100,79 @@ def test_its_files_are_plain_arrays_and_json_and_the_same_every_time(
     assert {path: path.stat().st_mtime_ns for path in folder.directory.rglob("*")} == times
 
 
-@pytest.mark.parametrize(("kind", "approximation"), WAYS)
+@WAYS
 @pytest.mark.parametrize("ranks", [2, 4, 7, 40])
 def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
-    made: dict[str, Index], copies: Collection, kind: str, approximation: str | None, ranks: int
+    made: dict[str, Index], copies: Collection, name: str, approximation: str | None, ranks: int
 ) -> None:
     for k in (1, 9, 500):
-        shares = search_shares(made[kind], queries(copies), k, ranks, approximation)
+        shares = search_shares(made[name], queries(copies), k, ranks, approximation)
         assert len(shares) == ranks
-        if kind != "bm25":  # there are only five blocks
+        if name not in ("bm25", "int8", "binary"):  # queries are shared out; there are only five blocks
             assert all(len(ranked.documents) == 0 for found in shares[5:] for ranked in found)
+
+
+@NAMES
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_change_no_byte(
+    made: dict[str, Index],
+    rankers: dict[str, Ranker],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    ranks: int,
+) -> None:
+    barrier = threading.Barrier(ranks)
+    for module in (shared, writer, residual, small_vectors, centroids):
+        monkeypatch.setattr(module, "wait_for", lambda ranks: barrier.wait(60) if ranks > 1 else None)
+    with ThreadPoolExecutor(ranks) as threads:
+        done = [threads.submit(build_named, name, rankers, tmp_path / "i", rank, ranks) for rank in range(ranks)]
+        for of_rank in done:
+            of_rank.result()
+    assert tree(tmp_path / "i") == tree(made[name].folder.directory)
+
+
+@pytest.mark.parametrize(("name", "files"), [(name, files) for name in STOPS for files in STOPS[name]])
+def test_a_build_that_stops_anywhere_goes_on_to_the_same_bytes(
+    made: dict[str, Index],
+    rankers: dict[str, Ranker],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    files: int,
+) -> None:
+    saved: list[Path] = []
+
+    def stops(file: Path, array: np.ndarray, original: Callable[..., None] = writer.save_array) -> None:
+        if len(saved) == files:
+            raise KeyboardInterrupt
+        saved.append(file)
+        original(file, array)
+
+    with monkeypatch.context() as patched:
+        for module in (writer, residual, small_vectors):
+            patched.setattr(module, "save_array", stops)
+        with pytest.raises(KeyboardInterrupt):
+            build_named(name, rankers, tmp_path / "i")
+    with pytest.raises(InputError, match="an unfinished index: run trainer.index again, it goes on"):
+        Folder.open(tmp_path / "i")
+    written = {file: file.stat().st_mtime_ns for file in (tmp_path / "i" / "blocks").glob("*.npy")}
+    build_named(name, rankers, tmp_path / "i")
+    assert tree(tmp_path / "i") == tree(made[name].folder.directory)
+    assert {file: file.stat().st_mtime_ns for file in written} == written  # a block is encoded once
 
 
 @pytest.mark.slow  # two real ranks
 def test_two_real_ranks_make_the_same_files_and_find_the_same(
-    made: dict[str, Index], rankers: dict[str, Ranker], runs: dict[str, list[Path]], tmp_path: Path
+    made: dict[str, Index], runs: dict[str, list[Path]], tmp_path: Path
 ) -> None:
     collection = made["bm25"].collection.directory
     indexes = {kind: (kind, str(runs[kind][0]) if kind in runs else "bm25", None) for kind in KINDS}
-    coded = {"residual2": "multi_vector", "int8": "dense", "binary": "dense"}
-    indexes |= {dtype: (kind, str(runs[kind][0]), dtype) for dtype, kind in coded.items()}
+    indexes |= {dtype: (kind, str(runs[kind][0]), dtype) for dtype, kind in CODED.items()}
     (tmp_path / "indexes.json").write_text(json.dumps(indexes))
     done = toy.launch(2, "tests.trainer.ranking.indexes.five_blocks", collection, tmp_path / "indexes.json")
     assert done.returncode == 0, done.stderr
-    ours = {dtype: build(kind, rankers[kind], tmp_path / f"one-{dtype}", dtype) for dtype, kind in coded.items()}
-    for name, index in {**made, **ours}.items():
+    for name, index in made.items():
         files = tree(tmp_path / name)
         assert files == tree(index.folder.directory), name
         assert name == "bm25" or sum(file.startswith("blocks/") for file in files) == 5
@@ -103,11 +180,11 @@ def test_two_real_ranks_make_the_same_files_and_find_the_same(
         assert (tmp_path / f"{name}.txt").read_text() == str(index.measure())
 
 
-@pytest.mark.parametrize(("kind", "approximation"), WAYS)
+@WAYS
 def test_equal_documents_tie_in_the_order_of_the_collection(
-    made: dict[str, Index], copies: Collection, kind: str, approximation: str | None
+    made: dict[str, Index], copies: Collection, name: str, approximation: str | None
 ) -> None:
-    for ranked in made[kind].search(queries(copies), 120, approximation):
+    for ranked in made[name].search(queries(copies), 120, approximation):
         place = {document: rank for rank, document in enumerate(ranked.documents.tolist())}
         for i in range(30):
             assert (i in place) == (90 + i in place)
@@ -137,6 +214,9 @@ def test_a_folder_of_another_collection_model_or_kind_or_of_nobody_is_left_alone
     of_other_kind = next(name for name in KINDS if name != kind)
     with pytest.raises(InputError, match="holds an index with another kind"):
         build(of_other_kind, rankers[of_other_kind], index)
+    if kind != "bm25":
+        with pytest.raises(InputError, match="holds an index with another --dtype"):
+            build(kind, rankers[kind], index, [*KINDS[kind].WRITERS][1])
     assert tree(index) == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years")

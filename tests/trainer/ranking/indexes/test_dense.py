@@ -1,9 +1,6 @@
 """A dense index: block-wise search against a plain product, building on several ranks and after a stop, refusals."""
 
-import errno
-import json
-import os
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,22 +11,19 @@ from hypothesis import strategies as st
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.ranking.indexes import encode_blocks
+from deepsiam.trainer.ranking.indexes import writer
 from deepsiam.trainer.ranking.indexes.blocks import Blocks
 from deepsiam.trainer.ranking.indexes.dense import DenseIndex
-from deepsiam.trainer.ranking.indexes.encode_blocks import Builder, OneVector, builder
 from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.registry import open_index
 from deepsiam.trainer.ranking.ranker import ModelRanker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
-from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 from deepsiam.trainer.ranking.retrieval.system import Embedded, Texts
 from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
+from tests.trainer.ranking.indexes.five_blocks import small_blocks
 from tests.trainer.ranking.indexes.shares import tree
 from tests.trainer.runs import write_run
 
-BLOCK = 20  # of 90 different texts
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 
 
@@ -39,24 +33,10 @@ def trained(copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> Tra
     return load_trained(write_run(folder / "one", copies.directory / "tokenizer.json", name="siamese", **LENGTHS))
 
 
-def begin(trained: LoadedModel, collection: Collection, folder: Path, dtype: str = "float32") -> Builder:
-    begun = builder(OneVector(BLOCK, dtype), ranker_of(trained, collection), folder)  # type: ignore[arg-type]
-    assert begun
-    return begun
-
-
-def opened_at(trained: LoadedModel, collection: Collection, folder: Path) -> DenseIndex:
-    return DenseIndex.open(Folder.open(folder), ranker_of(trained, collection))
-
-
-def made(
-    trained: TrainedModel, collection: Collection, folder: Path, ranks: int = 1, dtype: str = "float32"
-) -> DenseIndex:
-    builders = [begin(trained, collection, folder, dtype) for _ in range(ranks)]
-    for rank in range(ranks):
-        builders[rank].write(rank, ranks)
-    builders[0].finish()
-    return opened_at(trained, collection, folder)
+@pytest.fixture(scope="module", autouse=True)
+def _small_blocks() -> Iterator[None]:
+    with small_blocks():
+        yield
 
 
 def plain(trained: TrainedModel, collection: Collection, dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:
@@ -67,11 +47,11 @@ def plain(trained: TrainedModel, collection: Collection, dtype: str = "float32")
     return embedded.queries, embedded.documents.astype(dtype)
 
 
-@pytest.mark.parametrize(("ranks", "dtype"), [(1, "float32"), (3, "float32"), (1, "float16")])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_search_is_that_of_all_vectors_in_one_matrix(
-    trained: TrainedModel, copies: Collection, tmp_path: Path, ranks: int, dtype: str
+    trained: TrainedModel, copies: Collection, tmp_path: Path, dtype: str
 ) -> None:
-    index = made(trained, copies, tmp_path / "index", ranks, dtype)
+    index = DenseIndex.build(ranker_of(trained, copies), tmp_path / "index", dtype=dtype)
     assert len(index.vectors) == 90
     assert [len(array) for array in index.vectors.arrays] == [20, 20, 20, 20, 10]
     assert index.vectors.arrays[0].dtype == dtype
@@ -93,76 +73,6 @@ def test_search_is_that_of_all_vectors_in_one_matrix(
         assert all(ranked.scores[place[90 + i]] == ranked.scores[place[i]] for i in range(30))
 
 
-def test_ranks_change_no_byte_and_a_stopped_build_goes_on(
-    trained: TrainedModel, copies: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = tree(made(trained, copies, tmp_path / "one").folder.directory)
-    assert tree(made(trained, copies, tmp_path / "three", 3).folder.directory) == expected
-    stopped = tmp_path / "stopped"
-    begun = begin(trained, copies, stopped)
-    encoded: list[int] = []
-    original = TextEncoder.batches
-
-    def counting(*arguments: object, **options: object) -> object:
-        if len(encoded) == 2:
-            raise KeyboardInterrupt
-        encoded.append(1)
-        return original(*arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(TextEncoder, "batches", counting)
-    with pytest.raises(KeyboardInterrupt):
-        begun.write(0, 1)
-    with pytest.raises(InputError, match="an unfinished index: run trainer.index again, it goes on"):
-        Folder.open(stopped)
-    monkeypatch.setattr(TextEncoder, "batches", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
-    for rank in range(2):  # another number of ranks finishes the index
-        again = begin(trained, copies, stopped)
-        again.write(rank, 2)
-    again.finish()
-    assert len(encoded) == 5  # each block was encoded once
-    assert tree(stopped) == expected
-
-
-def test_a_full_disk_leaves_no_half_a_block(
-    trained: TrainedModel, copies: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = begin(trained, copies, tmp_path / "index")
-    synced: list[int] = []
-
-    def fsync(descriptor: int, original: Callable[[int], None] = os.fsync) -> None:
-        synced.append(descriptor)
-        if len(synced) > 4:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        original(descriptor)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", fsync)
-        with pytest.raises(InputError, match=r"\d+.npy: cannot write: No space left on device"):
-            begun.write(0, 1)
-    written = sorted(path.name for path in (tmp_path / "index" / "blocks").iterdir())
-    assert written == ["000000.npy", "000001.npy"]
-    assert tree(made(trained, copies, tmp_path / "index").folder.directory) == tree(
-        made(trained, copies, tmp_path / "o").folder.directory
-    )
-
-
-def test_another_dtype_is_refused(trained: TrainedModel, copies: Collection, tmp_path: Path) -> None:
-    made(trained, copies, tmp_path / "index")
-    with pytest.raises(InputError, match="holds an index with another --dtype"):
-        begin(trained, copies, tmp_path / "index", "float16")
-
-
-def test_vectors_that_are_not_finite_are_refused(copies: Collection, trained: TrainedModel, tmp_path: Path) -> None:
-    model = load_trained(trained.checkpoint)
-    with torch.no_grad():
-        for parameter in model.model.parameters():
-            parameter.fill_(np.nan)
-    begun = begin(model, copies, tmp_path / "index")
-    with pytest.raises(InputError, match=r"encode 000000.npy: the model's embeddings are not finite"):
-        begun.write(0, 1)
-    assert not list((tmp_path / "index" / "blocks").iterdir())
-
-
 @given(st.integers(0, 47), st.integers(0, 60), st.lists(st.integers(0, 46)))
 def test_rows_of_blocks_are_those_of_one_array(start: int, length: int, places: list[int]) -> None:
     whole = np.arange(47 * 3, dtype=np.float32).reshape(47, 3)
@@ -177,24 +87,25 @@ def test_rows_of_blocks_are_those_of_one_array(start: int, length: int, places: 
         np.testing.assert_array_equal(share[own], whole[share.numbers(own)])
 
 
+def test_vectors_that_are_not_finite_are_refused(copies: Collection, trained: TrainedModel, tmp_path: Path) -> None:
+    model = load_trained(trained.checkpoint)
+    with torch.no_grad():
+        for parameter in model.model.parameters():
+            parameter.fill_(np.nan)
+    with pytest.raises(InputError, match=r"encode 000000.npy: the model's embeddings are not finite"):
+        DenseIndex.build(ranker_of(model, copies), tmp_path / "index")
+    assert not list((tmp_path / "index" / "blocks").iterdir())
+
+
 def test_a_whole_index_is_opened_without_reading_the_texts(
     trained: TrainedModel, copies: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = DenseIndex.build(ranker_of(trained, copies), tmp_path / "index")
     before = tree(tmp_path / "index")
-    monkeypatch.setattr(encode_blocks, "distinct", lambda *_: pytest.fail("the texts are read"))
+    monkeypatch.setattr(writer, "distinct", lambda *_: pytest.fail("the texts are read"))
     again = DenseIndex.build(ranker_of(trained, copies), tmp_path / "index")
     assert str(again) == str(index) == "120 documents of 90 different texts, 32 x float32 each"
     assert tree(tmp_path / "index") == before
-
-
-def test_an_index_of_older_code_is_dense(trained: TrainedModel, copies: Collection, tmp_path: Path) -> None:
-    index = made(trained, copies, tmp_path / "index")
-    manifest = tmp_path / "index" / "manifest.json"
-    values = json.loads(manifest.read_text())
-    assert values.pop("kind") == "dense"
-    manifest.write_text(json.dumps(values))
-    assert Folder.open(tmp_path / "index").manifest == index.folder.manifest
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
@@ -202,23 +113,20 @@ def test_queries_have_the_precision_of_the_documents(
     trained: TrainedModel, copies: Collection, tmp_path: Path, precision: str
 ) -> None:
     loaded = load_trained(trained.checkpoint)  # another model: it is turned into this precision
-    begun = builder(OneVector(BLOCK, "float32"), ranker_of(loaded, copies, precision), tmp_path / "index")  # type: ignore[arg-type]
-    assert begun
-    begun.write(0, 1)
-    begun.finish()
+    DenseIndex.build(ranker_of(loaded, copies, precision), tmp_path / "index")
     ranker = open_index(tmp_path / "index").ranker
     assert isinstance(ranker, ModelRanker)
     assert ranker.precision == precision
 
 
 def test_a_vector_that_is_not_a_number_is_refused(trained: TrainedModel, copies: Collection, tmp_path: Path) -> None:
-    index = made(trained, copies, tmp_path / "index")
+    DenseIndex.build(ranker_of(trained, copies), tmp_path / "index")
     queries, _ = plain(trained, copies)
     block = sorted((tmp_path / "index" / "blocks").glob("*.npy"))[1]
     for damage in (np.nan, np.inf):
         vectors = np.load(block)
         vectors[3, 0] = damage
         np.save(block, vectors)
-        index = opened_at(trained, copies, tmp_path / "index")
+        index = DenseIndex.open(Folder.open(tmp_path / "index"), ranker_of(trained, copies))
         with pytest.raises(InputError, match="a score is not a number"):
             index.search_vectors(np.abs(queries[:2]), 5)

@@ -1,7 +1,6 @@
 """A multi-vector index: against a plain loop and evaluation, on several ranks, with centroids, and what is refused."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,11 @@ import torch
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.ranking.indexes import centroids, encode_blocks
+from deepsiam.trainer.ranking.indexes import centroids
 from deepsiam.trainer.ranking.indexes.centroids import nearest_of_query, texts_of
 from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.multi_vector import MultiVectorIndex
-from deepsiam.trainer.ranking.rankers.multi_vector import MultiVector
+from deepsiam.trainer.ranking.indexes.writer import SeveralVectors
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.search import Ranked, merged, packed
 from deepsiam.trainer.ranking.retrieval.shared import NOTHING
@@ -25,7 +24,7 @@ from tests.trainer.ranking.indexes.shares import tree
 from tests.trainer.ranking.retrieval.fakes import tokens_run
 from tests.trainer.runs import write_run
 
-STORAGE = encode_blocks.SeveralVectors(25, "float16")  # a block has 25 of 120 texts
+BLOCK = 25  # of 120 texts
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24, "dimension": 16}
 QUERIES = list(range(0, 120, 9))
 
@@ -53,7 +52,7 @@ def index(
 
 def build(trained: LoadedModel, collection: Collection, folder: Path, dtype: str | None = None) -> MultiVectorIndex:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(MultiVectorIndex, "STORAGE", STORAGE)
+        patched.setattr(SeveralVectors, "BLOCK", BLOCK)
         index = MultiVectorIndex.build(ranker_of(trained, collection), folder, dtype=dtype)
     index.prepare(centroids.NAME)
     return index
@@ -145,67 +144,6 @@ def test_centroids_find_nearly_all_that_exact_search_does(
     assert recalls[10_000] == shares[10_000] == 1
 
 
-def test_ranks_change_no_byte_and_a_stopped_build_goes_on(
-    trained: LoadedModel, collection: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = tree(build(trained, collection, tmp_path / "one").folder.directory)
-    monkeypatch.setattr(MultiVectorIndex, "STORAGE", STORAGE)
-    stopped = tmp_path / "stopped"
-    ranker = ranker_of(trained, collection)
-    assert isinstance(ranker, MultiVector)
-    begun = encode_blocks.builder(STORAGE, ranker, stopped)
-    assert begun
-    saved: list[Path] = []
-
-    def stops(file: Path, array: np.ndarray, original: Callable[..., None] = encode_blocks.save_array) -> None:
-        if len(saved) == 3:  # after the second block's ends, before its vectors
-            raise KeyboardInterrupt
-        saved.append(file)
-        original(file, array)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(encode_blocks, "save_array", stops)
-        with pytest.raises(KeyboardInterrupt):
-            begun.write(0, 1)
-    with pytest.raises(InputError, match="an unfinished index"):
-        Folder.open(stopped)
-    for rank in range(3):
-        again = encode_blocks.builder(STORAGE, ranker, stopped)
-        assert again
-        again.write(rank, 3)
-    again.finish()
-    index = MultiVectorIndex.build(ranker_of(trained, collection), stopped)
-    monkeypatch.setattr(centroids, "wait_for", lambda ranks: None)
-    for rank in range(3):
-        index.prepare(centroids.NAME, rank, 3)
-    assert tree(stopped) == expected
-    (stopped / "centroids" / "000002.npy").unlink()
-    before = (stopped / "centroids" / "000001.npy").stat().st_mtime_ns
-    with pytest.raises(InputError, match=r"000002.npy: no such file; trainer.index --approximate centroids makes it"):
-        index.require(centroids.NAME)
-    index.prepare(centroids.NAME)
-    assert tree(stopped) == expected
-    assert (stopped / "centroids" / "000001.npy").stat().st_mtime_ns == before
-
-
-def test_ends_of_other_vectors_are_refused(index: MultiVectorIndex, tmp_path: Path) -> None:
-    shutil.copytree(index.folder.directory, tmp_path / "index")
-    np.save(tmp_path / "index" / "ends" / "000001.npy", np.arange(25))
-    with pytest.raises(InputError, match="damaged .its number of vectors"):
-        MultiVectorIndex.open(Folder.open(tmp_path / "index"), index.ranker)
-
-
-def test_damaged_centroids_are_refused(index: MultiVectorIndex, tmp_path: Path) -> None:
-    shutil.copytree(index.folder.directory, tmp_path / "index")
-    opened = MultiVectorIndex.open(Folder.open(tmp_path / "index"), index.ranker)
-    np.save(tmp_path / "index" / "centroids" / "centroids.npy", np.zeros((3, 5), np.float32))
-    with pytest.raises(InputError, match="belongs to another index; remove it and make it again"):
-        opened.require(centroids.NAME)
-    (tmp_path / "index" / "centroids" / "000001.npy").write_bytes(b"none")
-    with pytest.raises(InputError, match="damaged"):
-        opened.require(centroids.NAME)
-
-
 def test_any_model_of_several_vectors_has_an_index(collection: Collection, tmp_path: Path) -> None:
     trained = tokens_run(collection)
     index = build(trained, collection, tmp_path / "index", "float32")
@@ -244,3 +182,22 @@ def test_vectors_that_half_precision_cannot_hold_are_refused(collection: Collect
         trained.model.trunk.get_input_embeddings().weight.mul_(1e7)  # type: ignore[operator, union-attr]
     with pytest.raises(InputError, match=r"000000.npy as float16: the model's embeddings are not finite"):
         MultiVectorIndex.build(ranker_of(trained, collection), tmp_path / "index")
+
+
+def test_missing_lists_are_made_again_and_damage_is_refused(index: MultiVectorIndex, tmp_path: Path) -> None:
+    folder = shutil.copytree(index.folder.directory, tmp_path / "index")
+    opened, expected = MultiVectorIndex.open(Folder.open(folder), index.ranker), tree(folder)
+    lists = folder / "centroids"
+    (lists / "000002.npy").unlink()
+    before = (lists / "000001.npy").stat().st_mtime_ns
+    with pytest.raises(InputError, match=r"000002.npy: no such file; trainer.index --approximate centroids makes it"):
+        opened.require(centroids.NAME)
+    opened.prepare(centroids.NAME)
+    assert tree(folder) == expected
+    assert (lists / "000001.npy").stat().st_mtime_ns == before
+    np.save(lists / "centroids.npy", np.zeros((3, 5), np.float32))
+    with pytest.raises(InputError, match="belongs to another index; remove it and make it again"):
+        opened.require(centroids.NAME)
+    np.save(folder / "ends" / "000001.npy", np.arange(25))
+    with pytest.raises(InputError, match="damaged .its number of vectors"):
+        MultiVectorIndex.open(Folder.open(folder), index.ranker)

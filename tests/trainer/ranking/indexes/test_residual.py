@@ -1,9 +1,7 @@
 """Vectors in a few bits: the codec against plain loops, an index of them, ranks, a stop, and what is refused."""
 
 import shutil
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +9,17 @@ import pytest
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.ranking.indexes import centroids, encode_blocks, residual
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes import centroids, residual
 from deepsiam.trainer.ranking.indexes.multi_vector import MultiVectorIndex
 from deepsiam.trainer.ranking.indexes.registry import open_index
-from deepsiam.trainer.ranking.indexes.residual import BITS, Codec, Residuals, fit, pack, unit
+from deepsiam.trainer.ranking.indexes.residual import BITS, Codec, Residuals, ResidualVectors, fit, pack, unit
 from deepsiam.trainer.ranking.rankers.multi_vector import MultiVector
 from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
-from deepsiam.trainer.ranking.retrieval import shared
-from tests.trainer.ranking.indexes.shares import search_shares, tree
+from tests.trainer.ranking.indexes.five_blocks import small_blocks
 from tests.trainer.ranking.retrieval.fakes import tokens_run
 from tests.trainer.runs import write_run
 
 METHOD = {"name": "colbert", "max_query_tokens": 8, "max_document_tokens": 24, "dimension": 18}
-BLOCK = 20  # texts
 ALL = pytest.mark.parametrize("bits", [1, 2, 4])
 
 
@@ -107,9 +102,8 @@ def build(run: Path, collection: Collection, folder: Path, dtype: str, rank: int
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _small_blocks() -> object:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(MultiVectorIndex, "STORAGE", replace(MultiVectorIndex.STORAGE, block=BLOCK))
+def _small_blocks() -> Iterator[None]:
+    with small_blocks() as patched:
         patched.setattr(residual, "TRAINED_ON", 2)  # the sample is some of the texts
         yield
 
@@ -136,10 +130,10 @@ def queries(collection: Collection) -> list[str]:
 def test_the_sample_is_some_of_the_different_texts(run: Path, copies: Collection, tmp_path: Path) -> None:
     ranker = open_ranker(run, copies)
     assert isinstance(ranker, MultiVector)
-    building = encode_blocks.builder(MultiVectorIndex.STORAGE, ranker, tmp_path / "i")
-    assert building
-    sample = residual._sample(building, ranker)
-    assert set(sample.tolist()) < set(building.first.tolist()) == set(range(90))
+    writer = ResidualVectors(ranker, tmp_path / "i", "residual2")
+    assert not writer.begin()
+    sample = writer._sample()
+    assert set(sample.tolist()) < set(writer.first.tolist()) == set(range(90))
     assert (np.diff(sample) > 0).all()
     vectors = len(ranker.documents.vectors(map(copies.corpus.tokens, range(90))).flat)
     wanted = 2 * residual.centroids_for(vectors)
@@ -181,14 +175,6 @@ def test_search_ranks_by_the_decoded_vectors(made: dict[str, Path], copies: Coll
             assert (np.diff(ranked.documents)[tied] > 0).all()
 
 
-@pytest.mark.parametrize("approximation", [None, centroids.NAME])
-def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
-    made: dict[str, Path], copies: Collection, approximation: str | None
-) -> None:
-    for ranks in (2, 3):
-        search_shares(opened(made["residual2"]), queries(copies), 9, ranks, approximation)
-
-
 def test_recall_rises_with_the_bits(made: dict[str, Path], copies: Collection) -> None:
     exact = opened(made["float16"]).search(queries(copies), 10)
     recalls = []
@@ -220,51 +206,6 @@ def test_the_lists_are_those_of_the_stored_centroids(made: dict[str, Path], copi
     assert recall > 0.8
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_ranks_change_no_byte(
-    run: Path, made: dict[str, Path], copies: Collection, ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    barrier = threading.Barrier(ranks)
-    for module in (shared, encode_blocks, residual, centroids):
-        monkeypatch.setattr(module, "wait_for", lambda ranks: barrier.wait(60) if ranks > 1 else None)
-    with ThreadPoolExecutor(ranks) as threads:
-        of_ranks = [
-            threads.submit(build, run, copies, tmp_path / "i", "residual2", rank, ranks) for rank in range(ranks)
-        ]
-        for of_rank in of_ranks:
-            of_rank.result()
-    assert tree(tmp_path / "i") == tree(made["residual2"])
-
-
-@pytest.mark.parametrize("saves", [1, 5, 7, 9, 12, 16])
-def test_a_build_that_stops_anywhere_goes_on_to_the_same_bytes(
-    run: Path, made: dict[str, Path], copies: Collection, saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    saved: list[Path] = []
-
-    def stops(file: Path, array: np.ndarray, original: object = encode_blocks.save_array) -> None:
-        if len(saved) == saves:
-            raise KeyboardInterrupt
-        saved.append(file)
-        original(file, array)  # type: ignore[operator]
-
-    with monkeypatch.context() as patched:
-        patched.setattr(encode_blocks, "save_array", stops)
-        patched.setattr(residual, "save_array", stops)
-        with pytest.raises(KeyboardInterrupt):
-            build(run, copies, tmp_path / "i", "residual2")
-    print([file.relative_to(tmp_path).as_posix() for file in saved])
-    with pytest.raises(InputError, match="an unfinished index"):
-        Folder.open(tmp_path / "i")
-    build(run, copies, tmp_path / "i", "residual2")
-    assert tree(tmp_path / "i") == tree(made["residual2"])
-
-
-def test_another_dtype_is_not_continued(run: Path, made: dict[str, Path], copies: Collection) -> None:
-    with pytest.raises(InputError, match="holds an index with another --dtype"):
-        build(run, copies, made["residual2"], "residual4")
-
-
 def test_vectors_of_other_lengths_are_refused_before_anything_is_written(copies: Collection, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--dtype residual1: needs vectors of length 1, .* choose float16"):
         MultiVectorIndex.build(ranker_of(tokens_run(copies), copies), tmp_path / "i", dtype="residual1")
@@ -280,7 +221,7 @@ def test_a_damaged_codec_is_refused(made: dict[str, Path], tmp_path: Path, name:
     (folder / name).unlink()
     if damage != "missing":
         (folder / name).write_bytes(content if damage == "a bit" else content[:-4])
-    with pytest.raises(InputError, match=rf"damaged \({name}: its SHA-256 is not the recorded one\)"):
+    with pytest.raises(InputError, match=rf"damaged \(the SHA-256 of {name} is not the recorded one\)"):
         opened(folder)
 
 

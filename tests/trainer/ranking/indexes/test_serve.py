@@ -19,8 +19,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer import index
 from deepsiam.trainer.ranking.indexes import serve
 from deepsiam.trainer.ranking.indexes.index import Found
-from deepsiam.trainer.ranking.indexes.page import SHOWN, page
-from deepsiam.trainer.ranking.indexes.serve import LONGEST, MOST, Search, make_server
+from deepsiam.trainer.ranking.indexes.serve import LONGEST, MOST, SHOWN, Search, make_server, page
 from tests import toy
 from tests.trainer.runs import write_run
 

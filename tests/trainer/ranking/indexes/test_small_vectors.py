@@ -2,9 +2,7 @@
 
 import re
 import shutil
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +12,14 @@ import torch
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer import index as command
-from deepsiam.trainer.ranking.indexes import encode_blocks, small_vectors
+from deepsiam.trainer.ranking.indexes import small_vectors
 from deepsiam.trainer.ranking.indexes.blocks import Blocks
 from deepsiam.trainer.ranking.indexes.dense import DenseIndex
-from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.registry import open_index
 from deepsiam.trainer.ranking.indexes.small_vectors import CODES, Codes, bits_of, bytes_of, nearest_bits, ranges_of
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
-from deepsiam.trainer.ranking.retrieval import shared
-from tests.trainer.ranking.indexes.shares import search_shares, tree
+from tests.trainer.ranking.indexes.five_blocks import small_blocks
+from tests.trainer.ranking.indexes.shares import tree
 from tests.trainer.runs import write_run
 
 METHOD = {
@@ -115,9 +112,8 @@ def run(copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _small_blocks() -> object:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(DenseIndex, "STORAGE", replace(DenseIndex.STORAGE, block=20))
+def _small_blocks() -> Iterator[None]:
+    with small_blocks() as patched:
         patched.setattr(small_vectors, "SAMPLE", 30)
         yield
 
@@ -180,67 +176,9 @@ def test_what_is_found_has_the_scores_and_the_ties_of_exact_search(
             np.testing.assert_allclose([score_of[i] for i in ranked.documents.tolist()], ranked.scores, rtol=1e-6)
             tied = np.flatnonzero(np.diff(ranked.scores) == 0)
             assert (np.diff(ranked.documents)[tied] > 0).all()
-    for ranks in (2, 3, 7):
-        search_shares(index, queries_of(copies), 9, ranks)
     salted = index.search_tokens([copies.queries.tokens(3)], 5, salts=np.array([7], np.uint32))
     alone = opened(made["float16"]).search_tokens([copies.queries.tokens(3)], 5, salts=np.array([7], np.uint32))
     assert salted[0].documents.tolist() == alone[0].documents.tolist()
-
-
-@pytest.mark.parametrize("ranks", [2, 3])
-@ALL
-def test_ranks_change_no_byte(
-    run: Path,
-    made: dict[str, Path],
-    copies: Collection,
-    dtype: str,
-    ranks: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    barrier = threading.Barrier(ranks)
-    for module in (shared, encode_blocks, small_vectors):
-        monkeypatch.setattr(module, "wait_for", lambda ranks: barrier.wait(60) if ranks > 1 else None)
-    with ThreadPoolExecutor(ranks) as threads:
-        of_ranks = [threads.submit(build, run, copies, tmp_path / "i", dtype, rank, ranks) for rank in range(ranks)]
-        for of_rank in of_ranks:
-            of_rank.result()
-    assert tree(tmp_path / "i") == tree(made[dtype])
-
-
-@pytest.mark.parametrize("saves", range(0, 12, 2))
-@ALL
-def test_a_build_that_stops_anywhere_goes_on_to_the_same_bytes(
-    run: Path,
-    made: dict[str, Path],
-    copies: Collection,
-    dtype: str,
-    saves: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    saved: list[Path] = []
-
-    def stops(file: Path, array: np.ndarray, original: object = encode_blocks.save_array) -> None:
-        if len(saved) == saves:
-            raise KeyboardInterrupt
-        saved.append(file)
-        original(file, array)  # type: ignore[operator]
-
-    with monkeypatch.context() as patched:
-        patched.setattr(encode_blocks, "save_array", stops)
-        patched.setattr(small_vectors, "save_array", stops)
-        with pytest.raises(KeyboardInterrupt):
-            build(run, copies, tmp_path / "i", dtype)
-    with pytest.raises(InputError, match="an unfinished index"):
-        Folder.open(tmp_path / "i")
-    build(run, copies, tmp_path / "i", dtype)
-    assert tree(tmp_path / "i") == tree(made[dtype])
-
-
-def test_another_dtype_is_not_continued(run: Path, made: dict[str, Path], copies: Collection) -> None:
-    with pytest.raises(InputError, match="holds an index with another --dtype"):
-        build(run, copies, made["int8"], "binary")
 
 
 def test_damage_is_refused(made: dict[str, Path], tmp_path: Path) -> None:
@@ -259,10 +197,10 @@ def test_damage_is_refused(made: dict[str, Path], tmp_path: Path) -> None:
     content = bytearray((folder / "ranges.npy").read_bytes())
     content[-2] ^= 1
     (folder / "ranges.npy").write_bytes(content)
-    with pytest.raises(InputError, match=r"damaged .ranges.npy: its SHA-256 is not the recorded one"):
+    with pytest.raises(InputError, match=r"damaged .the SHA-256 of ranges.npy is not the recorded one"):
         opened(folder)
     (folder / "ranges.npy").unlink()
-    with pytest.raises(InputError, match=r"damaged .ranges.npy: its SHA-256 is not the recorded one"):
+    with pytest.raises(InputError, match=r"damaged .the SHA-256 of ranges.npy is not the recorded one"):
         opened(folder)
 
 

@@ -1,8 +1,6 @@
 """An index of terms: against evaluation and a dense product, resumed, what is shown of it, and what is refused."""
 
-import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +8,16 @@ import pytest
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.ranking.indexes import encode_blocks
 from deepsiam.trainer.ranking.indexes.folder import Folder
-from deepsiam.trainer.ranking.indexes.page import page
-from deepsiam.trainer.ranking.indexes.sparse import SparseIndex
+from deepsiam.trainer.ranking.indexes.serve import page
+from deepsiam.trainer.ranking.indexes.sparse import SparseIndex, TermWriter
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.rankers.sparse import Sparse
 from deepsiam.trainer.ranking.retrieval.system import Texts
-from tests.trainer.ranking.indexes.shares import search_shares, tree
 from tests.trainer.ranking.retrieval.fakes import terms_run
 
 QUERIES = list(range(0, 120, 9))
-STORAGE = replace(SparseIndex.STORAGE, block=25)  # a block has 25 of 90 different texts
+BLOCK = 25  # of 90 different texts
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +34,7 @@ def index(request: pytest.FixtureRequest, ranker: Sparse, tmp_path_factory: pyte
 
 def build(ranker: Sparse, folder: Path, dtype: str | None = None) -> SparseIndex:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(SparseIndex, "STORAGE", STORAGE)
+        patched.setattr(TermWriter, "BLOCK", BLOCK)
         return SparseIndex.build(ranker, folder, dtype=dtype)
 
 
@@ -56,23 +52,6 @@ def test_search_is_the_ranking_of_evaluation(index: SparseIndex, ranker: Sparse,
             assert len(ranked.documents) == len(row.documents) == min(k, (scores > 0).sum())
             if exact:
                 assert ranked.documents.tolist() == row.documents.tolist()
-
-
-def test_the_shares_of_ranks_merge_to_the_ranking_of_one(index: SparseIndex, copies: Collection) -> None:
-    for ranks in (2, 7):
-        search_shares(index, texts(copies), 9, ranks)
-
-
-def test_a_stopped_index_resumes_to_the_same_bytes(ranker: Sparse, tmp_path: Path) -> None:
-    whole = build(ranker, tmp_path / "whole")
-    begun = encode_blocks.builder(STORAGE, ranker, tmp_path / "stopped")
-    assert begun
-    begun.write(1, 2)  # of two ranks, the second wrote its blocks
-    (tmp_path / "stopped" / "blocks" / "000003.npy").unlink()  # stopped in the middle of a block
-    written = {name: content for name, content in tree(tmp_path / "stopped").items() if name != "building.json"}
-    assert written.items() < tree(tmp_path / "whole").items()
-    build(ranker, tmp_path / "stopped")
-    assert tree(tmp_path / "stopped") == tree(whole.folder.directory)
 
 
 def test_it_tells_the_terms_of_texts_and_what_a_query_costs(
@@ -152,12 +131,3 @@ def test_damaged_arrays_are_refused(
     np.save(path, change(np.load(path)).copy())
     with pytest.raises(InputError, match=words):
         SparseIndex.open(Folder.open(tmp_path / "index"), ranker)
-
-
-def test_an_index_of_another_model_is_refused(ranker: Sparse, copies: Collection, tmp_path: Path) -> None:
-    build(ranker, tmp_path / "index")
-    other = ranker_of(terms_run(copies, seed=1), copies)
-    assert isinstance(other, Sparse)
-    with pytest.raises(InputError, match="holds an index with another model: name another folder"):
-        build(other, tmp_path / "index")
-    shutil.rmtree(tmp_path / "index")

@@ -4,7 +4,6 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -16,9 +15,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.relevant import Relevant
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.ranking.indexes.dense import DenseIndex
-from deepsiam.trainer.ranking.indexes.encode_blocks import Builder
-from deepsiam.trainer.ranking.indexes.sparse import SparseIndex
+from deepsiam.trainer.ranking.indexes.sparse import TermWriter
+from deepsiam.trainer.ranking.indexes.writer import OneVector, Writer
 from deepsiam.trainer.ranking.mining import mine, mining_texts
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.search import salts_of
@@ -56,8 +54,8 @@ def saved(toy_collection: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def several_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in (DenseIndex, SparseIndex):
-        monkeypatch.setattr(kind, "STORAGE", replace(kind.STORAGE, block=30))
+    for writer in (OneVector, TermWriter):
+        monkeypatch.setattr(writer, "BLOCK", 30)
     monkeypatch.setattr(refresh_module, "PART", 25)
     monkeypatch.setattr(refresh_module.dist, "barrier", lambda: None)  # one rank
 
@@ -159,7 +157,7 @@ def test_a_refresh_that_is_stopped_goes_on_and_makes_the_same(
     with monkeypatch.context() as patched:
         stops(
             *{
-                "encode": (Builder, "_write", 2),
+                "encode": (Writer, "write_block", 2),
                 "search": (refresh_module, "mine", 2),
                 "publish": (generation_module, "write", 0),
                 "rename": (refresh_module, "whole_folder", 0),
@@ -170,8 +168,8 @@ def test_a_refresh_that_is_stopped_goes_on_and_makes_the_same(
             alone(saved, opened).make(STEP, saved, lambda: None)
     assert final.is_dir() == (stage == "tidy")
     encoded: list[int] = []
-    original = Builder._write
-    monkeypatch.setattr(Builder, "_write", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
+    original = Writer.write_block
+    monkeypatch.setattr(Writer, "write_block", lambda *a, **o: (encoded.append(1), original(*a, **o))[1])
     again = alone(saved, opened)
     again.make(STEP, saved, lambda: None)
     assert len(encoded) == (2 if stage == "encode" else 0)  # of four blocks
