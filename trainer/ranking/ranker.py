@@ -8,8 +8,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,11 +21,19 @@ from pydantic import ValidationError
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.progress import meter
 from deepsiam.models.batching.framing import Framing
 from deepsiam.models.matching.config import MatchingConfig
+from deepsiam.models.vectors import Vectors
 from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.ranking.options import TEXT, check_options
-from deepsiam.trainer.ranking.retrieval.encode import TextEncoder, batch_tokens, length_batches, places
+from deepsiam.trainer.ranking.retrieval.encode import (
+    TextEncoder,
+    batch_tokens,
+    distinct,
+    length_batches,
+    places,
+    without_padding,
+)
 from deepsiam.trainer.ranking.retrieval.shared import compute_my_batches
 from deepsiam.trainer.ranking.retrieval.system import List, System, Texts, scores_of_lists
 from deepsiam.trainer.training.engine.device import has_bf16, this_device
@@ -37,6 +46,9 @@ PRECISION_HELP = "what models compute in (bf16 on a GPU that has it, else fp32)"
 DIMENSIONS_HELP = "rank by the first N numbers of the vectors of models of one vector per text"
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 NO_SCORE = "a score alone means nothing, so it cannot be fused, mined with or learned from"
+NUMBER, WORD, URL, TEXT = "[1-9][0-9]{0,8}", r"\S+", r"http://\S+", "(?s:.*)"  # what an option of a ranker may be
+EXAMPLE = "http://127.0.0.1:8000/v1"
+IN_WORDS = {NUMBER: "a number", WORD: "a name", URL: EXAMPLE, TEXT: "a text"}
 PROMPTS = {"query_prompt": TEXT, "document_prompt": TEXT}  # the options of models that encode texts
 LONG = 1 << 16  # tokens, more than any model reads
 
@@ -44,6 +56,27 @@ LONG = 1 << 16  # tokens, more than any model reads
 def usual_precision(device: torch.device) -> str:
     """Return what models compute in, unless told otherwise: bf16 on a GPU that has it, else fp32."""
     return "bf16" if device.type != "cpu" and has_bf16() else "fp32"
+
+
+def check_options(options: Mapping[str, str], known: Mapping[str, str], ranker: str) -> None:
+    """Raise ValueError for an option, as in `RUN(dimensions=128)`, that a ranker lacks, or a value that it cannot have.
+
+    Args:
+        options: names and values.
+        known: the names, and what each may be: words or `NUMBER`, `WORD`, `URL`, `TEXT`, with | between them.
+        ranker: what has the options.
+    """
+    for name, value in options.items():
+        if name not in known:
+            raise ValueError(f"'{name}' is not an option of {ranker}: {', '.join(known)}")
+        if not re.fullmatch(known[name], value):
+            possible = ", ".join(IN_WORDS.get(pattern, pattern) for pattern in known[name].split("|"))
+            raise ValueError(f"'{value}': {name} is {possible}")
+
+
+def split_by_list(scores: np.ndarray, lists: Sequence[List]) -> list[np.ndarray]:
+    """Return the scores of each list's documents, given those of all lists, one after the other."""
+    return np.split(scores, np.cumsum([len(documents) for _, documents in lists])[:-1])
 
 
 class Ranker(ABC):
@@ -181,12 +214,10 @@ class ModelRanker(Ranker):
 
     @property
     def kind(self) -> str:
-        """The kind that the model says it is."""
         return str(self.model.kind)
 
     def passes(self, documents: int) -> int:
-        """The query is read once."""
-        return 1
+        return 1  # for the query
 
     @property
     def accelerator(self) -> torch.device | None:
@@ -212,13 +243,13 @@ class ModelRanker(Ranker):
             InputError: one is not finite.
         """
 
-        def scored(batch: list[int]) -> np.ndarray:
-            with torch.inference_mode():
-                scores: np.ndarray = score(batch).float().cpu().numpy()
+        @torch.inference_mode()
+        def score_batch(batch: list[int]) -> np.ndarray:
+            scores: np.ndarray = score(batch).float().cpu().numpy()
             return scores
 
         order, parts = list[int](), list[np.ndarray]()
-        for batch, of_batch in compute_my_batches(length_batches(lengths, batch_tokens(self.device)), scored):
+        for batch, of_batch in compute_my_batches(length_batches(lengths, batch_tokens(self.device)), score_batch):
             parts.append(of_batch)
             order += batch
             report(len(order))
@@ -226,6 +257,47 @@ class ModelRanker(Ranker):
         if not np.isfinite(scores).all():
             raise InputError(f"{self.title}: its scores are not finite: take an earlier checkpoint")
         return scores[places(order)]
+
+    def distinct_scores(
+        self,
+        lists: Sequence[List],
+        what: str,
+        read: Callable[[int, int], np.ndarray],
+        score: Callable[[list[tuple[int, int]]], torch.Tensor],
+        extra: int = 0,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Score pairs of a query and a document; those that the model reads alike are scored once, so that they tie.
+
+        Args:
+            lists: contain the pairs.
+            what: names the work in the progress line.
+            read: gives what tells a pair, by its numbers, from others: the token ids that the model reads.
+            score: gives the scores or logits of a batch of pairs.
+            extra: how many tokens more the model reads.
+
+        Returns:
+            The scores of the distinct pairs, fp32 [D, ...], and which of them each pair is, int64 [P].
+
+        Raises:
+            InputError: one is not finite.
+        """
+        pairs = [(query, int(document)) for query, documents in lists for document in documents]
+        lengths = np.empty(len(pairs), np.int64)
+
+        def rows() -> Iterator[np.ndarray]:
+            for i, pair in enumerate(pairs):
+                row = read(*pair)
+                lengths[i] = len(row) + extra
+                yield row
+
+        pair_numbers, first = distinct(rows())
+        with meter(what, "pairs", len(first)) as report:
+            scores = self.by_length(
+                lengths[first].tolist(),
+                lambda batch: score([pairs[i] for i in first[batch].tolist()]),
+                lambda done: report(done, ""),
+            )
+        return scores, pair_numbers
 
     def require_score(self) -> None:
         """Raise InputError for a model that predicts classes."""
@@ -258,11 +330,9 @@ class VectorRanker(ModelRanker):
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """Also its prompts; the fingerprint depends on them."""
         return {**super().identity, **_prompts(self.method)}
 
     def with_options(self, options: Mapping[str, str]) -> Self:
-        """Return the ranker with other prompts, `query_prompt` or `document_prompt`."""
         check_options(options, self.OPTIONS, self.title)
         return self.with_prompts({name: options[name] for name in PROMPTS if name in options})
 
@@ -272,8 +342,8 @@ class VectorRanker(ModelRanker):
         Raises:
             ValueError: a prompt leaves a text no room, or its side is not read by a model.
         """
-        own = _prompts(self.method)
-        if all(text == own.get(name, "") for name, text in prompts.items()):
+        present = _prompts(self.method)
+        if all(text == present.get(name, "") for name, text in prompts.items()):
             return self
         try:
             method = type(self.method).model_validate({**self.method.model_dump(exclude_unset=True), **prompts})
@@ -285,34 +355,36 @@ class VectorRanker(ModelRanker):
         chosen.method = method
         of_prompts = json.dumps(method.prompts(), sort_keys=True)
         digest = hashlib.sha256(f"{self.identity['fingerprint']} {of_prompts}".encode())
-        of_weights = {name: value for name, value in self.identity.items() if name not in own}
+        of_weights = {name: value for name, value in self.identity.items() if name not in present}
         chosen.identity = {**of_weights, "fingerprint": digest.hexdigest(), **_prompts(method)}
         return chosen
 
     @property
     def temperature(self) -> float:
-        """What the model's losses divide scores by."""
         return float(self.model.temperature)
 
     @property
     def queries(self) -> TextEncoder:
         """The encoder of queries."""
         framing = self.method.query_framing(self.loaded.tokenizer)
-        return TextEncoder(self.model.embed_queries, framing, self.device, "encode queries")
+        return TextEncoder(self.model.embed_queries, framing, self.device, "encode queries", self.stored)
 
     @property
     def documents(self) -> TextEncoder:
         """The encoder of documents."""
         framing = self.method.document_framing(self.loaded.tokenizer)
-        return TextEncoder(self.model.embed_documents, framing, self.device, "encode documents")
+        return TextEncoder(self.model.embed_documents, framing, self.device, "encode documents", self.stored)
+
+    def stored(self, encoded: Vectors) -> tuple[np.ndarray, np.ndarray]:
+        """Return what is stored of the vectors of n texts, text after text, and how much of each, int64 [n]."""
+        return without_padding(encoded)
 
 
 def _prompts(method: MatchingConfig) -> dict[str, str]:
-    """Return the prompts that there are, by their keys."""
     return {f"{side}_prompt": text for side, text in method.prompts().items()}
 
 
 def _most_tokens(framing: Framing) -> int:
     """Return the most tokens of a text that are read, over all its inputs, [CLS] and [SEP] included."""
-    longest = np.full(LONG, framing.vocabulary.pad)
-    return int(framing.arrays([longest])["ids"].size)
+    endless = np.full(LONG, framing.vocabulary.pad)
+    return int(framing.arrays([endless])["ids"].size)

@@ -54,7 +54,9 @@ def make(kind: str, vectors: Vectors, path: Path) -> None:
     if kind == "pq" and (width % 4 or texts < 256):
         raise InputError("--approximate pq: needs a width that 4 divides, and 256 different texts: choose ivf or hnsw")
     lists = max(1, min(round(4 * texts**0.5), texts // 40))
-    index: Any = faiss.index_factory(width, KINDS[kind].format(lists=lists, parts=width // 4), faiss.METRIC_INNER_PRODUCT)
+    index: Any = faiss.index_factory(
+        width, KINDS[kind].format(lists=lists, parts=width // 4), faiss.METRIC_INNER_PRODUCT
+    )
     if kind == "hnsw":
         index.hnsw.efConstruction, index.hnsw.efSearch = WIDTH_OF_MAKING, WIDTH_OF_SEARCH
     else:

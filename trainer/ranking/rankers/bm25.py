@@ -22,7 +22,6 @@ class Bm25Ranker(Ranker):
         self.collection = collection
 
     def system(self, texts: Texts, known: System | None = None) -> Bm25:
-        """Index the words of texts."""
         queries = [self.collection.queries.text(i) for i in texts.queries]
         if isinstance(known, Bm25):
             return Bm25.of_words(queries, known.words, known.documents)
@@ -30,5 +29,4 @@ class Bm25Ranker(Ranker):
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """The variant, its constants and its words."""
         return {"fingerprint": FINGERPRINT}

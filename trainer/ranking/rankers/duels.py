@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,10 +16,10 @@ from deepsiam.data_prep.common.rng import keyed_rngs
 from deepsiam.models.arrays import on_device
 from deepsiam.models.matching.duobert import DuobertConfig
 from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.ranking.options import NUMBER, check_options
-from deepsiam.trainer.ranking.ranker import ModelRanker
+from deepsiam.trainer.ranking.ranker import NUMBER, ModelRanker, check_options, split_by_list
 from deepsiam.trainer.ranking.retrieval.encode import distinct
 from deepsiam.trainer.ranking.retrieval.system import List
+from deepsiam.trainer.training.engine.world import warn
 
 AGGREGATES = ("sum", "binary", "min", "max", "log_sum")
 OPTIONS = {  # and what each may be
@@ -42,8 +40,8 @@ class DuelOptions(NamedTuple):
         """Return the number of duels among the documents of a list."""
         if self.pairs == "unordered":
             return documents * (documents - 1) // 2
-        others = max(documents - 1, 0)
-        return documents * (others if self.pairs == "ordered" else min(int(self.pairs), others))
+        opponents = max(documents - 1, 0)
+        return documents * (opponents if self.pairs == "ordered" else min(int(self.pairs), opponents))
 
     def duels(self, query: int, documents: Sequence[int]) -> np.ndarray:
         """Return the duels of a list, as places of two documents, int64 [D, 2].
@@ -57,8 +55,8 @@ class DuelOptions(NamedTuple):
             return np.argwhere(~np.eye(number, dtype=bool))
         order = np.argsort(documents, kind="stable")
         rngs = keyed_rngs("opponents", [(query, int(document)) for document in documents])
-        drawn = [rng.choice(order[order != i], int(self.pairs), replace=False) for i, rng in enumerate(rngs)]
-        return np.stack([np.repeat(np.arange(number), int(self.pairs)), np.concatenate(drawn)], axis=1)
+        opponents = [rng.choice(order[order != i], int(self.pairs), replace=False) for i, rng in enumerate(rngs)]
+        return np.stack([np.repeat(np.arange(number), int(self.pairs)), np.concatenate(opponents)], axis=1)
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
         """Aggregate the logits of p_ij, fp64 [n, n] and NaN without a duel: fp32 [n]; one document alone scores 0."""
@@ -97,12 +95,10 @@ class Duels(ModelRanker):
     options = DuelOptions()
 
     def __init__(self, loaded: LoadedModel, collection: Collection, precision: str | None = None) -> None:
-        """Prepare to keep the logits of lists, which rankers of other aggregates share."""
         super().__init__(loaded, collection, precision)
-        self._logits: dict[Hashable, np.ndarray] = {}
+        self._logits: dict[Hashable, np.ndarray] = {}  # of lists: rankers of other aggregates share them
 
     def with_options(self, options: Mapping[str, str]) -> Duels:
-        """Return the ranker with options of `OPTIONS`, which shares its model and the logits of lists."""
         check_options(options, OPTIONS, "duels")
         chosen = copy.copy(self)
         typed = {name: int(value) if name == "most" else value for name, value in options.items()}
@@ -110,11 +106,9 @@ class Duels(ModelRanker):
         return chosen
 
     def passes(self, documents: int) -> int:
-        """Each duel is a forward pass."""
         return self.options.count(documents)
 
     def require_depth(self, depth: int) -> None:
-        """Refuse a list of one, and lists of more documents than the option `most`."""
         super().require_depth(depth)
         if depth > self.options.most:
             raise InputError(
@@ -137,18 +131,18 @@ class Duels(ModelRanker):
         key = self.options.pairs, tuple((query, *map(int, documents)) for query, documents in lists)
         if key not in self._logits:
             starts = [0, *ends[:-1].tolist()]
-            pairs = np.concatenate([own + start for own, start in zip(duels, starts, strict=True)])
-            self._logits[key] = self._fought(texts[pairs], entries, len(lists), what)
-        of_list = np.split(self._logits[key], np.cumsum([len(own) for own in duels])[:-1])
+            pairs = np.concatenate([places + start for places, start in zip(duels, starts, strict=True)])
+            self._logits[key] = self._duel_logits(texts[pairs], entries, len(lists), what)
+        logits_of_lists = np.split(self._logits[key], np.cumsum(list(map(len, duels)))[:-1])
         scores, tables = [], []
-        for own, logits, numbers in zip(duels, of_list, np.split(texts, ends[:-1]), strict=True):
+        for places, logits, numbers in zip(duels, logits_of_lists, split_by_list(texts, lists), strict=True):
             table = np.full((len(numbers), len(numbers)), np.nan)
-            table[own[:, 0], own[:, 1]] = logits
+            table[places[:, 0], places[:, 1]] = logits
             if self.options.pairs == "unordered":
-                table[own[:, 1], own[:, 0]] = -logits
+                table[places[:, 1], places[:, 0]] = -logits
             tables.append(table)
-            _, first, same = np.unique(numbers, return_index=True, return_inverse=True)
-            scores.append(self.options.scores(table)[first][same])
+            _, first, text_of = np.unique(numbers, return_index=True, return_inverse=True)
+            scores.append(self.options.scores(table)[first][text_of])
         if self.options.pairs == "ordered":
             self.position_bias = position_bias(tables)
         return scores
@@ -158,32 +152,30 @@ class Duels(ModelRanker):
         framing = self.method.duel_framing(self.loaded.tokenizer)
         entries = [(query, int(document)) for query, documents in lists for document in documents]
 
-        def cut() -> Iterator[np.ndarray]:
+        def rows() -> Iterator[np.ndarray]:
             for query, document in entries:
                 first, second = framing.cut(*self._tokens(query, document))
                 yield np.concatenate([[len(first)], first, second])
 
-        numbers, first = distinct(cut())
+        numbers, first = distinct(rows())
         return numbers, [entries[i] for i in first.tolist()]
 
     def _tokens(self, query: int, document: int) -> tuple[np.ndarray, np.ndarray]:
         return self.collection.queries.tokens(query), self.collection.corpus.tokens(document)
 
-    def _fought(self, pairs: np.ndarray, entries: Sequence[tuple[int, int]], lists: int, what: str) -> np.ndarray:
+    def _duel_logits(self, pairs: np.ndarray, entries: Sequence[tuple[int, int]], lists: int, what: str) -> np.ndarray:
         """Compute the logit of each pair of numbers, int64 [D, 2]: fp32 [D], each distinct pair once."""
         distinct_pairs, of_pair = np.unique(pairs[:, 0] * len(entries) + pairs[:, 1], return_inverse=True)
         firsts, seconds = np.divmod(distinct_pairs, len(entries))
-        if os.environ.get("RANK", "0") == "0":
-            passes = f"{len(firsts):,} forward passes of two documents, {len(firsts) / lists:,.0f} a query"
-            print(f"{what}: {passes}", file=sys.stderr, flush=True)
+        warn(f"{what}: {len(firsts):,} forward passes of two documents, {len(firsts) / lists:,.0f} a query")
         framing = self.method.duel_framing(self.loaded.tokenizer)
-        cut = [framing.cut(*self._tokens(*entry)) for entry in entries]
-        queries, documents = (np.array([len(text) for text in side]) for side in zip(*cut, strict=True))
+        texts = [framing.cut(*self._tokens(*entry)) for entry in entries]
+        queries, documents = (np.array(list(map(len, side))) for side in zip(*texts, strict=True))
 
         def fight(batch: list[int]) -> torch.Tensor:
-            first, second = ([cut[i] for i in side[batch].tolist()] for side in (firsts, seconds))
-            texts = [query for query, _ in first], [text for _, text in first], [text for _, text in second]
-            logits: torch.Tensor = self.model.score_duels(**on_device(framing.arrays(*texts), self.device))
+            first, second = ([texts[i] for i in side[batch].tolist()] for side in (firsts, seconds))
+            sides = [query for query, _ in first], [text for _, text in first], [text for _, text in second]
+            logits: torch.Tensor = self.model.score_duels(**on_device(framing.arrays(*sides), self.device))
             return logits
 
         lengths = queries[firsts] + documents[firsts] + documents[seconds] + framing.frame

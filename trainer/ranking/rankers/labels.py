@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,22 +20,22 @@ from deepsiam.models.arrays import on_device
 from deepsiam.models.batching.prompts import PromptFraming
 from deepsiam.models.matching.label_ranker import LabelRankerConfig
 from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.ranking.options import NUMBER, TEXT, check_options
 from deepsiam.trainer.ranking.published import by_labels
-from deepsiam.trainer.ranking.ranker import ModelRanker
+from deepsiam.trainer.ranking.ranker import NUMBER, TEXT, ModelRanker, check_options, split_by_list
 from deepsiam.trainer.ranking.rankers.sorting import (
     Sorting,
     Window,
     bubble,
     central_order,
     heapsort,
-    most_judgements_of_heapsort,
+    most_windows,
     slide,
     sort_together,
 )
-from deepsiam.trainer.ranking.retrieval.encode import distinct, places
+from deepsiam.trainer.ranking.retrieval.encode import places
 from deepsiam.trainer.ranking.retrieval.system import List
 from deepsiam.trainer.training.checkpoints.load import TrainedModel
+from deepsiam.trainer.training.engine.world import warn
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 
@@ -67,17 +66,13 @@ class ListOptions(NamedTuple):
             return slide(range(number), self.window, self.stride)
         return (heapsort if self.sort == "heap" else bubble)(range(number), self.window, self.top)
 
+    @lru_cache  # noqa: B019  (options are a value, and few)
     def passes(self, number: int) -> int:
         """Return the most forward passes that a list takes."""
-        if self.sort == "heap":
-            return self.shuffles * most_judgements_of_heapsort(number, self.window, self.top)
-        if self.sort == "bubble":
-            of_each = (-(-(number - done - 1) // (self.window - 1)) for done in range(min(self.top, number - 1)))
-            return self.shuffles * sum(of_each)
-        return self.shuffles * (1 + max(0, -(-(number - self.window) // self.stride)) if number > 1 else 0)
+        return self.shuffles * most_windows(self.sorting(number))
 
 
-def windows_of(options: Mapping[str, str], usual: int) -> tuple[int, int]:
+def window_and_stride(options: Mapping[str, str], usual: int) -> tuple[int, int]:
     """Return the window and the stride of options; raise ValueError where they would leave passages out.
 
     Args:
@@ -109,19 +104,16 @@ class ByLabels(ModelRanker):
     framing: PromptFraming
 
     def __init__(self, loaded: LoadedModel, collection: Collection, precision: str | None = None) -> None:
-        """Read the template; raise InputError where the tokenizer does not suit it."""
         super().__init__(loaded, collection, precision)
         with as_input_error(f"{self.title}: method"):
             self.framing = self.method.prompt_framing(loaded.tokenizer)
 
     def with_options(self, options: Mapping[str, str]) -> ByLabels:
-        """Return the ranker with options of its kind, and a recipe's prompt."""
-        if "recipe" not in options:
-            return self.with_own(options)
-        own = {name: value for name, value in options.items() if name != "recipe"}
-        return self.with_recipe(options["recipe"]).with_own(own)
+        others = {name: value for name, value in options.items() if name != "recipe"}
+        ranker = self.with_recipe(options["recipe"]) if "recipe" in options else self
+        return ranker.with_options_of_kind(others)
 
-    def with_own(self, options: Mapping[str, str]) -> ByLabels:
+    def with_options_of_kind(self, options: Mapping[str, str]) -> ByLabels:
         """Return the ranker with options of its kind; raise ValueError for one that it lacks."""
         if options:
             raise ValueError(f"{self.title} has no option but recipe: leave out {next(iter(options))}=...")
@@ -142,29 +134,19 @@ class ByLabels(ModelRanker):
         loaded = by_labels(self.loaded.checkpoint, self.model.trunk, self.loaded.tokenizer, method)
         return (Listwise if method.is_list else Pointwise)(loaded, self.collection, self.precision)
 
-    def _row(self, query: int, documents: Sequence[int]) -> np.ndarray:
-        """Make a prompt."""
+    def _prompt(self, query: int, documents: Sequence[int]) -> np.ndarray:
         passages = [text_of(self.collection, self.collection.corpus, i) for i in documents]
         return self.framing.row(text_of(self.collection, self.collection.queries, query), passages)
 
-    def _logits(
-        self, lengths: Sequence[int], row: Callable[[int], np.ndarray], report: Callable[[int], None]
-    ) -> np.ndarray:
-        """Compute the logits of prompts, fp32 [N, L], from their lengths and what makes each."""
-
-        def of(batch: list[int]) -> torch.Tensor:
-            arrays = on_device(self.framing.arrays(list(map(row, batch))), self.device)
-            logits: torch.Tensor = self.model.label_logits(**arrays)
-            return logits
-
-        return self.by_length(lengths, of, report)
+    def _label_logits(self, prompts: Sequence[np.ndarray]) -> torch.Tensor:
+        logits: torch.Tensor = self.model.label_logits(**on_device(self.framing.arrays(list(prompts)), self.device))
+        return logits
 
 
 class Pointwise(ByLabels):
     """Scores each document by its own prompt: log p(yes) - log(p(yes) + p(no))."""
 
     def passes(self, documents: int) -> int:
-        """Each document has a prompt."""
         return documents
 
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
@@ -173,25 +155,15 @@ class Pointwise(ByLabels):
         Raises:
             InputError: a score is not finite.
         """
-        pairs = [(query, int(document)) for query, documents in lists for document in documents]
-        lengths = np.empty(len(pairs), np.int64)
 
-        def rows() -> Iterator[np.ndarray]:
-            for i, (query, document) in enumerate(pairs):
-                row = self._row(query, [document])
-                lengths[i] = len(row)
-                yield row
+        def read(query: int, document: int) -> np.ndarray:
+            return self._prompt(query, [document])
 
-        of_pair, first = distinct(rows())
+        def score(pairs: list[tuple[int, int]]) -> torch.Tensor:
+            return self._label_logits([read(*pair) for pair in pairs])
 
-        def row(number: int) -> np.ndarray:
-            query, document = pairs[first[number]]
-            return self._row(query, [document])
-
-        with meter(what, "pairs", len(first)) as report:
-            logits = self._logits(lengths[first].tolist(), row, lambda done: report(done, ""))
-        scores = self.model.relevance(torch.from_numpy(logits)).numpy()[of_pair]
-        return np.split(scores, np.cumsum([len(documents) for _, documents in lists])[:-1])
+        logits, pair_numbers = self.distinct_scores(lists, what, read, score)
+        return split_by_list(self.model.relevance(torch.from_numpy(logits)).numpy()[pair_numbers], lists)
 
 
 class Listwise(ByLabels):
@@ -200,17 +172,15 @@ class Listwise(ByLabels):
     by_itself = False
 
     def __init__(self, loaded: LoadedModel, collection: Collection, precision: str | None = None) -> None:
-        """Take windows as long as there are labels."""
         super().__init__(loaded, collection, precision)
         self.options = ListOptions(self.framing.most, self.framing.most // 2)
 
-    def with_own(self, options: Mapping[str, str]) -> Listwise:
-        """Return the ranker with options of `OPTIONS`, which shares its model."""
+    def with_options_of_kind(self, options: Mapping[str, str]) -> Listwise:
         check_options(options, OPTIONS, "lists")
         sort, most = options.get("sort", "window"), self.framing.most
         if (foreign := "top" if sort == "window" else "stride") in options:
             raise ValueError(f"{foreign} is not an option of sort={sort}: leave it out")
-        windows = windows_of(options, most)
+        windows = window_and_stride(options, most)
         if windows[0] > most:
             raise ValueError(f"'{windows[0]}': a window has 2 to {most} passages, one for each label")
         numbers = {name: int(options[name]) for name in ("top", "shuffles") if name in options}
@@ -219,7 +189,6 @@ class Listwise(ByLabels):
         return chosen
 
     def passes(self, documents: int) -> int:
-        """Each window is a forward pass, in each of its orders; of heap and bubble, the most."""
         return self.options.passes(documents)
 
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
@@ -231,21 +200,19 @@ class Listwise(ByLabels):
             InputError: a logit is not finite.
         """
         most = sum(self.passes(len(documents)) for _, documents in lists)
-        if os.environ.get("RANK", "0") == "0":
-            limit = "" if self.options.sort == "window" else "at most "
-            passes = f"{limit}{most:,} forward passes of lists, {most / len(lists):,.0f} a query"
-            print(f"{what}: {passes}", file=sys.stderr, flush=True)
+        limit = "" if self.options.sort == "window" else "at most "
+        warn(f"{what}: {limit}{most:,} forward passes of lists, {most / len(lists):,.0f} a query")
         scores, made = list[np.ndarray](), 0
         with meter(what, "forward passes", most) as report:
             for start in range(0, len(lists), LISTS_AT_ONCE):
-                some = lists[start : start + LISTS_AT_ONCE]
+                held = lists[start : start + LISTS_AT_ONCE]
 
-                def judge(windows: Sequence[Window], some: Sequence[List] = some) -> list[list[int]]:
+                def judge(windows: Sequence[Window], held: Sequence[List] = held) -> list[list[int]]:
                     nonlocal made
                     before, made = made, made + len(windows) * self.options.shuffles
-                    return self._judged(windows, some, lambda done: report(before + done, ""))
+                    return self._judged(windows, held, lambda done: report(before + done, ""))
 
-                orders = sort_together([self.options.sorting(len(documents)) for _, documents in some], judge)
+                orders = sort_together([self.options.sorting(len(documents)) for _, documents in held], judge)
                 scores += [(len(order) - places(order)).astype(np.float32) for order in orders]
         self.passes_made = made / len(lists)
         return scores
@@ -254,23 +221,23 @@ class Listwise(ByLabels):
         self, windows: Sequence[Window], lists: Sequence[List], report: Callable[[int], None]
     ) -> list[list[int]]:
         """Rank each window by label logits; with several shuffles, take the median ranking."""
-        shown: list[list[int]] = []
+        shuffles = self.options.shuffles
+        shown: list[list[int]] = []  # each window in its orders
         for number, window in windows:
             query, documents = lists[number]
-            shown += [window, *_shuffled(window, query, documents, self.options.shuffles - 1)]
-        of_window = [number for number, _ in windows for _ in range(self.options.shuffles)]
-        rows = [
-            self._row(lists[number][0], [lists[number][1][place] for place in order])
-            for number, order in zip(of_window, shown, strict=True)
+            shown += [window, *_shuffled(window, query, documents, shuffles - 1)]
+        list_numbers = np.repeat([number for number, _ in windows], shuffles).tolist()
+        prompts = [
+            self._prompt(lists[number][0], [lists[number][1][place] for place in order])
+            for number, order in zip(list_numbers, shown, strict=True)
         ]
-        logits = self._logits([len(row) for row in rows], rows.__getitem__, report)
+        lengths = list(map(len, prompts))
+        logits = self.by_length(lengths, lambda batch: self._label_logits([prompts[i] for i in batch]), report)
         orders = [
-            [order[i] for i in np.lexsort((order, -own[: len(order)]))]  # ties by the old rank
-            for order, own in zip(shown, logits, strict=True)
+            [order[i] for i in np.lexsort((order, -of_labels[: len(order)]))]  # ties by the old rank
+            for order, of_labels in zip(shown, logits, strict=True)
         ]
-        return [
-            central_order(orders[i : i + self.options.shuffles]) for i in range(0, len(orders), self.options.shuffles)
-        ]
+        return [central_order(orders[i : i + shuffles]) for i in range(0, len(orders), shuffles)]
 
 
 def _shuffled(window: Sequence[int], query: int, documents: Sequence[int], number: int) -> list[list[int]]:

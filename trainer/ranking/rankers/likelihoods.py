@@ -8,7 +8,7 @@ import numpy as np
 
 from deepsiam.data_prep.common.progress import meter
 from deepsiam.models.matching.tilde import TildeConfig, terms_in
-from deepsiam.trainer.ranking.ranker import VectorRanker
+from deepsiam.trainer.ranking.ranker import VectorRanker, split_by_list
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder, distinct, require_finite
 from deepsiam.trainer.ranking.retrieval.system import List, Texts
 
@@ -20,15 +20,9 @@ class Likelihoods(VectorRanker):
     method: TildeConfig
 
     def passes(self, documents: int) -> int:
-        """One for the query, unless its likelihoods do not count."""
-        return super().passes(documents) if self.method.alpha < 1 else 0
+        return super().passes(documents) if self.method.alpha < 1 else 0  # its likelihoods may not count
 
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
-        """Score each list's documents for its query, fp32 [n]; every distinct text is encoded once.
-
-        Raises:
-            InputError: a likelihood is not finite.
-        """
         texts, alpha = Texts.of_lists(self.collection, lists), self.method.alpha
         lengths = [len(documents) for _, documents in lists]
         queries = np.repeat(np.searchsorted(texts.queries, [query for query, _ in lists]), lengths)
@@ -42,9 +36,9 @@ class Likelihoods(VectorRanker):
             scores += alpha * log_likelihoods(self.documents, document_texts, documents, of_queries, queries)
         if alpha < 1:
             sums = log_likelihoods(self.queries, query_texts, queries, of_documents, documents)
-            counts = np.array([len(own) for own in of_documents])[documents]
+            counts = np.array(list(map(len, of_documents)))[documents]
             scores += (1 - alpha) * sums / np.maximum(counts, 1)
-        return np.split(scores.astype(np.float32), np.cumsum(lengths)[:-1])
+        return split_by_list(scores.astype(np.float32), lists)
 
 
 def log_likelihoods(
@@ -73,7 +67,7 @@ def log_likelihoods(
             for number, of_terms in zip(batch, vectors, strict=True):
                 pairs = order[ends[number - 1] if number else 0 : ends[number]]
                 lists = [terms[i] for i in asked[pairs].tolist()]
-                places = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
+                places = np.repeat(np.arange(len(lists)), list(map(len, lists)))
                 sums[pairs] = np.bincount(places, of_terms[np.concatenate(lists)], len(lists))
             report(done := done + len(batch), "")
     return sums

@@ -17,7 +17,6 @@ class Lists(VectorRanker):
     searches = by_itself = False
 
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
-        """Score each list's documents for its query, fp32 [n]; every text is encoded once."""
         texts = Texts.of_lists(self.collection, lists)
         queries, documents = self.queries.vectors(texts.query_tokens()), self.documents.vectors(texts.pool_tokens())
 

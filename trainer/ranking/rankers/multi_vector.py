@@ -12,7 +12,6 @@ class MultiVector(VectorRanker):
     """Ranks by scoring every document of a pool."""
 
     def system(self, texts: Texts, known: System | None = None) -> Scored:
-        """Encode texts."""
         queries = self.queries.vectors(texts.query_tokens())
         if isinstance(known, Scored):
             return replace(known, queries=queries)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from deepsiam.data_prep.common.progress import meter
 from deepsiam.models.arrays import on_device
 from deepsiam.models.matching.pair_model import PairModelConfig
-from deepsiam.trainer.ranking.ranker import ModelRanker
-from deepsiam.trainer.ranking.retrieval.encode import distinct
+from deepsiam.trainer.ranking.ranker import ModelRanker, split_by_list
 from deepsiam.trainer.ranking.retrieval.system import List
 
 
@@ -22,7 +20,6 @@ class Pairs(ModelRanker):
     method: PairModelConfig
 
     def passes(self, documents: int) -> int:
-        """Each document is read with the query."""
         return documents
 
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
@@ -35,25 +32,15 @@ class Pairs(ModelRanker):
         """
         framing = self.method.pair_framing(self.loaded.tokenizer)
         queries, documents = self.collection.queries, self.collection.corpus
-        query_of = np.repeat([query for query, _ in lists], [len(candidates) for _, candidates in lists])
-        document_of = np.concatenate([candidates for _, candidates in lists])
-        lengths = np.empty(len(query_of), np.int64)
 
-        def cut() -> Iterator[np.ndarray]:
-            for i, (query, document) in enumerate(zip(query_of.tolist(), document_of.tolist(), strict=True)):
-                first, second = framing.cut(queries.tokens(query), documents.tokens(document))
-                lengths[i] = len(first) + len(second) + framing.frame
-                yield np.concatenate([[len(first)], first, second])
+        def read(query: int, document: int) -> np.ndarray:
+            first, second = framing.cut(queries.tokens(query), documents.tokens(document))
+            return np.concatenate([[len(first)], first, second])
 
-        of_pair, first = distinct(cut())
-
-        def score(batch: list[int]) -> torch.Tensor:
-            rows = first[batch]
-            texts = [queries.tokens(i) for i in query_of[rows]], [documents.tokens(i) for i in document_of[rows]]
+        def score(pairs: list[tuple[int, int]]) -> torch.Tensor:
+            texts = [queries.tokens(query) for query, _ in pairs], [documents.tokens(document) for _, document in pairs]
             scores: torch.Tensor = self.model.score_pairs(**on_device(framing.arrays(*texts), self.device))
             return scores
 
-        with meter(what, "pairs", len(first)) as report:
-            scores = self.by_length(lengths[first].tolist(), score, lambda done: report(done, ""))
-        ends = np.cumsum([len(candidates) for _, candidates in lists])
-        return np.split(scores[of_pair], ends[:-1])
+        scores, pair_numbers = self.distinct_scores(lists, what, read, score, framing.frame - 1)
+        return split_by_list(scores[pair_numbers], lists)

@@ -10,7 +10,7 @@ from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.ranker import ModelRanker, Ranker
-from deepsiam.trainer.ranking.rankers import written
+from deepsiam.trainer.ranking.rankers import generated
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.dense import Dense
 from deepsiam.trainer.ranking.rankers.duels import Duels
@@ -46,8 +46,8 @@ def open_ranker(model: str | Path, collection: Collection, precision: str | None
     """
     if str(model) == NAME:
         return Bm25Ranker(collection)
-    if str(model) == written.NAME:
-        return written.GeneratedLists(collection)
+    if str(model) == generated.NAME:
+        return generated.GeneratedLists(collection)
     return ranker_of(load_any(Path(model)), collection, precision)
 
 

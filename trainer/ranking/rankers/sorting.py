@@ -8,6 +8,7 @@ take from a judgement only its best item, as in setwise ranking (Zhuang et al., 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -58,17 +59,18 @@ def bubble(items: Sequence[int], size: int, top: int) -> Sorting:
     return order
 
 
-def most_judgements_of_heapsort(number: int, size: int, top: int) -> int:
-    """Return the most windows that `heapsort` yields for a list of `number` items."""
+def most_windows(sorting: Sorting) -> int:
+    """Return the most windows that a sorting can yield.
 
-    def sifts(node: int, number: int) -> int:
-        steps = 0
-        while node < _first_leaf(number, size):
-            node, steps = node * (size - 1) + 1, steps + 1
-        return steps
-
-    built = sum(sifts(node, number) for node in range(_first_leaf(number, size)))
-    return built + sum(sifts(0, number - taken) for taken in range(1, min(top, number)))
+    Only heapsort's number depends on the answers: where the second item is always the best, all items sink along the
+    first children to a leaf, and no path of a heap is longer.
+    """
+    count, window = 0, None
+    with suppress(StopIteration):
+        while True:
+            window = sorting.send(window and [window[1], window[0], *window[2:]])  # type: ignore[arg-type]
+            count += 1
+    return count
 
 
 def sort_together(
@@ -100,7 +102,7 @@ def central_order(orders: Sequence[Sequence[int]]) -> list[int]:
     before = (ranks[:, :, None] < ranks[:, None, :]).sum(axis=0)  # in how many orders item i is before item j
     borda = np.argsort(ranks.sum(axis=0), kind="stable").tolist()
     starts = [borda, *(np.argsort(of_order).tolist() for of_order in ranks)]
-    order = min(starts, key=lambda one: _distance(one, before))
+    order = min(starts, key=lambda start: _distance(start, before))
     moved = True
     while moved:
         moved = False

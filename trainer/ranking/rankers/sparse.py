@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from deepsiam.models.matching.sparse import SparseConfig
+from deepsiam.models.vectors import Vectors
 from deepsiam.trainer.ranking.ranker import VectorRanker
-from deepsiam.trainer.ranking.retrieval import sparse
-from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
+from deepsiam.trainer.ranking.retrieval.sparse import SparseSystem, terms_of
 from deepsiam.trainer.ranking.retrieval.system import System, Texts
 
 
@@ -24,19 +26,11 @@ class Sparse(VectorRanker):
         """The number of terms that have a weight."""
         return int(self.model.trunk.config.vocab_size)
 
-    @property
-    def queries(self) -> TextEncoder:
-        """The encoder of queries."""
-        return replace(super().queries, kept=sparse.terms_of)
+    def stored(self, encoded: Vectors) -> tuple[np.ndarray, np.ndarray]:
+        return terms_of(encoded)
 
-    @property
-    def documents(self) -> TextEncoder:
-        """The encoder of documents."""
-        return replace(super().documents, kept=sparse.terms_of)
-
-    def system(self, texts: Texts, known: System | None = None) -> sparse.Sparse:
-        """Encode texts."""
+    def system(self, texts: Texts, known: System | None = None) -> SparseSystem:
         queries = self.queries.vectors(texts.query_tokens())
-        if isinstance(known, sparse.Sparse):
+        if isinstance(known, SparseSystem):
             return replace(known, queries=queries)
-        return sparse.Sparse(queries, self.documents.vectors(texts.pool_tokens()))
+        return SparseSystem(queries, self.documents.vectors(texts.pool_tokens()))

@@ -12,6 +12,7 @@ import numpy as np
 from deepsiam.data_prep.common.progress import track
 from deepsiam.data_prep.common.words import STOP_WORDS, split_words
 from deepsiam.trainer.ranking.retrieval.search import Ranked, best, some
+from deepsiam.trainer.ranking.retrieval.system import System
 
 NAME = "bm25"
 K1, B = 1.2, 0.75  # Lucene's defaults
@@ -20,8 +21,8 @@ FINGERPRINT = f"{DESCRIPTION}; words 2"  # another number where texts are split 
 
 
 @dataclass(frozen=True)
-class Bm25:
-    """A system (see `System`) that scores documents by the words that they share with a query."""
+class Bm25(System):
+    """A system that scores documents by the words that they share with a query."""
 
     terms: Sequence[Sequence[int]]  # of each query: the words that a document has, too, as columns of `words`
     words: Any  # the documents', from `index_words`
@@ -47,7 +48,6 @@ class Bm25:
         return len(self.terms), self.documents
 
     def scores(self, rows: slice) -> np.ndarray:
-        """Return the scores of all documents, fp32 [q, N], for some of the queries; 0 where no word is shared."""
         of_queries = self.terms[rows]
         scores = np.zeros((len(of_queries), self.documents), np.float32)
         for row, terms in zip(scores, of_queries, strict=True):
@@ -56,19 +56,15 @@ class Bm25:
         return scores
 
     def of(self, query: int, documents: np.ndarray) -> np.ndarray:
-        """Return the scores of some documents, fp32 [n], for a query."""
         scores: np.ndarray = self.scores(slice(query, query + 1))[0, documents]
         return scores
 
     def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
-        """Return at most k documents for each query, best first, ties in the given order; `salts` as in `search`.
-
-        A document that shares no word with the query is not ranked.
-        """
+        """Rank as every system; a document that shares no word with the query is not ranked."""
         ranked = []
         for i in track(range(len(self.terms)), "search", "queries"):
-            ((found, scores),) = best(self.scores(slice(i, i + 1)), k, some(salts, [i])).each()
-            ranked.append(Ranked(found[scores > 0], scores[scores > 0]))
+            ((documents, scores),) = best(self.scores(slice(i, i + 1)), k, some(salts, [i])).each()
+            ranked.append(Ranked(documents[scores > 0], scores[scores > 0]))
         return ranked
 
 

@@ -111,28 +111,28 @@ class TextEncoder:
         framing: makes the arguments of `embed`.
         device: where the model is.
         what: names the work in the progress line.
-        kept: turns the vectors of n texts into what is kept of them, text after text, and how much that is of each.
+        stored: turns the vectors of n texts into what is stored of them, text after text, and how much that is of each.
     """
 
     embed: Callable[..., Vectors]
     framing: Framing
     device: torch.device | str = "cpu"
     what: str = "encode"
-    kept: Callable[[Vectors], tuple[np.ndarray, np.ndarray]] = without_padding
+    stored: Callable[[Vectors], tuple[np.ndarray, np.ndarray]] = without_padding
 
     def embeddings(self, texts: Iterable[np.ndarray]) -> np.ndarray:
         """Compute the embedding of each text, fp32 [N, H], by a model of one vector per text; see `vectors`."""
         of_text, different = self._distinct(texts)
-        found: np.ndarray | None = None
+        vectors: np.ndarray | None = None
         for batch, of_batch, _ in self._metered(different):
             if len(of_batch) != len(batch):
                 raise ValueError(f"{len(batch)} texts have {len(of_batch)} vectors, not one each")
-            if found is None:
-                found = np.empty((len(different), *of_batch.shape[1:]), of_batch.dtype)
-            found[batch] = of_batch
-        assert found is not None
-        require_finite(found, self.what)
-        return found if len(different) == len(of_text) else found[of_text]  # a copy of millions only where it is needed
+            if vectors is None:
+                vectors = np.empty((len(different), *of_batch.shape[1:]), of_batch.dtype)
+            vectors[batch] = of_batch
+        assert vectors is not None
+        require_finite(vectors, self.what)
+        return vectors if len(different) == len(of_text) else vectors[of_text]  # no copy of millions without need
 
     def vectors(self, texts: Iterable[np.ndarray]) -> TextVectors:
         """Compute the vectors of each text.
@@ -173,7 +173,7 @@ class TextEncoder:
                 report(done, "")
 
     def batches(self, texts: Sequence[np.ndarray]) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
-        """Yield batches of texts of similar lengths: their numbers, and what `kept` returns for them.
+        """Yield batches of texts of similar lengths: their numbers, and what `stored` returns for them.
 
         A batch has at most BATCH_TOKENS of the device, padding included, unless one text is longer.
         """
@@ -183,7 +183,7 @@ class TextEncoder:
         def encoded(batch: list[int]) -> tuple[np.ndarray, np.ndarray]:
             arrays = self.framing.arrays([texts[i] for i in batch])
             with torch.no_grad():  # a model that is being trained must keep no inference tensors
-                return self.kept(self.embed(**on_device(arrays, self.device)))
+                return self.stored(self.embed(**on_device(arrays, self.device)))
 
         around = self.framing.max_tokens - self.framing.room
         numbers = length_batches([max(len(text) + around, least) for text in texts], batch_tokens(self.device))

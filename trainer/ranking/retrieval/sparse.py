@@ -20,6 +20,7 @@ from deepsiam.data_prep.common.progress import meter
 from deepsiam.models.vectors import Vectors
 from deepsiam.trainer.ranking.retrieval.encode import TextVectors
 from deepsiam.trainer.ranking.retrieval.search import BestPositive, Ranked, require_numbers
+from deepsiam.trainer.ranking.retrieval.system import System
 from deepsiam.trainer.training.engine.world import warn
 
 BLOCK = 32_768  # texts whose scores are held at once; their numbers fit in uint16
@@ -77,12 +78,12 @@ class Postings:
 
     def matches(self, query: np.ndarray, text: int) -> list[Match]:
         """Return the terms that a text shares with a query, the largest product first."""
-        found = []
+        matches = []
         for (term, weight), part in zip(*self._shared(query), strict=True):
             place = part.start + int(np.searchsorted(self.texts[part], self.texts.dtype.type(text)))
             if place < part.stop and self.texts[place] == text:
-                found.append(Match(int(term), float(weight) * float(self.weights[place])))
-        return sorted(found, key=lambda match: (-match.weight, match.term))
+                matches.append(Match(int(term), float(weight) * float(self.weights[place])))
+        return sorted(matches, key=lambda match: (-match.weight, match.term))
 
     def products(self, query: np.ndarray) -> int:
         """Return how many products the scores of a query take."""
@@ -118,15 +119,15 @@ def search_postings(
         k: how many texts to find.
         salts: uint32 [Q], as in `search`.
     """
-    found, done = BestPositive(len(queries), k, salts), 0
+    best, done = BestPositive(len(queries), k, salts), 0
     with meter("search", "queries and blocks of texts", len(queries) * len(blocks)) as report:
         for first, block in blocks:
             for i, query in enumerate(queries):
                 scores = require_numbers(block.scores(query))
-                texts = np.flatnonzero(scores >= found.least[i])
-                found.add(i, texts + first, scores[texts])
+                texts = np.flatnonzero(scores >= best.least[i])
+                best.add(i, texts + first, scores[texts])
                 report(done := done + 1, "")
-    return found.ranked()
+    return best.ranked()
 
 
 def warn_of_empty(queries: Sequence[np.ndarray]) -> None:
@@ -140,19 +141,17 @@ def warn_of_empty(queries: Sequence[np.ndarray]) -> None:
 
 
 @dataclass(frozen=True)
-class Sparse:
-    """A system (see `System`) of texts whose scores are the inner products of the weights of their terms."""
+class SparseSystem(System):
+    """A system of texts whose scores are the inner products of the weights of their terms."""
 
     queries: TextVectors
     documents: TextVectors
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The number of queries, the number of documents."""
         return len(self.queries.rows), len(self.documents.rows)
 
     def scores(self, rows: slice) -> np.ndarray:
-        """The scores of all documents, fp32 [q, N], for some of the queries."""
         scores = np.empty((len(self.queries.rows[rows]), len(self.documents.rows)), np.float32)
         for first, block in self._blocks:
             for row, query in zip(scores, self.queries.rows[rows].tolist(), strict=True):
@@ -160,13 +159,11 @@ class Sparse:
         return scores
 
     def of(self, query: int, documents: np.ndarray) -> np.ndarray:
-        """The scores of some documents, fp32 [n], for a query."""
         numbers = self.documents.rows[documents]
         block = Postings.of(self.documents.joined(numbers), self.documents.counts(numbers))
         return block.scores(self.queries.of(int(self.queries.rows[query])))
 
     def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
-        """Return at most k documents for each query, by exact search."""
         queries = [self.queries.of(query) for query in self.queries.rows.tolist()]
         warn_of_empty(queries)
         return search_postings(queries, self._blocks, k, salts)

@@ -96,7 +96,7 @@ def scores_of_lists(
 
 
 @dataclass(frozen=True)
-class Embedded:
+class Embedded(System):
     """A system whose scores are the inner products of embeddings, by which `search` ranks."""
 
     queries: np.ndarray  # fp32 [Q, H]
@@ -105,11 +105,9 @@ class Embedded:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The number of queries, the number of documents."""
         return len(self.queries), len(self.documents)
 
     def scores(self, rows: slice) -> np.ndarray:
-        """The scores of all documents, fp32 [q, N], for some of the queries."""
         queries = self.queries[rows]
         scores = np.empty((len(queries), len(self.documents)), np.float32)
         for start in range(0, len(self.documents), CORPUS_BLOCK):
@@ -118,16 +116,14 @@ class Embedded:
         return scores
 
     def of(self, query: int, documents: np.ndarray) -> np.ndarray:
-        """The scores of some documents, fp32 [n], for a query."""
         return inner_products(self.queries[query : query + 1], self.documents[documents].astype(np.float64))[0]
 
     def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
-        """Return at most k documents for each query, by exact search."""
         return search(self.queries, self.documents, k, salts=salts, device=self.device).each()
 
 
 @dataclass(frozen=True)
-class Scored:
+class Scored(System):
     """A system that scores by a model with several vectors per text: it scores every document, without search.
 
     Equal texts have equal scores, because each distinct text is scored once. The memory needed is one block of padded
@@ -142,7 +138,6 @@ class Scored:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The number of queries, the number of documents."""
         return len(self.queries.rows), len(self.documents.rows)
 
     def scores(self, rows: slice, add: Callable[[int], None] = lambda _: None) -> np.ndarray:
@@ -151,7 +146,6 @@ class Scored:
         return table[:, self.documents.rows]
 
     def of(self, query: int, documents: np.ndarray) -> np.ndarray:
-        """The scores of some documents, fp32 [n], for a query."""
         if not len(documents):
             return np.empty(0, np.float32)
         different, places = np.unique(self.documents.rows[documents], return_inverse=True)
@@ -159,7 +153,6 @@ class Scored:
         return scores
 
     def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
-        """Return at most k documents for each query; all are scored."""
         ranked: list[Ranked] = []
         done = 0
         with meter("score", "pairs of texts", self.shape[0] * len(self.documents.ends)) as report:

@@ -14,7 +14,7 @@ from deepsiam.trainer.ranking.rankers.sorting import (
     bubble,
     central_order,
     heapsort,
-    most_judgements_of_heapsort,
+    most_windows,
     slide,
 )
 
@@ -60,15 +60,15 @@ def test_the_last_window_begins_at_the_top() -> None:
 def test_heapsort_finds_the_top_and_leaves_the_rest_as_it_was(items: list[int], size: int, top: int) -> None:
     order, asked = judged(heapsort(items, size, top), most=size)
     assert order == [*range(min(top, len(items))), *(item for item in items if item >= top)]
-    assert asked <= most_judgements_of_heapsort(len(items), size, top)
+    assert asked <= most_windows(heapsort(items, size, top))
 
 
 def test_heapsort_takes_few_judgements() -> None:
     building = judged(heapsort(range(100), 4, 1), most=4)[1]
     assert building == 33  # one for each node with children, of a list that is in order
-    assert most_judgements_of_heapsort(100, 4, 10) < 33 + 13 + 10 * 5
-    assert most_judgements_of_heapsort(20, 20, 1) == 1
-    assert most_judgements_of_heapsort(1, 4, 10) == most_judgements_of_heapsort(0, 4, 10) == 0
+    assert 33 + 13 < most_windows(heapsort(range(100), 4, 10)) < 33 + 13 + 10 * 5
+    assert most_windows(heapsort(range(20), 20, 1)) == 1
+    assert most_windows(heapsort([7], 4, 10)) == most_windows(heapsort([], 4, 10)) == 0
 
 
 @given(items=LISTS, size=st.integers(2, 12), top=st.integers(1, 70))

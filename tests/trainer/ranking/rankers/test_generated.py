@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer import evaluate
+from deepsiam.trainer.ranking.rankers.generated import GeneratedLists, complete, named_in, prompt
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
-from deepsiam.trainer.ranking.rankers.written import GeneratedLists, complete, named_in, prompt
 from tests.ports import free_port
 
 Answer = Callable[[dict[str, Any]], tuple[int, Any]]

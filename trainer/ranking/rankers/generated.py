@@ -9,10 +9,8 @@ from __future__ import annotations
 import copy
 import http.client
 import json
-import os
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -23,13 +21,13 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.progress import meter
 from deepsiam.trainer.ranking.deadline import deadline
-from deepsiam.trainer.ranking.options import EXAMPLE, NUMBER, URL, WORD, check_options
-from deepsiam.trainer.ranking.ranker import Ranker
-from deepsiam.trainer.ranking.rankers.labels import ListOptions, text_of, windows_of
+from deepsiam.trainer.ranking.ranker import EXAMPLE, NUMBER, URL, WORD, Ranker, check_options
+from deepsiam.trainer.ranking.rankers.labels import ListOptions, text_of, window_and_stride
 from deepsiam.trainer.ranking.rankers.sorting import Window, sort_together
 from deepsiam.trainer.ranking.retrieval.encode import places
 from deepsiam.trainer.ranking.retrieval.shared import compute_my_batches
 from deepsiam.trainer.ranking.retrieval.system import List
+from deepsiam.trainer.training.engine.world import say, warn
 
 NAME = "lrl"
 OPTIONS = {"url": URL, "model": WORD, "window": NUMBER, "stride": NUMBER, "timeout": NUMBER}
@@ -66,10 +64,10 @@ class Server(NamedTuple):
         if status != 200:
             raise InputError(f"{self.url}: answered {status}: {content[:200].decode(errors='replace')!r}")
         try:
-            written = json.loads(content)["choices"][0]["message"]["content"]
+            answer = json.loads(content)["choices"][0]["message"]["content"]
         except (ValueError, LookupError, TypeError, RecursionError):
             raise InputError(f"{self.url}: its answer is not a chat completion: {content[:200]!r}") from None
-        return written if isinstance(written, str) else ""
+        return answer if isinstance(answer, str) else ""
 
     def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
         parts = urlsplit(self.url)
@@ -97,28 +95,24 @@ class GeneratedLists(Ranker):
     server: Server | None = None
 
     def __init__(self, collection: Collection) -> None:
-        """Take the server with the options."""
         self.collection = collection
 
     @property
     def identity(self) -> dict[str, str]:
-        """The server and its model."""
         return {"fingerprint": f"{NAME} {self.server}"}
 
     def with_options(self, options: Mapping[str, str]) -> GeneratedLists:
-        """Return the ranker of a server; raise ValueError where it is not one of this machine."""
         check_options(options, OPTIONS, NAME)
         if "url" not in options or "model" not in options:
             raise ValueError(f"{NAME} asks a server: write {NAME}(url={EXAMPLE}, model=NAME)")
         if not _is_local(options["url"]):
             raise ValueError(f"'{options['url']}': the server is one of this machine, such as {EXAMPLE}")
         chosen = copy.copy(self)
-        chosen.options = ListOptions(*windows_of(options, WINDOW))
+        chosen.options = ListOptions(*window_and_stride(options, WINDOW))
         chosen.server = Server(options["url"], options["model"], int(options.get("timeout", TIMEOUT)))
         return chosen
 
     def passes(self, documents: int) -> int:
-        """Each window is a request."""
         return self.options.passes(documents)
 
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
@@ -128,43 +122,40 @@ class GeneratedLists(Ranker):
             InputError: the server does not answer, or not to what is asked.
         """
         total = sum(self.passes(len(documents)) for _, documents in lists)
-        on_rank_0 = os.environ.get("RANK", "0") == "0"
-        if on_rank_0:
-            print(f"{what}: {total:,} requests, {total / len(lists):,.0f} a query", file=sys.stderr, flush=True)
+        warn(f"{what}: {total:,} requests, {total / len(lists):,.0f} a query")
         done = unread = 0
         with meter(what, "requests", total) as report, ThreadPoolExecutor(AT_ONCE) as pool:
 
-            def answered(windows: Sequence[Window]) -> list[list[int]]:
+            def ask(windows: Sequence[Window]) -> list[list[int]]:
                 return list(pool.map(lambda window: self._ask(window[1], lists[window[0]]), windows))
 
             def judge(windows: Sequence[Window]) -> list[list[int]]:
                 nonlocal done, unread
                 orders = list[list[int]]()
-                for some, numbers in compute_my_batches(_in_parts(windows), answered):
-                    for (_, window), named in zip(some, numbers, strict=True):
+                parts = (windows[i : i + AT_ONCE] for i in range(0, len(windows), AT_ONCE))
+                for part, answers in compute_my_batches(parts, ask):
+                    for (_, window), named in zip(part, answers, strict=True):
                         unread += not named
                         orders.append([window[i] for i in complete(named, len(window))])
-                    report(done := done + len(some), "")
+                    report(done := done + len(part), "")
                 return orders
 
             orders = sort_together([self.options.sorting(len(documents)) for _, documents in lists], judge)
-        if unread and on_rank_0:
-            print(
-                f"{what}: {unread:,} of {total:,} answers name no passage: their windows keep their order", flush=True
-            )
+        if unread:
+            say(f"{what}: {unread:,} of {total:,} answers name no passage: their windows keep their order")
         return [(len(order) - places(order)).astype(np.float32) for order in orders]
 
-    def _ask(self, window: Sequence[int], of: List) -> list[int]:
-        """Return the places in a window that the model names, best first."""
+    def _ask(self, window: Sequence[int], ranked: List) -> list[int]:
+        """Return the places in a window of a list that the model names, best first."""
         assert self.server is not None
-        query, documents = of
+        query, documents = ranked
         texts = [text_of(self.collection, self.collection.corpus, int(documents[place])) for place in window]
-        asked, words = text_of(self.collection, self.collection.queries, query), WORDS
+        question, words = text_of(self.collection, self.collection.queries, query), WORDS
         while words:
-            cut = [" ".join(text.split()[:words]) for text in texts]
-            written = self.server.write(prompt(asked, cut), 16 + 8 * len(window))
-            if written is not None:
-                return named_in(written, len(window))
+            passages = [" ".join(text.split()[:words]) for text in texts]
+            answer = self.server.write(prompt(question, passages), 16 + 8 * len(window))
+            if answer is not None:
+                return named_in(answer, len(window))
             words //= 2
         raise InputError(f"{self.server.url}: {len(window)} passages of one word are too long: lower the option window")
 
@@ -181,20 +172,15 @@ def prompt(query: str, passages: Sequence[str]) -> str:
     )
 
 
-def named_in(written: str, number: int) -> list[int]:
+def named_in(answer: str, number: int) -> list[int]:
     """Return the places, from 0, of the passages that an answer names, in its order: no repeats and no strangers."""
-    named = re.findall(r"PASSAGE\s*_?(\d{1,9})", written, re.IGNORECASE) or re.findall(r"\[(\d{1,9})\]", written)
+    named = re.findall(r"PASSAGE\s*_?(\d{1,9})", answer, re.IGNORECASE) or re.findall(r"\[(\d{1,9})\]", answer)
     return [i for i in dict.fromkeys(int(name) - 1 for name in named) if 0 <= i < number]
 
 
 def complete(named: Sequence[int], number: int) -> list[int]:
     """Append the places that are missing, in their order."""
     return [*named, *sorted({*range(number)} - {*named})]
-
-
-def _in_parts(windows: Sequence[Window]) -> Iterator[Sequence[Window]]:
-    """Yield as many windows as are asked at once."""
-    return (windows[i : i + AT_ONCE] for i in range(0, len(windows), AT_ONCE))
 
 
 def _is_local(url: str) -> bool:
