@@ -32,7 +32,7 @@ from deepsiam.trainer.ranking.expansion import likeliest_terms
 from deepsiam.trainer.ranking.miners import Miners
 from deepsiam.trainer.ranking.mining import (
     REASONS,
-    Found,
+    Negatives,
     limited,
     merged,
     mine,
@@ -126,7 +126,7 @@ def _mine(collection: Collection, chosen: argparse.Namespace) -> Collection:
     return made
 
 
-def _count(negatives: Mapping[int, Found]) -> int:
+def _count(negatives: Mapping[int, Negatives]) -> int:
     return sum(len(found.documents) for found in negatives.values())
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -97,20 +98,20 @@ class Filter:
                 masks.append(np.load(file, allow_pickle=False))
                 yield f"{entry.name}: {masks[-1].sum():,} of {entry.documents:,} pairs kept"
         wait_for(ranks)  # all have read the last masks, which the caller removes
-        kept, total = sum(int(mask.sum()) for mask in masks), self.pairs.total("documents")
-        if not kept:
+        number, total = sum(int(mask.sum()) for mask in masks), self.pairs.total("documents")
+        if not number:
             raise InputError(f"{self.pairs.directory}: no pair is kept: raise --consistent, or name another model")
         if rank == 0:
-            self._write(out, masks, {"kept": kept, "of": total})
-        yield f"all: {kept:,} of {total:,} pairs kept ({kept / total:.0%})"
+            self._write(out, masks, {"kept": number, "of": total})
+        yield f"all: {number:,} of {total:,} pairs kept ({number / total:.0%})"
 
     def _pool(self, folder: Path, rank: int, ranks: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the keys int64 [N] and the vectors fp32 [N, H] of the distinct texts of the pool."""
         files = folder / POOL_KEYS, folder / POOL
-        missing = not all(file.is_file() for file in files)
+        is_made = all(file.is_file() for file in files)
         wait_for(ranks)  # all have looked
-        if missing:
-            texts = {text_key(text): text for text in self._drawn()}
+        if not is_made:
+            texts = {text_key(text): text for text in self._pool_texts()}
             with shared_by(rank, ranks):
                 vectors = self.ranker.documents.embeddings(texts.values())
             if rank == 0:
@@ -120,33 +121,33 @@ class Filter:
         keys, vectors = (np.load(file, mmap_mode="r", allow_pickle=False) for file in files)
         return keys, vectors
 
-    def _drawn(self) -> Iterator[np.ndarray]:
+    def _pool_texts(self) -> Iterator[np.ndarray]:
         """Yield the documents of the pool; only the shards that have some are read."""
         total = self.pairs.total("documents")
-        drawn = np.arange(total)
+        numbers = np.arange(total)
         if self.size is not None and self.size < total:
-            drawn = np.sort(keyed_rng("consistency pool", self.seed).choice(total, self.size, replace=False))
+            numbers = np.sort(keyed_rng("consistency pool", self.seed).choice(total, self.size, replace=False))
         start = 0
-        with meter("read the pool", "documents", len(drawn)) as report:
+        with meter("read the pool", "documents", len(numbers)) as report:
             for number, entry in enumerate(self.pairs.shards):
-                first, last = np.searchsorted(drawn, [start, start + entry.documents])
-                if first < last:
+                a, b = np.searchsorted(numbers, [start, start + entry.documents])
+                if a < b:
                     documents = list(Shard.open(self.pairs, number).documents())
-                    yield from (_sides(documents[i])[1] for i in (drawn[first:last] - start).tolist())
+                    yield from (_sides(documents[i])[1] for i in (numbers[a:b] - start).tolist())
                 start += entry.documents
-                report(int(last), "")
+                report(int(b), "")
 
     def _kept(self, pairs: list[TokenDocument], keys: np.ndarray, pool: np.ndarray) -> np.ndarray:
         """Return which pairs have fewer than k other texts of the pool that score higher than their own: bool [n]."""
         queries, documents = zip(*map(_sides, pairs), strict=True)
-        of_queries, own = self.ranker.queries.embeddings(queries), self.ranker.documents.embeddings(documents)
-        ranked = Embedded(of_queries, pool, self.ranker.accelerator).rank(self.k)
-        one_by_one = Embedded(of_queries, own)
-        kept = np.zeros(len(pairs), bool)
-        for i, (found, scores) in enumerate(ranked):
-            score = one_by_one.of(i, np.array([i]))
-            kept[i] = ((scores > score) & (keys[found] != text_key(documents[i]))).sum() < self.k
-        return kept
+        query_vectors, vectors = self.ranker.queries.embeddings(queries), self.ranker.documents.embeddings(documents)
+        ranked = Embedded(query_vectors, pool, self.ranker.accelerator).rank(self.k)
+        by_pairs = Embedded(query_vectors, vectors)
+        is_kept = np.zeros(len(pairs), bool)
+        for i, (places, scores) in enumerate(ranked):
+            score = by_pairs.of(i, np.array([i]))
+            is_kept[i] = ((scores > score) & (keys[places] != text_key(documents[i]))).sum() < self.k
+        return is_kept
 
     def _write(self, out: Path, masks: list[np.ndarray], counts: dict[str, int]) -> None:
         """Write the shards of the pairs that are kept; a chunk or a shard without any is left out."""
@@ -155,17 +156,17 @@ class Filter:
             for number, mask in enumerate(masks):
                 shard, chunks, start = Shard.open(self.pairs, number), [], 0
                 for documents in shard.chunks():
-                    left = [d for d, kept in zip(documents, mask[start : start + len(documents)], strict=True) if kept]
+                    selected = list(compress(documents, mask[start : start + len(documents)]))
                     start += len(documents)
-                    if left:
-                        chunks.append(encode_chunk(left, self.pairs.id_type, out))
+                    if selected:
+                        chunks.append(encode_chunk(selected, self.pairs.id_type, out))
                 if chunks:
                     path = folder / manifest.shard_name(len(entries))
                     entries.append(write_shard(path, len(entries), chunks))
-            own = tokenizers.load(self.pairs.directory / "tokenizer.json")
-            (folder / "tokenizer.json").write_bytes(own.path.read_bytes())
+            tokenizer = tokenizers.load(self.pairs.directory / "tokenizer.json")
+            (folder / "tokenizer.json").write_bytes(tokenizer.path.read_bytes())
             about = {**self.made_of, "checkpoint": self.ranker.name, **counts}
-            manifest.write(folder, own, {**self.pairs.source, "consistent": about}, entries)
+            manifest.write(folder, tokenizer, {**self.pairs.source, "consistent": about}, entries)
 
 
 def _sides(pair: TokenDocument) -> tuple[np.ndarray, np.ndarray]:

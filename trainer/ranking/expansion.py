@@ -24,15 +24,10 @@ BLOCK = 4096  # texts
 
 
 def likeliest_terms(ranker: Likelihoods, number: int, folder: Path) -> Iterator[np.ndarray]:
-    """Yield the ids of the likeliest terms of each document of the ranker's collection that it does not have.
-
-    Args:
-        ranker: its documents' likelihoods choose the terms.
-        number: how many for each document; ties go to smaller ids.
-        folder: keeps what is done.
+    """Yield the ids of the likeliest terms that each document of the ranker's collection lacks; ties go to smaller ids.
 
     Raises:
-        InputError: the folder is of another collection, model or number; a likelihood is not finite.
+        InputError: the work folder belongs to another collection, model or number; a likelihood is not finite.
     """
     corpus, framing = ranker.collection.corpus, ranker.documents.framing
     by = {"model": ranker.identity["fingerprint"], "precision": ranker.precision}
@@ -45,7 +40,7 @@ def likeliest_terms(ranker: Likelihoods, number: int, folder: Path) -> Iterator[
             documents = first[i * BLOCK : (i + 1) * BLOCK].tolist()
             if not file.is_file():
                 texts = [framing.cut(corpus.tokens(document)) for document in documents]
-                save_array(file, _of_texts(ranker, texts, number))
+                save_array(file, _terms(ranker, texts, number))
             report(i * BLOCK + len(documents), "")
     blocks = [np.load(file, mmap_mode="r", allow_pickle=False) for file in files]
     for text in of_text.tolist():
@@ -53,10 +48,10 @@ def likeliest_terms(ranker: Likelihoods, number: int, folder: Path) -> Iterator[
         yield terms[terms >= 0]
 
 
-def _of_texts(ranker: Likelihoods, texts: list[np.ndarray], number: int) -> np.ndarray:
+def _terms(ranker: Likelihoods, texts: list[np.ndarray], number: int) -> np.ndarray:
     """Return the terms of some texts, int32 [n, number], padded with -1."""
     allowed = terms_in(ranker.loaded.tokenizer)
-    found = np.full((len(texts), number), -1, np.int32)
+    terms = np.full((len(texts), number), -1, np.int32)
     for batch, vectors, _ in ranker.documents.batches(texts):
         require_finite(vectors, "expand")
         for text, likelihoods in zip(batch, vectors, strict=True):
@@ -64,5 +59,5 @@ def _of_texts(ranker: Likelihoods, texts: list[np.ndarray], number: int) -> np.n
             free[texts[text]] = False
             candidates = np.flatnonzero(free)
             best = candidates[np.argsort(-likelihoods[candidates], kind="stable")[:number]]
-            found[text, : len(best)] = best
-    return found
+            terms[text, : len(best)] = best
+    return terms

@@ -36,13 +36,13 @@ class Miners:
         Raises:
             InputError: one is not of the language, or cannot find negatives.
         """
-        given = [Given(text, _read(text), text) for text in arguments]
-        for i, (text, expression, _) in enumerate(given):
-            if any(expression == other.expression for other in given[:i]):
+        parsed = [Given(text, _read(text), text) for text in arguments]
+        for i, (text, expression, _) in enumerate(parsed):
+            if any(expression == earlier.expression for earlier in parsed[:i]):
                 raise InputError(f"--system '{text}' is there twice: leave out one")
-        systems = Systems.open(collection, given, precision)
+        systems = Systems.open(collection, parsed, precision)
         systems.check(split)
-        for _, expression, _ in given:
+        for _, expression, _ in parsed:
             for part in walk(expression):
                 if isinstance(part, Rerank):
                     systems.rankers[part.scorer].require_by_itself()
@@ -72,8 +72,8 @@ class Miners:
         if isinstance(part, Leaf):
             return self.systems.rankers[part].system(texts).rank(min(k, len(texts.pool)), salts_of(texts.queries))
         assert isinstance(part, Rerank)
-        found = [ranked.documents for ranked in self._rank(part.first, texts, relevant, part.depth)]
-        return _reranked(self.systems.rankers[part.scorer], texts, found, relevant, k)
+        first = [ranked.documents for ranked in self._rank(part.first, texts, relevant, part.depth)]
+        return _reranked(self.systems.rankers[part.scorer], texts, first, relevant, k)
 
 
 def _read(text: str) -> Expression:
@@ -89,17 +89,17 @@ def _read(text: str) -> Expression:
     return expression
 
 
-def _reranked(scorer: Ranker, texts: Texts, found: Sequence[np.ndarray], relevant: Relevant, k: int) -> list[Ranked]:
-    """Rank what was found for each query, places in the pool int64 [n], and its relevant documents by their scores."""
+def _reranked(scorer: Ranker, texts: Texts, first: Sequence[np.ndarray], relevant: Relevant, k: int) -> list[Ranked]:
+    """Rank what was found first for each query, places in the pool int64 [n], and its relevant documents."""
     pool = np.asarray(texts.pool)
     order = pool.argsort()
     lists = []
-    for query, places in zip(texts.queries, found, strict=True):
-        known = relevant.of(query)
-        at = order[np.minimum(pool.searchsorted(known, sorter=order), len(pool) - 1)]
-        lists.append(np.union1d(places, at[pool[at] == known]))
-    asked = [(query, pool[places].tolist()) for query, places in zip(texts.queries, lists, strict=True) if len(places)]
-    scores = iter(scorer.scores(asked, "re-rank") if asked else ())
+    for query, places in zip(texts.queries, first, strict=True):
+        documents = relevant.of(query)
+        at = order[np.minimum(pool.searchsorted(documents, sorter=order), len(pool) - 1)]
+        lists.append(np.union1d(places, at[pool[at] == documents]))
+    scored = [(query, pool[places].tolist()) for query, places in zip(texts.queries, lists, strict=True) if len(places)]
+    scores = iter(scorer.scores(scored, "re-rank") if scored else ())
     ranked = []
     for query, places in zip(texts.queries, lists, strict=True):
         if not len(places):

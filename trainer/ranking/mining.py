@@ -72,7 +72,7 @@ def _pool(collection: Collection, split: str, groups: Groups) -> np.ndarray:
     return np.flatnonzero(~held_out)
 
 
-class Found(NamedTuple):
+class Negatives(NamedTuple):
     """The negatives of a query that several systems found, in the order in which they are given."""
 
     documents: np.ndarray  # int64 [n]
@@ -102,25 +102,25 @@ def mine(
     """
     copies, mined = _Copies(texts.collection.corpus), Mined()
     pool = np.asarray(texts.pool)
-    for query, found in zip(texts.queries, track(ranked, "filter", "queries"), strict=True):
-        documents, known = pool[found.documents], relevant.of(query)
+    for query, (places, scores) in zip(texts.queries, track(ranked, "filter", "queries"), strict=True):
+        documents, relevant_documents = pool[places], relevant.of(query)
         reasons = np.full(len(documents), "", "U8")
-        is_relevant, is_own = np.isin(documents, known), relevant.are_own(query, documents)
-        best = found.scores[is_relevant].max(initial=-np.inf)
+        is_relevant, is_own = np.isin(documents, relevant_documents), relevant.are_own(query, documents)
+        best = scores[is_relevant].max(initial=-np.inf)
         if margin is not None:
-            reasons[found.scores > most(best, margin)] = "margin"
+            reasons[scores > most(best, margin)] = "margin"
         reasons[:skip] = "skipped"
         for i in np.flatnonzero((reasons == "") & ~is_relevant).tolist():
             if not len(texts.collection.corpus.tokens(int(documents[i]))):
                 reasons[i] = "empty"
-            elif any(copies.are(int(documents[i]), other) for other in known.tolist()):
+            elif any(copies.are(int(documents[i]), other) for other in relevant_documents.tolist()):
                 reasons[i] = "copy"
         reasons[np.isin(documents, relevant.collection.excluded.of(query))] = "excluded"
         reasons[is_own] = "own"
         reasons[is_relevant] = "relevant"
         mined.left_out.update(reasons[reasons != ""].tolist())
-        mined.negatives[query] = Ranked(documents[reasons == ""], found.scores[reasons == ""])
-        mined.above_relevant += int((found.scores[reasons == ""] > best).sum())
+        mined.negatives[query] = Ranked(documents[reasons == ""], scores[reasons == ""])
+        mined.above_relevant += int((scores[reasons == ""] > best).sum())
     return mined
 
 
@@ -136,8 +136,8 @@ class _Copies:
         a, b = self.shingles(first), self.shingles(second)
         if min(len(a), len(b)) < NEAR * max(len(a), len(b)):
             return False
-        both = len(np.intersect1d(a, b, assume_unique=True))
-        return both >= NEAR * (len(a) + len(b) - both)
+        shared = len(np.intersect1d(a, b, assume_unique=True))
+        return shared >= NEAR * (len(a) + len(b) - shared)
 
     def _shingles(self, document: int) -> np.ndarray:
         """Return the distinct 5-grams of a document's tokens, hashed, uint64; a shorter text is a single n-gram."""
@@ -149,58 +149,49 @@ class _Copies:
         return np.unique((windows * factors).sum(axis=1, dtype=np.uint64))
 
 
-def merged(mined: Sequence[Mined], first: int) -> dict[int, Found]:
+def merged(mined: Sequence[Mined], first: int) -> dict[int, Negatives]:
     """Merge what several systems found: for each query the first of every system, then the second of every, and so on.
 
-    A document that several found is of the one that ranks it highest, among equals of the earlier one.
-
-    Args:
-        mined: of each system, for the same queries.
-        first: the number of the first system; the others follow.
+    A document that several found counts for the one that ranks it highest, among equals for the earlier one. `first` is
+    the number of the first system.
     """
     negatives = {}
     for query in mined[0].negatives:
         lists = [of_system.negatives[query] for of_system in mined]
-        counts = [len(found.documents) for found in lists]
+        counts = [len(ranked.documents) for ranked in lists]
         documents, scores = (np.concatenate(arrays) for arrays in zip(*lists, strict=True))
         systems = np.repeat(np.arange(first, first + len(lists), dtype=np.uint8), counts)
         order = np.lexsort((systems, np.concatenate([np.arange(n) for n in counts])))
         _, at = np.unique(documents[order], return_index=True)  # where each document is first
         order = order[np.sort(at)]
-        negatives[query] = Found(documents[order], scores[order], systems[order])
+        negatives[query] = Negatives(documents[order], scores[order], systems[order])
     return negatives
 
 
-def limited(negatives: Mapping[int, Found], most_queries: int) -> dict[int, Found]:
+def limited(negatives: Mapping[int, Negatives], most_queries: int) -> dict[int, Negatives]:
     """Let each document serve at most so many queries: those that have it nearest the top, of equals the first ones.
 
     So no document that is near everything is the negative of everything.
     """
-    counts = [len(found.documents) for found in negatives.values()]
-    documents = np.concatenate([found.documents for found in negatives.values()])
+    counts = [len(of_query.documents) for of_query in negatives.values()]
+    documents = np.concatenate([of_query.documents for of_query in negatives.values()])
     places = np.concatenate([np.arange(n) for n in counts])
     order = np.lexsort((np.repeat(list(negatives), counts), places, documents))
     _, starts, uses = np.unique(documents[order], return_index=True, return_counts=True)
-    kept = np.empty(len(documents), bool)
-    kept[order] = np.arange(len(documents)) - np.repeat(starts, uses) < most_queries
-    of_queries = zip(negatives.items(), np.split(kept, np.cumsum(counts)[:-1]), strict=True)
-    return {query: Found(*(array[serves] for array in found)) for (query, found), serves in of_queries}
+    serves = np.empty(len(documents), bool)
+    serves[order] = np.arange(len(documents)) - np.repeat(starts, uses) < most_queries
+    of_queries = zip(negatives.items(), np.split(serves, np.cumsum(counts)[:-1]), strict=True)
+    return {query: Negatives(*(array[mask] for array in of_query)) for (query, of_query), mask in of_queries}
 
 
-def with_negatives(groups: Groups, negatives: Mapping[int, Found]) -> NewCandidates:
-    """Append to each group the negatives of its query that it does not have yet, labelled 0, without a teacher's score.
-
-    Args:
-        groups: the groups of the split.
-        negatives: of each of their queries.
-    """
-    added: list[Found] = []
+def with_negatives(groups: Groups, negatives: Mapping[int, Negatives]) -> NewCandidates:
+    """Append to each group the negatives of its query that it lacks, labelled 0, without a teacher's score."""
+    added: list[Negatives] = []
     for query, candidates, _ in map(groups.__getitem__, range(len(groups))):
-        found = negatives[query]
-        new = ~np.isin(found.documents, candidates)
-        added.append(Found(*(array[new] for array in found)))
+        is_new = ~np.isin(negatives[query].documents, candidates)
+        added.append(Negatives(*(array[is_new] for array in negatives[query])))
     documents, scores, systems = map(np.concatenate, zip(*added, strict=True))
-    ends, counts = groups.candidates.ends, [len(negatives.documents) for negatives in added]
+    ends, counts = groups.candidates.ends, [len(of_group.documents) for of_group in added]
     at, (found_by, found_scores) = np.repeat(ends, counts), _found(groups)
     return NewCandidates(
         ends + np.cumsum(counts),

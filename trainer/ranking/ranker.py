@@ -61,10 +61,7 @@ def usual_precision(device: torch.device) -> str:
 def check_options(options: Mapping[str, str], known: Mapping[str, str], ranker: str) -> None:
     """Raise ValueError for an option, as in `RUN(dimensions=128)`, that a ranker lacks, or a value that it cannot have.
 
-    Args:
-        options: names and values.
-        known: the names, and what each may be: words or `NUMBER`, `WORD`, `URL`, `TEXT`, with | between them.
-        ranker: what has the options.
+    `known` says what each may be: words or `NUMBER`, `WORD`, `URL`, `TEXT`, with | between them.
     """
     for name, value in options.items():
         if name not in known:

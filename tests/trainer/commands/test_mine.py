@@ -180,7 +180,7 @@ def test_documents_get_the_likeliest_terms_that_they_lack(
     out = tmp_path / "expanded"
     options = [f"--collection={toy_collection}", f"--expand={run}", "--terms=5", f"--out={out}"]
     monkeypatch.setattr(expansion, "BLOCK", 50)
-    of_texts, blocks = expansion._of_texts, []
+    of_texts, blocks = expansion._terms, []
 
     def stopped(*arguments: Any) -> np.ndarray:
         blocks.append(of_texts(*arguments))
@@ -188,7 +188,7 @@ def test_documents_get_the_likeliest_terms_that_they_lack(
             raise KeyboardInterrupt
         return blocks[-1]
 
-    monkeypatch.setattr(expansion, "_of_texts", stopped)
+    monkeypatch.setattr(expansion, "_terms", stopped)
     with pytest.raises(SystemExit, match="130"):
         mine.main(options)
     assert "run the same command to continue" in capsys.readouterr().err

@@ -98,7 +98,7 @@ def test_a_stopped_filter_resumes_after_its_last_shard(
     stopped.close()
     scored, kept = [], Filter._kept
     monkeypatch.setattr(Filter, "_kept", lambda self, *pairs: scored.append(1) or kept(self, *pairs))
-    monkeypatch.setattr(Filter, "_drawn", lambda self: pytest.fail("the pool is read again"))
+    monkeypatch.setattr(Filter, "_pool_texts", lambda self: pytest.fail("the pool is read again"))
     lines = list(whole.write(tmp_path / "stopped"))
     assert len(scored) == len(lines) - 1 - 2
     for path in sorted((tmp_path / "whole").iterdir()):

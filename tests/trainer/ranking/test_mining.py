@@ -20,8 +20,8 @@ from deepsiam.models.matching.siamese import SiameseConfig
 from deepsiam.trainer.ranking.mining import (
     NEAR,
     SHINGLE,
-    Found,
     Mined,
+    Negatives,
     limited,
     merged,
     mine,
@@ -215,7 +215,7 @@ def test_a_document_serves_the_queries_that_have_it_nearest_the_top() -> None:
     negatives = {}
     for query in rng.permutation(50).tolist():
         documents = rng.permutation(20)[: rng.integers(0, 15)]
-        negatives[query] = Found(documents, rng.random(len(documents)), np.ones(len(documents), np.uint8))
+        negatives[query] = Negatives(documents, rng.random(len(documents)), np.ones(len(documents), np.uint8))
     for most in (1, 3, 50):
         whole = {query: found.documents.tolist() for query, found in negatives.items()}
         kept = {query: found.documents.tolist() for query, found in limited(negatives, most).items()}
@@ -225,7 +225,7 @@ def test_a_document_serves_the_queries_that_have_it_nearest_the_top() -> None:
         assert all(rows == [d for d in whole[query] if d in rows] for query, rows in kept.items())
         uses = Counter(document for rows in kept.values() for document in rows)
         assert max(uses.values()) <= most
-    nothing = {3: Found(np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.uint8))}
+    nothing = {3: Negatives(np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.uint8))}
     assert not len(limited(nothing, 1)[3].documents)
 
 

@@ -92,14 +92,7 @@ def load(path: Path, vectors: Vectors) -> Any:
 
 
 def search(index: Any, queries: np.ndarray, vectors: Vectors, k: int) -> list[Ranked]:
-    """Find k texts, or fewer, for each query fp32 [Q, H]; ties are in the order of the vectors.
-
-    Args:
-        index: as `load` returns it.
-        queries: of the vectors' width.
-        vectors: those that the index was made of.
-        k: texts to find.
-    """
+    """Find k of the vectors of an index, or fewer, for each query fp32 [Q, H]; ties are in their order."""
     candidates = index.search(queries, min(len(vectors), max(MORE * k, LEAST)))[1]
     ranked = []
     for query, row in zip(queries, candidates, strict=True):

@@ -33,12 +33,7 @@ PROBE = 2  # centroids to select for each vector of a query
 def prepare(folder: Folder, vectors: Blocks | Residuals, counts: list[np.ndarray], rank: int, ranks: int) -> None:
     """Make the centroids on rank 0, and the lists of each rank's blocks, unless they exist; all ranks must call this.
 
-    Args:
-        folder: the folder of the index.
-        vectors: all vectors of the index.
-        counts: for each block, how many vectors each text has, int64 [texts of the block].
-        rank: this rank.
-        ranks: the number of ranks.
+    `counts` says for each block how many vectors each text has, int64 [texts of the block].
     """
     file = _file(folder)
     if rank == 0:
@@ -84,12 +79,7 @@ def texts_of(of_query: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 
 
 def load(folder: Folder, width: int, texts: list[int]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Read the centroids fp32 [C, H], and memory-map the list of each block, int32 [2, P].
-
-    Args:
-        folder: the folder of the index.
-        width: how many numbers a vector has.
-        texts: the number of texts in each block.
+    """Read the centroids fp32 [C, H], and memory-map the list of each block, int32 [2, P], of so many `texts` each.
 
     Raises:
         InputError: they are missing, incomplete or damaged.

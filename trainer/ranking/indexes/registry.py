@@ -36,12 +36,7 @@ def kind_of(ranker: Ranker) -> type[Index]:
 
 
 def open_index(directory: Path, collection: Path | None = None, model: Path | None = None) -> Index:
-    """Open an index with the collection and the model that it was made of.
-
-    Args:
-        directory: the folder of the index, which records where they were.
-        collection: where the collection is now, if it has moved.
-        model: where the model is now, if it has moved.
+    """Open an index with the collection and the model that it was made of; say where these are, if they have moved.
 
     Raises:
         InputError: the index is missing, unfinished or damaged; the collection or the model is missing or not the same.

@@ -118,13 +118,9 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def fit(vectors: np.ndarray, held_out: np.ndarray, number: int, bits: int) -> Codec:
-    """Train a codec.
+    """Train a codec: centroids of vectors fp32 [n, H], and buckets of other vectors fp32 [m, H].
 
-    Args:
-        vectors: fp32 [n, H], to compute centroids from.
-        held_out: fp32 [m, H], for `with_buckets`.
-        number: the number of centroids; there are fewer where a centroid would have fewer than four vectors.
-        bits: 1, 2 or 4 for each number.
+    There are fewer centroids than `number` where each would have fewer than four vectors.
     """
     number = min(number, 2 ** int(math.log2(max(1, len(vectors) // 4))))
     return with_buckets(unit(train(vectors, number, keyed_rng("codec"))), held_out, bits)

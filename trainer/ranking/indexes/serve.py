@@ -40,11 +40,7 @@ Search = Callable[[str, int], list[Found]]
 def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> ThreadingHTTPServer:
     """Return a server of the page that already listens; `serve_forever` answers requests.
 
-    Args:
-        systems: functions by name; each finds the best documents for a query.
-        host: the address to listen at.
-        port: 0 takes any that is free.
-        k: documents to show for each query, unless the address says otherwise.
+    The page shows the k best documents of each system, unless its address says another number; port 0 is any free one.
 
     Raises:
         InputError: the port is in use, or the address is not this machine's.

@@ -47,16 +47,10 @@ class Writer(ABC):
         ranks: int = 1,
         documents: np.ndarray | None = None,
     ) -> None:
-        """Prepare to write.
+        """Prepare to write a folder that all ranks share, of numbers stored as `dtype`.
 
-        Args:
-            ranker: encodes the documents of its collection.
-            directory: the folder of the index, which all ranks share.
-            dtype: how numbers are stored.
-            rank: this rank.
-            ranks: the number of ranks.
-            documents: the numbers of the documents to index, int64, in the order of the index; by default all. A
-                folder must not be used for different numbers.
+        `documents` are the numbers of those to index, int64, in the order of the index; by default all. A folder must
+        not be used for different numbers.
         """
         self.ranker, self.encoder, self.corpus = ranker, ranker.documents, ranker.collection.corpus
         self.directory, self.dtype, self.rank, self.ranks = directory, dtype, rank, ranks

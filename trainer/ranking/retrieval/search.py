@@ -75,18 +75,20 @@ def search(
     usual = (QUERY_BLOCK, CORPUS_BLOCK) if device is None else ON_DEVICE
     query_block, corpus_block = query_block or usual[0], corpus_block or usual[1]
     query_blocks = [slice(at, at + query_block) for at in range(0, len(queries), query_block)]
-    kept = [np.empty((len(queries[block]), 0), np.uint64) for block in query_blocks]
+    keys = [np.empty((len(queries[block]), 0), np.uint64) for block in query_blocks]  # of the best so far
     with meter("search", "documents", len(corpus)) as report:
         for start in range(0, len(corpus), corpus_block):
             documents = corpus[start : start + corpus_block].astype(np.float32, copy=False)
             longest = float(_norms(documents).max())
-            there = None if device is None else torch.tensor(documents, device=device)
+            on_device = None if device is None else torch.tensor(documents, device=device)
             for i, block in enumerate(query_blocks):
-                scores = _fp32_scores(queries[block], documents, there)
-                found = _found(scores, queries[block], documents, longest, kept[i], k, start, some(salts, block))
-                kept[i] = _smallest(np.concatenate([kept[i], found], axis=1), k)
+                scores = _fp32_scores(queries[block], documents, on_device)
+                more = _candidate_keys(
+                    scores, queries[block], documents, longest, keys[i], k, start, some(salts, block)
+                )
+                keys[i] = _smallest(np.concatenate([keys[i], more], axis=1), k)
             report(start + len(documents), "")
-    return _ranking(np.concatenate(kept), salts)
+    return _ranking(np.concatenate(keys), salts)
 
 
 def salts_of(queries: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -99,12 +101,14 @@ def some(salts: np.ndarray | None, queries: Any) -> np.ndarray | None:
     return None if salts is None else salts[queries]
 
 
-def _fp32_scores(queries: np.ndarray, documents: np.ndarray, there: torch.Tensor | None) -> np.ndarray | torch.Tensor:
-    """Return the products [n, q] of fp32 [n, H] and [q, H]: of the documents `there`, on a device, or in numpy."""
-    if there is None:
+def _fp32_scores(
+    queries: np.ndarray, documents: np.ndarray, on_device: torch.Tensor | None
+) -> np.ndarray | torch.Tensor:
+    """Return the products [n, q] of documents fp32 [n, H], copied to a device or not, and queries fp32 [q, H]."""
+    if on_device is None:
         scores: np.ndarray = documents @ queries.T  # the faster way round
         return scores
-    return there @ torch.from_numpy(queries).to(there.device).T
+    return on_device @ torch.from_numpy(queries).to(on_device.device).T
 
 
 def _kth_largest(scores: np.ndarray | torch.Tensor, k: int) -> np.ndarray:
@@ -121,33 +125,26 @@ def _not_below(scores: np.ndarray | torch.Tensor, limits: np.ndarray) -> np.ndar
     return np.flatnonzero(~(scores < limits))  # twenty times as fast as np.nonzero
 
 
-def _found(
+def _candidate_keys(
     scores: np.ndarray | torch.Tensor,
     queries: np.ndarray,
     documents: np.ndarray,
     longest: float,
-    kept: np.ndarray,
+    best_keys: np.ndarray,
     k: int,
     start: int,
     salts: np.ndarray | None,
 ) -> np.ndarray:
     """Return keys of a block's documents that may be in the k best of each query, uint64 [q, n], padded with `NONE`.
 
-    Args:
-        scores: as `_fp32_scores` computes them.
-        queries: fp32 [q, H].
-        documents: fp32 [n, H].
-        longest: the largest norm of a document.
-        kept: the keys of the best documents so far, [q, up to k].
-        k: how many documents to find.
-        start: the position of the first document.
-        salts: uint32 [q], as in `search`.
+    `scores` are those of `_fp32_scores` for queries fp32 [q, H] and documents fp32 [n, H], of which the first is at
+    position `start` and the largest norm is `longest`; `best_keys` are those of the best so far, [q, up to k].
     """
     width = queries.shape[1]
     # error of a sum of `width` products in any order, doubled for the errors of the norms and of scores that underflow
     error = 2 * width * (2.0**-24 * _norms(queries) * longest + 2.0**-140)
-    if kept.shape[1] == k:
-        least = _scores_of(kept.max(axis=1)).astype(np.float64)
+    if best_keys.shape[1] == k:
+        least = _scores_of(best_keys.max(axis=1)).astype(np.float64)
     elif len(documents) > k:
         least = _kth_largest(scores, k) - error
     else:
@@ -160,11 +157,11 @@ def _found(
     order = rows.argsort(kind="stable")
     rows, columns = rows[order], columns[order]
     counts = np.bincount(rows, minlength=len(queries))
-    found = np.full((len(queries), counts.max(initial=0)), NONE)
+    keys = np.full((len(queries), counts.max(initial=0)), NONE)
     places = np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)
     products = _pair_products(queries, documents, columns, counts)
-    found[rows, places] = _pair_keys(products, columns + start, some(salts, rows))
-    return found
+    keys[rows, places] = _pair_keys(products, columns + start, some(salts, rows))
+    return keys
 
 
 def _norms(vectors: np.ndarray) -> np.ndarray:
@@ -175,11 +172,7 @@ def _norms(vectors: np.ndarray) -> np.ndarray:
 def _pair_products(queries: np.ndarray, documents: np.ndarray, columns: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Return the inner products of each query with its own documents, fp32 [P]: summed in fp64, rounded.
 
-    Args:
-        queries: fp32 [q, H].
-        documents: fp32 [n, H].
-        columns: int64 [P], the documents of query 0, then those of query 1, ...
-        counts: int64 [q], how many documents each query has.
+    `columns` are the documents of query 0, then of query 1, ..., int64 [P]; `counts` how many each has, int64 [q].
     """
     products = np.empty(len(columns), np.float32)
     step = max(1, PRODUCTS // queries.shape[1])
@@ -228,10 +221,10 @@ class BestPositive:
             return
         k = self._keys.shape[1]
         if len(documents) > k:  # a key takes longer than a comparison
-            kept = scores >= self._before_rounding(np.partition(scores, -k)[-k])
-            documents, scores = documents[kept], scores[kept]
-        found = _pair_keys(scores, documents, some(self.salts, query))
-        self._keys[query] = keys = np.partition(np.concatenate([self._keys[query], found]), k - 1)[:k]
+            is_high = scores >= self._before_rounding(np.partition(scores, -k)[-k])
+            documents, scores = documents[is_high], scores[is_high]
+        more = _pair_keys(scores, documents, some(self.salts, query))
+        self._keys[query] = keys = np.partition(np.concatenate([self._keys[query], more]), k - 1)[:k]
         if keys[-1] != NONE:
             self.least[query] = self._before_rounding(_scores_of(keys[-1:])[0])
 

@@ -43,13 +43,13 @@ def compute_my_batches(batches: Iterable[Batch], compute: Callable[[Batch], Resu
     used: under ZeRO-3 a forward pass needs every rank.
     """
     (rank, ranks), beat = _ranks.get(), _beat.get()
-    left = iter(batches)
-    while of_round := list(islice(left, ranks)):
-        results: list[Any] = [compute(of_round[rank % len(of_round)])] * ranks
+    remaining = iter(batches)
+    while my_round := list(islice(remaining, ranks)):
+        results: list[Any] = [compute(my_round[rank % len(my_round)])] * ranks
         if ranks > 1:
             dist.all_gather_object(results, results[rank])
         beat()
-        yield from zip(of_round, results, strict=False)
+        yield from zip(my_round, results, strict=False)
 
 
 def wait_for(ranks: int) -> None:
@@ -68,29 +68,25 @@ def rank_0_first(rank: int, ranks: int) -> Iterator[None]:
         wait_for(ranks)
 
 
-def merge(found: list[Ranked], k: int, rank: int, ranks: int) -> list[Ranked] | None:
-    """Merge what each rank has found for the same queries; all ranks must call this.
+def merge(ranked: list[Ranked], k: int, rank: int, ranks: int) -> list[Ranked] | None:
+    """Merge the rankings that each rank has for the same queries; all ranks must call this.
 
     Rank 0 gets the k best documents of each query, the others get None. Ties are in the order of the documents, so that
     the result does not depend on the number of ranks.
     """
     if ranks == 1:
-        return found
-    keys = torch.from_numpy(packed(found, k).view(np.int64)).to(this_device())
+        return ranked
+    keys = torch.from_numpy(packed(ranked, k).view(np.int64)).to(this_device())
     parts = [torch.empty_like(keys) for _ in range(ranks)] if rank == 0 else None
     dist.gather(keys, parts)
     return merged(torch.cat(parts, dim=1).cpu().numpy().view(np.uint64), k) if parts else None
 
 
 def split_queries_by_rank(find: Callable[[slice], list[Ranked]], queries: int, rank: int, ranks: int) -> list[Ranked]:
-    """Share out queries instead of blocks, where an index cannot be sharded; other ranks' queries get empty rankings.
+    """Share out a number of queries instead of blocks, where an index cannot be sharded.
 
-    Args:
-        find: ranks the queries of a slice.
-        queries: the number of queries.
-        rank: this rank.
-        ranks: the number of ranks.
+    `find` ranks the queries of a slice; those of other ranks get empty rankings.
     """
-    found = [NOTHING] * queries
-    found[rank::ranks] = find(slice(rank, None, ranks)) if rank < queries else []
-    return found
+    ranked = [NOTHING] * queries
+    ranked[rank::ranks] = find(slice(rank, None, ranks)) if rank < queries else []
+    return ranked

@@ -111,13 +111,9 @@ class Postings:
 def search_postings(
     queries: Sequence[np.ndarray], blocks: Sequence[tuple[int, Postings]], k: int, salts: np.ndarray | None = None
 ) -> list[Ranked]:
-    """Find the k best texts for each query, ties in their order; a text that shares no term with it is not ranked.
+    """Find the k best texts for each query of `term_type`, ties in their order; `salts` as in `search`.
 
-    Args:
-        queries: each of `term_type`.
-        blocks: each with the number of its first text.
-        k: how many texts to find.
-        salts: uint32 [Q], as in `search`.
+    Each block has the number of its first text. A text that shares no term with the query is not ranked.
     """
     best, done = BestPositive(len(queries), k, salts), 0
     with meter("search", "queries and blocks of texts", len(queries) * len(blocks)) as report:
@@ -170,7 +166,6 @@ class SparseSystem(System):
 
     @cached_property
     def _blocks(self) -> list[tuple[int, Postings]]:
-        """The postings of the documents, each block with the number of its first document."""
         blocks = []
         for first in range(0, len(self.documents.rows), BLOCK):
             numbers = self.documents.rows[first : first + BLOCK]

@@ -13,7 +13,7 @@ from deepsiam.models.vectors import one_vector
 from deepsiam.trainer.ranking.retrieval import sparse
 from deepsiam.trainer.ranking.retrieval.encode import TextVectors, require_finite
 from deepsiam.trainer.ranking.retrieval.search import Ranked, best, salts_of
-from deepsiam.trainer.ranking.retrieval.sparse import Postings, Sparse, terms_of
+from deepsiam.trainer.ranking.retrieval.sparse import Postings, SparseSystem, terms_of
 
 
 def texts(weights: np.ndarray) -> TextVectors:
@@ -51,7 +51,7 @@ def test_a_ranking_is_that_of_a_dense_product(
     # sixteenths: products and sums are exact, and with few levels there are many ties
     weights = rng.integers(1, levels + 1, (queries + documents, terms)) / 16 * (rng.random((1, terms)) < share)
     weights *= rng.random(weights.shape) < 0.7
-    system = Sparse(texts(weights[:queries]), texts(weights[queries:]))
+    system = SparseSystem(texts(weights[:queries]), texts(weights[queries:]))
     salts = salts_of(range(queries)) if salted else None
     expected = weights[:queries] @ weights[queries:].T
     with pytest.MonkeyPatch.context() as patched:
@@ -68,7 +68,7 @@ def test_a_ranking_is_that_of_a_dense_product(
 def test_scores_of_any_weights_are_the_dense_products_and_do_not_depend_on_the_blocks(seed: int, block: int) -> None:
     rng = np.random.default_rng(seed)
     weights = (rng.exponential(1, (210, 64)) * (rng.random((210, 64)) < 0.2)).astype(np.float32)
-    system = Sparse(texts(weights[:10]), texts(weights[10:]))
+    system = SparseSystem(texts(weights[:10]), texts(weights[10:]))
     whole = system.rank(20)
     exact = weights[:10].astype(np.float64) @ weights[10:].astype(np.float64).T
     np.testing.assert_allclose(system.scores(slice(0, 10)), exact, rtol=1e-6)
@@ -76,25 +76,25 @@ def test_scores_of_any_weights_are_the_dense_products_and_do_not_depend_on_the_b
         np.testing.assert_allclose(np.sort(row)[::-1][: len(ranked.scores)], ranked.scores, rtol=1e-6)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sparse, "BLOCK", block)
-        assert_same(Sparse(system.queries, system.documents).rank(20), whole)
+        assert_same(SparseSystem(system.queries, system.documents).rank(20), whole)
 
 
 def test_equal_texts_are_held_once_and_tie_in_order() -> None:
     weights = np.array([[0.1, 0.7, 0.0], [0.3, 0.0, 0.3]])
     documents = texts(weights)._replace(rows=np.array([1, 0, 1, 0]))
-    (ranked,) = Sparse(texts(np.array([[0.3, 0.1, 0.2]])), documents).rank(10)
+    (ranked,) = SparseSystem(texts(np.array([[0.3, 0.1, 0.2]])), documents).rank(10)
     assert ranked.documents.tolist() == [0, 2, 1, 3]
     assert len(set(ranked.scores.tolist())) == 2
 
 
 def test_a_query_without_a_weight_finds_nothing_and_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    system = Sparse(texts(np.array([[0.0, 0.0], [0.0, 1.0]])), texts(np.eye(2)))
+    system = SparseSystem(texts(np.array([[0.0, 0.0], [0.0, 1.0]])), texts(np.eye(2)))
     assert [ranked.documents.tolist() for ranked in system.rank(5)] == [[], [1]]
     assert "1 of 2 queries have no term with a weight" in capsys.readouterr().err
 
 
 def test_documents_without_a_weight_are_never_found() -> None:
-    system = Sparse(texts(np.eye(2)), texts(np.zeros((3, 2))))
+    system = SparseSystem(texts(np.eye(2)), texts(np.zeros((3, 2))))
     assert [ranked.documents.tolist() for ranked in system.rank(5)] == [[], []]
     assert system.scores(slice(0, 2)).tolist() == [[0.0] * 3] * 2
 
@@ -128,7 +128,7 @@ def test_a_weight_that_is_not_finite_is_refused() -> None:
 def test_a_list_of_more_texts_than_a_block_has_its_own_scores() -> None:
     weights = np.zeros((70_000, 2), np.float32)
     weights[:, 0] = np.arange(1, 70_001)
-    system = Sparse(texts(np.ones((1, 2), np.float32)), texts(weights))
+    system = SparseSystem(texts(np.ones((1, 2), np.float32)), texts(weights))
     places = np.arange(70_000)
     np.testing.assert_array_equal(system.of(0, places), weights[:, 0])
 
