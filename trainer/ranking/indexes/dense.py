@@ -1,6 +1,6 @@
 """An index of one vector per text: exact search in all blocks, or by small codes first, or by faiss.
 
-blocks/NNNNNN.npy, rows.npy   see encode_blocks.py
+blocks/NNNNNN.npy, rows.npy   see writer.py
 codes/, ranges.npy            optional: see small_vectors.py
 approximate-KIND.faiss        optional: see approximate.py
 """

@@ -1,6 +1,6 @@
 """An index of several vectors per text, as in ColBERT: score all documents, or candidates only (centroids.py).
 
-blocks/NNNNNN.npy, ends/NNNNNN.npy, rows.npy   see encode_blocks.py
+blocks/NNNNNN.npy, ends/NNNNNN.npy, rows.npy   see writer.py
 centroids/                                     optional: see centroids.py
 
 Vectors are stored in half precision by default: a stored vector differs from the model's by at most 2^-11 of its

@@ -4,7 +4,7 @@ counts/NNNNNN.npy   int32 [texts of the block]: how many terms each text has
 terms/NNNNNN.npy    int64 [2, T]: the distinct terms in order, and where the postings of each end
 texts/NNNNNN.npy    uint16 [P]: the text of each posting, by its number in the block
 blocks/NNNNNN.npy   fp16 or fp32 [P]: the weight of each posting
-rows.npy            see encode_blocks.py
+rows.npy            see writer.py
 
 Weights are stored in half precision by default: a score differs from the model's by at most 2^-11 of itself.
 """
