@@ -23,6 +23,7 @@ from deepsiam.models.batching.packing import frame, pad
 from deepsiam.models.interface import Bottleneck, MicroBatch
 from deepsiam.trainer.ranking.retrieval.encode import length_batches
 from deepsiam.trainer.ranking.retrieval.search import search
+from deepsiam.trainer.ranking.retrieval.shared import compute_my_batches, shared_by
 from deepsiam.trainer.ranking.while_training.sample import relevant_places, sample
 from deepsiam.trainer.training.engine.engine import Engine
 from deepsiam.trainer.training.recipe.schema import ShardProbeConfig
@@ -59,26 +60,22 @@ class Probe:
 
         `micro_batches` are this rank's share of data that the model has not been trained on yet.
         """
-        shares = engine.gather(self.embed_share(engine, beat))
-        rows = {i: row for share in shares for i, row in share.items()}
-        embeddings = np.stack([rows[i] for i in range(len(self.rows))])
-        queries = len(self.relevant)
+        embeddings, queries = self.embeddings(engine, beat), len(self.relevant)
         retrieval = figures(embeddings[:queries], embeddings[queries:], self.relevant, self.left_out)
         return retrieval | bottleneck_rises(engine, micro_batches)
 
-    def embed_share(self, engine: Engine, beat: Callable[[], None]) -> dict[int, np.ndarray]:
-        """Embed this rank's share of the texts; return the embeddings, fp32 [H], by the texts' numbers."""
-        batches = list(length_batches([len(row) for row in self.rows], BATCH * self.max_tokens))
-        share: dict[int, np.ndarray] = {}
-        for first in range(0, len(batches), engine.world.size):
-            number = first + engine.world.rank
-            # under ZeRO-3 a forward pass needs every rank: a rank with no batch left encodes one that is not used
-            batch = batches[number % len(batches)]
-            embeddings = engine.embed(*pad([self.rows[i] for i in batch], self.max_tokens, self.pad))
-            if number < len(batches):
-                share |= dict(zip(batch, embeddings, strict=True))
-            beat()
-        return share
+    def embeddings(self, engine: Engine, beat: Callable[[], None]) -> np.ndarray:
+        """Embed the texts, fp32 [N, H]; all ranks call and share the work."""
+
+        def embed(batch: list[int]) -> np.ndarray:
+            return engine.embed(*pad([self.rows[i] for i in batch], self.max_tokens, self.pad))
+
+        batches = length_batches(list(map(len, self.rows)), BATCH * self.max_tokens)
+        with shared_by(engine.world.rank, engine.world.size, beat):
+            rows = {
+                i: row for batch, rows in compute_my_batches(batches, embed) for i, row in zip(batch, rows, strict=True)
+            }
+        return np.stack([rows[i] for i in range(len(self.rows))])
 
 
 def open_probe(keys: ShardProbeConfig, tokenizer: Tokenizer) -> Probe:
@@ -118,10 +115,12 @@ def figures(
     ranking = search(queries, documents, DEPTH + max(map(len, left_out.values()), default=0)).documents
     ranked = [row[~np.isin(row, left_out.get(i, ()))][:DEPTH].tolist() for i, row in enumerate(ranking)]
     first_relevant = [
-        next((rank for rank, document in enumerate(row, 1) if document in wanted), None)
-        for row, wanted in zip(ranked, relevant, strict=True)
+        next((rank for rank, document in enumerate(row, 1) if document in documents_of_query), None)
+        for row, documents_of_query in zip(ranked, relevant, strict=True)
     ]
-    pairs = np.array([(q, d) for q, wanted in enumerate(relevant) for d in sorted(wanted)])
+    pairs = np.array(
+        [(query, d) for query, documents_of_query in enumerate(relevant) for d in sorted(documents_of_query)]
+    )
     gaps = ((queries[pairs[:, 0]] - documents[pairs[:, 1]]) ** 2).sum(1)
     spread = np.linalg.svd(documents, compute_uv=False)
     shares = spread / max(spread.sum(), 1e-12)

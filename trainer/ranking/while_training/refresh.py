@@ -32,7 +32,6 @@ from deepsiam.data_prep.common.files import (
     whole_file,
     whole_folder,
 )
-from deepsiam.data_prep.common.json_file import read_json
 from deepsiam.trainer.ranking.indexes.dense import DenseIndex
 from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.sparse import SparseIndex
@@ -108,10 +107,10 @@ class Generations:
         Raises:
             InputError: the negatives are missing or damaged.
         """
-        opened = Generation.map(self._folder(step)) if step else None
-        if opened:
-            opened.check(self._folder(step), len(self.source.collection.corpus))
-        self.source.generation = opened
+        generation = Generation.map(self._folder(step)) if step else None
+        if generation:
+            generation.check(self._folder(step), len(self.source.collection.corpus))
+        self.source.generation = generation
 
     def make(self, step: int, saved: Path, beat: Callable[[], None]) -> dict[str, float]:
         """Mine with the weights of a checkpoint, publish, and return figures about the negatives; all ranks call.
@@ -145,13 +144,12 @@ class Generations:
         rank, ranks = self.world.rank, self.world.size
         texts = mining_texts(self.source.collection, self.source.split)
         texts = Texts(texts.collection, texts.queries, sorted(texts.pool))
-        pool = np.array(texts.pool)
         ranker = ranker_of(load_trained(saved), texts.collection)
         assert isinstance(ranker, VectorRanker)
         ranker = ranker.with_prompts(self.prompts)
         kind = INDEXES[ranker.kind]
         dtype = "float32"  # coarser numbers could differ for another number of ranks
-        kind.WRITERS[dtype](ranker, work / INDEX, dtype, rank, ranks, pool).write(beat)
+        kind.WRITERS[dtype](ranker, work / INDEX, dtype, rank, ranks, np.array(texts.pool)).write(beat)
         index = kind.open(Folder.open(work / INDEX), ranker)
         for number, start in enumerate(range(0, len(texts.queries), PART)):
             file = work / PARTS / f"{number:06d}.npy"
@@ -165,7 +163,7 @@ class Generations:
         """Write a part's negatives as (query, document), int64 [n, 2]; the last row is (-1, `Mined.above_relevant`)."""
         ranked = index.search_tokens(texts.query_tokens(), self.config.depth, salts=salts_of(texts.queries))
         mined = mine(texts, self.source.relevant, ranked, self.config.margin)
-        rows = [(query, document) for query, found in mined.negatives.items() for document in found.documents.tolist()]
+        rows = [(query, document) for query, row in mined.negatives.items() for document in row.documents.tolist()]
         save_array(file, np.array([*rows, (-1, mined.above_relevant)], np.int64))
 
     def _publish(self, work: Path, final: Path, about: dict[str, Any]) -> None:
@@ -188,10 +186,9 @@ class Generations:
 
     def _share_of_new(self, pairs: np.ndarray, step_before: int) -> float:
         """Return the share of negatives absent from the previous generation, or, for the first one, from the groups."""
-        earlier = self._folder(step_before)
-        before = Generation.map(earlier).pairs() if step_before else self.source.given_pairs()
+        before = Generation.map(self._folder(step_before)).pairs() if step_before else self.source.given_pairs()
         documents = len(self.source.collection.corpus)
-        numbers = [of[:, 0] * documents + of[:, 1] for of in (pairs, before)]
+        numbers = [rows[:, 0] * documents + rows[:, 1] for rows in (pairs, before)]
         return float(1 - np.isin(*numbers).mean()) if len(pairs) else 0.0
 
     def _tidy(self, final: Path) -> None:
@@ -212,26 +209,17 @@ def open_refresh(recipe: FinetuneRecipe, data: Data) -> Refresh | None:
         groups = data.order.sources[name].source
         assert isinstance(groups, GroupSource)
         if keys.refresh:
-            prompts = {key: getattr(method, key) for key in PROMPTS}
-            folder = recipe.run / "negatives" / name
+            prompts, folder = {key: getattr(method, key) for key in PROMPTS}, recipe.run / "negatives" / name
             sources[name] = Generations(recipe.refresh, groups, prompts, recipe.run, folder, world)
     return Refresh(recipe.refresh, sources)
 
 
-def _is_of(file: Path, about: dict[str, Any]) -> bool:
-    """Return whether a work folder's file has these settings; a damaged one has not."""
-    try:
-        return read_json(file, dict[str, Any], generation.REMEDY) == about
-    except InputError:
-        return False
-
-
 def _begin(work: Path, about: dict[str, Any]) -> None:
-    """Create the work folder, or start over if it holds work of other weights."""
-    file = work / generation.ABOUT
-    if file.is_file() and not _is_of(file, about):
+    """Create the work folder, or start over if it holds work of other weights, or is damaged."""
+    file, content = work / generation.ABOUT, json.dumps(about).encode()
+    if file.is_file() and read_bytes(file) != content:
         shutil.rmtree(work)
     make_directory(work / PARTS)
-    if not file.is_file():
+    if not file.is_file():  # its time is when the refresh began
         with whole_file(file) as opened:
-            opened.write(json.dumps(about).encode())
+            opened.write(content)

@@ -51,8 +51,8 @@ class RetrievalProbe:
             depth = max([DEPTH, *(Metric.of(name).depth for name in self.more)])
             ranked = self.task.rank(self.ranker.system(self.task), depth)
         means = self.task.measure(ranked, self.more).means
-        decisive: dict[str, float] = engine.gather(means)[0]  # all ranks decide by the same numbers
-        return decisive
+        of_rank_0: dict[str, float] = engine.gather(means)[0]  # all ranks decide by the same numbers
+        return of_rank_0
 
 
 def open_retrieval_probe(recipe: FinetuneRecipe, model: TrunkModel) -> RetrievalProbe | None:

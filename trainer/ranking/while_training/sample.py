@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 import numpy as np
 
@@ -30,38 +29,32 @@ def sample(collection: Collection, keys: ProbeConfig) -> Task:
         raise InputError(f"probe.split: {error}") from None
     relevant, others = {}, {}
     for query, grades in qrels.items():
-        documents = names.find([*grades])
-        judged = zip(documents.tolist(), grades.values(), np.isin(documents, pool).tolist(), strict=True)
-        found = [(document, grade) for document, grade, inside in judged if inside]
-        relevant[query] = [document for document, grade in found if grade > 0]
-        others[query] = [document for document, grade in found if grade <= 0]
-    able = sorted(query for query in qrels if relevant[query])
-    if not able:
+        numbers = names.find([*grades])
+        judged = zip(numbers.tolist(), grades.values(), np.isin(numbers, pool).tolist(), strict=True)
+        in_pool = [(document, grade) for document, grade, inside in judged if inside]
+        relevant[query] = [document for document, grade in in_pool if grade > 0]
+        others[query] = [document for document, grade in in_pool if grade <= 0]
+    usable = sorted(query for query in qrels if relevant[query])
+    if not usable:
         raise InputError(
             f"probe.split: {keys.split} of {collection.directory} has no query with a relevant document in its pool: "
             "name another split"
         )
-    chosen = {able[i] for i in keyed_rng("probe queries").permutation(len(able))[: keys.queries]}
+    chosen = {usable[i] for i in keyed_rng("probe queries").permutation(len(usable))[: keys.queries]}
     qrels = {query: grades for query, grades in qrels.items() if query in chosen}
-    kept = dict.fromkeys(document for query in qrels for document in relevant[query])
-    named = dict.fromkeys(document for document in _in_turn(others[query] for query in qrels) if document not in kept)
-    kept |= dict.fromkeys([*named][: max(0, keys.documents - len(kept)) // 2])
-    order = keyed_rng("probe documents").permutation(len(pool))[: keys.documents + len(kept)]
-    drawn = [document for document in pool[order].tolist() if document not in kept]
-    kept |= dict.fromkeys(drawn[: max(0, keys.documents - len(kept))])
-    ranked = in_pool_order(np.array([*kept])).tolist()
-    return Task.over(collection, keys.split, qrels, ranked)
+    documents = dict.fromkeys(document for query in qrels for document in relevant[query])
+    turns = chain.from_iterable(zip_longest(*(others[query] for query in qrels)))  # the first of each, the second, ...
+    named = dict.fromkeys(document for document in turns if document is not None and document not in documents)
+    documents |= dict.fromkeys([*named][: max(0, keys.documents - len(documents)) // 2])
+    order = keyed_rng("probe documents").permutation(len(pool))[: keys.documents + len(documents)]
+    random = [document for document in pool[order].tolist() if document not in documents]
+    documents |= dict.fromkeys(random[: max(0, keys.documents - len(documents))])
+    return Task.over(collection, keys.split, qrels, in_pool_order(np.array([*documents])).tolist())
 
 
 def relevant_places(task: Task) -> list[frozenset[int]]:
     """Return the positions in the pool of the documents that are relevant to each query."""
     place = {document: at for at, document in enumerate(task.pool)}
     names = task.collection.corpus.ids
-    found = (names.find([name for name, grade in grades.items() if grade > 0]) for grades in task.qrels.values())
-    return [frozenset(place[i] for i in documents.tolist() if i in place) for documents in found]
-
-
-def _in_turn(lists: Iterator[list[int]]) -> Iterator[int]:
-    """Yield the first of each list, then the second of each."""
-    for of_turn in zip_longest(*lists):
-        yield from (document for document in of_turn if document is not None)
+    relevant = (names.find([name for name, grade in grades.items() if grade > 0]) for grades in task.qrels.values())
+    return [frozenset(place[i] for i in documents.tolist() if i in place) for documents in relevant]

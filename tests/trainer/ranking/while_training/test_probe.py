@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.batching.packing import pad
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.interface import MicroBatch
 from deepsiam.models.matching.siamese import Siamese, SiameseConfig
+from deepsiam.trainer.ranking.retrieval import shared
 from deepsiam.trainer.ranking.retrieval.encode import length_batches
 from deepsiam.trainer.ranking.while_training import probe as probe_module
 from deepsiam.trainer.ranking.while_training.probe import Probe, bottleneck_rises, figures, open_probe
@@ -89,23 +91,18 @@ def test_figures_at_their_ends() -> None:
 
 
 class Engine:
-    """A rank that embeds a text as simple sums of its ids; it also computes the shares of the other ranks."""
+    """A rank that embeds a text as simple sums of its ids."""
 
     model = torch.nn.Identity()  # without a bottleneck
 
-    def __init__(self, probe: Probe, rank: int, size: int):
-        self.probe, self.world = probe, World(rank, size, rank, size)
+    def __init__(self, rank: int, size: int):
+        self.world = World(rank, size, rank, size)
         self.calls = 0
 
     def embed(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         self.calls += 1
         ids = np.where(mask, ids, 0).astype(np.float64)
         return np.stack([ids.sum(1), (ids**2).sum(1) / 40, mask.sum(1), ids[:, 1]], axis=1).astype(np.float32)
-
-    def gather(self, own: Any) -> list[Any]:
-        size = self.world.size
-        others = [Engine(self.probe, rank, size) for rank in range(size) if rank != self.world.rank]
-        return [own, *(self.probe.embed_share(other, lambda: None) for other in others)]  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -116,13 +113,21 @@ def probe(shards: Path, toy_collection: Path) -> Probe:
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
-def test_any_number_of_ranks_measures_the_same(probe: Probe, ranks: int) -> None:
-    alone = probe.measure(Engine(probe, 0, 1), [], lambda: None)  # type: ignore[arg-type]
-    shared = Engine(probe, 1, ranks)
-    beats: list[int] = []
-    assert probe.measure(shared, [], lambda: beats.append(1)) == alone  # type: ignore[arg-type]
-    batches = len(list(length_batches([len(row) for row in probe.rows], 32 * probe.max_tokens)))
-    assert len(beats) == shared.calls == math.ceil(batches / ranks)
+def test_any_number_of_ranks_measures_the_same(probe: Probe, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_module, "BATCH", 2)
+    alone = probe.measure(Engine(0, 1), [], lambda: None)  # type: ignore[arg-type]
+    batches = list(length_batches([len(row) for row in probe.rows], 2 * probe.max_tokens))
+    rounds = iter(range(0, len(batches), ranks))
+
+    def gather(results: list[Any], mine: np.ndarray) -> None:
+        for rank, batch in enumerate(batches[(start := next(rounds)) : start + ranks]):
+            results[rank] = Engine(rank, ranks).embed(*pad([probe.rows[i] for i in batch], 16, probe.pad))
+        assert any(np.array_equal(mine, rows) for rows in results)
+
+    monkeypatch.setattr(shared.dist, "all_gather_object", gather)
+    second, beats = Engine(1, ranks), list[int]()
+    assert probe.measure(second, [], lambda: beats.append(1)) == alone  # type: ignore[arg-type]
+    assert len(beats) == second.calls == math.ceil(len(batches) / ranks)
 
 
 def test_the_probe_has_the_queries_and_documents_that_the_recipe_asks_for(probe: Probe) -> None:
@@ -217,8 +222,8 @@ def test_a_fine_tuning_is_probed_by_its_own_embeddings(probe: Probe, shards: Pat
     keys = SiameseConfig(name="siamese", pooling="mean", similarity="cosine")
     engine.model, engine.world = Siamese(trunk, keys), World(0, 1, 0, 1)
     engine.deepspeed, engine.device = Mock(), torch.device("cpu")
-    embeddings = probe.embed_share(engine, lambda: None)
-    assert embeddings.keys() == set(range(len(probe.rows)))
+    embeddings = probe.embeddings(engine, lambda: None)
+    assert len(embeddings) == len(probe.rows)
     for number, row in enumerate(probe.rows):
         ids = torch.from_numpy(row)[None]
         with torch.no_grad():
