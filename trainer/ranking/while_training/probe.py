@@ -71,11 +71,11 @@ class Probe:
             return engine.embed(*pad([self.rows[i] for i in batch], self.max_tokens, self.pad))
 
         batches = length_batches(list(map(len, self.rows)), BATCH * self.max_tokens)
+        embeddings: dict[int, np.ndarray] = {}
         with shared_by(engine.world.rank, engine.world.size, beat):
-            rows = {
-                i: row for batch, rows in compute_my_batches(batches, embed) for i, row in zip(batch, rows, strict=True)
-            }
-        return np.stack([rows[i] for i in range(len(self.rows))])
+            for batch, rows in compute_my_batches(batches, embed):
+                embeddings |= dict(zip(batch, rows, strict=True))
+        return np.stack([embeddings[i] for i in range(len(self.rows))])
 
 
 def open_probe(keys: ShardProbeConfig, tokenizer: Tokenizer) -> Probe:
@@ -115,12 +115,10 @@ def figures(
     ranking = search(queries, documents, DEPTH + max(map(len, left_out.values()), default=0)).documents
     ranked = [row[~np.isin(row, left_out.get(i, ()))][:DEPTH].tolist() for i, row in enumerate(ranking)]
     first_relevant = [
-        next((rank for rank, document in enumerate(row, 1) if document in documents_of_query), None)
-        for row, documents_of_query in zip(ranked, relevant, strict=True)
+        next((rank for rank, document in enumerate(row, 1) if document in answers), None)
+        for row, answers in zip(ranked, relevant, strict=True)
     ]
-    pairs = np.array(
-        [(query, d) for query, documents_of_query in enumerate(relevant) for d in sorted(documents_of_query)]
-    )
+    pairs = np.array([(query, d) for query, answers in enumerate(relevant) for d in sorted(answers)])
     gaps = ((queries[pairs[:, 0]] - documents[pairs[:, 1]]) ** 2).sum(1)
     spread = np.linalg.svd(documents, compute_uv=False)
     shares = spread / max(spread.sum(), 1e-12)
