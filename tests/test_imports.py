@@ -58,7 +58,7 @@ ROOMS = {
         {"indexes", "expansion", "consistency"},
         {"rankers", "mining"},
         {"ranker", "published"},
-        {"retrieval", "options", "deadline"},
+        {"retrieval", "deadline"},
     ],
     "trainer/cluster": [{"planning"}, {"hosts"}],
     "benchmarks": [{"demo", "claims", "step", "matching", "retrieval", "scaling", "data", "costs"}, {"common"}],
