@@ -27,10 +27,10 @@ from deepsiam.trainer.ranking.evaluation import many_collections, run_file
 from deepsiam.trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
 from deepsiam.trainer.ranking.evaluation.classes import compare_classes, read_classes
 from deepsiam.trainer.ranking.evaluation.compare import compare
-from deepsiam.trainer.ranking.evaluation.expression import Given, Leaf, walk
+from deepsiam.trainer.ranking.evaluation.expression import Given, Leaf, is_run_file, read_systems, walk
 from deepsiam.trainer.ranking.evaluation.metrics import IR_MEASURES, more_metrics
 from deepsiam.trainer.ranking.evaluation.results_file import write_results
-from deepsiam.trainer.ranking.evaluation.systems import Systems, is_run_file, read_systems
+from deepsiam.trainer.ranking.evaluation.systems import Systems
 from deepsiam.trainer.ranking.evaluation.table import table
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS

@@ -9,9 +9,9 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.evaluation.candidate_lists import CandidateTask
 from deepsiam.trainer.ranking.evaluation.classes import predict, read_classes
+from deepsiam.trainer.ranking.evaluation.compare import Parts
 from deepsiam.trainer.ranking.evaluation.expression import BM25, Leaf, Rerank
 from deepsiam.trainer.ranking.evaluation.metrics import DEPTH, Metrics
-from deepsiam.trainer.ranking.evaluation.parts import Parts
 from deepsiam.trainer.ranking.evaluation.systems import Systems
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
@@ -32,7 +32,7 @@ def measure(kind: Kind, trained: LoadedModel, collection: Collection, split: str
     if ranker.searches:
         return task.measure(task.rank(ranker.system(task), DEPTH))
     system = Rerank(BM25, RERANKED, Leaf(str(trained.checkpoint)))
-    systems = Systems(collection, [], {BM25: Bm25Ranker(collection), system.scorer: ranker})
+    systems = Systems(collection, [], {BM25: Bm25Ranker(collection), system.second: ranker})
     return task.measure(Parts(systems, task, DEPTH, [system], {}).rank(system, DEPTH))
 
 

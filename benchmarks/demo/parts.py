@@ -18,7 +18,8 @@ from benchmarks.common.training import train
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import exit_on_input_error
 from deepsiam.trainer.ranking.evaluation.compare import compare
-from deepsiam.trainer.ranking.evaluation.systems import Systems, read_systems
+from deepsiam.trainer.ranking.evaluation.expression import read_systems
+from deepsiam.trainer.ranking.evaluation.systems import Systems
 from deepsiam.trainer.ranking.evaluation.task import evaluate_split
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.training.checkpoints.load import load_trained

@@ -14,8 +14,9 @@ from benchmarks.common.training import train
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import exit_on_input_error
 from deepsiam.trainer.ranking.evaluation.compare import compare
+from deepsiam.trainer.ranking.evaluation.expression import read_systems
 from deepsiam.trainer.ranking.evaluation.results_file import Results
-from deepsiam.trainer.ranking.evaluation.systems import Systems, read_systems
+from deepsiam.trainer.ranking.evaluation.systems import Systems
 from deepsiam.trainer.ranking.evaluation.table import table
 
 SEEDS = (1, 2, 3)

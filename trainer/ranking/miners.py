@@ -15,8 +15,17 @@ import numpy as np
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.relevant import Relevant
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.ranking.evaluation.expression import Expression, Given, Leaf, Rerank, parse_unnamed, problem, walk
-from deepsiam.trainer.ranking.evaluation.systems import Systems, is_run_file
+from deepsiam.trainer.ranking.evaluation.expression import (
+    Expression,
+    Given,
+    Leaf,
+    Rerank,
+    is_run_file,
+    parse_unnamed,
+    problem,
+    walk,
+)
+from deepsiam.trainer.ranking.evaluation.systems import Systems
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.retrieval.search import Ranked, best, salts_of
 from deepsiam.trainer.ranking.retrieval.shared import NOTHING
@@ -45,7 +54,7 @@ class Miners:
         for _, expression, _ in parsed:
             for part in walk(expression):
                 if isinstance(part, Rerank):
-                    systems.rankers[part.scorer].require_by_itself()
+                    systems.rankers[part.second].require_by_itself()
         return cls(systems)
 
     @property
@@ -66,14 +75,14 @@ class Miners:
         if isinstance(part, Leaf):
             return self.systems.rankers[part].name
         assert isinstance(part, Rerank)
-        return f"{self._name(part.first)} > {part.depth} {self.systems.rankers[part.scorer].name}"
+        return f"{self._name(part.first)} > {part.depth} {self.systems.rankers[part.second].name}"
 
     def _rank(self, part: Expression, texts: Texts, relevant: Relevant, k: int) -> list[Ranked]:
         if isinstance(part, Leaf):
             return self.systems.rankers[part].system(texts).rank(min(k, len(texts.pool)), salts_of(texts.queries))
         assert isinstance(part, Rerank)
         first = [ranked.documents for ranked in self._rank(part.first, texts, relevant, part.depth)]
-        return _reranked(self.systems.rankers[part.scorer], texts, first, relevant, k)
+        return _reranked(self.systems.rankers[part.second], texts, first, relevant, k)
 
 
 def _read(text: str) -> Expression:

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.demo import shared_machine
 from benchmarks.demo.shared_machine import ALONE, BESIDE, SPINNING, busy, commands, seconds, summary
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.ranking.evaluation.systems import read_systems
+from deepsiam.trainer.ranking.evaluation.expression import read_systems
 
 
 def test_ratios_are_of_each_round_and_of_all_commands_together() -> None:

@@ -1,20 +1,39 @@
-"""Compare systems that rank a split's queries over its pool of documents."""
+"""Compare systems on a split: each distinct part ranks once, and a model that ranks the pool encodes each text once."""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
+from typing import Any
 
-from deepsiam.data_prep.collections.collection import Collection
+import numpy as np
+
 from deepsiam.data_prep.collections.relevant import IdenticalIds
-from deepsiam.trainer.ranking.evaluation import run_file
-from deepsiam.trainer.ranking.evaluation.expression import Expression, walk
+from deepsiam.trainer.ranking.evaluation import fusion, run_file
+from deepsiam.trainer.ranking.evaluation.expression import (
+    BM25,
+    Expression,
+    Fuse,
+    Leaf,
+    Rerank,
+    is_run_file,
+    ranks_all,
+    walk,
+)
 from deepsiam.trainer.ranking.evaluation.metrics import DEPTH, Metric
-from deepsiam.trainer.ranking.evaluation.parts import Parts
-from deepsiam.trainer.ranking.evaluation.results_file import About, Identical, Results, results_of
+from deepsiam.trainer.ranking.evaluation.results_file import About, Identical, Results, SystemStage, results_of
 from deepsiam.trainer.ranking.evaluation.systems import Choice, Systems
 from deepsiam.trainer.ranking.evaluation.task import Task
+from deepsiam.trainer.ranking.retrieval.search import Ranked
+from deepsiam.trainer.ranking.retrieval.shared import NOTHING
+from deepsiam.trainer.ranking.retrieval.system import ScoresAll, System
+
+CHOSEN = 10  # documents that a weight is chosen by: nDCG@10
+Rankings = list[Ranked]  # one for each query
 
 
 def compare(
@@ -33,27 +52,16 @@ def compare(
     Raises:
         InputError: a system cannot be used as it is given; raised before the first is evaluated.
     """
-    systems.check(split)
     depth = max([DEPTH, *(Metric.of(name).depth for name in metrics)])
-    choices = systems.choices(split)
-    task = Task.of(systems.collection, split, identical_ids)
-    given = {name: expression for name, expression, _ in systems.given}
-    parts = Parts(systems, task, depth, [*given.values()], choices)
-    choosing = _choosing(systems, parts, choices, identical_ids)
-    ranked = {}
-    for name, expression in given.items():
-        chosen = {part: choices[part] for part in walk(expression) if part in choices and choices[part].pending}
-        for part, choice in chosen.items():  # each part after those that it is made of
-            choices[part] = choice._replace(weight=choosing[choice.split].best_weight(part))
-        ranked[name] = parts.rank(expression, depth)
-        parts.done(expression)
-        for part, choice in chosen.items():
-            choosing[choice.split].done(part)
+    parts = Parts.open(systems, split, depth, identical_ids)
+    ranked = {name: parts.evaluate(expression) for name, expression, _ in systems.given}
+    task = parts.task
     measured = {name: task.measure(rankings, metrics) for name, rankings in ranked.items()}
     if write_runs:
         for name, rankings in ranked.items():
-            of_queries = zip(task.qrels, rankings, strict=True)
-            run_file.write(write_runs / f"{name}.trec", of_queries, task.name, name)
+            run_file.write(write_runs / f"{name}.trec", zip(task.qrels, rankings, strict=True), task.name, name)
+    queries = sum(bool(len(systems.collection.excluded.of(query))) for query in task.queries)
+    excluded = f"documents that are excluded for {queries:,} queries are left out of their rankings"
     about = About(
         collection=str(systems.collection.directory),
         collection_sha256=systems.collection.sha256,
@@ -63,30 +71,206 @@ def compare(
         corpus=len(task.pool),
         ignore_identical_ids=Identical(rule=identical_ids, queries=task.identical),
         metrics=list(metrics),
-        remarks=[*parts.remarks, *_excluded(systems.collection, task)],
+        remarks=[*parts.remarks, *([excluded] if queries else [])],
     )
-    made = {name: (str(expression), parts.stages(expression)) for name, expression in given.items()}
+    made = {name: (str(expression), parts.stages(expression)) for name, expression, _ in systems.given}
     return results_of(measured, made, about, by_query)
 
 
-def _excluded(collection: Collection, task: Task) -> list[str]:
-    queries = sum(bool(len(collection.excluded.of(query))) for query in task.queries)
-    return [f"documents that are excluded for {queries:,} queries are left out of their rankings"] if queries else []
+class Parts:
+    """Ranks a split's queries with systems and their parts, each once.
+
+    Args:
+        systems: has the models.
+        task: the queries and the pool.
+        depth: how many documents of each ranking are needed.
+        wanted: the systems that will be asked for, each followed by `free`.
+        choices: the weights of all parts that fuse, once they are needed.
+
+    Attributes:
+        by_split: the parts of every split: weights are chosen on them, and what one has encoded of the same pool is not
+            encoded again.
+        remarks: on run files.
+    """
+
+    def __init__(
+        self, systems: Systems, task: Task, depth: int, wanted: Sequence[Expression], choices: dict[Expression, Choice]
+    ) -> None:
+        self.systems, self.task, self.depth, self.choices = systems, task, depth, choices
+        self.by_split: Mapping[str, Parts] = {}
+        self.remarks: list[str] = []
+        self._wanted = list(wanted)
+        self._whole = {BM25, *(part for system in wanted for part in walk(system) if isinstance(part, Leaf))}
+        self._depths = _depths(wanted, depth)
+        self._encoded: dict[Leaf, System] = {}
+        self._ranked: dict[tuple[Expression, int], Rankings] = {}
+        self._seconds: dict[Expression, float] = defaultdict(float)
+        self._costs: dict[Expression, dict[str, float | None]] = {}
+
+    @classmethod
+    def open(cls, systems: Systems, split: str, depth: int, identical_ids: IdenticalIds) -> Parts:
+        """Read the tasks of a split and of those that weights are chosen on.
+
+        Raises:
+            InputError: a system cannot be used as it is given.
+        """
+        choices = systems.check(split)
+        wanted = {split: [given.expression for given in systems.given]}
+        for part, choice in choices.items():
+            if choice.split:
+                wanted.setdefault(choice.split, []).append(part)
+        tasks = {name: Task.of(systems.collection, name, identical_ids) for name in wanted}
+        by_split = {name: cls(systems, tasks[name], depth, parts, choices) for name, parts in wanted.items()}
+        for parts in by_split.values():
+            parts.by_split = by_split
+        return by_split[split]
+
+    def evaluate(self, system: Expression) -> Rankings:
+        """Rank with a wanted system, once its weights are chosen; free what no later system needs."""
+        chosen: list[tuple[Parts, Expression]] = []
+        for part in walk(system):  # each after those that it is made of
+            choice = self.choices.get(part)
+            if choice and choice.split and choice.weight is None:
+                chosen.append((self.by_split[choice.split], part))
+                self.choices[part] = choice._replace(weight=self.by_split[choice.split].best_weight(part))
+        ranked = self.rank(system, self.depth)
+        for parts, part in [(self, system), *chosen]:
+            parts.free(part)
+        return ranked
+
+    def rank(self, part: Expression, k: int) -> Rankings:
+        """Return at most k documents for each query, best first."""
+        depth = k if _fuses_lists(part) else self._depths[part]
+        if (part, depth) not in self._ranked:
+            with self._timed(part):
+                (self._ranked[part, depth],) = self._rank(part, depth)
+        return [Ranked(documents[:k], scores[:k]) for documents, scores in self._ranked[part, depth]]
+
+    def best_weight(self, part: Expression) -> float:
+        """Choose the weight of a part that fuses."""
+        k = self.depth if any(map(_fuses_lists, walk(part))) else CHOSEN
+        with self._timed(part):
+            ranked = self._rank(part, k, fusion.WEIGHTS)
+        return fusion.best_weight([self.task.measure(rankings).means["ndcg@10"] for rankings in ranked])
+
+    def free(self, system: Expression) -> None:
+        """Free the encoded texts that no other wanted system needs."""
+        self._wanted.remove(system)
+        needed: set[Expression] = set()
+        for part in (part for wanted in self._wanted for part in walk(wanted)):
+            if (part, self._depths.get(part)) not in self._ranked:
+                needed.update([part.second] if isinstance(part, Rerank) else walk(part) if ranks_all(part) else ())
+        self._encoded = {leaf: encoded for leaf, encoded in self._encoded.items() if leaf in needed}
+
+    def stages(self, system: Expression) -> list[SystemStage]:
+        """Describe a system that was ranked, by its parts."""
+        return [self._stage(part) for part in dict.fromkeys(walk(system))]
+
+    def _stage(self, part: Expression) -> SystemStage:
+        about: dict[str, Any] = {"seconds": round(self._seconds[part], 3)}
+        if isinstance(part, Leaf):
+            ranker = self.systems.rankers.get(part)
+            passes = ranker.passes(len(self.task.pool)) if ranker else None
+            return SystemStage(stage=str(part), passes=passes, **about, **self.systems.about(part))
+        if choice := self.choices.get(part):
+            about |= {"fused": [str(part.first), str(part.second)], **choice._asdict()}
+        if isinstance(part, Fuse):
+            return SystemStage(stage="fuse", passes=0, **about)
+        about |= self._costs[part] | self.systems.about(part.second)
+        return SystemStage(stage=part.stage, depth=part.depth, **about)
+
+    def _rank(self, part: Expression, k: int, weights: Sequence[float | None] = ()) -> list[Rankings]:
+        """Rank with a part, by each of some weights if it fuses; without any, by its own."""
+        if isinstance(part, Leaf):
+            if not is_run_file(part):
+                return [self.task.rank(self._encode(part), k)]
+            read = run_file.read(Path(part.path), self.task)
+            self.remarks += read.remarks
+            return [self.task.first(read.ranked, k)]
+        weights = weights or [fusion.ONLY_SECOND if part.mix is None else self.choices[part].weight]
+        if isinstance(part, Rerank):
+            rankings = self._list(part.first, max(k, part.depth))
+            scores = self._scores(part, rankings)
+            return [list(map(fusion.reordered, rankings, scores, repeat(weight))) for weight in weights]
+        if ranks_all(part):
+            fused = fusion.Fused(self._pool(part.first), self._pool(part.second), self.task.left_out)
+            return [self.task.first(rankings, k) for rankings in fused.rank(k, weights)]
+        lists = self._list(part.first, k), self._list(part.second, k)
+        return [list(map(fusion.fuse_lists, *lists, repeat(weight))) for weight in weights]
+
+    def _pool(self, part: Expression) -> ScoresAll:
+        """Return what scores the whole pool."""
+        if isinstance(part, Leaf):
+            return self._encode(part)
+        assert isinstance(part, Fuse)
+        sides = self._pool(part.first), self._pool(part.second)
+        return fusion.Fused(*sides, self.task.left_out, self.choices[part].weight)
+
+    def _encode(self, leaf: Leaf) -> System:
+        """Encode or index the task's texts."""
+        if leaf not in self._encoded:
+            same_pool = (parts for parts in self.by_split.values() if parts.task.pool == self.task.pool)
+            known = next((parts._encoded[leaf] for parts in same_pool if leaf in parts._encoded), None)
+            with self._timed(leaf):
+                self._encoded[leaf] = self.systems.rankers[leaf].system(self.task, known)
+        return self._encoded[leaf]
+
+    def _scores(self, part: Rerank, rankings: Rankings) -> list[np.ndarray]:
+        """Score what is re-ranked; with what the scorer has encoded, where it ranks the whole pool, too."""
+        ranker, lists = self.systems.rankers[part.second], [ranked.documents[: part.depth] for ranked in rankings]
+        passes = sum(ranker.passes(len(documents)) for documents in lists)
+        self._costs[part] = {"passes": round(passes / len(lists), 1)}
+        if part.second in self._whole:
+            return list(map(self._encode(part.second).of, range(len(lists)), lists))
+        asked = [
+            (query, [self.task.pool[i] for i in documents.tolist()])
+            for query, documents in zip(self.task.queries, lists, strict=True)
+            if len(documents)
+        ]
+        if not asked:
+            return [NOTHING.scores] * len(lists)
+        scores = iter(ranker.scores(asked, "re-rank"))
+        self._costs[part]["position_bias"] = ranker.position_bias
+        if ranker.passes_made is not None:
+            self._costs[part]["passes"] = round(ranker.passes_made * len(asked) / len(lists), 1)
+        return [next(scores) if len(documents) else NOTHING.scores for documents in lists]
+
+    def _list(self, part: Expression, k: int) -> Rankings:
+        """Rank, to fuse the scores; documents that were not re-ranked share the lowest score of those that were."""
+        ranked = self.rank(part, k)
+        if not isinstance(part, Rerank):
+            return ranked
+        return [
+            Ranked(documents, np.maximum(scores, scores[: part.depth].min(initial=np.inf)))
+            for documents, scores in ranked
+        ]
+
+    @contextmanager
+    def _timed(self, part: Expression) -> Iterator[None]:
+        """Count the seconds of a block for a part, without those that are counted for others within it."""
+        began, counted = time.monotonic(), sum(self._seconds.values())
+        yield
+        within = sum(self._seconds.values()) - counted
+        self._seconds[part] += time.monotonic() - began - within
 
 
-def _choosing(
-    systems: Systems, parts: Parts, choices: dict[Expression, Choice], identical_ids: IdenticalIds
-) -> dict[str | None, Parts]:
-    """Return, by split, what ranks its own queries and pool to choose weights; it shares encoded documents."""
-    by_split: dict[str, list[Expression]] = defaultdict(list)
-    for part, choice in choices.items():
-        if choice.split:
-            by_split[choice.split].append(part)
-    choosing: dict[str | None, Parts] = {
-        name: Parts(systems, Task.of(systems.collection, name, identical_ids), parts.depth, wanted, choices)
-        for name, wanted in by_split.items()
-    }
-    parts.beside = [*choosing.values()]
-    for others in choosing.values():
-        others.beside = [parts]
-    return choosing
+def _fuses_lists(part: Expression) -> bool:
+    """Return whether what a part ranks depends on how long the rankings are that it fuses."""
+    return isinstance(part, Fuse) and not ranks_all(part)
+
+
+def _depths(wanted: Sequence[Expression], depth: int) -> dict[Expression, int]:
+    """Return how many documents of each part's ranking are needed, where it is ranked."""
+    depths: dict[Expression, int] = {}
+
+    def need(part: Expression, k: int) -> None:
+        depths[part] = max(k, depths.get(part, 0))
+        if isinstance(part, Rerank):
+            need(part.first, max(k, part.depth))
+        elif isinstance(part, Fuse) and _fuses_lists(part):
+            need(part.first, k)
+            need(part.second, k)
+
+    for system in wanted:
+        need(system, depth)
+    return depths

@@ -1,12 +1,12 @@
 """The language of `trainer.evaluate --system`: text -> a tree.
 
     system      [NAME =] expression
-    expression  first, then any number of: > DEPTH LEAF, or > DEPTH +LEAF
-    first       LEAF, fuse(expression, expression, options) or (expression)
-    LEAF        bm25, lrl, the name of a system given before, or a path; one with other characters in "double quotes";
+    expression  first, then any number of: > DEPTH MODEL, or > DEPTH +MODEL
+    first       MODEL, fuse(expression, expression, options) or (expression)
+    MODEL       bm25, lrl, the name of a system given before, or a path; one with other characters in "double quotes";
                 (options) may follow
     options     weight=0.3, split=dev, rule=scores or rule=ranks, where scores are fused (fuse, +);
-                NAME=VALUE of a LEAF are its ranker's, which knows them; with commas between them; a VALUE with other
+                NAME=VALUE of a MODEL are its ranker's, which knows them; with commas between them; a VALUE with other
                 characters in "double quotes"
 
 `a > 100 b` re-ranks the first 100 documents of a by the scores of b, and `a > 100 +b` by those of both.
@@ -15,8 +15,9 @@ Equal trees are equal and hash equally, so that each distinct part is evaluated 
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
 
@@ -24,12 +25,13 @@ from deepsiam.data_prep.common.errors import InputError
 
 NO_PATHS = ("bm25", "lrl")  # words that name a ranker
 RESERVED = (*NO_PATHS, "fuse")  # words that name no system of the user's
-RULES = ("scores", "ranks")
-OPTIONS = {"weight": "a number from 0 to 1", "split": "a split", "rule": " or ".join(RULES)}  # and what each is
+OPTIONS = {"weight": "a number from 0 to 1", "split": "a split", "rule": "scores or ranks"}  # and what each is
 LONGEST_SHOWN = 500  # characters of an expression in an error
 MOST_TOKENS = 200  # of a system: no tree is deeper than Python's stack
 _WORD = r"""[^\s()<>,=+"]+"""
-_TOKEN = re.compile(rf'(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<word>{_WORD})|(?P<sign>[()>,=+])|(?P<end>\Z)', re.DOTALL)
+_TOKEN = re.compile(
+    rf'\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<word>{_WORD})|(?P<sign>[()>,=+])|(?P<end>\Z)|(?P<unknown>.))', re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -42,14 +44,8 @@ class Leaf:
 
     def __str__(self) -> str:
         """Format as text; a path without a slash is quoted, as it could be a name."""
-        return self.with_mix("")
-
-    def with_mix(self, mix: str) -> str:
-        """Format as text, with the options of a fusion, too."""
-        plain = self.path in NO_PATHS or ("/" in self.path and re.fullmatch(_WORD, self.path))
-        own = (f"{name}={value if re.fullmatch(_WORD, value) else _quoted(value)}" for name, value in self.options)
-        options = ", ".join([*own, *([mix] if mix else [])])
-        return (self.path if plain else _quoted(self.path)) + (f"({options})" if options else "")
+        path = _quoted(self.path, word=self.path in NO_PATHS or "/" in self.path)
+        return path + (f"({', '.join(map(_option, self.options))})" if self.options else "")
 
 
 @dataclass(frozen=True)
@@ -58,12 +54,13 @@ class Mix:
 
     weight: float | None = None  # of the second system
     split: str | None = None  # where the weight is chosen
-    rule: str | None = None  # of RULES; None beside a weight or a split, which are of scores
+    rule: str | None = None  # scores or ranks; None beside a weight or a split, which imply scores
 
-    def __str__(self) -> str:
-        """Format as options."""
-        keys = {name: getattr(self, name) for name in OPTIONS}
-        return ", ".join(f"{name}={value}" for name, value in keys.items() if value is not None)
+    @property
+    def options(self) -> tuple[tuple[str, str], ...]:
+        """The keys that are given, as options."""
+        values = (("weight", self.weight), ("split", self.split), ("rule", self.rule))
+        return tuple((name, str(value)) for name, value in values if value is not None)
 
 
 @dataclass(frozen=True)
@@ -76,8 +73,7 @@ class Fuse:
     at: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
-        """Format as text."""
-        return f"fuse({', '.join(filter(None, map(str, (self.first, self.second, self.mix))))})"
+        return f"fuse({', '.join([str(self.first), str(self.second), *map(_option, self.mix.options)])})"
 
 
 @dataclass(frozen=True)
@@ -86,19 +82,19 @@ class Rerank:
 
     first: Expression
     depth: int  # how many
-    scorer: Leaf
-    mix: Mix | None = None  # with the scores of `first`; None: the scorer's alone
+    second: Leaf  # what scores them
+    mix: Mix | None = None  # with the scores of `first`; None: the second's alone
     at: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
-        """Format as text."""
         return f"{self.first} {self.stage}"
 
     @property
     def stage(self) -> str:
         """The text without `first`."""
-        scorer = self.scorer if self.mix is None else f"+{self.scorer.with_mix(str(self.mix))}"
-        return f"> {self.depth} {scorer}"
+        if self.mix is None:
+            return f"> {self.depth} {self.second}"
+        return f"> {self.depth} +{replace(self.second, options=self.second.options + self.mix.options)}"
 
 
 Expression = Leaf | Fuse | Rerank
@@ -113,6 +109,21 @@ class Given(NamedTuple):
     text: str
 
 
+def read_systems(arguments: Sequence[str]) -> list[Given]:
+    """Parse the arguments of `--system`; raise InputError for one that is not of the language, or has no such file."""
+    given: list[Given] = []
+    for text in arguments:
+        system = parse(text, {system.name: system.expression for system in given})
+        for leaf in leaves(system.expression):
+            if leaf.path not in NO_PATHS and not os.path.exists(leaf.path):
+                known = "" if "/" in leaf.path else "is no system named before, and "
+                raise problem(text, leaf.at, f"'{leaf.path}' {known}is no file or folder")
+        given.append(system)
+    if not given:
+        raise InputError("nothing to evaluate: give --system bm25, --system NAME=RUN, or several of them")
+    return given
+
+
 def parse(text: str, known: Mapping[str, Expression]) -> Given:
     """Parse an argument of `--system`.
 
@@ -123,7 +134,24 @@ def parse(text: str, known: Mapping[str, Expression]) -> Given:
     Raises:
         InputError: it is not of the language; the message names the character.
     """
-    return _Parser(text, known).system()
+    parser = _Parser(text, known)
+    first, second, *_ = *parser.tokens, parser.tokens[-1]
+    name, named = first.text, first.kind == "word" and second.text == "="
+    if named:
+        parser.take()
+        parser.take()
+    expression = parser.whole()
+    if not named and (first.kind != "word" or second.kind != "end" or "/" in name):
+        parser.fail(f"give the system a name: NAME={text.strip()}", first)
+    if name in known:
+        parser.fail(f"the name '{name}' is taken: choose another", first)
+    if name == "BM25":
+        parser.fail("'BM25' is what tables call bm25: choose another name, NAME=SYSTEM", first)
+    if named and name in RESERVED:
+        parser.fail(f"'{name}' is a word of the language: choose another name", first)
+    if "/" in name:
+        parser.fail(f"the name '{name}' has a slash, but may become a file's: choose another", first)
+    return Given(name, expression, text)
 
 
 def parse_unnamed(text: str) -> Expression:
@@ -133,11 +161,18 @@ def parse_unnamed(text: str) -> Expression:
 
 def walk(expression: Expression) -> Iterator[Expression]:
     """Yield the parts of a system and then the system itself, each after its own parts; scorers are not parts."""
-    if isinstance(expression, Fuse | Rerank):
+    if not isinstance(expression, Leaf):
         yield from walk(expression.first)
     if isinstance(expression, Fuse):
         yield from walk(expression.second)
     yield expression
+
+
+def leaves(expression: Expression) -> list[Leaf]:
+    """Return the leaves of a system, scorers included."""
+    if isinstance(expression, Leaf):
+        return [expression]
+    return [*leaves(expression.first), *leaves(expression.second)]
 
 
 def with_leaves(expression: Expression, change: Callable[[Leaf], Leaf]) -> Expression:
@@ -147,7 +182,19 @@ def with_leaves(expression: Expression, change: Callable[[Leaf], Leaf]) -> Expre
     first = with_leaves(expression.first, change)
     if isinstance(expression, Fuse):
         return replace(expression, first=first, second=with_leaves(expression.second, change))
-    return replace(expression, first=first, scorer=change(expression.scorer))
+    return replace(expression, first=first, second=change(expression.second))
+
+
+def is_run_file(part: Expression) -> bool:
+    """Return whether a part of a system is a run file."""
+    return isinstance(part, Leaf) and part.path not in NO_PATHS and os.path.isfile(part.path)
+
+
+def ranks_all(part: Expression) -> bool:
+    """Return whether a part scores all documents of a pool."""
+    if isinstance(part, Fuse):
+        return ranks_all(part.first) and ranks_all(part.second)
+    return isinstance(part, Leaf) and not is_run_file(part)
 
 
 def problem(text: str, at: int, message: str) -> InputError:
@@ -156,199 +203,169 @@ def problem(text: str, at: int, message: str) -> InputError:
     return InputError(f"--system '{shown}': character {at + 1}: {message}")
 
 
-def _quoted(text: str) -> str:
+def _quoted(text: str, *, word: bool = True) -> str:
+    """Return a text as it is, where a word may stand and it is one, or in quotation marks."""
+    if word and re.fullmatch(_WORD, text):
+        return text
     escaped = text.replace("\\", r"\\").replace('"', r"\"")
     return f'"{escaped}"'
 
 
+def _option(option: tuple[str, str]) -> str:
+    return f"{option[0]}={_quoted(option[1])}"
+
+
 class _Token(NamedTuple):
-    kind: str  # quoted, word, sign or end
+    kind: str  # a group of _TOKEN
     text: str
     at: int
+    content: str  # without quotes
 
     def __str__(self) -> str:
         """Name the token in a message."""
         return "the end" if self.kind == "end" else f"'{self.text}'"
 
-    @property
-    def content(self) -> str:
-        """The text without quotes."""
-        return re.sub(r"\\(.)", r"\1", self.text[1:-1], flags=re.DOTALL) if self.kind == "quoted" else self.text
-
 
 class _Parser:
-    """A recursive-descent parser: each method reads the rule of its name, from the next token on."""
+    """A recursive-descent parser: each method reads what it is named after, from the next token on."""
 
     def __init__(self, text: str, known: Mapping[str, Expression]) -> None:
         self.text, self.known = text, known
-        self.tokens = self._split()
+        self.tokens: list[_Token] = []
+        for match in _TOKEN.finditer(text):
+            kind = match.lastgroup or ""
+            content = re.sub(r"\\(.)", r"\1", match[kind][1:-1], flags=re.DOTALL) if kind == "quoted" else match[kind]
+            token = _Token(kind, match[kind], match.start(kind), content)
+            if kind == "unknown":
+                unclosed = token.text == '"'
+                self.fail("the quotation mark is never closed" if unclosed else f"{token} means nothing here", token)
+            if len(self.tokens) == MOST_TOKENS:
+                self.fail("the system is too long: give a part of it a name by its own --system", token)
+            self.tokens.append(token)
+        self.next = self.tokens[0]
         self.place = 0
-
-    def system(self) -> Given:
-        first, second, *_ = *self.tokens, self.tokens[-1]
-        named = first.kind == "word" and second.text == "="
-        if named:
-            self.place += 2
-        expression = self.whole()
-        if not named and (first.kind != "word" or second.kind != "end" or "/" in first.text):
-            self.fail(f"give the system a name: NAME={self.text.strip()}", first.at)
-        if first.text in self.known:
-            self.fail(f"the name '{first.text}' is taken: choose another", first.at)
-        if first.text == "BM25":
-            self.fail("'BM25' is what tables call bm25: choose another name, NAME=SYSTEM", first.at)
-        if named and first.text in RESERVED:
-            self.fail(f"'{first.text}' is a word of the language: choose another name", first.at)
-        if "/" in first.text:
-            self.fail(f"the name '{first.text}' has a slash, but may become a file's: choose another", first.at)
-        return Given(first.text, expression, self.text)
 
     def whole(self) -> Expression:
         expression = self.expression()
-        if self.peek.kind != "end":
-            self.fail(f"{self.peek} cannot follow here: write > DEPTH MODEL to re-rank, or end")
+        if self.next.kind != "end":
+            self.fail(f"{self.next} cannot follow here: write > DEPTH MODEL to re-rank, or end")
         return expression
 
     def expression(self) -> Expression:
-        expression = self.first()
-        while self.peek.text == ">":
-            at = self.take().at
-            depth = self.take()
-            if not re.fullmatch("[1-9][0-9]{0,8}", depth.text):
-                self.fail(f"{depth} is not how many documents to re-rank: a number such as 100", depth.at)
-            plus, named = self.skip("+"), self.peek
-            scorer, of_mix = self.leaf(fused=plus)
-            if not isinstance(scorer, Leaf):
-                self.fail("a system of several parts re-ranks nothing: name one model, or bm25", named.at)
-            expression = Rerank(expression, int(depth.text), scorer, self.mix(of_mix) if plus else None, at)
-        return expression
-
-    def first(self) -> Expression:
         if self.skip("("):
             expression = self.expression()
             self.expect(")")
-            return expression
-        if self.peek.text == "fuse" and self.tokens[self.place + 1].text == "(":
-            return self.fuse()
-        return self.leaf(fused=False)[0]
+        elif self.next.text == "fuse" and self.tokens[self.place + 1].text == "(":
+            expression = self.fuse()
+        else:
+            expression, _ = self.model(fused=False)
+        while self.next.text == ">":
+            at = self.take().at
+            depth = self.take()
+            if not re.fullmatch("[1-9][0-9]{0,8}", depth.text):
+                self.fail(f"{depth} is not how many documents to re-rank: a number such as 100", depth)
+            fused, named = self.skip("+"), self.next
+            scorer, options = self.model(fused=fused)
+            if not isinstance(scorer, Leaf):
+                self.fail("a system of several parts re-ranks nothing: name one model, or bm25", named)
+            expression = Rerank(expression, int(depth.text), scorer, self.mix(options) if fused else None, at)
+        return expression
 
     def fuse(self) -> Fuse:
         at = self.take().at
-        self.expect("(")
+        self.take()
         first = self.expression()
         self.expect(",", " and a second system")
-        start = self.peek
+        start = self.next
         second = self.expression()
         if first == second:
-            self.fail("fuse takes two different systems", start.at)
+            self.fail("fuse takes two different systems", start)
         if self.skip(")"):
             return Fuse(first, second, at=at)
         self.expect(",", " or ')'")
         return Fuse(first, second, self.mix(self.options(tuple(OPTIONS))), at)
 
-    def options(self, known: tuple[str, ...] = ()) -> list[tuple[_Token, _Token]]:
+    def model(self, *, fused: bool) -> tuple[Expression, list[tuple[_Token, _Token]]]:
+        """Read a model, or the name of a system, with its options; return also those of the fusion among them."""
+        named = self.take()
+        if named.kind not in ("word", "quoted"):
+            self.fail(f"{named} is no system: write bm25, a name given before, a path, or fuse(..., ...)", named)
+        path = named.content
+        if not path:
+            self.fail("the path is empty", named)
+        quoted = named.kind == "quoted"
+        part: Expression = Leaf(f"./{path}" if quoted and path in NO_PATHS else path)
+        part = replace(part if quoted else self.known.get(path, part), at=named.at)
+        bracket = self.next
+        if not self.skip("("):
+            return part, []
+        options = self.options(tuple(OPTIONS) if part == BM25 or not isinstance(part, Leaf) else ())
+        of_mix = [(name, value) for name, value in options if name.text in OPTIONS]
+        if of_mix and not fused:
+            self.fail(f"options are for fused scores: write +{named.text}(...)", bracket)
+        if isinstance(part, Leaf):
+            given = {name.text: value.content for name, value in options if name.text not in OPTIONS}
+            part = replace(part, options=tuple({**dict(part.options), **given}.items()))
+        return part, of_mix
+
+    def options(self, known: tuple[str, ...]) -> list[tuple[_Token, _Token]]:
         """Read options, names and values, with the bracket that ends them; without `known`, of any name."""
         given: list[tuple[_Token, _Token]] = []
-        while True:
+        while not given or not self.skip(")"):
+            if given:
+                self.expect(",", " or ')'")
             name = self.take()
             if name.kind != "word" or (known and name.text not in known):
-                self.fail(f"{name} is not an option: {', '.join(known) or 'write NAME=VALUE'}", name.at)
+                self.fail(f"{name} is not an option: {', '.join(known) or 'write NAME=VALUE'}", name)
             if any(name.text == other.text for other, _ in given):
-                self.fail(f"{name} is there twice", name.at)
+                self.fail(f"{name} is there twice", name)
             self.expect("=")
             value = self.take()
             if value.kind not in ("word", "quoted"):
-                self.fail(f"{value} is no value of '{name.text}'", value.at)
+                self.fail(f"{value} is no value of '{name.text}'", value)
             given.append((name, value))
-            if self.skip(")"):
-                return given
-            self.expect(",", " or ')'")
+        return given
 
     def mix(self, options: list[tuple[_Token, _Token]]) -> Mix:
         """Read what options say of a fusion."""
         given: dict[str, str] = {}
         for name, value in options:
             if not _possible(name.text, value.content):
-                self.fail(f"{value}: the {name.text} is {OPTIONS[name.text]}", value.at)
+                self.fail(f"{value}: the {name.text} is {OPTIONS[name.text]}", value)
             given[name.text] = value.content
-            if "weight" in given and "split" in given:
-                self.fail("a weight that is given needs no split to choose it on: leave out one", name.at)
+            if {"weight", "split"} <= given.keys():
+                self.fail("a weight that is given needs no split to choose it on: leave out one", name)
             if given.get("rule") == "ranks" and len(given) > 1:
-                self.fail("reciprocal ranks have no weight: leave out rule=ranks, or the other", name.at)
+                self.fail("reciprocal ranks have no weight: leave out rule=ranks, or the other", name)
         weight = float(given["weight"]) if "weight" in given else None
-        redundant = "weight" in given or "split" in given
-        return Mix(weight, given.get("split"), None if redundant else given.get("rule"))
-
-    def leaf(self, *, fused: bool) -> tuple[Expression, list[tuple[_Token, _Token]]]:
-        """Parse one model with its options; return the model, and any options of the fusion found among them."""
-        named = self.peek
-        part, bracket = self.named(), self.peek
-        if not self.skip("("):
-            return part, []
-        options = self.options(tuple(OPTIONS) if part == BM25 or not isinstance(part, Leaf) else ())
-        of_mix = [(name, value) for name, value in options if name.text in OPTIONS]
-        if of_mix and not fused:
-            self.fail(f"options are for fused scores: write +{named.text}(...)", bracket.at)
-        own = {name.text: value.content for name, value in options if name.text not in OPTIONS}
-        if isinstance(part, Leaf):
-            part = replace(part, options=tuple({**dict(part.options), **own}.items()))
-        return part, of_mix
-
-    def named(self) -> Expression:
-        token = self.take()
-        if token.kind == "quoted":
-            path = token.content
-            if not path:
-                self.fail("the path is empty", token.at)
-            return Leaf(f"./{path}" if path in NO_PATHS else path, at=token.at)
-        if token.kind != "word":
-            self.fail(f"{token} is no system: write bm25, a name given before, a path, or fuse(..., ...)", token.at)
-        if token.text in self.known:
-            return replace(self.known[token.text], at=token.at)
-        return Leaf(token.text, at=token.at)
-
-    @property
-    def peek(self) -> _Token:
-        return self.tokens[self.place]
+        return Mix(weight, given.get("split"), given.get("rule") if given.keys() == {"rule"} else None)
 
     def take(self) -> _Token:
-        token = self.peek
+        """Return the next token, and step over it."""
+        token = self.next
         self.place += token.kind != "end"
+        self.next = self.tokens[self.place]
         return token
 
     def skip(self, sign: str) -> bool:
-        found = self.peek.kind == "sign" and self.peek.text == sign
-        self.place += found
-        return found
+        """Step over the next token if it is this sign; return whether it was."""
+        if self.next.text != sign:
+            return False
+        self.take()
+        return True
 
     def expect(self, sign: str, more: str = "") -> None:
         if not self.skip(sign):
-            self.fail(f"{self.peek} stands where '{sign}'{more} is expected")
+            self.fail(f"{self.next} stands where '{sign}'{more} is expected")
 
-    def fail(self, message: str, at: int | None = None) -> NoReturn:
-        raise problem(self.text, self.peek.at if at is None else at, message)
-
-    def _split(self) -> list[_Token]:
-        tokens: list[_Token] = []
-        at = 0
-        while not tokens or tokens[-1].kind != "end":
-            at += len(self.text[at:]) - len(self.text[at:].lstrip())
-            match = _TOKEN.match(self.text, at)
-            if not match:
-                unclosed = self.text[at] == '"'
-                what = "the quotation mark is never closed" if unclosed else f"'{self.text[at]}' means nothing here"
-                raise problem(self.text, at, what)
-            if len(tokens) == MOST_TOKENS:
-                raise problem(self.text, at, "the system is too long: give a part of it a name by its own --system")
-            assert match.lastgroup
-            tokens.append(_Token(match.lastgroup, match[0], at))
-            at = match.end()
-        return tokens
+    def fail(self, message: str, token: _Token | None = None) -> NoReturn:
+        raise problem(self.text, (token or self.next).at, message)
 
 
 def _possible(option: str, value: str) -> bool:
     """Return whether an option can have a value."""
     if option == "rule":
-        return value in RULES
+        return value in ("scores", "ranks")
     if option == "split":
         return "/" not in value
     try:

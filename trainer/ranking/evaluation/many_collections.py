@@ -15,10 +15,10 @@ from deepsiam.data_prep.collections.relevant import IdenticalIds
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
-from deepsiam.trainer.ranking.evaluation.expression import NO_PATHS, Given
+from deepsiam.trainer.ranking.evaluation.expression import NO_PATHS, Given, is_run_file, leaves
 from deepsiam.trainer.ranking.evaluation.metrics import ROUNDS, Metric, paired_permutation_test
 from deepsiam.trainer.ranking.evaluation.results_file import Results, SystemStage, read_results
-from deepsiam.trainer.ranking.evaluation.systems import Systems, contents_sha256, is_run_file, leaves
+from deepsiam.trainer.ranking.evaluation.systems import Systems, contents_sha256
 from deepsiam.trainer.ranking.evaluation.table import title
 from deepsiam.trainer.ranking.evaluation.task import has_relevant
 from deepsiam.trainer.ranking.published import load_any

@@ -1,9 +1,8 @@
-"""The systems of a command: read, checked, and their models opened, each once."""
+"""The systems of a command: their models opened, each once, and each part checked before anything is ranked."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -13,16 +12,14 @@ from typing import Any, NamedTuple
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import sha256_of
-from deepsiam.trainer.ranking.evaluation import fusion
 from deepsiam.trainer.ranking.evaluation.expression import (
-    NO_PATHS,
     Expression,
-    Fuse,
     Given,
     Leaf,
     Mix,
     Rerank,
-    parse,
+    is_run_file,
+    leaves,
     problem,
     walk,
     with_leaves,
@@ -33,6 +30,8 @@ from deepsiam.trainer.ranking.ranker import ModelRanker, Ranker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from deepsiam.trainer.training.checkpoints.checkpoint import MANIFEST
 
+SPLIT = "dev"  # where weights are chosen, unless another split is named
+
 
 class Choice(NamedTuple):
     """Where the weight of a fusion comes from."""
@@ -40,44 +39,6 @@ class Choice(NamedTuple):
     weight: float | None = None
     split: str | None = None  # on which the weight is tuned; None if it is given or not used
     why: str | None = None  # reason for falling back to reciprocal rank fusion; None if the user chose the rule
-
-    @property
-    def pending(self) -> bool:
-        """Whether the weight has still to be chosen."""
-        return self.split is not None and self.weight is None
-
-
-def read_systems(arguments: Sequence[str]) -> list[Given]:
-    """Parse the arguments of `--system`; raise InputError for one that is not of the language, or has no such file."""
-    given: list[Given] = []
-    for text in arguments:
-        system = parse(text, {system.name: system.expression for system in given})
-        for leaf in leaves(system.expression):
-            if leaf.path not in NO_PATHS and not os.path.exists(leaf.path):
-                known = "" if "/" in leaf.path else "is no system named before, and "
-                raise problem(text, leaf.at, f"'{leaf.path}' {known}is no file or folder")
-        given.append(system)
-    if not given:
-        raise InputError("nothing to evaluate: give --system bm25, --system NAME=RUN, or several of them")
-    return given
-
-
-def leaves(expression: Expression) -> list[Leaf]:
-    """Return the leaves of a system, scorers included."""
-    found = [part.scorer if isinstance(part, Rerank) else part for part in walk(expression)]
-    return [part for part in found if isinstance(part, Leaf)]
-
-
-def is_run_file(part: Expression) -> bool:
-    """Return whether a part of a system is a run file."""
-    return isinstance(part, Leaf) and part.path not in NO_PATHS and os.path.isfile(part.path)
-
-
-def ranks_all(part: Expression) -> bool:
-    """Return whether a part scores all documents of a pool."""
-    if isinstance(part, Fuse):
-        return ranks_all(part.first) and ranks_all(part.second)
-    return isinstance(part, Leaf) and not is_run_file(part)
 
 
 @dataclass(frozen=True)
@@ -91,32 +52,29 @@ class Systems:
 
     @classmethod
     def open(
-        cls,
-        collection: Collection,
-        given: list[Given],
-        precision: str | None = None,
-        dimensions: int | None = None,
+        cls, collection: Collection, given: list[Given], precision: str | None = None, dimensions: int | None = None
     ) -> Systems:
         """Open BM25 and each model; raise InputError for one that cannot rank the collection, or lacks an option.
 
         Models of one vector per text rank by the first `dimensions` numbers, unless the option names another number.
         """
         opened, rankers = dict[str, Ranker](), dict[Leaf, Ranker]()
-        for system in given:
-            for leaf in leaves(system.expression):
-                if is_run_file(leaf) and leaf.options:
-                    raise problem(system.text, leaf.at, f"'{leaf.path}' is a run file, which has no options")
-                if not is_run_file(leaf) and leaf.path not in opened:
+        for _, expression, text in given:
+            for leaf in leaves(expression):
+                if is_run_file(leaf):
+                    if leaf.options:
+                        raise problem(text, leaf.at, f"'{leaf.path}' is a run file, which has no options")
+                elif leaf.path not in opened:
                     opened[leaf.path] = open_ranker(leaf.path, collection, precision)
         if dimensions:
             given = _cut(given, dimensions, [path for path, ranker in opened.items() if ranker.width])
-        for system in given:
-            for leaf in leaves(system.expression):
+        for _, expression, text in given:
+            for leaf in leaves(expression):
                 if leaf.path in opened and leaf not in rankers:
                     try:
                         rankers[leaf] = opened[leaf.path].with_options(dict(leaf.options))
                     except ValueError as error:
-                        raise problem(system.text, leaf.at, str(error)) from None
+                        raise problem(text, leaf.at, str(error)) from None
         return cls(collection, given, rankers, precision)
 
     @property
@@ -130,32 +88,32 @@ class Systems:
             if isinstance(ranker, ModelRanker):
                 ranker.require_score()
 
-    def check(self, split: str) -> None:
-        """Raise InputError for a part that cannot rank as it is given, or has no weight on a split."""
+    def check(self, split: str) -> dict[Expression, Choice]:
+        """Return `choices(split)`; raise InputError also for a part that cannot rank as it is given."""
         choices = self.choices(split)
         self.require_scores()
         for _, expression, text in self.given:
             for part in walk(expression):
-                if isinstance(part, Rerank) and is_run_file(part.scorer):
-                    message = f"'{part.scorer.path}' is a run file, which scores nothing anew: name a model"
-                    raise problem(text, part.scorer.at, message)
+                if isinstance(part, Rerank) and is_run_file(part.second):
+                    message = f"'{part.second.path}' is a run file, which scores nothing anew: name a model"
+                    raise problem(text, part.second.at, message)
                 try:
-                    self._check_lists(part, choices)
+                    self._check(part, choices.get(part, Choice()))
                 except InputError as error:
                     raise problem(text, part.at, str(error)) from None
-                if isinstance(part, Leaf) and not is_run_file(part) and not self.rankers[part].searches:
-                    message = f"'{part.path}' only re-ranks what another system found: write bm25 > 100 {part}"
-                    raise problem(text, part.at, message)
+        return choices
 
-    def _check_lists(self, part: Expression, choices: Mapping[Expression, Choice]) -> None:
-        """Raise InputError for lists that a model does not re-rank, and for scores of lists that would be fused."""
+    def _check(self, part: Expression, choice: Choice) -> None:
+        """Check one part; an InputError has no place yet."""
+        if isinstance(part, Leaf):
+            if not is_run_file(part) and not self.rankers[part].searches:
+                raise InputError(f"'{part.path}' only re-ranks what another system found: write bm25 > 100 {part}")
+            return
         if isinstance(part, Rerank):
-            self.rankers[part.scorer].require_depth(part.depth)
-        choice = choices.get(part)
-        if choice and (choice.split or choice.weight is not None):
-            assert isinstance(part, Fuse | Rerank)
-            for each in (part.first, part.scorer if isinstance(part, Rerank) else part.second):
-                scorer = each.scorer if isinstance(each, Rerank) and each.mix is None else each
+            self.rankers[part.second].require_depth(part.depth)
+        if choice.split or choice.weight is not None:  # scores are added, not ranks
+            for side in (part.first, part.second):
+                scorer = side.second if isinstance(side, Rerank) and side.mix is None else side
                 if isinstance(scorer, Leaf) and not is_run_file(scorer):
                     self.rankers[scorer].require_by_itself()
 
@@ -168,7 +126,7 @@ class Systems:
         choices = dict[Expression, Choice]()
         for _, expression, text in self.given:
             for part in walk(expression):
-                if isinstance(part, Fuse | Rerank) and part.mix is not None and part not in choices:
+                if not isinstance(part, Leaf) and part.mix is not None and part not in choices:
                     try:
                         choices[part] = self._choice(part, part.mix, split)
                     except InputError as error:
@@ -179,10 +137,9 @@ class Systems:
         """Decide for one part; an InputError has no place yet."""
         if mix.weight is not None or mix.rule == "ranks":
             return Choice(mix.weight)
-        split = mix.split or fusion.SPLIT
+        split, why = mix.split or SPLIT, None
         if mix.split and mix.split not in self.collection.splits():
             raise InputError(f"no split {split!r}; choose one of: {', '.join(self.collection.splits())}")
-        why = None
         if any(map(is_run_file, walk(part))):
             why = "a run file has no other split to choose a weight on"
         elif split == evaluated and mix.split:
@@ -219,10 +176,11 @@ class Systems:
 
     def single_stages(self) -> dict[str, tuple[str, list[SystemStage]]]:
         """Return the text and the only stage of each of these systems, once it has ranked."""
-        return {name: (str(leaf), [self._stage(leaf)]) for name, leaf, _ in self.given if isinstance(leaf, Leaf)}
-
-    def _stage(self, leaf: Leaf) -> SystemStage:
-        return SystemStage(stage=str(leaf), position_bias=self.rankers[leaf].position_bias, **self.about(leaf))
+        stages = {
+            leaf: SystemStage(stage=str(leaf), position_bias=ranker.position_bias, **self.about(leaf))
+            for leaf, ranker in self.rankers.items()
+        }
+        return {name: (str(leaf), [stages[leaf]]) for name, leaf, _ in self.given if isinstance(leaf, Leaf)}
 
 
 def contents_sha256(model: Path) -> str:

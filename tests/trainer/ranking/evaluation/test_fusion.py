@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from statistics import fmean, pstdev
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,10 +21,9 @@ from deepsiam.trainer.ranking.evaluation.fusion import (
     reciprocal_ranks,
     standardise,
 )
-from deepsiam.trainer.ranking.evaluation.metrics import Metrics
 from deepsiam.trainer.ranking.retrieval.bm25 import Bm25
-from deepsiam.trainer.ranking.retrieval.search import Ranked, best
-from deepsiam.trainer.ranking.retrieval.system import Embedded
+from deepsiam.trainer.ranking.retrieval.search import Ranked, best, row_blocks
+from deepsiam.trainer.ranking.retrieval.system import Embedded, ScoresAll
 from tests.trainer.ranking.retrieval.fakes import positions
 
 
@@ -38,9 +38,6 @@ class Table:
     def scores(self, rows: slice) -> np.ndarray:
         self.asked.append(self.table[rows].size)
         return self.table[rows]
-
-    def rank(self, k: int) -> list[list[int]]:
-        raise AssertionError("fusing needs scores")
 
 
 def plain_z(row: Sequence[float]) -> list[float]:
@@ -69,53 +66,79 @@ PAIRS = hnp.arrays(np.float32, st.tuples(st.just(2), st.integers(1, 5), st.integ
 
 @given(ROWS)
 def test_standardised_rows(scores: np.ndarray) -> None:
-    np.testing.assert_allclose(standardise(scores), [plain_z(row) for row in scores.tolist()], atol=1e-9)
+    for row in scores:
+        np.testing.assert_allclose(standardise(row), plain_z(row.tolist()), atol=1e-9)
 
 
 @pytest.mark.parametrize("score", [0.1, -3e38, 1e-45])
 def test_a_constant_row_gives_zeros_although_its_mean_is_rounded(score: float) -> None:
-    np.testing.assert_array_equal(standardise(np.full((2, 7), score, np.float32)), np.zeros((2, 7)))
+    np.testing.assert_array_equal(standardise(np.full(7, score, np.float32)), np.zeros(7))
 
 
 @given(ROWS)
 def test_reciprocal_ranks_of_rows(scores: np.ndarray) -> None:
-    np.testing.assert_allclose(reciprocal_ranks(scores), [plain_reciprocal(row) for row in scores.tolist()])
+    for row in scores:
+        np.testing.assert_allclose(reciprocal_ranks(row), plain_reciprocal(row.tolist()))
 
 
 def test_documents_without_a_word_of_the_query_share_the_last_rank() -> None:
-    scores = np.array([[0, 3, 0, 5, 3]], np.float32)
-    np.testing.assert_allclose(reciprocal_ranks(scores), [[1 / 65, 1 / 63, 1 / 65, 1 / 61, 1 / 63]])
+    scores = np.array([0, 3, 0, 5, 3], np.float32)
+    np.testing.assert_allclose(reciprocal_ranks(scores), [1 / 65, 1 / 63, 1 / 65, 1 / 61, 1 / 63])
+
+
+def order(scores: np.ndarray) -> list[int]:
+    """All documents by their scores fp32 [N], as a system ranks them."""
+    ranked: list[int] = best(scores[None], len(scores)).documents[0].tolist()
+    return ranked
 
 
 @given(ANY_ROWS)
 def test_at_the_ends_the_ranking_is_that_of_one_system(pair: np.ndarray) -> None:
-    first, second = pair
-    for weight, alone in ((0.0, first), (1.0, second)):
-        np.testing.assert_array_equal(best(fuse(first, second, weight), 12).documents, best(alone, 12).documents)
+    for first, second in zip(*pair, strict=True):
+        assert order(fuse(first, second, 0.0)) == order(first)
+        assert order(fuse(first, second, 1.0)) == order(second)
 
 
 def test_scores_that_tie_when_standardised_do_not_tie_at_the_ends() -> None:
-    close = np.array([[1e-30, 2e-30, 1.0]], np.float32)
-    assert len(set(standardise(close)[0])) == 2
-    assert best(fuse(close, close, 0), 3).documents.tolist() == [[2, 1, 0]]
+    close = np.array([1e-30, 2e-30, 1.0], np.float32)
+    assert len(set(standardise(close))) == 2
+    assert order(fuse(close, close, 0)) == [2, 1, 0]
 
 
 @given(PAIRS, st.sampled_from([w for w in WEIGHTS if 0 < w < 1]), st.integers(1, 99), st.integers(-99, 99))
 def test_an_affine_map_of_one_systems_scores_changes_nothing(
     pair: np.ndarray, weight: float, scale: int, shift: int
 ) -> None:
-    first, second = pair
-    mapped = scale * second + np.float32(shift)  # exact in fp32: small integers and eighths
-    np.testing.assert_allclose(fuse(first, mapped, weight), fuse(first, second, weight), atol=1e-5)
-    np.testing.assert_array_equal(fuse(first, mapped, None), fuse(first, second, None))
-    np.testing.assert_array_equal(fuse(first, 8 * second, weight), fuse(first, second, weight))  # 8: no rounding at all
+    for first, second in zip(*pair, strict=True):
+        mapped = scale * second + np.float32(shift)  # exact in fp32: small integers and eighths
+        np.testing.assert_allclose(fuse(first, mapped, weight), fuse(first, second, weight), atol=1e-5)
+        np.testing.assert_array_equal(fuse(first, mapped, None), fuse(first, second, None))
+        # by 8: no rounding at all
+        np.testing.assert_array_equal(fuse(first, 8 * second, weight), fuse(first, second, weight))
+
+
+def rank(
+    first: ScoresAll, second: ScoresAll, weights: Sequence[float | None], k: int, left_out: Any = None
+) -> list[list[Ranked]]:
+    """Rank by each weight, [weight][query], as an evaluation does: what is left out scores -inf, and is cut."""
+    without = left_out or {}
+    fused = Fused(first, second, without).rank(k, weights)
+    return [
+        [
+            Ranked(*(array[~np.isin(row.documents, without.get(query, ()))] for array in row))
+            for query, row in enumerate(rankings)
+        ]
+        for rankings in fused
+    ]
 
 
 @given(PAIRS, st.integers(1, 12), st.integers(1, 200))
 def test_rankings_are_those_of_a_plain_sum(pair: np.ndarray, k: int, held: int) -> None:
     weights = [None, 0.0, 0.3, 1.0]
     tables = [Table(scores) for scores in pair]
-    ranked = fusion.rank(*tables, weights, k, held=held)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fusion, "row_blocks", lambda shape: row_blocks(shape, held))
+        ranked = rank(*tables, weights, k)
     for weight, rankings in zip(weights, ranked, strict=True):
         for a, b, ranking in zip(*pair.tolist(), positions(rankings), strict=True):
             left, right = (plain_reciprocal(row) if weight is None else plain_z(row) for row in (a, b))
@@ -140,7 +163,7 @@ def left_out_of(queries: int, documents: int) -> st.SearchStrategy[dict[int, np.
 def test_a_document_that_is_left_out_has_no_influence(pair: np.ndarray, k: int, data: st.DataObject) -> None:
     _, queries, documents = pair.shape
     left_out = data.draw(left_out_of(queries, documents))
-    ranked = fusion.rank(Table(pair[0]), Table(pair[1]), [None, 0.3], k, left_out)
+    ranked = rank(Table(pair[0]), Table(pair[1]), [None, 0.3], k, left_out)
     for weight, rankings in zip([None, 0.3], ranked, strict=True):
         for query, found in enumerate(rankings):
             others = [i for i in range(documents) if i not in left_out.get(query, ())]
@@ -148,7 +171,7 @@ def test_a_document_that_is_left_out_has_no_influence(pair: np.ndarray, k: int, 
                 assert not len(found.documents)
                 continue
             first, second = (Table(table[query : query + 1, others]) for table in pair)
-            ((expected,),) = fusion.rank(first, second, [weight], k)
+            ((expected,),) = rank(first, second, [weight], k)
             assert found.documents.tolist() == [others[i] for i in expected.documents]
             np.testing.assert_array_equal(found.scores, expected.scores)
 
@@ -160,16 +183,16 @@ def test_a_fusion_of_a_fusion_is_a_plain_sum_of_sums(
     """Within a query, without the document that is left out."""
     _, queries, documents = pair.shape
     left_out = data.draw(left_out_of(queries, documents))
-    inner = Fused(Table(pair[0]), Table(pair[1]), weight, left_out)
-    outer = Fused(inner, Table(pair[1]), 0.4, left_out)
+    inner = Fused(Table(pair[0]), Table(pair[1]), left_out, weight)
+    outer = Fused(inner, Table(pair[1]), left_out, 0.4)
     assert outer.shape == (queries, documents)
     rows = slice(0, queries)
-    (rankings,) = fusion.rank(inner, Table(pair[1]), [0.4], documents, left_out)
+    (rankings,) = rank(inner, Table(pair[1]), [0.4], documents, left_out)
     for query, (scores, ranked) in enumerate(zip(outer.scores(rows), rankings, strict=True)):
         others = [i for i in range(documents) if i not in left_out.get(query, ())]
-        a, b = (table[query : query + 1, others] for table in pair)
+        a, b = (table[query, others] for table in pair)
         if others:
-            expected = fuse(fuse(a, b, weight), b, 0.4)[0]
+            expected = fuse(fuse(a, b, weight), b, 0.4)
             np.testing.assert_array_equal(scores[others], expected)
             assert ranked.documents.tolist() == [others[i] for i in plain_order(expected, documents)]
         assert np.isneginf(np.delete(scores, others)).all()
@@ -218,7 +241,7 @@ def test_lists_of_the_same_documents_are_fused_as_systems_are() -> None:
     pair = np.random.default_rng(0).standard_normal((2, 1, 9)).astype(np.float32)
     lists = [as_ranked(dict(enumerate(row[0].tolist()))) for row in pair]
     for weight in (None, 0.3):
-        ((whole,),) = fusion.rank(Table(pair[0]), Table(pair[1]), [weight], 9)
+        ((whole,),) = rank(Table(pair[0]), Table(pair[1]), [weight], 9)
         fused = fuse_lists(*lists, weight)
         np.testing.assert_array_equal(fused.documents, whole.documents)
         np.testing.assert_array_equal(fused.scores, whole.scores)
@@ -226,17 +249,13 @@ def test_lists_of_the_same_documents_are_fused_as_systems_are() -> None:
 
 def test_equal_fused_scores_rank_in_the_pools_order() -> None:
     first, second = Table([[1, 2, 2, 0, 1]]), Table([[5, 5, 5, 5, 5]])
-    assert [positions(ranked) for ranked in fusion.rank(first, second, [0.5, None], 4)] == [[[1, 2, 0, 4]]] * 2
-
-
-def measure_first(ranked: Sequence[Ranked]) -> Metrics:
-    """nDCG if document 0 is the only relevant document of every query."""
-    rows = positions(ranked)
-    return Metrics({"ndcg@10": np.array([1 / math.log2(2 + row.index(0)) if 0 in row else 0.0 for row in rows])})
+    assert [positions(ranked) for ranked in rank(first, second, [0.5, None], 4)] == [[[1, 2, 0, 4]]] * 2
 
 
 def choose_weight(first: Table, second: Table) -> float:
-    return best_weight([measure_first(ranked) for ranked in fusion.rank(first, second, WEIGHTS, 10)])
+    """The weight with the best mean nDCG, if document 0 is the only relevant document of every query."""
+    ranks = [[row.index(0) for row in positions(ranked)] for ranked in rank(first, second, WEIGHTS, 10)]
+    return best_weight([fmean(1 / math.log2(2 + rank) for rank in of_weight) for of_weight in ranks])
 
 
 def test_the_weight_is_the_smallest_of_the_best() -> None:
@@ -252,7 +271,7 @@ def test_two_systems_that_err_apart_are_better_together() -> None:
     second = Table([[3, 0, 4, 0], [3, 4, 0, 0]])
     weight = choose_weight(first, second)
     assert 0 < weight < 1
-    assert positions(fusion.rank(first, second, [weight], 1)[0]) == [[0], [0]]
+    assert positions(rank(first, second, [weight], 1)[0]) == [[0], [0]]
 
 
 def test_bm25_and_an_encoder() -> None:
@@ -260,7 +279,7 @@ def test_bm25_and_an_encoder() -> None:
     rng = np.random.default_rng(0)
     encoder = Embedded(*(rng.standard_normal((rows, 4)).astype(np.float32) for rows in (2, 4)))
     bm25 = Bm25.of_texts(["wing", "unheard"], documents)
-    ranked = positions(fusion.rank(bm25, encoder, [0.5], 4)[0])
+    ranked = positions(rank(bm25, encoder, [0.5], 4)[0])
     assert ranked[0] == plain_order(
         [a + b for a, b in zip(*(plain_z(s.scores(slice(0, 1))[0].tolist()) for s in (bm25, encoder)), strict=True)], 4
     )

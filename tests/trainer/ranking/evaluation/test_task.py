@@ -12,9 +12,10 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer.ranking.evaluation.compare import compare
+from deepsiam.trainer.ranking.evaluation.expression import read_systems
 from deepsiam.trainer.ranking.evaluation.metrics import DEPTH
 from deepsiam.trainer.ranking.evaluation.results_file import Identical
-from deepsiam.trainer.ranking.evaluation.systems import Systems, read_systems
+from deepsiam.trainer.ranking.evaluation.systems import Systems
 from deepsiam.trainer.ranking.evaluation.table import table
 from deepsiam.trainer.ranking.evaluation.task import Task, evaluate_split
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker

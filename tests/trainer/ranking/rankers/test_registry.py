@@ -11,7 +11,8 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.relevant import Relevant
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.ranking.evaluation.compare import compare
-from deepsiam.trainer.ranking.evaluation.systems import Systems, read_systems
+from deepsiam.trainer.ranking.evaluation.expression import read_systems
+from deepsiam.trainer.ranking.evaluation.systems import Systems
 from deepsiam.trainer.ranking.evaluation.task import Task, evaluate_split
 from deepsiam.trainer.ranking.mining import mine, mining_texts
 from deepsiam.trainer.ranking.ranker import ModelRanker

@@ -7,8 +7,8 @@ import pytest
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.trainer.ranking.evaluation import fusion
+from deepsiam.trainer.ranking.evaluation.compare import Parts
 from deepsiam.trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Mix, Rerank, walk
-from deepsiam.trainer.ranking.evaluation.parts import Parts
 from deepsiam.trainer.ranking.evaluation.systems import Choice
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
@@ -133,7 +133,7 @@ def test_what_is_encoded_is_freed_once_no_wanted_system_needs_it(task: Task) -> 
     held = []
     for part in wanted:
         parts.rank(part, 30)
-        parts.done(part)
+        parts.free(part)
         held.append(set(parts._encoded))
     assert held == [{TOKENS}, {BM25, TOKENS}, set(), set()]
 
@@ -142,7 +142,7 @@ def test_a_pool_is_encoded_once_for_two_sets_of_queries(task: Task) -> None:
     other = replace(task, queries=task.queries[:3], qrels=dict(list(task.qrels.items())[:3]))
     wanted = [TOKENS, BM25]
     first, second, alone = (parts_of(of, *wanted) for of in (task, other, other))
-    second.beside = [first]
+    second.by_split = {"test": first}
     for part in wanted:
         first.rank(part, 30)
         for ranked, same in zip(second.rank(part, 30), alone.rank(part, 30), strict=True):
@@ -157,7 +157,7 @@ def test_a_pool_is_encoded_once_for_two_sets_of_queries(task: Task) -> None:
 
 def test_another_pool_is_encoded_by_itself(task: Task) -> None:
     first, second = parts_of(task, TOKENS), parts_of(replace(task, pool=task.pool[:-1]), TOKENS)
-    second.beside = [first]
+    second.by_split = {"test": first}
     first.rank(TOKENS, 30)
     assert all(len(task.pool) - 1 not in ranked.documents for ranked in second.rank(TOKENS, 30))
 
@@ -207,7 +207,7 @@ def test_a_stage_after_a_shallower_one_adds_to_the_scores_that_a_fusion_reads(ta
         staged, parts._list(first, 30), parts._encode(TOKENS).scores(slice(0, len(staged))), strict=True
     ):
         np.testing.assert_array_equal(found.scores[3:], found.scores[2])
-        fused = fusion.fuse(found.scores[None], scores[found.documents][None], 0.5)[0]
+        fused = fusion.fuse(found.scores, scores[found.documents], 0.5)
         np.testing.assert_allclose(row.scores, -np.sort(-fused), atol=1e-6)  # sums in another order
 
 
