@@ -17,7 +17,7 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer import evaluate
-from deepsiam.trainer.ranking.evaluation.metrics import paired_permutation_test
+from deepsiam.trainer.ranking.evaluation.metrics import HEADINGS, paired_permutation_test
 from deepsiam.trainer.ranking.evaluation.task import Task, evaluate_split
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
@@ -35,7 +35,6 @@ def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     return {
         "one": write_run(folder / "one", tokenizer, seed=1, similarity="cosine", pooling="mean", **SIAMESE),
         "two": write_run(folder / "two", tokenizer, seed=2, **SIAMESE),
-        "seed": write_run(folder / "seed", tokenizer, name="seed", max_tokens=32, decoder_layers=1),
     }
 
 
@@ -261,66 +260,6 @@ def test_a_weight_that_is_given_is_used(
     assert rule in capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("system", "words"),
-    [
-        ("x=fuse(bm25, sed)", "--system 'x=fuse(bm25, sed)': character 14: 'sed' is no system named before, and is no"),
-        ("x=fuse(bm25, gone/run)", "character 14: 'gone/run' is no file or folder"),
-        ("x=m > 9 gone/run", "character 9: 'gone/run' is no file or folder"),
-        (f"x={'long/' + 300 * 'a'}", "aaa' is no file or folder"),
-        ("x=fuse(bm25, m", "character 15: the end stands where"),
-        ("x=fuse(bm25, m, split=dev)", "character 3: no split 'dev'; choose one of: test, train"),
-        ("x=fuse(bm25, m, split=test)", "character 3: the weight would be chosen on the queries of test"),
-        ("x=bm25 > 9 +m(split=test)", "character 8: the weight would be chosen on the queries of test"),
-        ("x=fuse(bm25, m, rule=scores)", "character 3: no split dev other than the evaluated one"),
-        ("m=bm25", "character 1: the name 'm' is taken"),
-    ],
-)
-def test_a_system_that_cannot_be_made_is_refused_before_anything_is_ranked(
-    runs: dict[str, Path],
-    toy_collection: Path,
-    tmp_path: Path,
-    system: str,
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(evaluate, "compare", Mock(side_effect=AssertionError("ranked")))
-    given = arguments(toy_collection, tmp_path / "r.json", f"--system=m={runs['one']}", "--system", system)
-    assert words in refusal(capsys, given)
-
-
-def refusal(capsys: pytest.CaptureFixture[str], argv: list[str]) -> str:
-    with pytest.raises(SystemExit) as exit_:
-        evaluate.main(argv)
-    assert exit_.value.code == 2
-    printed = capsys.readouterr()
-    assert printed.err.count("\n") == 1
-    assert not printed.out
-    return printed.err
-
-
-def test_refusals(
-    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "results.json"
-    assert "nothing to evaluate" in refusal(capsys, arguments(toy_collection, out))
-    assert "fine-tune it first" in refusal(capsys, arguments(toy_collection, out, f"--system=a={runs['seed']}"))
-    assert "train it first" in refusal(capsys, arguments(toy_collection, out, f"--system=a={tmp_path}"))
-    no_split = [*arguments(toy_collection, out, "--system=bm25"), "--split", "dev"]
-    assert "no split 'dev'; choose one of: test, train" in refusal(capsys, no_split)
-    assert not out.exists()
-
-
-@pytest.mark.parametrize("out", ["", "."])
-def test_a_folder_for_the_results_is_refused_before_anything_is_ranked(
-    toy_collection: Path, tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(evaluate, "compare", Mock(side_effect=AssertionError("ranked")))
-    error = refusal(capsys, arguments(toy_collection, Path(out) if out else tmp_path, "--system=bm25"))
-    assert "is a folder: name a file, in it or elsewhere" in error
-
-
 def test_another_tokenizer_is_refused(runs: dict[str, Path], toy_collection: Path, tmp_path: Path) -> None:
     other = tokenizers.train(["another set of words"] * 3, 80, tmp_path / "tokenizer.json")
     shutil.copytree(toy_collection, tmp_path / "other")
@@ -341,6 +280,32 @@ def test_a_missing_package_is_named(
     monkeypatch.setattr(
         "deepsiam.data_prep.common.extras.find_spec", lambda name: None if name == "bm25s" else object()
     )
-    error = refusal(capsys, arguments(toy_collection, tmp_path / "r.json", "--system=bm25"))
+    with pytest.raises(SystemExit) as stopped:
+        evaluate.main(arguments(toy_collection, tmp_path / "r.json", "--system=bm25"))
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
     assert "bm25s" in error
     assert "pip install 'deepsiam[evaluate]'" in error
+
+
+def test_more_metrics_are_more_columns(
+    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, systems = tmp_path / "r.json", [f"--system=m={runs['one']}", "--system=bm25", "--system=fused=fuse(bm25, m)"]
+    evaluate.main(arguments(toy_collection, out, *systems))
+    plain = json.loads(out.read_text())
+    capsys.readouterr()
+    evaluate.main(
+        arguments(toy_collection, out, *systems, "--metrics", "recall@3", "mrr@10", "recall@1000", "recall@3")
+    )
+    results = json.loads(out.read_text())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == [*HEADINGS.values(), "Recall@3", "Recall@1000"]
+    assert results["about"]["metrics"] == ["recall@3", "recall@1000"]
+    for line, (name, system) in zip(lines[1:4], results["systems"].items(), strict=True):
+        means = system["metrics"]
+        assert line.split()[1:] == [f"{means[metric]:.4f}" for metric in (*HEADINGS, "recall@3", "recall@1000")]
+        assert {metric: means[metric] for metric in HEADINGS} == plain["systems"][name]["metrics"]
+    means = results["systems"]["m"]["metrics"]
+    assert means["recall@1000"] == 1  # all documents of the pool
+    assert means["recall@3"] < 1

@@ -11,6 +11,7 @@ from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.tokenizers.tokenizer import load, train
 from deepsiam.trainer import evaluate
+from deepsiam.trainer.ranking.evaluation import many_collections
 from deepsiam.trainer.ranking.evaluation.metrics import paired_permutation_test
 from deepsiam.trainer.ranking.evaluation.task import evaluate_split
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
@@ -53,6 +54,14 @@ def arguments(beir: Path, out: Path, *rest: str) -> list[str]:
     return ["--collections", f"{beir}/*", "--split", "test", "--out", str(out), *rest]
 
 
+def refused(capsys: pytest.CaptureFixture[str], argv: list[str]) -> str:
+    """Run the command; return the last line that it says."""
+    with pytest.raises(SystemExit) as stopped:
+        evaluate.main(argv)
+    assert stopped.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
 def test_one_table_has_a_row_a_system_and_a_column_a_collection(
     beir: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,9 +97,11 @@ def test_a_finished_collection_is_not_ranked_again(
     table = capsys.readouterr().out.splitlines()[-5:]
     (tmp_path / "out" / "whole.json").unlink()  # as if the command had been stopped after the first
     ranked: list[str] = []
-    compare = evaluate.compare
+    compare = many_collections.compare
     monkeypatch.setattr(
-        evaluate, "compare", lambda s, *a, **k: ranked.append(s.collection.directory.name) or compare(s, *a, **k)
+        many_collections,
+        "compare",
+        lambda s, *a, **k: ranked.append(s.collection.directory.name) or compare(s, *a, **k),
     )
     evaluate.main(given)
     assert ranked == ["whole"]
@@ -124,18 +135,13 @@ def test_results_of_a_run_that_was_trained_anew_are_refused(
         results["systems"]["mine"]["stages"][0] |= changed
         (tmp_path / "forged").mkdir(exist_ok=True)
         (tmp_path / "forged" / file.name).write_text(json.dumps(results))
-        with pytest.raises(SystemExit):
-            evaluate.main([*given[:-1], str(tmp_path / "forged")])
-        assert words in capsys.readouterr().err
+        assert words in refused(capsys, [*given[:-1], str(tmp_path / "forged")])
     shutil.rmtree(run)
     keys = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": 16}
     write_run(run, toy_collection / "tokenizer.json", seed=2, **keys)
-    with pytest.raises(SystemExit) as caught:
-        evaluate.main(given)
-    assert caught.value.code == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"trainer.evaluate: {out}/")
-    assert said.endswith("differs: remove the file")
+    line = refused(capsys, given)
+    assert line.startswith(f"trainer.evaluate: {out}/")
+    assert line.endswith("differs: remove the file")
 
 
 @pytest.mark.parametrize(
@@ -159,10 +165,7 @@ def test_what_cannot_be_continued_is_one_line(
     if "other" not in change:
         evaluate.main([*first, "--system=bm25"])
     capsys.readouterr()
-    with pytest.raises(SystemExit) as caught:
-        evaluate.main([*first, *change])
-    assert caught.value.code == 2
-    assert said in capsys.readouterr().err.splitlines()[-1]
+    assert said in refused(capsys, [*first, *change])
 
 
 def test_results_of_other_texts_with_the_same_names_are_refused(
@@ -173,15 +176,13 @@ def test_results_of_other_texts_with_the_same_names_are_refused(
     for folder in (copy_raw(toy_collection, tmp_path / "other" / "half"), beir / "half"):
         qrels = folder / "qrels" / "test.tsv"
         qrels.write_text("\n".join(qrels.read_text().splitlines()[:-1]) + "\n")
-        with pytest.raises(SystemExit) as caught:
-            evaluate.main(["--collections", str(folder), *given])
-        assert caught.value.code == 2
+        line = refused(capsys, ["--collections", str(folder), *given])
         copy = tmp_path / "out" / "collections" / "half"
-        assert f"{copy}: was made of other files than {folder}: remove it" in capsys.readouterr().err.splitlines()[-1]
+        assert f"{copy}: was made of other files than {folder}: remove it" in line
     shutil.rmtree(copy)
-    with pytest.raises(SystemExit):
-        evaluate.main(["--collections", f"{beir}/half", *given])
-    assert "half.json: of other systems, texts or options: remove it" in capsys.readouterr().err.splitlines()[-1]
+    assert "half.json: of other systems, texts or options: remove it" in refused(
+        capsys, ["--collections", f"{beir}/half", *given]
+    )
 
 
 def test_collections_of_other_tokenizers_are_refused_before_the_first_is_ranked(
@@ -192,10 +193,7 @@ def test_collections_of_other_tokenizers_are_refused_before_the_first_is_ranked(
     train(["one two three"] * 9, 300, tmp_path / "tokenizer.json")
     build("beir", [texts], texts, load(tmp_path / "tokenizer.json"))
     given = ["--collections", f"{tmp_path}/many/*", "--split", "test", "--out", str(tmp_path / "out")]
-    with pytest.raises(SystemExit) as caught:
-        evaluate.main([*given, f"--system=mine={run}"])
-    assert caught.value.code == 2
-    assert "b was tokenised with another tokenizer than" in capsys.readouterr().err.splitlines()[-1]
+    assert "b was tokenised with another tokenizer than" in refused(capsys, [*given, f"--system=mine={run}"])
     evaluate.main([*given, "--system=bm25"])
 
 
@@ -217,7 +215,4 @@ def test_an_empty_pattern_folders_of_one_name_and_a_split_without_relevant_docum
         ("c/*", f"mine={run}", "the pool of split test has no relevant document"),
     ):
         rest = ["--split", "test", "--out", str(tmp_path / "out"), "--system", system]
-        with pytest.raises(SystemExit) as caught:
-            evaluate.main(["--collections", f"{tmp_path}/{pattern}", *rest])
-        assert caught.value.code == 2
-        assert said in capsys.readouterr().err.splitlines()[-1]
+        assert said in refused(capsys, ["--collections", f"{tmp_path}/{pattern}", *rest])

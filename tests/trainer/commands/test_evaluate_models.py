@@ -82,17 +82,6 @@ def means(results: dict[str, Any]) -> dict[str, dict[str, float]]:
     return {name: system["metrics"] for name, system in results["systems"].items()}
 
 
-def refusal(capsys: pytest.CaptureFixture[str], collection: Path, out: Path, *options: str) -> str:
-    with pytest.raises(SystemExit) as exit_:
-        run(collection, out, *options)
-    assert exit_.value.code == 2
-    printed = capsys.readouterr()
-    assert printed.err.count("\n") == 1
-    assert not printed.out
-    assert not out.exists()
-    return printed.err
-
-
 @pytest.mark.parametrize("name", RANK)
 def test_every_matching_model_ranks_the_pool(
     name: str, toy_collection: Path, opened: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -289,27 +278,6 @@ def test_an_interpolated_stage_takes_its_weight_from_another_split(
     assert any(line.startswith("p: reciprocal ranks") for line in capsys.readouterr().out.splitlines())
 
 
-def test_what_cannot_be_ranked_is_refused_before_anything_is_ranked(
-    models: dict[str, TrainedModel],
-    toy_collection: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for kind in (Bm25Ranker, MultiVector):
-        monkeypatch.setattr(kind, "system", Mock(side_effect=AssertionError("ranked")))
-
-    def refused(system: str) -> str:
-        return refusal(capsys, toy_collection, tmp_path / "r.json", "--system=bm25", "--system", system)
-
-    only = "'overlap' only re-ranks what another system found: write bm25 > 100 \"overlap\""
-    assert f"--system 'overlap': character 1: {only}" in refused("overlap")
-    assert f"character 14: {only}" in refused("x=fuse(bm25, overlap)")
-    assert f"character 3: {only}" in refused("x=overlap > 5 tokens")
-    assert "predicts classes and gives no score to rank by: evaluate with --classes" in refused("told")
-    assert "predicts classes and gives no score to rank by" in refused("x=bm25 > 5 told")
-
-
 def test_a_table_of_candidate_lists(
     models: dict[str, TrainedModel], lists: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -339,41 +307,3 @@ def test_a_table_of_classes(
     assert lines[2].split() == ["told", f"{means(results)['told']['accuracy']:.4f}"]
     assert "p = 1.0000" in lines[4]
     assert lines[5] == "60 labelled pairs, 3 classes"
-
-
-def test_options_that_do_not_go_together_are_refused(
-    models: dict[str, TrainedModel],
-    toy_collection: Path,
-    lists: Path,
-    pairs: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def refused(collection: Path, *options: str) -> str:
-        return refusal(capsys, collection, tmp_path / "r.json", *options)
-
-    told, tokens = "--system=told", "--system=tokens"
-    assert "leave out one" in refused(lists, "--candidates", "--classes", tokens)
-    assert "--metrics is for rankings of the whole pool: leave it out, or --candidates" in refused(
-        lists, "--candidates", tokens, "--metrics", "mrr@5"
-    )
-    fused = refused(lists, "--candidates", "--system=x=fuse(bm25, tokens)")
-    assert "--system 'x=fuse(bm25, tokens)': --candidates is for single models: leave it out, or --candidates" in fused
-    assert "BM25 does not predict classes: leave it out, or --classes" in refused(
-        pairs, "--classes", "--system=bm25", told
-    )
-    assert "no candidate lists" in refused(toy_collection, "--candidates", tokens)
-    assert "its labels are classes" in refused(pairs, "--candidates", tokens)
-    assert "its labels are not classes" in refused(lists, "--classes", told)
-    assert "does not predict classes" in refused(pairs, "--classes", tokens)
-    assert "another tokenizer" in refused_of_another_tokenizer(models, lists, tmp_path, capsys)
-
-
-def refused_of_another_tokenizer(
-    models: dict[str, TrainedModel], lists: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> str:
-    from dataclasses import replace
-
-    tokenizer = replace(models["overlap"].tokenizer, fingerprint="another")
-    models["overlap"] = replace(models["overlap"], tokenizer=tokenizer)
-    return refusal(capsys, lists, tmp_path / "r.json", "--candidates", "--system=overlap")

@@ -157,32 +157,8 @@ def test_candidate_lists_have_a_position_bias_and_a_longest(
     assert "a list of 6 documents: re-rank 5 or fewer" in capsys.readouterr().err
 
 
-def test_ranks_of_duels_are_fused_and_their_scores_are_not(
-    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ranks_of_duels_are_fused(runs: dict[str, Path], toy_collection: Path, tmp_path: Path) -> None:
     duo, out = runs["duo"], tmp_path / "r.json"
-
-    def refused(system: str) -> str:
-        with pytest.raises(SystemExit) as stopped:
-            run(toy_collection, out, system)
-        printed = capsys.readouterr()
-        assert (stopped.value.code, printed.out, printed.err.count("\n")) == (2, "", 1)
-        assert not out.exists()
-        return printed.err
-
-    alone = "a duobert scores a document by comparing it with its list: a score alone means nothing"
-    assert "character 8: " in refused(f"x=bm25 > 5 +{duo}(weight=0.3)")
-    assert alone in refused(f"x=bm25 > 5 +{duo}(split=train)")
-    assert alone in refused(f"x=fuse(bm25, bm25 > 5 {duo}, weight=0.3)")
-    assert alone in refused(f"x=bm25 > 9 {duo} > 5 +{runs['mono']}(weight=0.3)")
-    assert "re-rank 100 or fewer, or allow it with the option most=101" in refused(f"x=bm25 > 101 {duo}")
-    assert "compares the documents of a list: re-rank 2 or more" in refused(f"x=bm25 > 1 {duo}")
-    assert "'mean': aggregate is sum, binary" in refused(f"x=bm25 > 5 {duo}(aggregate=mean)")
-    assert "has no options: leave out pairs=..." in refused(f"x=bm25 > 5 {runs['mono']}(pairs=unordered)")
-    assert "only re-ranks what another system found" in refused(f"x={duo}")
-    (tmp_path / "b.trec").write_text("")
-    assert "is a run file, which has no options" in refused(f"x={tmp_path / 'b.trec'}(pairs=9)")
-
     fused = [f"ranks=bm25 > 5 +{duo}(rule=ranks, pairs=unordered)", f"usual=fuse(bm25, bm25 > 5 {duo})"]
     results = run(toy_collection, out, *fused, f"long=bm25 > 101 {duo}(pairs=1, most=101)")
     assert results["systems"]["ranks"]["stages"][1]["stage"] == f"> 5 +{duo}(pairs=unordered, rule=ranks)"

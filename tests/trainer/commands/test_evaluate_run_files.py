@@ -1,7 +1,6 @@
 """trainer.evaluate with TREC run files: written, read, compared and ranked again."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -55,42 +54,6 @@ def test_a_run_file_is_re_ranked_and_fused_like_what_it_was_written_of(toy_colle
         assert results[f"read-{number}"]["metrics"] == results[f"bm25-{number}"]["metrics"]
     whys = [results[f"read-{number}"]["stages"][-1].get("why") for number in range(3)]
     assert whys == [None, *["a run file has no other split to choose a weight on"] * 2]
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["--system=RUN"], "character 1: give the system a name: NAME="),
-        (["--system=a=RUN", "--system=a=RUN"], "the name 'a' is taken"),
-        (["--system=a/b=RUN"], "the name 'a/b' has a slash"),
-        (["--system=a=bm25 > 9 RUN"], "is a run file, which scores nothing anew: name a model"),
-        (["--system=a=fuse(bm25, RUN, rule=scores)"], "a run file has no other split to choose a weight on: give a"),
-        (["--system=a=none.trec"], "'none.trec' is no system named before, and is no file or folder"),
-        (["--system=a=RUN", "--candidates"], "--candidates is for single models"),
-        (["--system=bm25", "--candidates", "--write-runs=x"], "--write-runs is for rankings of the whole pool"),
-        (["--system=a=FOLDER/a.trec", "--write-runs=FOLDER"], "a.trec: name another folder"),
-        (
-            ["--system=b=fuse(bm25, FOLDER/a.trec, weight=0.3)", "--system=a=bm25", "--write-runs=FOLDER"],
-            "would write over",
-        ),
-        ([], "nothing to evaluate: give --system bm25, --system NAME=RUN, or several of them"),
-    ],
-)
-def test_what_is_wrong_with_run_files_is_one_line(
-    toy_collection: Path, tmp_path: Path, given: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    evaluate.main(arguments(toy_collection, tmp_path / "a.json", "--system=bm25", f"--write-runs={tmp_path}"))
-    capsys.readouterr()
-    shutil.copy(tmp_path / "bm25.trec", tmp_path / "a.trec")
-    places = {"RUN": str(tmp_path / "bm25.trec"), "FOLDER": str(tmp_path)}
-    for name, path in places.items():
-        given = [argument.replace(name, path) for argument in given]
-    with pytest.raises(SystemExit) as stopped:
-        evaluate.main(arguments(toy_collection, tmp_path / "out" / "b.json", *given))
-    assert stopped.value.code == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("trainer.evaluate: ")]
-    assert message in line
-    assert not (tmp_path / "out" / "b.json").exists()
 
 
 def test_ids_with_spaces_are_refused_before_anything_is_ranked(

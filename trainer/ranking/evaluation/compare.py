@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
@@ -53,9 +53,9 @@ def compare(
         InputError: a system cannot be used as it is given; raised before the first is evaluated.
     """
     depth = max([DEPTH, *(Metric.of(name).depth for name in metrics)])
-    parts = Parts.open(systems, split, depth, identical_ids)
+    choices, task = systems.check(split), Task.of(systems.collection, split, identical_ids)
+    parts = Parts(systems, task, depth, [given.expression for given in systems.given], choices, identical_ids)
     ranked = {name: parts.evaluate(expression) for name, expression, _ in systems.given}
-    task = parts.task
     measured = {name: task.measure(rankings, metrics) for name, rankings in ranked.items()}
     if write_runs:
         for name, rankings in ranked.items():
@@ -86,44 +86,37 @@ class Parts:
         depth: how many documents of each ranking are needed.
         wanted: the systems that will be asked for, each followed by `free`.
         choices: the weights of all parts that fuse, once they are needed.
+        identical_ids: for the tasks of the splits that weights are chosen on.
 
     Attributes:
-        by_split: the parts of every split: weights are chosen on them, and what one has encoded of the same pool is not
-            encoded again.
+        by_split: the parts of those splits.
+        beside: others, of other tasks; what they have encoded of the same pool is not encoded again.
         remarks: on run files.
     """
 
     def __init__(
-        self, systems: Systems, task: Task, depth: int, wanted: Sequence[Expression], choices: dict[Expression, Choice]
+        self,
+        systems: Systems,
+        task: Task,
+        depth: int,
+        wanted: Sequence[Expression],
+        choices: dict[Expression, Choice],
+        identical_ids: IdenticalIds = "auto",
     ) -> None:
         self.systems, self.task, self.depth, self.choices = systems, task, depth, choices
-        self.by_split: Mapping[str, Parts] = {}
+        self.identical_ids: IdenticalIds = identical_ids
+        self.by_split: dict[str, Parts] = {}
+        self.beside: list[Parts] = []
         self.remarks: list[str] = []
         self._wanted = list(wanted)
         self._whole = {BM25, *(part for system in wanted for part in walk(system) if isinstance(part, Leaf))}
-        self._depths = _depths(wanted, depth)
+        self._depths: dict[Expression, int] = {}  # documents that are needed of each ranking
         self._encoded: dict[Leaf, System] = {}
         self._ranked: dict[tuple[Expression, int], Rankings] = {}
         self._seconds: dict[Expression, float] = defaultdict(float)
         self._costs: dict[Expression, dict[str, float | None]] = {}
-
-    @classmethod
-    def open(cls, systems: Systems, split: str, depth: int, identical_ids: IdenticalIds) -> Parts:
-        """Read the tasks of a split and of those that weights are chosen on.
-
-        Raises:
-            InputError: a system cannot be used as it is given.
-        """
-        choices = systems.check(split)
-        wanted = {split: [given.expression for given in systems.given]}
-        for part, choice in choices.items():
-            if choice.split:
-                wanted.setdefault(choice.split, []).append(part)
-        tasks = {name: Task.of(systems.collection, name, identical_ids) for name in wanted}
-        by_split = {name: cls(systems, tasks[name], depth, parts, choices) for name, parts in wanted.items()}
-        for parts in by_split.values():
-            parts.by_split = by_split
-        return by_split[split]
+        for system in wanted:
+            self._need(system, depth)
 
     def evaluate(self, system: Expression) -> Rankings:
         """Rank with a wanted system, once its weights are chosen; free what no later system needs."""
@@ -131,16 +124,36 @@ class Parts:
         for part in walk(system):  # each after those that it is made of
             choice = self.choices.get(part)
             if choice and choice.split and choice.weight is None:
-                chosen.append((self.by_split[choice.split], part))
-                self.choices[part] = choice._replace(weight=self.by_split[choice.split].best_weight(part))
+                parts = self._of_split(choice.split)
+                self.choices[part] = choice._replace(weight=parts.best_weight(part))
+                chosen.append((parts, part))
         ranked = self.rank(system, self.depth)
         for parts, part in [(self, system), *chosen]:
             parts.free(part)
         return ranked
 
+    def _of_split(self, split: str) -> Parts:
+        """Return what ranks a split's own queries and pool, to choose weights."""
+        if split not in self.by_split:
+            task = Task.of(self.systems.collection, split, self.identical_ids)
+            wanted = [part for part, choice in self.choices.items() if choice.split == split]
+            self.by_split[split] = Parts(self.systems, task, self.depth, wanted, self.choices)
+            self.by_split[split].beside.append(self)
+            self.beside.append(self.by_split[split])
+        return self.by_split[split]
+
+    def _need(self, part: Expression, k: int) -> None:
+        if isinstance(part, Fuse) and not ranks_all(part):  # it has no depth: what it ranks depends on its lists'
+            self._need(part.first, k)
+            self._need(part.second, k)
+            return
+        self._depths[part] = max(k, self._depths.get(part, 0))
+        if isinstance(part, Rerank):
+            self._need(part.first, max(k, part.depth))
+
     def rank(self, part: Expression, k: int) -> Rankings:
         """Return at most k documents for each query, best first."""
-        depth = k if _fuses_lists(part) else self._depths[part]
+        depth = self._depths.get(part, k)
         if (part, depth) not in self._ranked:
             with self._timed(part):
                 (self._ranked[part, depth],) = self._rank(part, depth)
@@ -148,9 +161,9 @@ class Parts:
 
     def best_weight(self, part: Expression) -> float:
         """Choose the weight of a part that fuses."""
-        k = self.depth if any(map(_fuses_lists, walk(part))) else CHOSEN
+        fuses_lists = any(isinstance(inner, Fuse) and not ranks_all(inner) for inner in walk(part))
         with self._timed(part):
-            ranked = self._rank(part, k, fusion.WEIGHTS)
+            ranked = self._rank(part, self.depth if fuses_lists else CHOSEN, fusion.WEIGHTS)
         return fusion.best_weight([self.task.measure(rankings).means["ndcg@10"] for rankings in ranked])
 
     def free(self, system: Expression) -> None:
@@ -209,7 +222,7 @@ class Parts:
     def _encode(self, leaf: Leaf) -> System:
         """Encode or index the task's texts."""
         if leaf not in self._encoded:
-            same_pool = (parts for parts in self.by_split.values() if parts.task.pool == self.task.pool)
+            same_pool = [parts for parts in self.beside if parts.task.pool == self.task.pool]
             known = next((parts._encoded[leaf] for parts in same_pool if leaf in parts._encoded), None)
             with self._timed(leaf):
                 self._encoded[leaf] = self.systems.rankers[leaf].system(self.task, known)
@@ -252,25 +265,3 @@ class Parts:
         yield
         within = sum(self._seconds.values()) - counted
         self._seconds[part] += time.monotonic() - began - within
-
-
-def _fuses_lists(part: Expression) -> bool:
-    """Return whether what a part ranks depends on how long the rankings are that it fuses."""
-    return isinstance(part, Fuse) and not ranks_all(part)
-
-
-def _depths(wanted: Sequence[Expression], depth: int) -> dict[Expression, int]:
-    """Return how many documents of each part's ranking are needed, where it is ranked."""
-    depths: dict[Expression, int] = {}
-
-    def need(part: Expression, k: int) -> None:
-        depths[part] = max(k, depths.get(part, 0))
-        if isinstance(part, Rerank):
-            need(part.first, max(k, part.depth))
-        elif isinstance(part, Fuse) and _fuses_lists(part):
-            need(part.first, k)
-            need(part.second, k)
-
-    for system in wanted:
-        need(system, depth)
-    return depths

@@ -124,23 +124,28 @@ def read_systems(arguments: Sequence[str]) -> list[Given]:
     return given
 
 
-def parse(text: str, known: Mapping[str, Expression]) -> Given:
+def parse(text: str, known: Mapping[str, Expression], *, unnamed: bool = False) -> Given:
     """Parse an argument of `--system`.
 
     Args:
         text: the argument.
         known: the systems given before it, by name; their names are replaced by what they stand for.
+        unnamed: whether it has no name, and is called by its text.
 
     Raises:
         InputError: it is not of the language; the message names the character.
     """
     parser = _Parser(text, known)
     first, second, *_ = *parser.tokens, parser.tokens[-1]
-    name, named = first.text, first.kind == "word" and second.text == "="
+    name, named = first.text, not unnamed and first.kind == "word" and second.text == "="
     if named:
         parser.take()
         parser.take()
-    expression = parser.whole()
+    expression = parser.expression()
+    if parser.next.kind != "end":
+        parser.fail(f"{parser.next} cannot follow here: write > DEPTH MODEL to re-rank, or end", parser.next)
+    if unnamed:
+        return Given(text, expression, text)
     if not named and (first.kind != "word" or second.kind != "end" or "/" in name):
         parser.fail(f"give the system a name: NAME={text.strip()}", first)
     if name in known:
@@ -156,7 +161,7 @@ def parse(text: str, known: Mapping[str, Expression]) -> Given:
 
 def parse_unnamed(text: str) -> Expression:
     """Parse a system that has no name; raise InputError as `parse` does."""
-    return _Parser(text, {}).whole()
+    return parse(text, {}, unnamed=True).expression
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
@@ -245,14 +250,9 @@ class _Parser:
         self.next = self.tokens[0]
         self.place = 0
 
-    def whole(self) -> Expression:
-        expression = self.expression()
-        if self.next.kind != "end":
-            self.fail(f"{self.next} cannot follow here: write > DEPTH MODEL to re-rank, or end")
-        return expression
-
     def expression(self) -> Expression:
-        if self.skip("("):
+        if self.next.text == "(":
+            self.take()
             expression = self.expression()
             self.expect(")")
         elif self.next.text == "fuse" and self.tokens[self.place + 1].text == "(":
@@ -296,9 +296,9 @@ class _Parser:
         quoted = named.kind == "quoted"
         part: Expression = Leaf(f"./{path}" if quoted and path in NO_PATHS else path)
         part = replace(part if quoted else self.known.get(path, part), at=named.at)
-        bracket = self.next
-        if not self.skip("("):
+        if self.next.text != "(":
             return part, []
+        bracket = self.take()
         options = self.options(tuple(OPTIONS) if part == BM25 or not isinstance(part, Leaf) else ())
         of_mix = [(name, value) for name, value in options if name.text in OPTIONS]
         if of_mix and not fused:

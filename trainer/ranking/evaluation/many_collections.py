@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from glob import glob
 from pathlib import Path
@@ -13,20 +14,56 @@ from deepsiam.data_prep.collections.collection import Collection, is_collection
 from deepsiam.data_prep.collections.formats.beir import Beir
 from deepsiam.data_prep.collections.relevant import IdenticalIds
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.data_prep.common.files import make_directory, sha256_of
 from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
+from deepsiam.trainer.ranking.evaluation.compare import compare
 from deepsiam.trainer.ranking.evaluation.expression import NO_PATHS, Given, is_run_file, leaves
 from deepsiam.trainer.ranking.evaluation.metrics import ROUNDS, Metric, paired_permutation_test
-from deepsiam.trainer.ranking.evaluation.results_file import Results, SystemStage, read_results
+from deepsiam.trainer.ranking.evaluation.results_file import Results, SystemStage, read_results, write_results
 from deepsiam.trainer.ranking.evaluation.systems import Systems, contents_sha256
 from deepsiam.trainer.ranking.evaluation.table import title
 from deepsiam.trainer.ranking.evaluation.task import has_relevant
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.ranker import usual_precision
+from deepsiam.trainer.ranking.retrieval.shared import rank_0_first, shared_by
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.engine.device import this_device
+from deepsiam.trainer.training.engine.world import World, rank_0_speaks
 
 METRIC = "ndcg@10"  # BEIR's; every metric of --metrics has a table of its own
+PREPARED = "collections"  # in the folder of results: the collections made of folders in BEIR's layout
+
+
+def compare_many(arguments: argparse.Namespace, given: list[Given], metrics: Sequence[str], world: World) -> None:
+    """Rank each collection that has no results yet; print one table of all."""
+    out, split, rule, precision = arguments.out, arguments.split, arguments.ignore_identical_ids, arguments.precision
+    with rank_0_first(world.rank, world.size):
+        folders = find(arguments.collections)
+        if out.is_file():
+            raise InputError(f"{out}: is a file: with --collections, name a folder for the results of each")
+        make_directory(out)
+        collections = prepare(folders, given, out / PREPARED)
+        check(collections, given, split)
+        results = {}
+        for name, collection in collections.items():
+            if (file := out / f"{name}.json").is_file():
+                results[name] = finished(file, given, collection, split, metrics, rule, precision)
+    for name, collection in collections.items():
+        if name in results:
+            continue
+        with rank_0_first(world.rank, world.size):
+            systems = Systems.open(collection, given, precision)
+            systems.check(split)
+        with rank_0_speaks(world.rank), shared_by(world.rank, world.size):
+            results[name] = compare(systems, split, metrics=metrics, identical_ids=rule, by_query=True)
+        del systems  # before the next collection's models are loaded beside these
+        if world.rank == 0:
+            write_results(out / f"{name}.json", results[name])
+            print(f"{name}: done, {out / f'{name}.json'}", flush=True)
+    if world.rank == 0:
+        in_order, names = {name: results[name] for name in folders}, [system.name for system in given]
+        for metric in dict.fromkeys((METRIC, *(arguments.metrics or []))):
+            print("\n".join(table(in_order, names, metric)))
 
 
 def find(pattern: str) -> dict[str, Path]:
@@ -35,15 +72,15 @@ def find(pattern: str) -> dict[str, Path]:
     Raises:
         InputError: there are none, or two have the same name.
     """
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for path in map(Path, sorted(glob(pattern))):
         if is_collection(path) or (path.is_dir() and Beir([path]).files()[0].is_file()):
-            if path.name in found:
-                raise InputError(f"--collections: {found[path.name]} and {path} have the same name: rename one")
-            found[path.name] = path
-    if not found:
+            if path.name in folders:
+                raise InputError(f"--collections: {folders[path.name]} and {path} have the same name: rename one")
+            folders[path.name] = path
+    if not folders:
         raise InputError(f"--collections {pattern!r}: matches no collection and no folder with a corpus.jsonl")
-    return found
+    return folders
 
 
 def prepare(folders: Mapping[str, Path], given: Sequence[Given], out: Path) -> dict[str, Collection]:
@@ -55,7 +92,8 @@ def prepare(folders: Mapping[str, Path], given: Sequence[Given], out: Path) -> d
     copies = {name: path for name, path in folders.items() if not is_collection(path)}
     raw = {name: path for name, path in copies.items() if not is_collection(out / name)}
     for name in copies.keys() - raw.keys():
-        if not _is_of(out / name, copies[name]):
+        made_of = [record["sha256"] for record in Collection.open(out / name).manifest["inputs"]]
+        if made_of != list(map(sha256_of, Beir([copies[name]]).files())):
             raise InputError(f"{out / name}: was made of other files than {copies[name]}: remove it")
     if raw:
         if not (models := _models(given)):
@@ -76,12 +114,6 @@ def _models(given: Sequence[Given]) -> list[str]:
     return [leaf.path for leaf in every if leaf.path not in NO_PATHS and not is_run_file(leaf)]
 
 
-def _is_of(copy: Path, folder: Path) -> bool:
-    """Return whether a collection was made of what a BEIR folder has now."""
-    made_of = [record["sha256"] for record in Collection.open(copy).manifest["inputs"]]
-    return made_of == list(map(sha256_of, Beir([folder]).files()))
-
-
 def check(collections: Mapping[str, Collection], given: Sequence[Given], split: str) -> None:
     """Check what does not need the models, before the first is ranked.
 
@@ -93,14 +125,11 @@ def check(collections: Mapping[str, Collection], given: Sequence[Given], split: 
         names = first.directory, other.tokenizer.fingerprint, other.directory
         require_same_tokenizer(first.tokenizer, *names, "compare these systems on each by itself")
     for collection in collections.values():
-        require_relevant(collection, split)
+        if not has_relevant(collection, split):
+            raise InputError(
+                f"{collection.directory}: the pool of split {split} has no relevant document: leave it out"
+            )
         Systems(collection, list(given), {}).choices(split)
-
-
-def require_relevant(collection: Collection, split: str) -> None:
-    """Raise InputError where a split has no relevant document, or none in its pool."""
-    if not has_relevant(collection, split):
-        raise InputError(f"{collection.directory}: the pool of split {split} has no relevant document: leave it out")
 
 
 def finished(
@@ -111,20 +140,19 @@ def finished(
     metrics: Sequence[str],
     identical_ids: IdenticalIds,
     precision: str | None,
-) -> Results | None:
-    """Read the results of a collection that was finished before; None if it was not.
+) -> Results:
+    """Read the results of a collection that was finished before.
 
     Raises:
         InputError: they are of other systems, texts or options, or a model has other weights now.
     """
-    if not file.is_file():
-        return None
     results = read_results(file)
     about, identical = results.about, results.about.ignore_identical_ids
     systems = {name: system.expression for name, system in results.systems.items()}
-    found = systems, about.collection_sha256, about.split, about.metrics, identical and identical.rule, about.precision
+    rule = identical and identical.rule
+    measured = systems, about.collection_sha256, about.split, about.metrics, rule, about.precision
     wanted = {system.name: str(system.expression) for system in given}
-    if found != (wanted, collection.sha256, split, [*metrics], identical_ids, precision) or results.values is None:
+    if measured != (wanted, collection.sha256, split, [*metrics], identical_ids, precision) or results.values is None:
         raise InputError(f"{file}: of other systems, texts or options: remove it, or name another --out")
     for system in results.systems.values():
         for stage in system.stages:

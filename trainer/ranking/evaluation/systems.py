@@ -14,6 +14,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.trainer.ranking.evaluation.expression import (
     Expression,
+    Fuse,
     Given,
     Leaf,
     Mix,
@@ -77,11 +78,6 @@ class Systems:
                         raise problem(text, leaf.at, str(error)) from None
         return cls(collection, given, rankers, precision)
 
-    @property
-    def notes(self) -> list[str]:
-        """What the user should know of the models as they are used, a line each."""
-        return list(dict.fromkeys(ranker.note for ranker in self.rankers.values() if ranker.note))
-
     def require_scores(self) -> None:
         """Raise InputError for a model that predicts classes."""
         for ranker in self.rankers.values():
@@ -97,18 +93,19 @@ class Systems:
                 if isinstance(part, Rerank) and is_run_file(part.second):
                     message = f"'{part.second.path}' is a run file, which scores nothing anew: name a model"
                     raise problem(text, part.second.at, message)
+                if isinstance(part, Leaf):
+                    if not is_run_file(part) and not self.rankers[part].searches:
+                        message = f"'{part.path}' only re-ranks what another system found: write bm25 > 100 {part}"
+                        raise problem(text, part.at, message)
+                    continue
                 try:
-                    self._check(part, choices.get(part, Choice()))
+                    self._check_scorers(part, choices.get(part, Choice()))
                 except InputError as error:
                     raise problem(text, part.at, str(error)) from None
         return choices
 
-    def _check(self, part: Expression, choice: Choice) -> None:
-        """Check one part; an InputError has no place yet."""
-        if isinstance(part, Leaf):
-            if not is_run_file(part) and not self.rankers[part].searches:
-                raise InputError(f"'{part.path}' only re-ranks what another system found: write bm25 > 100 {part}")
-            return
+    def _check_scorers(self, part: Fuse | Rerank, choice: Choice) -> None:
+        """Raise InputError for lists that a model does not re-rank, and for scores of lists that would be fused."""
         if isinstance(part, Rerank):
             self.rankers[part.second].require_depth(part.depth)
         if choice.split or choice.weight is not None:  # scores are added, not ranks

@@ -27,39 +27,37 @@ class Task(Texts):
     identical: int = 0  # queries without the document with their id
 
     @classmethod
-    def of(cls, collection: Collection, split: str, identical_ids: IdenticalIds = "auto") -> Task:
+    def of(
+        cls,
+        collection: Collection,
+        split: str,
+        identical_ids: IdenticalIds = "auto",
+        *,
+        qrels: dict[str, dict[str, int]] | None = None,
+        pool: list[int] | None = None,
+    ) -> Task:
         """Read a split's task; `identical_ids` is as in `data_prep.collections.relevant.left_out`.
+
+        `qrels` and `pool` replace the split's, where some of its queries or documents are enough.
 
         Raises:
             InputError: the collection has no such split, or its pool is empty.
         """
-        qrels = collection.qrels(split)
-        pool = in_pool_order(collection.pool(split)).tolist()
+        qrels = collection.qrels(split) if qrels is None else qrels
+        pool = in_pool_order(collection.pool(split)).tolist() if pool is None else pool
         if not pool:
             raise InputError(f"{collection.directory}: the pool of split {split} is empty: list documents or remove it")
-        return cls.over(collection, split, qrels, pool, identical_ids)
-
-    @classmethod
-    def over(
-        cls,
-        collection: Collection,
-        split: str,
-        qrels: dict[str, dict[str, int]],
-        pool: list[int],
-        identical_ids: IdenticalIds = "auto",
-    ) -> Task:
-        """Make a task of judged queries of a split and some documents."""
         queries: list[int] = collection.queries.ids.find([*qrels]).tolist()
         namesakes = left_out(collection, split, identical_ids)
         exclusions = unranked(collection, queries, namesakes)
-        place = {document: at for at, document in enumerate(pool)} if exclusions else {}
-        places = {
+        place = {document: position for position, document in enumerate(pool)} if exclusions else {}
+        positions = {
             row: np.array([place[document] for document in exclusions[query].tolist() if document in place], np.int64)
             for row, query in enumerate(queries)
             if query in exclusions
         }
         identical = sum(namesakes.get(query) in place for query in queries)
-        return cls(collection, queries, pool, qrels, {row: at for row, at in places.items() if len(at)}, identical)
+        return cls(collection, queries, pool, qrels, {row: of for row, of in positions.items() if len(of)}, identical)
 
     def name(self, position: int) -> str:
         """Return the id of a document of the pool."""
@@ -67,22 +65,22 @@ class Task(Texts):
 
     def rank(self, system: System, k: int) -> list[Ranked]:
         """Return at most k documents for each query, best first, without those that are left out."""
-        most = max(map(len, self.left_out.values()), default=0)
-        return self.first(system.rank(min(k + most, len(self.pool))), k)
+        spare = max(map(len, self.left_out.values()), default=0)
+        return self.first(system.rank(min(k + spare, len(self.pool))), k)
 
     def first(self, ranked: Sequence[Ranked], k: int) -> list[Ranked]:
         """Return the first k documents of each ranking, without those that are left out."""
-        kept = []
+        shortened = []
         for row, (documents, scores) in enumerate(ranked):
             ranks = ~np.isin(documents, self.left_out.get(row, ()))
-            kept.append(Ranked(documents[ranks][:k], scores[ranks][:k]))
-        return kept
+            shortened.append(Ranked(documents[ranks][:k], scores[ranks][:k]))
+        return shortened
 
     def measure(self, ranked: Sequence[Ranked], more: Sequence[str] = ()) -> Metrics:
         """Compute the metrics of rankings, one for each query; `more` names additional metrics."""
         names = self.collection.corpus.ids
-        named = ([names[self.pool[i]] for i in of_query.documents.tolist()] for of_query in ranked)
-        return measure(self.qrels, dict(zip(self.qrels, named, strict=True)), more)
+        documents = ([names[self.pool[i]] for i in row.documents.tolist()] for row in ranked)
+        return measure(self.qrels, dict(zip(self.qrels, documents, strict=True)), more)
 
 
 def has_relevant(collection: Collection, split: str) -> bool:

@@ -49,7 +49,8 @@ def sample(collection: Collection, keys: ProbeConfig) -> Task:
     order = keyed_rng("probe documents").permutation(len(pool))[: keys.documents + len(documents)]
     random = [document for document in pool[order].tolist() if document not in documents]
     documents |= dict.fromkeys(random[: max(0, keys.documents - len(documents))])
-    return Task.over(collection, keys.split, qrels, in_pool_order(np.array([*documents])).tolist())
+    pool = in_pool_order(np.array([*documents])).tolist()
+    return Task.of(collection, keys.split, qrels=qrels, pool=pool)
 
 
 def relevant_places(task: Task) -> list[frozenset[int]]:

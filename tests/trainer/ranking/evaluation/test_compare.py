@@ -142,7 +142,7 @@ def test_a_pool_is_encoded_once_for_two_sets_of_queries(task: Task) -> None:
     other = replace(task, queries=task.queries[:3], qrels=dict(list(task.qrels.items())[:3]))
     wanted = [TOKENS, BM25]
     first, second, alone = (parts_of(of, *wanted) for of in (task, other, other))
-    second.by_split = {"test": first}
+    second.beside = [first]
     for part in wanted:
         first.rank(part, 30)
         for ranked, same in zip(second.rank(part, 30), alone.rank(part, 30), strict=True):
@@ -157,7 +157,7 @@ def test_a_pool_is_encoded_once_for_two_sets_of_queries(task: Task) -> None:
 
 def test_another_pool_is_encoded_by_itself(task: Task) -> None:
     first, second = parts_of(task, TOKENS), parts_of(replace(task, pool=task.pool[:-1]), TOKENS)
-    second.by_split = {"test": first}
+    second.beside = [first]
     first.rank(TOKENS, 30)
     assert all(len(task.pool) - 1 not in ranked.documents for ranked in second.rank(TOKENS, 30))
 
