@@ -74,9 +74,11 @@ class Fused:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """The number of queries, the number of documents."""
         return self.first.shape
 
     def scores(self, rows: slice) -> np.ndarray:
+        """Return the fused scores of all documents, fp32 [q, N], for some of the queries."""
         return np.stack([self._fuse(*row, self.weight) for row in self._rows(rows)])
 
     def rank(self, k: int, weights: Sequence[float | None]) -> list[list[Ranked]]:
