@@ -60,7 +60,7 @@ def shuffled(size: int, purpose: str, seed: int) -> np.ndarray | Shuffled:
 
 
 def _hashed(numbers: np.ndarray) -> np.ndarray:
-    """Return a hash of 32 bits of each number, uint64 [n]: the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
+    # the finaliser of SplitMix64 (Steele, Lea, Flood 2014), of which 32 bits are used
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers >> np.uint64(32)

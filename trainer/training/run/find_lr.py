@@ -101,7 +101,7 @@ def _losses(job: Job, engine: Engine, beat: Callable[[], None]) -> Iterator[floa
 
 
 def _measured(batch: BatchConfig, mix: Mix) -> int:
-    """Return how many steps' examples the loss is measured on: enough to have some of every source."""
+    # as many steps as have EXAMPLES, and some of every source, where a step is of one
     least = math.ceil(EXAMPLES / batch.size)
     enough = (steps for steps in range(least, MOST_MEASURED) if all(mix.drawn(steps * batch.micro_batches)))
     return next(enough, max(least, MOST_MEASURED))
