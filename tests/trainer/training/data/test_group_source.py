@@ -28,6 +28,13 @@ def collection(toy_collection: Path) -> Collection:
     return Collection.open(toy_collection)
 
 
+def opened(
+    collection: Collection, kind: Any = "positive", limit: int | None = None, seed: int = 1, unit: int = 9, **more: Any
+) -> GroupSource:
+    """The train split."""
+    return GroupSource(collection, "train", kind, limit, seed, unit=unit, **more)
+
+
 def examples(source: GroupSource) -> list[Example]:
     """All examples, in order."""
     return [example for shard in range(len(source.chunks)) for example in source.read(shard, 0)]
@@ -47,19 +54,16 @@ def test_pairs_and_negatives_are_of_the_split_alone(collection: Collection) -> N
 
 
 def test_fewer_labels_are_part_of_more(collection: Collection) -> None:
-    few, more = (GroupSource(collection, "train", "positive", limit, seed=1, unit=32) for limit in (10, 40))
+    few, more = (opened(collection, limit=limit) for limit in (10, 40))
     assert first_documents(few) == first_documents(more)[:10]
     assert list(few.candidates) == list(more.candidates)
-    other = GroupSource(collection, "train", "positive", 10, seed=2, unit=32)
+    other = opened(collection, limit=10, seed=2)
     assert set(first_documents(other)) != set(first_documents(few))
 
 
 def test_a_set_too_large_for_an_array_has_an_order_too(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shuffled, "MOST", 10)
-    whole, few, other = (
-        GroupSource(collection, "train", "positive", limit, seed, unit=32)
-        for limit, seed in ((None, 1), (40, 1), (None, 2))
-    )
+    whole, few, other = opened(collection), opened(collection, limit=40), opened(collection, seed=2)
     documents = first_documents(whole)
     assert sorted(documents) == sorted(whole.candidates.tolist()) != documents
     assert first_documents(few) == documents[:40]
@@ -81,11 +85,10 @@ def test_a_set_too_large_for_an_array_has_an_order_too(collection: Collection, m
 def test_units_hold_every_pair_once_in_order_and_are_as_many_as_asked(
     collection: Collection, unit: int, least_units: int, sizes: list[int]
 ) -> None:
-    source = GroupSource(collection, "train", "positive", None, seed=1, unit=unit, least_units=least_units)
+    source = opened(collection, unit=unit, least_units=least_units)
     units = [source.read(shard, 0) for shard in range(len(source.chunks))]
     assert [len(pairs) for pairs in units] == sizes
-    whole = GroupSource(collection, "train", "positive", None, seed=1, unit=100)
-    assert first_documents(source) == first_documents(whole)
+    assert first_documents(source) == first_documents(opened(collection, unit=100))
     assert set(source.chunks) == {1}
     for shard, pairs in enumerate(units):
         for item, pair in enumerate(pairs):
@@ -103,8 +106,7 @@ def shown(collection: Collection, example: Example) -> tuple[str, list[str], lis
 
 def test_each_unit_of_examples_has_its_candidates(judged: Collection) -> None:
     def all_of(kind: str) -> list[tuple[str, list[str], list[float]]]:
-        source = GroupSource(judged, "train", kind, None, seed=1, unit=9)  # type: ignore[arg-type]
-        found = [shown(judged, example) for example in examples(source)]
+        found = [shown(judged, example) for example in examples(opened(judged, kind))]
         return sorted((query, [texts[0], *sorted(texts[1:])], labels) for query, texts, labels in found)
 
     assert all_of("positive") == [
@@ -136,7 +138,7 @@ def repeated(shards: Path, tmp_path: Path) -> Collection:
 def test_what_is_relevant_to_a_text_is_no_negative_of_another_query_with_it(
     repeated: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = GroupSource(repeated, "train", "positive", None, seed=1, unit=9)
+    source = opened(repeated)
     ids = repeated.corpus.ids
     found = {
         (source.name(0, 0, i).split()[1], ids[int(e.candidates[0])]): (
@@ -156,14 +158,14 @@ def test_what_is_relevant_to_a_text_is_no_negative_of_another_query_with_it(
         given = zip(map(source.query_of, source.used.tolist()), source.given_negatives().tolist(), strict=True)
         assert dict(given) == {"q0": 1, "q1": 0, "q2": 0}
     assert source.negatives == 1
-    pairs = GroupSource(repeated, "train", "pair", None, seed=1, unit=9)
+    pairs = opened(repeated, "pair")
     labels = {pairs.name(0, 0, i): float(e.labels[0]) for i, e in enumerate(pairs.read(0, 0))}
     assert {name for name, label in labels.items() if label <= 0} == {"query q0, document d2"}
     assert len(pairs) == 5
 
 
 def test_in_a_batch_the_queries_of_one_text_share_their_relevant_documents(repeated: Collection) -> None:
-    source = GroupSource(repeated, "train", "positive", None, seed=1, unit=9)
+    source = opened(repeated)
     keys = SiameseConfig(name="siamese", max_query_tokens=16, max_document_tokens=16)
     batcher = keys.batcher(repeated.tokenizer, Candidates(repeated.corpus, source.candidates))
     examples = source.read(0, 0)
@@ -174,7 +176,7 @@ def test_in_a_batch_the_queries_of_one_text_share_their_relevant_documents(repea
 
 
 def test_the_negatives_that_the_data_give_are_counted(judged: Collection) -> None:
-    source = GroupSource(judged, "train", "positive", None, seed=1, unit=9)
+    source = opened(judged)
     assert source.given_negatives().tolist() == [2, 2]
     assert {judged.corpus.text(int(i)) for i in source.candidates} == {"a", "b", "c"}
 
@@ -219,7 +221,7 @@ def test_a_group_has_its_scores_beside_its_labels_and_older_collections_the_labe
     toy_scored: Path, tmp_path: Path
 ) -> None:
     new, old = Collection.open(toy_scored), labels_as_scores(Collection.open(toy_scored), tmp_path / "old")
-    of_new, of_old = (GroupSource(each, "train", "group", None, seed=1, unit=9) for each in (new, old))
+    of_new, of_old = opened(new, "group"), opened(old, "group")
     for source in (of_new, of_old):
         check_teacher(source, "kl")
         check_relevance(source, "kl", any_label=True)
@@ -234,27 +236,25 @@ def test_a_group_has_its_scores_beside_its_labels_and_older_collections_the_labe
         assert example.labels.tolist() == [1, 0, 0, 0, 0]  # the relevant one first, then the teacher's best
         assert example.scores[1:].tolist() == sorted(example.scores[1:].tolist(), reverse=True)
         assert scores_by_document(example) == scores_by_document(older)
-    of_positives = GroupSource(new, "train", "positive", None, seed=1, unit=9)
-    for example, other in zip(examples(of_positives), examples(of_new), strict=True):
+    for example, other in zip(examples(opened(new)), examples(of_new), strict=True):
         assert example.labels.tolist() == [1, 0, 0, 0, 0]
         assert scores_by_document(example) == scores_by_document(other)
     with pytest.raises(InputError, match="=kl learns a teacher's scores, but split train has none beside its labels"):
-        check_teacher(GroupSource(old, "train", "positive", None, seed=1, unit=9), "kl")
+        check_teacher(opened(old), "kl")
 
 
 def test_a_candidate_without_a_score_is_refused_where_one_is_learnt(toy_scored: Path, tmp_path: Path) -> None:
-    opened = Collection.open(toy_scored)
-    groups = opened.groups("train")
+    scored = Collection.open(toy_scored)
+    groups = scored.groups("train")
     assert groups.scores is not None
     scores = np.where(np.isin(np.arange(500), (7, 499)), np.float32(np.nan), groups.scores)
     given = np.asarray(groups.candidates.ends), np.asarray(groups.candidates.flat), groups.labels
     kept = NewCandidates(*given, groups.found_by, groups.found_scores, scores)  # type: ignore[arg-type]
-    made = derive(opened, tmp_path / "out", "train", kept, {}, [])
-    query = opened.queries.ids[groups[1].query]
-    for unit in ("positive", "group"):
-        source = GroupSource(made, "train", unit, None, seed=1, unit=9)  # type: ignore[arg-type]
+    made = derive(scored, tmp_path / "out", "train", kept, {}, [])
+    query = scored.queries.ids[groups[1].query]
+    for kind in ("positive", "group"):
         with pytest.raises(InputError, match=rf"=kl .* 2 of 500 candidates of .* \(the first: query {query}\): have a"):
-            check_teacher(source, "kl")
+            check_teacher(opened(made, kind), "kl")
 
 
 CHECKS = [  # of which collection, the unit, the check and its argument, and what is said
@@ -288,8 +288,7 @@ def test_labels_that_a_loss_cannot_learn_are_refused(
     request: pytest.FixtureRequest, of: str, unit: Any, check: Callable[..., None], argument: Any, message: str
 ) -> None:
     known = request.getfixturevalue(of)
-    opened = known if isinstance(known, Collection) else Collection.open(known)
-    source = GroupSource(opened, "train", unit, None, seed=1, unit=9)
+    source = opened(known if isinstance(known, Collection) else Collection.open(known), unit)
     if not message:
         check(source, argument)
         return
@@ -299,4 +298,4 @@ def test_labels_that_a_loss_cannot_learn_are_refused(
 
 def test_more_pairs_than_there_are_are_refused(toy_collection: Path) -> None:
     with pytest.raises(InputError, match="split train has 100 relevant pairs, the recipe asks for 101"):
-        GroupSource(Collection.open(toy_collection), "train", "positive", 101, seed=1, unit=32)
+        opened(Collection.open(toy_collection), limit=101)
