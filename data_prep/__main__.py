@@ -4,7 +4,6 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from deepsiam.data_prep.arguments import add_preparation, local_folder, options_of, workers_argument
@@ -144,16 +143,8 @@ def _collection(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _version() -> str:
-    try:
-        return version("deepsiam")
-    except PackageNotFoundError:  # run from a checkout that is only on the path
-        return "(not installed)"
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="python -m data_prep", description=__doc__, epilog="docs/data.md has examples of all.")
-    parser.add_argument("--version", action="version", version=f"deepsiam {_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, source in SOURCES.items():
         prepare = commands.add_parser(

@@ -31,7 +31,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_it_has_imported_before_it_starts_and_computed_nothing(run: Run) -> None:
-    loaded = "import os, sys; print({'torch', 'deepspeed', 'deepsiam.trainer.finetune'} <= set(sys.modules)); "
+    loaded = "import os, sys; print({'torch', 'deepspeed', 'deepsiam.trainer.jobs.finetuning'} <= set(sys.modules)); "
     assert run(loaded + "print(os.listdir('/proc/self/task') == [str(os.getpid())])").stdout == "True\nTrue\n"
 
 

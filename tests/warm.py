@@ -22,13 +22,13 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 1200.0  # seconds after which a command counts as hung: a busy machine takes ten times as long as a quiet one
-IMPORTED = [
+IMPORTED = [  # what the commands import once they have parsed
     "deepspeed.launcher.launch",
     "tests.trainer.many_runs",
     "deepsiam.trainer.evaluate",
-    "deepsiam.trainer.export",
-    "deepsiam.trainer.finetune",
-    "deepsiam.trainer.report",
+    "deepsiam.trainer.analysis.report",
+    "deepsiam.trainer.ranking.export.export",
+    "deepsiam.trainer.training.run.command",
 ]
 # read at import; with several OpenBLAS threads, the server would have threads that its forks lack
 SETTINGS = {"DS_ACCELERATOR": "cpu", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}

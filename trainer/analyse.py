@@ -13,97 +13,45 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-import torch
-
-from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
-from deepsiam.data_prep.common.extras import require
-from deepsiam.data_prep.common.figures import COLORS, new_figure, save
-from deepsiam.data_prep.common.files import make_directory, refuse_folder
+from deepsiam.data_prep.common.errors import exit_on_input_error
 from deepsiam.data_prep.common.parser import Parser
-from deepsiam.models.pretraining.cross_thought import CrossThought
-from deepsiam.trainer.analysis import learning
-from deepsiam.trainer.analysis.cross_thought import case_study
-from deepsiam.trainer.analysis.curves import draw_curves, read_curve
-from deepsiam.trainer.analysis.held_out import held_out_arrays
-from deepsiam.trainer.analysis.plots import smooth
-from deepsiam.trainer.analysis.seed import cosines
-from deepsiam.trainer.analysis.wiring import draw, wiring
-from deepsiam.trainer.ranking.evaluation.metrics import more_metrics
-from deepsiam.trainer.ranking.evaluation.task import Task
-from deepsiam.trainer.training.checkpoints.load import load_trained
-from deepsiam.trainer.training.recipe.schema import PretrainRecipe
-from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    arguments = _parser().parse_args(argv)
+    chosen = _parser().parse_args(argv)
     with exit_on_input_error("trainer.analyse"):
-        arguments.run(arguments)
+        chosen.run(chosen)
 
 
-def _curves(arguments: argparse.Namespace) -> None:
-    require("evaluate", "matplotlib")
-    curves = {name: read_curve(run, arguments.tag) for name, run in arguments.runs}
-    print(draw_curves(curves, arguments.tag, arguments.out))
-    for name, (steps, values) in curves.items():
-        print(f"{name}: {smooth(values)[-1]:.4f} at step {steps[-1]:,}")
+def _curves(chosen: argparse.Namespace) -> None:
+    from deepsiam.trainer.analysis.curves import print_curves
+
+    print_curves(chosen.runs, chosen.tag, chosen.out)
 
 
-def _cosine(arguments: argparse.Namespace) -> None:
-    require("evaluate", "matplotlib")
-    rows = {name: cosines(load_trained(run), arguments.shards) for name, run in arguments.runs}
-    figure, (panel,) = new_figure(1, width=6.0, height=3.8)
-    for color, (name, means) in zip(COLORS * len(rows), rows.items(), strict=False):
-        panel.plot(np.arange(1, len(means) + 1), means, color=color, linewidth=2.0, label=name)
-    panel.legend(frameon=False)
-    panel.set_xlabel("position")
-    panel.set_ylabel("cosine of the decoder's state and [CLS]")
-    print(save(figure, arguments.out))
-    for name, means in rows.items():
-        quarters = ", ".join(f"{part.mean():.3f}" for part in np.array_split(means, 4))
-        print(f"{name}: {quarters} (means over the four quarters of the positions)")
+def _cosine(chosen: argparse.Namespace) -> None:
+    from deepsiam.trainer.analysis.seed import print_cosines
+
+    print_cosines(chosen.runs, chosen.shards, chosen.out)
 
 
-def _learning(arguments: argparse.Namespace) -> None:
-    require("evaluate", "matplotlib", "bm25s", "ir_measures", "pytrec_eval")
-    more_metrics([arguments.metric], "--metric")
-    refuse_folder(arguments.out)
-    results = arguments.out.with_suffix(".json")
-    if results == arguments.out:
-        raise InputError(f"--out {results}: the numbers are kept there, beside the figure: name a file FIGURE.png")
-    task = Task.of(Collection.open(arguments.collection), arguments.split)
-    make_directory(arguments.out.parent)
-    curves = learning.measure(task, arguments.split, arguments.runs, arguments.over, arguments.metric, results)
-    flat = learning.bm25(task, arguments.metric) if arguments.bm25 else None
-    print("\n".join(learning.table(curves, arguments.over)))
-    if flat is not None:
-        print(f"BM25 {flat:.4f}")
-    print(learning.draw(curves, arguments.over, arguments.metric, flat, arguments.out))
+def _learning(chosen: argparse.Namespace) -> None:
+    from deepsiam.trainer.analysis.learning import print_learning
+
+    print_learning(chosen)
 
 
-def _attention(arguments: argparse.Namespace) -> None:
-    trained = load_trained(arguments.run_folder)
-    if not isinstance(trained.model, CrossThought):
-        raise InputError(f"{trained.checkpoint}: not a Cross-Thought run; name one")
-    arrays = next(held_out_arrays(trained, arguments.shards, 1, 1))
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    with torch.inference_mode():
-        alpha = trained.model.attention(tensors["input_ids"], tensors["attention_mask"], tensors["offsets"])
-    attention = alpha[0].mean(dim=(0, 1)).numpy()  # [M, M], over heads and special tokens
-    for line in case_study(trained, arrays["input_ids"][0], arrays["attention_mask"][0], attention, arguments.sequence):
-        print(line)
+def _attention(chosen: argparse.Namespace) -> None:
+    from deepsiam.trainer.analysis.cross_thought import print_attention
+
+    print_attention(chosen.run_folder, chosen.shards, chosen.sequence)
 
 
-def _wiring(arguments: argparse.Namespace) -> None:
-    require("evaluate", "matplotlib")
-    wirings = wiring(load_recipe(PretrainRecipe, arguments.recipe, arguments.overrides))
-    for loss, (targets, inputs, depends) in wirings.items():
-        mean = depends.sum(1).mean()
-        print(f"{loss}: {len(targets)} targets; each depends on {mean:.1f} of {len(inputs)} input tokens on average")
-    print(draw(wirings, arguments.out))
+def _wiring(chosen: argparse.Namespace) -> None:
+    from deepsiam.trainer.analysis.wiring import print_wiring
+
+    print_wiring(chosen.recipe, chosen.overrides, chosen.out)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -128,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     learned.add_argument("--collection", type=Path, required=True, help="the collection to rank")
     learned.add_argument("--split", required=True, help="split with the queries")
-    learned.add_argument("--over", choices=learning.OVER, required=True, help="the horizontal axis")
+    learned.add_argument("--over", choices=("steps", "labels"), required=True, help="the horizontal axis")
     learned.add_argument("--metric", default="mrr@10", metavar="NAME@K", help="mrr, ndcg, recall or map (mrr@10)")
     learned.add_argument("--bm25", action="store_true", help="also draw BM25, as a horizontal line")
     learned.add_argument(

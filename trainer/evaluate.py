@@ -18,10 +18,9 @@ from pathlib import Path
 from deepsiam.data_prep.collections.relevant import IDENTICAL_IDS
 from deepsiam.data_prep.common.argument_types import positive
 from deepsiam.data_prep.common.errors import exit_on_input_error
-from deepsiam.data_prep.common.parser import Parser
-from deepsiam.trainer.ranking.evaluation.command import evaluate
+from deepsiam.trainer.ranking.choices import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS
 from deepsiam.trainer.ranking.evaluation.metrics import IR_MEASURES
-from deepsiam.trainer.ranking.ranker import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS
+from deepsiam.trainer.training.run.arguments import RanksParser
 
 OF_ONE_COLLECTION = ("write_runs", "all_pairs", "candidates", "classes", "dimensions")
 
@@ -30,11 +29,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     arguments = _arguments(argv)
     with exit_on_input_error("trainer.evaluate"):
+        from deepsiam.trainer.ranking.evaluation.command import evaluate
+
         evaluate(arguments)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
+    parser = RanksParser(
         prog="trainer.evaluate",
         description="Rank a collection with systems, and compare them in one table.",
         example="python -m trainer.evaluate --collection data/mine --split test --system bm25 --system mine=runs/mine "
@@ -94,7 +95,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         required=True,
         help="the JSON file for the results; of --collections, a folder for a file each",
     )
-    parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
     arguments = parser.parse_args(argv)
     for option in OF_ONE_COLLECTION if arguments.collections else ():
         if getattr(arguments, option):

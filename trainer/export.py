@@ -15,12 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deepsiam.data_prep.common.errors import exit_on_input_error
-from deepsiam.data_prep.common.imports import gc_paused
 from deepsiam.data_prep.common.parser import Parser
-
-with gc_paused():
-    from deepsiam.trainer.ranking.export.export import export_encoder
-    from deepsiam.trainer.training.checkpoints.load import load_trained
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -42,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--with-decoder", action="store_true", help="also export the heads of a pre-training run")
     arguments = parser.parse_args(argv)
     with exit_on_input_error("trainer.export"):
+        from deepsiam.trainer.ranking.export.export import export_encoder
+        from deepsiam.trainer.training.checkpoints.load import load_trained
+
         trained = load_trained(arguments.run)
         export_encoder(trained, arguments.out, arguments.with_decoder, arguments.format)
         print(f"exported {trained.checkpoint} to {arguments.out}")

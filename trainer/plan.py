@@ -8,129 +8,23 @@ Nothing is trained, and the recipe's data need not exist. docs/scaling.md explai
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from deepsiam.data_prep.common.argument_types import margin, positive, positive_number, share
-from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
-from deepsiam.data_prep.common.extras import require
-from deepsiam.data_prep.common.files import (
-    in_a_folder,
-    os_errors_as_input_errors,
-    read_bytes,
-    refuse_folder,
-    whole_file,
-)
-from deepsiam.data_prep.common.imports import gc_paused
+from deepsiam.data_prep.common.errors import exit_on_input_error
 from deepsiam.data_prep.common.parser import Parser
-
-with gc_paused():
-    from deepsiam.trainer.analysis.plans import draw
-    from deepsiam.trainer.cluster.planning import report
-    from deepsiam.trainer.cluster.planning.communication import Link
-    from deepsiam.trainer.cluster.planning.compute import MeasuredSpeed, count, measured_speed, vocabulary_of
-    from deepsiam.trainer.cluster.planning.machines import Machines
-    from deepsiam.trainer.cluster.planning.roofline import LAUNCH, PRODUCTS, START, Roofline
-    from deepsiam.trainer.cluster.planning.training import limits, plan
-    from deepsiam.trainer.training.engine import ds_config
-    from deepsiam.trainer.training.engine.hardware import DEVICES, WITHOUT_BF16
-    from deepsiam.trainer.training.recipe.schema import PretrainRecipe, kind_of
-    from deepsiam.trainer.training.recipe.yaml_file import build, read
-
-GB, MICROSECOND = 1e9, 1e-6
+from deepsiam.trainer.cluster.planning.assumed import PRODUCTS, START
+from deepsiam.trainer.training.engine.hardware import DEVICES
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     chosen = _parser().parse_intermixed_args(argv)
     with exit_on_input_error("trainer.plan"):
-        if chosen.chart:
-            require("evaluate", "matplotlib", what="--chart")
-        for path in filter(None, (chosen.json, chosen.chart)):
-            refuse_folder(path)
-            in_a_folder(path)
-        _plan(chosen)
+        from deepsiam.trainer.cluster.planning.plan import print_plan
 
-
-def _plan(chosen: argparse.Namespace) -> None:
-    recipe = _recipe(chosen.recipe, chosen.overrides)
-    usual = "cpu" if chosen.gpu == "cpu" else "zero1_fp16" if chosen.gpu.startswith(WITHOUT_BF16) else "zero1_bf16"
-    file, config = ds_config.load(usual if recipe.deepspeed == "auto" else recipe.deepspeed, for_here=False)
-    if chosen.gpu != "cpu" and ds_config.precision(config) == torch.float32:
-        raise InputError(
-            f"deepspeed: {file.stem} computes in fp32, and of a GPU the speed in half precision is known: "
-            f"plan with deepspeed={usual}"
-        )
-    work = count(recipe, vocabulary_of(recipe, chosen.vocabulary), ds_config.precision(config))
-    machines, speed = _machines(chosen, recipe)
-    assumptions = [
-        f"{recipe.method.name}: {work.parameters:,} parameters, {work.flops / 1e9:,.4g} GFLOP an example, {file.stem}",
-        *report.of_machines(machines, speed),
-    ]
-    rows = [plan(recipe, work, config, machines, hosts) for hosts in chosen.hosts]
-    ends = limits(recipe, work, config, machines, max(chosen.hosts))
-    print(report.training(rows, ends, assumptions))
-    results = {"assumptions": assumptions, "rows": [asdict(row) for row in rows], "pays": [asdict(one) for one in ends]}
-    if chosen.json:
-        with whole_file(chosen.json) as out:
-            out.write(json.dumps(results, indent=1).encode() + b"\n")
-    if chosen.chart:
-        print(draw(rows, chosen.chart))
-
-
-def _recipe(path: Path, overrides: Sequence[str]) -> PretrainRecipe:
-    values = read(path, overrides)
-    if kind_of(values) is not PretrainRecipe:
-        raise InputError(f"{path}: fine-tunes; a plan is for pre-training: name such a recipe")
-    return build(PretrainRecipe, values, str(path))
-
-
-def _machines(chosen: argparse.Namespace, recipe: PretrainRecipe) -> tuple[Machines, str]:
-    """Return the machines that the options describe, and where their speed is from."""
-    device, cpu = DEVICES[chosen.gpu], chosen.gpu == "cpu"
-    latencies = {"between": 100.0, "within": 30.0} if cpu else {"between": 10.0, "within": 3.0}
-    links = {
-        name: Link(
-            bandwidth * GB if bandwidth else chosen.link_share * line,
-            MICROSECOND * (latencies[name] if latency is None else latency),
-        )
-        for name, bandwidth, latency, line in (
-            ("between", chosen.network, chosen.latency, device.network),
-            ("within", chosen.within, chosen.within_latency, device.within),
-        )
-    }
-    speed: Roofline | MeasuredSpeed
-    if chosen.measured:
-        speed = measured_speed(_json(chosen.measured), recipe, chosen.case, str(chosen.measured))
-        said = f"{speed.flops / 1e12:.4g} TFLOP/s a rank, measured: {chosen.measured}"
-    else:
-        speed = Roofline(device, chosen.efficiency, start=chosen.operation * MICROSECOND, launch=LAUNCH * (not cpu))
-        said = f"{chosen.gpu}, assumed: {speed.assumptions()}"
-    machines = Machines(
-        gpus=chosen.gpus,
-        device=device,
-        speed=speed,
-        between=links["between"],
-        within=links["within"],
-        backend="gloo" if cpu else "nccl",
-        overlap=chosen.overlap,
-        disk=chosen.disk * GB,
-    )
-    return machines, said
-
-
-def _json(path: Path) -> Any:
-    with os_errors_as_input_errors(path, "read"):
-        content = read_bytes(path)
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON: {error}") from None
+        print_plan(chosen)
 
 
 def _numbers(text: str) -> list[int]:
@@ -160,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     compute.add_argument(
         "--operation",
         type=margin,
-        default=START / MICROSECOND,
+        default=1e6 * START,
         help="us that Python takes to start a kernel (%(default)g)",
     )
     compute.add_argument("--measured", type=Path, help="JSON of benchmarks.step, instead of these two")

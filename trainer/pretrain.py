@@ -2,76 +2,26 @@
 
 from __future__ import annotations
 
-from deepsiam.data_prep.common.imports import gc_paused
+from collections.abc import Sequence
 
-with gc_paused():
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import torch
-
-    from deepsiam.data_prep.common.parser import Parser
-    from deepsiam.trainer.training.checkpoints.base import base_of
-    from deepsiam.trainer.training.checkpoints.load import saved_trunk
-    from deepsiam.trainer.training.data.open_shards import shard_data
-    from deepsiam.trainer.training.engine.memory import check_memory
-    from deepsiam.trainer.training.engine.world import device_memory, say
-    from deepsiam.trainer.training.recipe.build import build_model, check_length, new_trunk, resize_embeddings
-    from deepsiam.trainer.training.recipe.schema import PretrainRecipe
-    from deepsiam.trainer.training.run.command import run
-    from deepsiam.trainer.training.run.job import Job, make_job, make_ready
-
-
-def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
-    """Make the job of training the recipe's method on its shards, from random weights or a trained encoder.
-
-    To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
-    """
-    if recipe.init_from:  # what reads other libraries' folders is imported for runs that name one
-        from deepsiam.trainer.training.checkpoints.init_from import load_start
-        from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_checkpoint, with_keys_from_folder
-
-        recipe = with_keys_from_checkpoint(recipe, resume_from) if resume_from else with_keys_from_folder(recipe)
-    data = shard_data(recipe)
-    torch.manual_seed(recipe.seed)
-    encoder = None
-    if resume_from:
-        trunk = saved_trunk(resume_from)
-    elif recipe.init_from:
-        encoder = load_start(recipe, data.tokenizer)
-        trunk = encoder.trunk
-    else:
-        trunk = new_trunk(recipe.trunk or {}, data.tokenizer)
-    known = encoder.rows_for(recipe.method) if encoder else ()
-    resize_embeddings(recipe.method, trunk, data.tokenizer, known)
-    for key, tokens in recipe.method.input_lengths.items():
-        check_length(key, tokens, trunk)
-    recipe = recipe.model_copy(update={"method": recipe.method.for_trunk(trunk)})
-    model = build_model(recipe.method, trunk)
-    if encoder:
-        say(encoder.copy_heads(model, recipe.method))
-    recipe = make_ready(model, recipe, resume_from)
-    check_memory(recipe, model, device_memory())
-    probe = None
-    if recipe.probe:
-        from deepsiam.trainer.ranking.while_training.probe import open_probe
-
-        check_length("probe.max_tokens", recipe.probe.max_tokens, trunk)
-        probe = open_probe(recipe.probe, data.tokenizer)
-    base = base_of(recipe, encoder.path if encoder else None, resume_from)
-    return make_job(recipe, model, data, probe, base=base)
+from deepsiam.trainer.training.run.arguments import training_arguments
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    parser = Parser(
+    chosen = training_arguments(
+        argv,
         prog="trainer.pretrain",
         description="Pre-train an encoder on shards of text, as a recipe describes.",
         example="deepspeed --module trainer.pretrain recipes/seed_small.yaml run=runs/seed "
         "data.shards=data/mine/shards",
         page="docs/recipes.md",
     )
-    run(parser, PretrainRecipe, build, argv)
+    from deepsiam.trainer.jobs.pretraining import build
+    from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+    from deepsiam.trainer.training.run.command import run
+
+    run("trainer.pretrain", chosen, PretrainRecipe, build)
 
 
 if __name__ == "__main__":

@@ -9,154 +9,27 @@ deepspeed --hostfile hostfile --module trainer.search indexes/mine --queries tes
 from __future__ import annotations
 
 import argparse
-import io
-import sys
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from itertools import chain, count, islice
+from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
 
 from deepsiam.data_prep.collections.relevant import IDENTICAL_IDS
 from deepsiam.data_prep.common.argument_types import port, positive
-from deepsiam.data_prep.common.errors import InputError, exit_on_input_error, printable
-from deepsiam.data_prep.common.files import refuse_folder
-from deepsiam.data_prep.common.parser import Parser
-from deepsiam.trainer.ranking.evaluation import run_file
-from deepsiam.trainer.ranking.indexes.index import Found, Index, in_words, require_choice
-from deepsiam.trainer.ranking.indexes.query_file import read_queries
-from deepsiam.trainer.ranking.indexes.registry import APPROXIMATIONS, open_index
-from deepsiam.trainer.ranking.indexes.serve import make_server
-from deepsiam.trainer.ranking.retrieval.search import Ranked
-from deepsiam.trainer.ranking.retrieval.shared import merge, rank_0_first
-from deepsiam.trainer.training.engine.world import World, failed_rank_exits_first, joined, rank_0_speaks
-
-WIDTH = 100  # characters that are shown of a document
-AT_ONCE = 1024  # queries of a run file
+from deepsiam.data_prep.common.errors import exit_on_input_error
+from deepsiam.trainer.ranking.choices import APPROXIMATIONS
+from deepsiam.trainer.training.run.arguments import RanksParser
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     chosen = _arguments(argv)
-    with exit_on_input_error("trainer.search"), failed_rank_exits_first():
-        world = joined()
-        with rank_0_first(world.rank, world.size):
-            if world.size > 1 and not chosen.queries:
-                raise InputError("several ranks search for the queries of a file or split: give --queries")
-            for query in chosen.words:
-                _require_utf8(query, "QUERY")
-            if chosen.write_run:
-                refuse_folder(chosen.write_run)
-            index = open_index(chosen.index, chosen.collection, chosen.model)
-            chosen.k = min(chosen.k, len(index.collection.corpus))
-            if chosen.approximate:
-                require_choice("--approximate", chosen.approximate, index.APPROXIMATIONS, str(chosen.index))
-                index.require(chosen.approximate)
-            if chosen.verify and world.rank == 0:
-                index.folder.verify()
-                print(f"{chosen.index}: its files are those of its manifest", flush=True)
-            if chosen.queries:
-                queries, absent = read_queries(chosen.queries, index.collection, chosen.ignore_identical_ids)
-                run_file.check_ids(f"--write-run {chosen.write_run}", chain(queries, index.collection.corpus.ids))
-        if chosen.serve is not None:
-            _serve(index, chosen)
-        elif chosen.queries:
-            with rank_0_speaks(world.rank):
-                _write_run(index, queries, absent, chosen, world)
-        elif chosen.words or not chosen.verify:
-            for words in [chosen.words] if chosen.words else ([query] for query in _typed()):
-                _show(words, index.find(words, chosen.k, chosen.approximate))
+    with exit_on_input_error("trainer.search"):
+        from deepsiam.trainer.ranking.answers import answer
 
-
-def _serve(index: Index, chosen: argparse.Namespace) -> None:
-    """Answer a browser until Ctrl-C; the index of `--beside` is searched in the same way where possible."""
-    indexes = {str(chosen.index): (index, chosen.approximate)}
-    if chosen.beside:
-        beside = open_index(chosen.beside, chosen.collection)
-        approximation = chosen.approximate if chosen.approximate in beside.APPROXIMATIONS else None
-        if approximation:
-            beside.require(approximation)
-        indexes[str(chosen.beside)] = beside, approximation
-    systems = {
-        name: lambda query, k, of=of, by=approximation: of.find([query], k, by)[0]
-        for name, (of, approximation) in indexes.items()
-    }
-    with make_server(systems, chosen.host, chosen.serve, chosen.k) as server:
-        print(f"http://{chosen.host}:{server.server_port}/  (Ctrl-C ends it)", flush=True)
-        with suppress(KeyboardInterrupt):
-            server.serve_forever()
-
-
-def _write_run(
-    index: Index, queries: dict[str, str], absent: dict[str, np.ndarray], chosen: argparse.Namespace, world: World
-) -> None:
-    """Search for all queries, each rank in its share of the index, and write the run file on rank 0.
-
-    `absent`: the documents that are left out of a query's ranking.
-    """
-    k = chosen.k + max(map(len, absent.values()), default=0)
-
-    def rankings() -> Iterator[tuple[str, Ranked]]:
-        left = iter(queries)
-        while names := list(islice(left, AT_ONCE)):
-            texts = [queries[name] for name in names]
-            own = index.search(texts, k, chosen.approximate, world.rank, world.size)
-            for name, (documents, scores) in zip(names, merge(own, k, world.rank, world.size) or (), strict=False):
-                kept = ~np.isin(documents, absent.get(name, ()))
-                yield name, Ranked(documents[kept][: chosen.k], scores[kept][: chosen.k])
-
-    if world.rank == 0:
-        names = index.collection.corpus.ids
-        run_file.write(chosen.write_run, rankings(), lambda i: names[i], chosen.index.resolve().name)
-        print(f"wrote {chosen.write_run}: {len(queries):,} queries, at most {chosen.k} documents each", flush=True)
-        if absent:
-            excluded = "excluded documents, and " * bool(index.collection.excluded)
-            left_out = f"{excluded}the document with the query's id, for {len(absent):,} queries, as by BEIR"
-            print(f"left out: {left_out}", flush=True)
-    else:
-        deque(rankings(), maxlen=0)  # the other ranks write nothing
-
-
-def _typed() -> Iterator[str]:
-    """Yield the lines of stdin; on a terminal, prompt for them."""
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # so that only the line that is not UTF-8 is refused
-    for number in count(1):
-        if sys.stdin.isatty():
-            print("query (empty to stop): ", end="", flush=True)
-        line = sys.stdin.readline()
-        query = line.removeprefix("\ufeff").strip()
-        if not line or (not query and sys.stdin.isatty()):
-            return
-        if query:
-            _require_utf8(query, f"standard input:{number}")
-            yield query
-
-
-def _require_utf8(query: str, where: str) -> None:
-    """Raise InputError for a query with bytes that Python could not decode."""
-    try:
-        query.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{where}: {query!r} is not UTF-8; convert it, as iconv does") from None
-
-
-def _show(queries: Sequence[str], found: Sequence[Sequence[Found]]) -> None:
-    for query, documents in zip(queries, found, strict=True):
-        print(printable(query))
-        for rank, (name, score, text, terms) in enumerate(documents, 1):
-            line = " ".join(text.split())
-            shown = printable(line[:WIDTH]) + "…" * (len(line) > WIDTH)
-            print(f"{rank:4}  {score:8.4f}  {printable(name)}  {shown}")
-            if terms:
-                print(f"{'':16}{printable(in_words(terms))}")
-        print(flush=True)
+        answer(chosen)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
+    parser = RanksParser(
         prog="trainer.search",
         description="Search an index: the best documents for queries in words.",
         example="python -m trainer.search indexes/mine 'how do planes fly'",
@@ -190,7 +63,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--verify", action="store_true", help="check all files of the index first; without queries, only that"
     )
-    parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
     chosen = parser.parse_intermixed_args(argv)
     if chosen.beside == chosen.index:
         parser.error("--beside names the same index: name another one")

@@ -14,12 +14,9 @@ import sys
 from collections.abc import Sequence
 
 from deepsiam.data_prep.common import streams
-from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
-from deepsiam.data_prep.common.imports import gc_paused
+from deepsiam.data_prep.common.argument_types import positive
+from deepsiam.data_prep.common.errors import exit_on_input_error
 from deepsiam.data_prep.common.parser import Parser
-
-with gc_paused():
-    from deepsiam.trainer.cluster.hosts.supervisor import STOP_SIGNALS, Training, supervise
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,13 +30,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--tries",
-        type=int,
+        type=positive,
         default=3,
         help="give up after this many starts in a row without a newer checkpoint (default 3)",
     )
     tries = parser.parse_args(words[:end]).tries
-    if tries < 1:
-        raise InputError(f"--tries {tries}: give 1 or more")
+    from deepsiam.trainer.cluster.hosts.supervisor import STOP_SIGNALS, Training, supervise
+
     training = Training.from_command(words[end + 1 :])
     streams.set_up(lossy=True)
     signals: list[int] = []

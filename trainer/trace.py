@@ -8,172 +8,22 @@ that the model reads changes. A run's own recipe is RUN/recipe.yaml.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import math
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from deepsiam.data_prep.common.argument_types import positive
-from deepsiam.data_prep.common.errors import InputError, exit_on_input_error, printable
+from deepsiam.data_prep.common.errors import exit_on_input_error
 from deepsiam.data_prep.common.parser import Parser
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from deepsiam.models.interface import MicroBatch
-from deepsiam.trainer.training.checkpoints import checkpoint
-from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_folder
-from deepsiam.trainer.training.data.cursor import Cursor
-from deepsiam.trainer.training.data.loader import Loader, check_layout
-from deepsiam.trainer.training.data.open_pairs import pair_data
-from deepsiam.trainer.training.data.open_shards import shard_data
-from deepsiam.trainer.training.data.opened import Data, resume_invariants
-from deepsiam.trainer.training.data.order import LaneBatch
-from deepsiam.trainer.training.recipe import schema, yaml_file
-from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
-
-if TYPE_CHECKING:
-    from deepsiam.trainer.training.run.job import Refresh
-
-# what must not change on resume, and changes nothing of the data
-OF_MODEL = ("trunk", "init_from", "bidirectional", "random_weights", "optimizer.name", "optimizer.train", "optimizer")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    options = _parser().parse_intermixed_args(argv)
+    chosen = _parser().parse_intermixed_args(argv)
     with exit_on_input_error("trainer.trace"):
-        recipe = _load_recipe(options.recipe, options.overrides)
-        data = shard_data(recipe) if isinstance(recipe, PretrainRecipe) else pair_data(recipe)
-        check_layout(data.order.lanes, recipe.batch.micro_batches, options.world_size, options.workers)
-        first, last = (options.show, options.show) if options.show else options.steps
-        _check_micro(recipe, first, last)
-        steps = trace(recipe, data, first, options.world_size, options.workers, _refresh(recipe, data))
-        for step, batches in islice(steps, last - first + 1):
-            if options.show:
-                print("\n".join(show(step, batches, data)))
-            else:
-                print(step, digest([batch.micro_batch for batch in batches]), flush=True)
+        from deepsiam.trainer.jobs.trace import print_steps
 
-
-def trace(
-    recipe: PretrainRecipe | FinetuneRecipe,
-    data: Data,
-    first: int,
-    world_size: int,
-    workers: int,
-    refresh: Refresh | None = None,
-) -> Iterator[tuple[int, list[LaneBatch]]]:
-    """Yield (step, its micro-batches) from optimizer step `first` on, as `world_size` ranks would read them.
-
-    Steps count from 1. Reading starts at the run's last checkpoint before `first`, if there is one, else at step 1.
-    `workers` is the number of loader workers of each rank; `refresh` has the negatives that the run mined.
-
-    Raises:
-        InputError: data cannot be read, or the negatives of a step are not there any more.
-    """
-    step, cursor = _start(recipe, data, first)
-    ranks: list[Iterator[LaneBatch]] = []
-    while True:
-        if refresh is not None and refresh.current != refresh.step_of(step):
-            refresh.use(step)
-            ranks = []
-        if not ranks:
-            ranks = [Loader(data.order, rank, world_size, workers).micro_batches(cursor) for rank in range(world_size)]
-        step += 1
-        batches = [batch for rank in ranks for batch in islice(rank, recipe.batch.micro_batches // world_size)]
-        cursor.advance(batches, recipe.batch.micro_batches)
-        if step >= first:
-            yield step, batches
-
-
-def _refresh(recipe: PretrainRecipe | FinetuneRecipe, data: Data) -> Refresh | None:
-    if not isinstance(recipe, FinetuneRecipe) or recipe.refresh is None:
-        return None
-    from deepsiam.trainer.ranking.while_training.refresh import open_refresh  # imports what ranks: seconds
-
-    return open_refresh(recipe, data)
-
-
-def digest(micro_batches: Sequence[MicroBatch]) -> str:
-    """Hash the arrays of micro-batches, independently of their order: 128 bits, in hex."""
-    digests = []
-    for micro_batch in micro_batches:
-        content = hashlib.blake2b(digest_size=16)
-        for name, array in sorted(micro_batch.arrays.items()):
-            content.update(f"{name} {array.dtype} {array.shape}".encode())
-            content.update(np.ascontiguousarray(array).tobytes())
-        digests.append(content.digest())
-    return hashlib.blake2b(b"".join(sorted(digests)), digest_size=16).hexdigest()
-
-
-def show(step: int, batches: Sequence[LaneBatch], data: Data) -> Iterator[str]:
-    """Describe a step in lines of text: every example's documents, and every row of token ids as tokens."""
-    yield f"step {step}  {digest([batch.micro_batch for batch in batches])}"
-    for batch in sorted(batches, key=lambda batch: batch.index):
-        name = data.order.names[batch.source]
-        yield f"\nmicro-batch {batch.index}, {f'{name} ' if name else ''}lane {batch.lane}, epoch {batch.before.epoch}"
-        for number, documents in enumerate(data.order.origins(batch)):
-            yield f"  example {number}: {printable('; '.join(documents))}"
-        for name, array in batch.micro_batch.arrays.items():
-            if name.endswith("_ids"):
-                yield f"  {name}"
-                yield from (f"    {number}: {_decode(row, data.tokenizer)}" for number, row in enumerate(array))
-
-
-def _decode(row: np.ndarray, tokenizer: Tokenizer) -> str:
-    return printable(tokenizer.decode(row[row != tokenizer.pad]))
-
-
-def _start(recipe: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -> tuple[int, Cursor]:
-    """Return the step and position to read from: the run's last checkpoint before `first`, or the beginning."""
-    path = next(_whole_checkpoints(recipe.run, before=first), None)
-    if path is None:
-        return 0, Cursor(data.order.start())
-    state = checkpoint.read_state(path)
-    checkpoint.check_continues(path, _as_trained(resume_invariants(recipe, data), state.resume_invariants))
-    data.order.check(state.cursor.positions, path)
-    print(f"reading from {path} on", file=sys.stderr)
-    return state.step, state.cursor.with_micro(recipe.batch.micro, state.step)
-
-
-def _as_trained(given: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy from the checkpoint the settings that do not affect data, so that comparing ignores them."""
-    of_model = {key: value for key, value in saved.items() if key in OF_MODEL}
-    pooling = {"pooling": saved["method"]["pooling"]} if "pooling" in saved.get("method", {}) else {}
-    return {**given, **of_model, "method": given["method"] | pooling}
-
-
-def _whole_checkpoints(run: Path, before: float = math.inf) -> Iterator[Path]:
-    """Yield the run's checkpoints before a step that pass verification, the newest first."""
-    earlier = (path for path in checkpoint.newest_first(run) if checkpoint.step_of(path) < before)
-    return (path for path in earlier if checkpoint.verify(path) is None)
-
-
-def _check_micro(recipe: PretrainRecipe | FinetuneRecipe, first: int, last: int) -> None:
-    """Raise InputError if the run trained a requested step with a batch.micro other than the recipe's."""
-    newest = next(_whole_checkpoints(recipe.run), None)
-    if newest is None:
-        return
-    read_from = next(map(checkpoint.step_of, _whole_checkpoints(recipe.run, before=first)), 0)
-    state = checkpoint.read_state(newest)
-    sizes = state.cursor.micro_sizes
-    for after, until in pairwise([*sorted(sizes), state.step]):
-        size = sizes[after]
-        if after < last and read_from < until and size != recipe.batch.micro:
-            raise InputError(
-                f"steps {after + 1} to {until} were trained with batch.micro={size}, and reading begins at step "
-                f"{read_from + 1}: set batch.micro={size} to show them, or show steps after a later checkpoint"
-            )
-
-
-def _load_recipe(path: Path, overrides: Sequence[str]) -> PretrainRecipe | FinetuneRecipe:
-    values = yaml_file.read(path, overrides)
-    recipe = yaml_file.build(schema.kind_of(values), values, str(path))
-    return with_keys_from_folder(recipe)
+        print_steps(chosen)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -18,7 +18,7 @@ import torch
 from benchmarks.common import machine
 from benchmarks.common.made_up_pairs import PairSizes
 from benchmarks.common.training import join_alone
-from deepsiam.trainer import finetune
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.training.data.cursor import Cursor
 from deepsiam.trainer.training.data.loader import Loader
 from deepsiam.trainer.training.data.order import dropout_seed
@@ -56,7 +56,7 @@ class OurTraining(TrainingRival):
         super().__init__(sizes)
         join_alone()
         self.world = World.from_environment()
-        self.job = finetune.build(recipe)
+        self.job = finetuning.build(recipe)
         self.engine = Engine(self.job.model, self.job.recipe, self.world)
         self.loader = Loader(self.job.order, self.world.rank, self.world.size, recipe.data.workers)
 

@@ -2,7 +2,9 @@
 
 import argparse
 import re
+import sys
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
 from deepsiam.data_prep.common.errors import did_you_mean
@@ -22,8 +24,20 @@ def end_of_help(example: str, page: str) -> str:
     return f"example:\n  {example}\n\nmore: {page}"
 
 
+class _Version(argparse.Action):
+    """Prints the version, which is looked up only when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        try:
+            number = version("deepsiam")
+        except PackageNotFoundError:  # run from a checkout that is only on the path
+            number = "(not installed)"
+        parser._print_message(f"deepsiam {number}\n", sys.stdout)
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, `PROG: what; see PROG --help`, with code 2.
+    """A parser whose errors are one line, `PROG: what; see PROG --help`, with code 2; it has --version.
 
     Its help ends with an `example`, a command, and a `page` of the documentation, where they are given.
     """
@@ -31,6 +45,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *, example: str = "", page: str = "", **options: Any) -> None:
         epilog = end_of_help(example, page) if example else None
         super().__init__(**{"epilog": epilog, "formatter_class": _Help, **options})
+        self.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
 
     def add_argument(self, *names: str, **options: Any) -> argparse.Action:
         """Add an argument; one of any number, also none, is not named where required ones are missing."""

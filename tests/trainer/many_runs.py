@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from deepsiam.data_prep.common.files import make_directory
-from deepsiam.trainer import finetune, pretrain
+from deepsiam.trainer.jobs import finetuning, pretraining
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.engine.world import World, join
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
@@ -135,9 +135,9 @@ def job_of(path: Path, overrides: Sequence[str], resume_from: Path | None = None
     values = read(path, overrides)
     recipe = build(kind_of(values), values, str(path))
     if isinstance(recipe, PretrainRecipe):
-        return pretrain.build(recipe, resume_from)
+        return pretraining.build(recipe, resume_from)
     assert isinstance(recipe, FinetuneRecipe)
-    return finetune.build(recipe, resume_from)
+    return finetuning.build(recipe, resume_from)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.build_trunk import settings_of
 from deepsiam.models.registry import MATCHING
 from deepsiam.models.trunk import TrunkModel
-from deepsiam.trainer import finetune
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.data.cursor import Cursor
 from deepsiam.trainer.training.data.lanes import START
@@ -84,7 +84,7 @@ def write_adapters(run: Path, collection: Path, start: Path, lora: dict[str, Any
     """Write a run of `toy.finetune_values` with random adapters beside the layers of the encoder at `start`."""
     optimizer = {"lr": 1e-3, "train": {"lora": lora}}
     values = toy.finetune_values(run, collection, init_from=str(start), optimizer=optimizer, **changes)
-    job = finetune.build(build(FinetuneRecipe, values, "test"))
+    job = finetuning.build(build(FinetuneRecipe, values, "test"))
     torch.manual_seed(3)
     with torch.no_grad():
         for parameter in job.model.parameters():

@@ -15,7 +15,7 @@ import torch
 
 from deepsiam.models.pretraining.seed import Seed
 from deepsiam.trainer import pretrain
-from deepsiam.trainer.trace import digest
+from deepsiam.trainer.jobs.trace import digest
 from deepsiam.trainer.training.data import shard_source
 from deepsiam.trainer.training.engine.engine import Engine
 

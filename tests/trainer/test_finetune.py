@@ -15,7 +15,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.causality import is_causal
-from deepsiam.trainer import finetune
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
@@ -44,10 +44,10 @@ def test_special_tokens_are_those_of_the_pre_training(toy_collection: Path, tmp_
     for wanted, pretrained in product((1, 2, 3), (run, tmp_path / "exported")):
         recipe = recipe_of(toy_collection, tmp_path, init_from=str(pretrained), method={"special_tokens": wanted})
         if wanted == learned:
-            assert finetune.build(recipe).model.keys.special_tokens == learned
+            assert finetuning.build(recipe).model.keys.special_tokens == learned
         else:
             with pytest.raises(InputError, match=f"{wanted}, but {pretrained} was trained with {learned}; set"):
-                finetune.build(recipe)
+                finetuning.build(recipe)
 
 
 def test_a_new_encoder_needs_no_start(toy_collection: Path, tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_a_decoder_is_pooled_at_its_last_state_and_refused_with_the_first(
         start = {"init_from": str(write_decoder(tmp_path / kind, kind, toy_collection))}
     refused = recipe_of(toy_collection, tmp_path, **start, method={"pooling": "cls"})
     with pytest.raises(InputError, match=rf"^method: the trunk \(model_type '{kind}'\) is causal.*method.pooling=last"):
-        finetune.build(refused)
-    job = finetune.build(recipe_of(toy_collection, tmp_path, **start))
+        finetuning.build(refused)
+    job = finetuning.build(recipe_of(toy_collection, tmp_path, **start))
     assert job.recipe.method.pooling == job.model.keys.pooling == "last"  # type: ignore[union-attr]
     assert yaml.safe_load(job.sidecar_files[checkpoint.RECIPE])["method"]["pooling"] == "last"
 
@@ -97,11 +97,11 @@ def write_decoder(folder: Path, kind: str, collection: Path) -> Path:
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_a_decoder_is_made_bidirectional_and_stays_so(toy_collection: Path, tmp_path: Path, kind: str) -> None:
     start = {"init_from": str(write_decoder(tmp_path / kind, kind, toy_collection)), "bidirectional": True}
-    job = finetune.build(recipe_of(toy_collection, tmp_path, **start, method={"pooling": "cls"}))
+    job = finetuning.build(recipe_of(toy_collection, tmp_path, **start, method={"pooling": "cls"}))
     assert not is_causal(job.model.trunk)
     settings = json.loads(job.sidecar_files[checkpoint.TRUNK])
     assert not is_causal(build_trunk(settings))
-    random = finetune.build(recipe_of(toy_collection, tmp_path, **start, random_weights=True))
+    random = finetuning.build(recipe_of(toy_collection, tmp_path, **start, random_weights=True))
     assert not is_causal(random.model.trunk)
 
 
@@ -109,14 +109,14 @@ def test_what_cannot_be_made_bidirectional_is_refused(toy_collection: Path, tmp_
     run = write_run(tmp_path / "pretrained", toy_collection / "tokenizer.json", **METHODS[1])
     recipe = recipe_of(toy_collection, tmp_path, init_from=str(run), bidirectional=True)
     with pytest.raises(InputError, match=r"^bidirectional: the trunk \(model_type 'bert'\) is bidirectional already"):
-        finetune.build(recipe)
+        finetuning.build(recipe)
     with pytest.raises(InputError, match=r"bidirectional needs a decoder in init_from: .* set trunk.is_causal=false"):
         recipe_of(toy_collection, tmp_path, trunk=toy.TRUNK, bidirectional=True)
 
 
 def same_start(one: FinetuneRecipe, other: FinetuneRecipe) -> set[str]:
     """Check that two recipes start from equal weights; return the names of these."""
-    first, second = (finetune.build(recipe).model.state_dict() for recipe in (one, other))
+    first, second = (finetuning.build(recipe).model.state_dict() for recipe in (one, other))
     assert first.keys() == second.keys()
     for name, weight in first.items():
         torch.testing.assert_close(weight, second[name], rtol=0, atol=0)
@@ -161,7 +161,7 @@ def test_markers_are_drawn_where_an_encoder_has_none(toy_collection: Path, tmp_p
     tokenizer_json = toy_collection / "tokenizer.json"
     start = start_of(tmp_path, kind, tokenizer_json)
     recipe = recipe_of(toy_collection, tmp_path, init_from=str(start), method=MARKED)
-    trunk, again = (finetune.build(recipe).model.trunk for _ in range(2))
+    trunk, again = (finetuning.build(recipe).model.trunk for _ in range(2))
     rows, known = (each.get_input_embeddings().weight for each in (trunk, load_encoder_of(start, tokenizer_json)))
     size = tokenizers.load(tokenizer_json).vocab_size
     assert trunk.config.vocab_size == len(rows) == size + 2
@@ -183,14 +183,14 @@ def test_an_encoder_of_several_special_tokens_is_refused_where_they_are_not_read
     method = {**MARKED, "name": name, **({"m": 4} if name == "poly_encoder" else {})}
     recipe = recipe_of(toy_collection, tmp_path, init_from=str(run), method=method)
     with pytest.raises(InputError, match=f"^init_from: .*run was trained with 3 special tokens, and .*{name} has"):
-        finetune.build(recipe)
+        finetuning.build(recipe)
 
 
 def test_the_marker_is_one_of_the_tokens_of_a_text(toy_collection: Path, tmp_path: Path) -> None:
     for most in (64, 65):  # the trunk has 64 positions
         recipe = recipe_of(toy_collection, tmp_path, trunk=toy.TRUNK, method={**MARKED, "max_query_tokens": most})
         if most == 64:
-            model = finetune.build(recipe).model
+            model = finetuning.build(recipe).model
             arrays = recipe.method.query_framing(tokenizers.load(toy_collection / "tokenizer.json")).arrays(
                 [np.arange(5, 205)]
             )
@@ -198,4 +198,4 @@ def test_the_marker_is_one_of_the_tokens_of_a_text(toy_collection: Path, tmp_pat
             assert model.embed_queries(*map(torch.from_numpy, arrays.values())).vectors.shape == (1, 64, 128)
         else:
             with pytest.raises(InputError, match="method.max_query_tokens: 65 tokens are more than the trunk's 64"):
-                finetune.build(recipe)
+                finetuning.build(recipe)

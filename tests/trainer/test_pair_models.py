@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer import finetune
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
@@ -39,7 +39,7 @@ def recipe_of(path: Path, collection: Path, method: dict[str, Any], **changes: A
 
 
 def model_of(recipe: Path, *overrides: str) -> torch.nn.Module:
-    return finetune.build(load(FinetuneRecipe, recipe, overrides)).model
+    return finetuning.build(load(FinetuneRecipe, recipe, overrides)).model
 
 
 def test_the_cross_layer_of_a_run_or_of_its_export_is_taken_over(
@@ -110,7 +110,7 @@ def test_the_classes_of_a_start_are_brought_into_the_order_of_the_datas(
     start = write_folder(tmp_path / "start", toy_classes / "tokenizer.json", "bert", num_labels=3, **names)
     method = {"name": "cross_encoder", "loss": "classes", "classes": 3, "max_query_tokens": 10}
     recipe = recipe_of(tmp_path / "run.yaml", toy_classes, method, trunk=None, init_from=str(start))
-    job = finetune.build(load(FinetuneRecipe, recipe))
+    job = finetuning.build(load(FinetuneRecipe, recipe))
     said = [one for one in capsys.readouterr().out.splitlines() if "has the classes" in one]
     assert [one.rpartition(", ")[2] for one in said] == ([line] if line else [])
     published = load_file(start / "model.safetensors")["classifier.weight"]

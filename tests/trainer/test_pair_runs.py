@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.trainer import finetune
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.ranking.evaluation.task import evaluate_split
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.ranking.published import load_any
@@ -50,7 +50,7 @@ def test_a_fine_tuning_goes_on_with_its_weights_pooling_similarity_and_prompts(
 ) -> None:
     def job(**method: Any) -> Any:
         values = toy.finetune_values(tmp_path / "next", toy_collection, init_from=str(run), method=method)
-        return finetune.build(build(FinetuneRecipe, values, "test"))
+        return finetuning.build(build(FinetuneRecipe, values, "test"))
 
     taken = job()
     assert {key: getattr(taken.recipe.method, key) for key in KEYS} == KEYS

@@ -11,7 +11,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.causality import is_causal
-from deepsiam.trainer import finetune, pretrain
+from deepsiam.trainer.jobs import finetuning, pretraining
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.training.checkpoints.load import load_trained
@@ -65,7 +65,7 @@ def job_of(folder: Path, start: Path, bidirectional: bool = False, **method: Any
         "bidirectional": bidirectional,
         "method": {**METHODS[method["name"]], **method},
     }
-    return pretrain.build(build(PretrainRecipe, values, "test"))
+    return pretraining.build(build(PretrainRecipe, values, "test"))
 
 
 def gradients_of(job: Job) -> list[torch.Tensor]:
@@ -109,7 +109,7 @@ def test_a_mean_pooled_folder_stays_one(name: str, toy_collection: Path, tmp_pat
     toy.write_collection(tmp_path / "c", start / "tokenizer.json")
     for pretrained in (run, tmp_path / "out"):
         values = toy.finetune_values(tmp_path / "tuned", tmp_path / "c", init_from=str(pretrained))
-        assert finetune.build(build(FinetuneRecipe, values, "test")).model.keys.pooling == "mean"
+        assert finetuning.build(build(FinetuneRecipe, values, "test")).model.keys.pooling == "mean"
 
 
 def test_a_bidirectional_decoder_learns_by_its_mean(tmp_path: Path) -> None:

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
+import torch
 
 from deepsiam.data_prep.common.errors import InputError, printable
-from deepsiam.trainer.training.checkpoints.load import TrainedModel
+from deepsiam.models.pretraining.cross_thought import CrossThought
+from deepsiam.trainer.analysis.held_out import held_out_arrays
+from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 
 SHOWN = 5  # sequences listed, besides the sequence itself
+
+
+def print_attention(run: Path, shards: Path, sequence: int | None) -> None:
+    """Print what a sequence of a held-out document attends to in a run."""
+    trained = load_trained(run)
+    if not isinstance(trained.model, CrossThought):
+        raise InputError(f"{trained.checkpoint}: not a Cross-Thought run; name one")
+    arrays = next(held_out_arrays(trained, shards, 1, 1))
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    with torch.inference_mode():
+        alpha = trained.model.attention(tensors["input_ids"], tensors["attention_mask"], tensors["offsets"])
+    attention = alpha[0].mean(dim=(0, 1)).numpy()  # [M, M], over heads and special tokens
+    for line in case_study(trained, arrays["input_ids"][0], arrays["attention_mask"][0], attention, sequence):
+        print(line)
 
 
 def case_study(

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
 from deepsiam.data_prep.common.figures import COLORS, new_figure, save
 from deepsiam.trainer.analysis.plots import Curve, read_scalars, smooth
+
+
+def print_curves(runs: Sequence[tuple[str, Path]], tag: str, out: Path) -> None:
+    """Draw a scalar of named runs; print where, and each run's last mean."""
+    require("evaluate", "matplotlib")
+    curves = {name: read_curve(run, tag) for name, run in runs}
+    print(draw_curves(curves, tag, out))
+    for name, (steps, values) in curves.items():
+        print(f"{name}: {smooth(values)[-1]:.4f} at step {steps[-1]:,}")
 
 
 def read_curve(run: Path, tag: str) -> Curve:

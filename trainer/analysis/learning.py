@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
@@ -10,11 +11,12 @@ from typing import Any, NamedTuple
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
 from deepsiam.data_prep.common.figures import COLORS, GREY, new_figure, save
-from deepsiam.data_prep.common.files import sha256_of, whole_file
+from deepsiam.data_prep.common.files import make_directory, refuse_folder, sha256_of, whole_file
 from deepsiam.data_prep.common.json_file import Count, Record, read_json
 from deepsiam.models.matching.config import MatchingConfig
-from deepsiam.trainer.ranking.evaluation.metrics import DEPTH, Metric
+from deepsiam.trainer.ranking.evaluation.metrics import DEPTH, Metric, more_metrics
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.ranker import usual_precision
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
@@ -52,6 +54,24 @@ class _Results(Record):
 
     about: dict[str, Any]
     checkpoints: dict[str, _Measured]
+
+
+def print_learning(chosen: argparse.Namespace) -> None:
+    """Measure the runs that the arguments name, print their curves as a table, and draw them."""
+    require("evaluate", "matplotlib", "bm25s", "ir_measures", "pytrec_eval")
+    more_metrics([chosen.metric], "--metric")
+    refuse_folder(chosen.out)
+    results = chosen.out.with_suffix(".json")
+    if results == chosen.out:
+        raise InputError(f"--out {results}: the numbers are kept there, beside the figure: name a file FIGURE.png")
+    task = Task.of(Collection.open(chosen.collection), chosen.split)
+    make_directory(chosen.out.parent)
+    curves = measure(task, chosen.split, chosen.runs, chosen.over, chosen.metric, results)
+    flat = bm25(task, chosen.metric) if chosen.bm25 else None
+    print("\n".join(table(curves, chosen.over)))
+    if flat is not None:
+        print(f"BM25 {flat:.4f}")
+    print(draw(curves, chosen.over, chosen.metric, flat, chosen.out))
 
 
 def checkpoints_of(run: Path, over: str) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -10,10 +11,21 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.groups import Groups
 from deepsiam.data_prep.collections.relevant import group_of
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import make_directory, require_name, whole_file
 from deepsiam.data_prep.common.html_page import note, page, passage, section, side_by_side, words_of
 from deepsiam.data_prep.common.rng import keyed_rng
 
 MOST = 10  # documents of a kind that are shown for a query
+
+
+def write_page(folder: Path, split: str, queries: int, out: Path) -> None:
+    """Write the page of a collection's split; see `negatives_page`."""
+    require_name(out)
+    html = negatives_page(Collection.open(folder), split, queries)
+    make_directory(out.parent)
+    with whole_file(out) as opened:
+        opened.write(html.encode())
+    print(f"wrote {out}: queries of split {split}, with their relevant documents and negatives")
 
 
 def negatives_page(collection: Collection, split: str, queries: int) -> str:

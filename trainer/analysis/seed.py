@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +10,33 @@ import torch
 import torch.nn.functional as F
 
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
+from deepsiam.data_prep.common.figures import COLORS, new_figure, save
 from deepsiam.models.encode import encode
 from deepsiam.models.interface import IGNORED
 from deepsiam.models.layers.pooling import bottleneck
 from deepsiam.models.pretraining.seed import Seed
 from deepsiam.models.trunk import token_embedding
 from deepsiam.trainer.analysis.held_out import held_out_arrays
-from deepsiam.trainer.training.checkpoints.load import TrainedModel
+from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 
 EXAMPLES = 256  # blocks that the mean is taken over
+
+
+def print_cosines(runs: Sequence[tuple[str, Path]], shards: Path, out: Path) -> None:
+    """Draw the cosines of named runs; print where, and each run's means."""
+    require("evaluate", "matplotlib")
+    rows = {name: cosines(load_trained(run), shards) for name, run in runs}
+    figure, (panel,) = new_figure(1, width=6.0, height=3.8)
+    for color, (name, means) in zip(COLORS * len(rows), rows.items(), strict=False):
+        panel.plot(np.arange(1, len(means) + 1), means, color=color, linewidth=2.0, label=name)
+    panel.legend(frameon=False)
+    panel.set_xlabel("position")
+    panel.set_ylabel("cosine of the decoder's state and [CLS]")
+    print(save(figure, out))
+    for name, means in rows.items():
+        quarters = ", ".join(f"{part.mean():.3f}" for part in np.array_split(means, 4))
+        print(f"{name}: {quarters} (means over the four quarters of the positions)")
 
 
 def cosines(trained: TrainedModel, shards: Path) -> np.ndarray:

@@ -6,7 +6,7 @@ and the model are the recipe's; the model has random weights in fp64. The text i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
 from deepsiam.data_prep.common.figures import COLORS, new_figure, save
 from deepsiam.data_prep.common.rng import keyed_rngs
 from deepsiam.data_prep.shards.document import TokenDocument
@@ -23,6 +24,7 @@ from deepsiam.models.interface import IGNORED, MicroBatch
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.training.recipe.build import build_batcher, build_model, trunk_of
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 
 TEXT = (
     ("rain fell all night", "the river rose", "at noon the bridge was gone"),
@@ -43,6 +45,16 @@ class Wiring(NamedTuple):
     targets: list[str]  # what is predicted: a token, a class, a passage
     inputs: list[tuple[str, str]]  # the array that a token is in, and the token
     depends: np.ndarray  # bool [targets, inputs]
+
+
+def print_wiring(recipe: Path, overrides: Sequence[str], out: Path) -> None:
+    """Draw the wiring of a recipe's method; print where, and on how much its targets depend."""
+    require("evaluate", "matplotlib")
+    wirings = wiring(load(PretrainRecipe, recipe, overrides))
+    for loss, (targets, inputs, depends) in wirings.items():
+        mean = depends.sum(1).mean()
+        print(f"{loss}: {len(targets)} targets; each depends on {mean:.1f} of {len(inputs)} input tokens on average")
+    print(draw(wirings, out))
 
 
 def wiring(recipe: PretrainRecipe) -> dict[str, Wiring]:

@@ -26,6 +26,7 @@ from deepsiam.models.batching.framing import Framing
 from deepsiam.models.matching.config import MatchingConfig
 from deepsiam.models.vectors import Vectors
 from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.ranking.choices import PRECISIONS
 from deepsiam.trainer.ranking.retrieval.encode import (
     TextEncoder,
     batch_tokens,
@@ -42,9 +43,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 CLASSES = "classes"  # the loss of models that classify pairs
-PRECISION_HELP = "what models compute in (bf16 on a GPU that has it, else fp32)"
-DIMENSIONS_HELP = "rank by the first N numbers of the vectors of models of one vector per text"
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPES = dict(zip(PRECISIONS, (torch.float32, torch.bfloat16), strict=True))
 NO_SCORE = "a score alone means nothing, so it cannot be fused, mined with or learned from"
 NUMBER, WORD, URL, TEXT = "[1-9][0-9]{0,8}", r"\S+", r"http://\S+", "(?s:.*)"  # what an option of a ranker may be
 EXAMPLE = "http://127.0.0.1:8000/v1"
@@ -207,7 +206,7 @@ class ModelRanker(Ranker):
             return
         if self.precision != "fp32":
             _ = self.identity  # that of the weights as they were trained
-        self.model.to(self.device, PRECISIONS[self.precision])
+        self.model.to(self.device, DTYPES[self.precision])
 
     @property
     def kind(self) -> str:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks.common.embeddings_only import embeddings_only
-from deepsiam.trainer.finetune import build
+from deepsiam.trainer.jobs.finetuning import build
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build as build_recipe

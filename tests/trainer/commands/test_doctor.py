@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from deepsiam.trainer.doctor import HERE, Cluster, main
+from deepsiam.trainer.cluster.hosts.doctor import HERE, Cluster
+from deepsiam.trainer.doctor import main
 from tests import toy
 from tests.trainer.cluster.hosts import fake_ssh
 

@@ -1,17 +1,46 @@
-"""The help of every command: it ends with an example that the command takes, and a page that exists."""
+"""The help of every command: it needs no torch, ends with an example that the command takes, and names a page."""
 
 import importlib
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 
 from deepsiam.data_prep.__main__ import main as data_prep
 from deepsiam.data_prep.collections.registry import FORMATS
+from deepsiam.trainer.ranking import choices
+from deepsiam.trainer.ranking.indexes.registry import KINDS
 from tests import toy
 
+COMMANDS = sorted(
+    f"trainer.{file.stem}" for file in (toy.ROOT / "trainer").glob("[a-z]*.py") if file.stem != "evaluate"
+)
 TRAINED = ("finetune", "pretrain")
 MODULES = (*TRAINED, "evaluate", "mine", "index", "search", "export")
+TYPED = ("--help", "--version", "--helt")
+HEAVY = ("torch", "transformers", "deepspeed")
+ANSWER = """
+import contextlib, importlib, sys
+module, heavy = sys.argv[1], sys.argv[2].split()
+main = importlib.import_module(f"deepsiam.{module}").main
+for typed in sys.argv[3:]:
+    with contextlib.suppress(SystemExit):
+        main(typed.split())
+    print([typed, *(name for name in heavy if name in sys.modules)], flush=True, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("module", [*COMMANDS, "data_prep.__main__"])
+def test_what_is_wrong_on_a_command_line_is_said_before_torch_is_imported(module: str) -> None:
+    words = [sys.executable, "-c", ANSWER, module, " ".join(HEAVY), *TYPED]
+    done = subprocess.run(words, cwd=toy.ROOT, env=toy.environment(), capture_output=True, text=True)
+    assert "usage:" in done.stdout
+    assert re.search(r"\ndeepsiam \S", done.stdout)
+    ends = [line for line in done.stderr.splitlines() if line.startswith("[")]
+    assert ends == [str([typed]) for typed in TYPED], done.stderr
+    assert "--helt" in done.stderr
 
 
 def run(module: str, *words: str) -> int:
@@ -49,6 +78,29 @@ def test_only_the_recipe_is_required(module: str, capsys: pytest.CaptureFixture[
     assert run(module) == 2
     required = "the following arguments are required: recipe"
     assert capsys.readouterr().err == f"trainer.{module}: {required}; see trainer.{module} --help\n"
+
+
+@pytest.mark.parametrize("module", [*TRAINED, "evaluate", "mine", "index", "search"])
+@pytest.mark.parametrize("typed", ["--helt", "--help", "--version"])
+def test_of_several_ranks_the_first_alone_speaks(
+    module: str, typed: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = list[float]()
+    monkeypatch.setattr("time.sleep", waited.append)
+    monkeypatch.setenv("RANK", "1")
+    code = run(module, typed)
+    silent = capsys.readouterr()
+    monkeypatch.setenv("RANK", "0")
+    assert run(module, typed) == code
+    spoken = capsys.readouterr()
+    assert (silent.out, silent.err) == ("", "")
+    assert (spoken.out + spoken.err).strip()
+    assert len(waited) == (code != 0)  # until the launcher, which rank 0 ends, ends this rank
+
+
+def test_the_choices_of_an_index_are_those_of_all_kinds() -> None:
+    assert set(choices.DTYPES) == {name for kind in KINDS.values() for name in kind.WRITERS}
+    assert set(choices.APPROXIMATIONS) == {name for kind in KINDS.values() for name in kind.APPROXIMATIONS}
 
 
 def test_the_help_of_collection(capsys: pytest.CaptureFixture[str]) -> None:

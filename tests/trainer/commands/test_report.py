@@ -9,10 +9,11 @@ import pytest
 from torch.utils.tensorboard import SummaryWriter
 
 from deepsiam.trainer.analysis.plots import read_scalars
+from deepsiam.trainer.analysis.report import draw_results, find_runs, losses_of
 from deepsiam.trainer.ranking.evaluation.metrics import LIST_HEADINGS
 from deepsiam.trainer.ranking.evaluation.results_file import About, Results, SystemResult, SystemStage, write_results
 from deepsiam.trainer.ranking.evaluation.significance import Pair
-from deepsiam.trainer.report import draw_results, find_runs, losses_of, main
+from deepsiam.trainer.report import main
 
 METRICS = {"mrr@10": 0.25, "ndcg@10": 0.3, "recall@100": 0.5}
 ABOUT = About(collection="no longer there", split="test", queries=9, corpus=99)
@@ -128,7 +129,7 @@ def test_every_system_has_a_bar_with_its_number(tmp_path: Path, monkeypatch: pyt
     from matplotlib.figure import Figure
 
     drawn: list[Figure] = []
-    monkeypatch.setattr("deepsiam.trainer.report.save", lambda figure, path: drawn.append(figure) or path)
+    monkeypatch.setattr("deepsiam.trainer.analysis.report.save", lambda figure, path: drawn.append(figure) or path)
     systems = {f"model {i}": dict.fromkeys(METRICS, i / 10) for i in range(4)}  # one of them all zeros
     draw_results(results_of(systems), tmp_path)
     for panel in drawn[0].axes:
@@ -141,7 +142,7 @@ def test_the_title_has_the_first_comparison(tmp_path: Path, monkeypatch: pytest.
     from matplotlib.figure import Figure
 
     drawn: list[Figure] = []
-    monkeypatch.setattr("deepsiam.trainer.report.save", lambda figure, path: drawn.append(figure) or path)
+    monkeypatch.setattr("deepsiam.trainer.analysis.report.save", lambda figure, path: drawn.append(figure) or path)
     draw_results(RESULTS, tmp_path)
     labels = [label.get_text() for label in drawn[0].axes[0].get_yticklabels()]
     assert labels == ["BM25", "from_random", "from_seed"]

@@ -16,6 +16,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer import index, search
+from deepsiam.trainer.ranking import answers
 from deepsiam.trainer.ranking.indexes.index import Found
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
@@ -123,7 +124,7 @@ def test_no_text_controls_the_terminal(capsys: pytest.CaptureFixture[str], monke
     escape, bell = "\x1b[2J", "\x07"
     found = Found(f"d{escape}", 0.5, f"word {escape}{bell}\n" * 50, ((f"term{escape}", 0.25),))
     index = SimpleNamespace(find=lambda *_: [[found]], collection=SimpleNamespace(corpus=[found]))
-    monkeypatch.setattr(search, "open_index", lambda *_: index)
+    monkeypatch.setattr(answers, "open_index", lambda *_: index)
     search.main(["index", f"query {escape}"])
     query, document, terms, _ = capsys.readouterr().out.splitlines()
     assert query == r"query \x1b[2J"
@@ -210,7 +211,7 @@ def test_the_page_shows_bm25_beside_an_encoder(
         shown.update({name: system("abc", 3) for name, system in systems.items()})
         raise InputError("seen")
 
-    monkeypatch.setattr(search, "make_server", serve)
+    monkeypatch.setattr(answers, "make_server", serve)
     options = [f"--approximate={approximate}"] if approximate else []
     with pytest.raises(SystemExit):
         search.main([str(colbert), "--serve=0", f"--beside={made / 'bm25'}", *options])
@@ -227,7 +228,7 @@ def test_the_page_shows_bm25_beside_an_encoder(
 def test_a_run_file_has_the_queries_of_a_split_or_file(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "AT_ONCE", 7)  # of 20 queries
+    monkeypatch.setattr(answers, "AT_ONCE", 7)  # of 20 queries
     search.main([str(made / "index"), "--queries=test", f"--write-run={tmp_path / 'a.trec'}", "--k=5"])
     assert capsys.readouterr().out.splitlines() == [
         f"wrote {tmp_path / 'a.trec'}: 20 queries, at most 5 documents each"

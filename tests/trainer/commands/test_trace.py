@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from deepsiam.models.interface import MicroBatch
-from deepsiam.trainer import finetune
-from deepsiam.trainer.trace import digest, main
+from deepsiam.trainer.jobs import finetuning
+from deepsiam.trainer.jobs.trace import digest
+from deepsiam.trainer.trace import main
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
@@ -90,7 +91,7 @@ def test_a_training_s_own_recipe_is_read_although_its_start_fills_some_of_it_in(
     start = write_run(tmp_path / "start", toy_collection / "tokenizer.json", name="mlm", max_tokens=32)
     adapters = {"init_from": str(start), "optimizer": {"lr": 1e-3, "train": {"lora": {"rank": 2}}}}
     recipe = toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, **adapters)
-    job = finetune.build(load(FinetuneRecipe, recipe))
+    job = finetuning.build(load(FinetuneRecipe, recipe))
     assert job.recipe.optimizer.train != load(FinetuneRecipe, recipe).optimizer.train
     set_invariants(save_run(tmp_path / "run", job), job.resume_invariants)
     capsys.readouterr()  # what the job is made from

@@ -11,8 +11,8 @@ from deepsiam.data_prep.collections.build import build as build_collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.arrays import on_device
-from deepsiam.trainer import finetune
 from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.load import load_trained
@@ -97,7 +97,7 @@ def test_adapters_are_trained_with_the_rows_of_the_labels(kind: str, collection:
     library = AutoModelForCausalLM.from_pretrained(folder)
     method = recipe_of(collection, tmp_path / "run", init_from=str(folder)).method.model_dump()
     run = write_adapters(tmp_path / "run", collection, folder, {"rank": 2}, method=method)
-    job = finetune.build(
+    job = finetuning.build(
         recipe_of(collection, tmp_path / "run", init_from=str(folder), optimizer={"lr": 1e-3, "train": LORA})
     )
     labels = [tokenizers.load(folder).vocabulary()[label] for label in "ABC"]
@@ -123,12 +123,12 @@ def test_adapters_are_trained_with_the_rows_of_the_labels(kind: str, collection:
 def test_a_run_that_was_trained_without_biases_stays_without(collection: Path, tmp_path: Path) -> None:
     folder = write_causal_lm(tmp_path / "phi", "phi")
     recipe = recipe_of(collection, tmp_path / "run", init_from=str(folder))
-    found = checkpoint.find(save_run(tmp_path / "run", finetune.build(recipe)))
+    found = checkpoint.find(save_run(tmp_path / "run", finetuning.build(recipe)))
     weights = load_file(found / checkpoint.WEIGHTS)
     assert weights.pop("labels.bias").abs().max() > 0
     save_file(weights, found / checkpoint.WEIGHTS)
     vouch(found)
-    for model in (load_trained(tmp_path / "run").model, finetune.build(recipe, found).model):
+    for model in (load_trained(tmp_path / "run").model, finetuning.build(recipe, found).model):
         assert {*model.heads} == {"labels.weight"}
 
 
@@ -148,14 +148,14 @@ def test_starts_without_a_head_or_causality_or_tokens_are_refused(collection: Pa
     folder = write_causal_lm(tmp_path / "base", "qwen2")
     AutoModel.from_pretrained(folder).save_pretrained(folder)
     with pytest.raises(InputError, match="base has no head of a causal language model, .*start from a folder of one"):
-        finetune.build(recipe_of(collection, tmp_path / "run", init_from=str(folder)))
+        finetuning.build(recipe_of(collection, tmp_path / "run", init_from=str(folder)))
     change(folder / "config.json", {"architectures": ["Qwen2ForCausalLM"]})
     with pytest.raises(InputError, match="base: has no head of a causal language model"):
         load_any(folder)
     with pytest.raises(InputError, match=r"method: a label_ranker continues a prompt, .*'bert'.* is not causal"):
-        finetune.build(recipe_of(collection, tmp_path / "run", trunk={**toy.TRUNK, "max_position_embeddings": 128}))
+        finetuning.build(recipe_of(collection, tmp_path / "run", trunk={**toy.TRUNK, "max_position_embeddings": 128}))
     with pytest.raises(InputError, match=r"max_prompt_tokens: 128 tokens are more than the trunk's 64 positions"):
-        finetune.build(recipe_of(collection, tmp_path / "run", trunk={**toy.TRUNK, "is_decoder": True}))
+        finetuning.build(recipe_of(collection, tmp_path / "run", trunk={**toy.TRUNK, "is_decoder": True}))
     words = {"name": "label_ranker", "labels": ["A", "zebra"], "negatives_per_query": 1}
     with pytest.raises(InputError, match="method.labels: 'zebra' is not a single token of the tokenizer"):
-        finetune.build(recipe_of(collection, tmp_path / "run", trunk=toy.TRUNK, method=words))
+        finetuning.build(recipe_of(collection, tmp_path / "run", trunk=toy.TRUNK, method=words))

@@ -14,7 +14,7 @@ from torch import Tensor
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.build_trunk import build_trunk
-from deepsiam.trainer import finetune
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
@@ -32,7 +32,7 @@ IN_VOCABULARY = ("a", "b")  # tokens that the tokenizer has anyway, as BERT's ha
 def job(start: Path, collection: Path, **keys: Any) -> Job:
     given = {"init_from": str(start), "method": METHOD, **keys}
     values = toy.finetune_values(start / "run", collection, **given)
-    return finetune.build(build(FinetuneRecipe, values, "test"))
+    return finetuning.build(build(FinetuneRecipe, values, "test"))
 
 
 def markers_of(model: Any, tokenizer_json: Path) -> Tensor:

@@ -14,9 +14,9 @@ from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.shape import shape_of
 from deepsiam.models.trunk import token_embedding
-from deepsiam.trainer import finetune
 from deepsiam.trainer.interop.hugging_face import WEIGHTS, load_hugging_face
 from deepsiam.trainer.interop.masked_lm import read_masked_lm_head
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
@@ -102,7 +102,7 @@ def test_a_fine_tuning_starts_with_the_head_or_says_what_is_missing(
             trunk=None,
             method={"name": "sparse"},
         )
-        finetune.build(load(FinetuneRecipe, path, changes))
+        finetuning.build(load(FinetuneRecipe, path, changes))
 
     start()
     assert "the encoder, and 5 of the 5 head weights" in capsys.readouterr().out

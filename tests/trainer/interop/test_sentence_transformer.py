@@ -17,8 +17,8 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.batching.packing import frame, pad
-from deepsiam.trainer import finetune
 from deepsiam.trainer.interop.sentence_transformer import TEMPERATURE, read_modules
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
 from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_folder
 from deepsiam.trainer.training.recipe.build import build_model
@@ -229,7 +229,7 @@ def test_embeddings_are_those_of_sentence_transformers(tmp_path: Path, toy_colle
     shape = {key: value for key, value in toy.TRUNK.items() if key != "model_type"}
     BertModel(BertConfig(vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad, **shape)).save_pretrained(tower)
     shutil.copy(tokenizer.path, tower / "tokenizer.json")
-    job = finetune.build(recipe(tmp_path, toy_collection))
+    job = finetuning.build(recipe(tmp_path, toy_collection))
     texts = ["a short text", "another text that is longer than the first one", "x"]
     rows, mask = pad([frame(ids, tokenizer, 64) for ids in tokenizer.encode(texts)], 64, tokenizer.pad)
     with torch.no_grad():
@@ -247,7 +247,7 @@ def test_a_run_keeps_how_its_collection_reads_special_tokens(tmp_path: Path, toy
         values = recipe(tmp_path, collection).model_dump(mode="json", exclude_unset=True)
         values |= {"init_from": None, "trunk": toy.TRUNK}
         values["data"] |= {"split": "test", "lanes": 2}
-        job = finetune.build(build(FinetuneRecipe, values, "test"))
+        job = finetuning.build(build(FinetuneRecipe, values, "test"))
         kept = tmp_path / f"kept-{published}"
         kept.mkdir()
         for name, content in job.sidecar_files.items():

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from deepsiam.trainer import finetune
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
@@ -123,7 +123,7 @@ def test_it_resumes_with_another_number_of_ranks(runs: Path, kind: str, config: 
     ],
 )
 def test_frozen_weights_are_saved_and_do_not_change(recipe: Path, runs: Path, kind: str, run: str) -> None:
-    weights, model = weights_of(runs / f"{kind}-{run}"), finetune.build(load(FinetuneRecipe, recipe)).model
+    weights, model = weights_of(runs / f"{kind}-{run}"), finetuning.build(load(FinetuneRecipe, recipe)).model
     assert weights.keys() == dict(model.named_parameters()).keys()
     precision = torch.bfloat16 if "bf16" in run else torch.float16 if "fp16" in run else torch.float32
     for name, parameter in model.named_parameters():

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from deepsiam.trainer.trace import digest, trace
+from deepsiam.trainer.jobs.trace import digest, trace
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe

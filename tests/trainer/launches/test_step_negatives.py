@@ -11,7 +11,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from deepsiam.trainer.trace import digest, trace
+from deepsiam.trainer.jobs.trace import digest, trace
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.data.open_pairs import pair_data
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe

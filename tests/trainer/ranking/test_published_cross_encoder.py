@@ -9,8 +9,9 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.trainer import evaluate, finetune, mine
+from deepsiam.trainer import evaluate, mine
 from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.training.checkpoints.load import load_trained
@@ -79,7 +80,7 @@ def test_a_fine_tuning_starts_with_its_scores(
 ) -> None:
     folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", kind)
     edit(folder / "config.json", sentence_transformers={"activation_fn": IDENTITY})
-    job = finetune.build(recipe(folder, toy_collection, max_query_tokens=30, max_document_tokens=30))
+    job = finetuning.build(recipe(folder, toy_collection, max_query_tokens=30, max_document_tokens=30))
     heads = 6 if kind == "modernbert" else 4
     assert f"the encoder, and {heads} of the {heads} head weights" in capsys.readouterr().out
     started = LoadedModel(job.model.eval(), job.recipe.method, load_any(folder).tokenizer, folder)
@@ -102,11 +103,11 @@ def recipe(folder: Path, collection: Path, **method: Any) -> FinetuneRecipe:
 
 def test_the_recipe_comes_first(toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", "electra")
-    method: Any = finetune.build(recipe(folder, toy_collection)).recipe.method
+    method: Any = finetuning.build(recipe(folder, toy_collection)).recipe.method
     assert (method.hidden_activation, method.token_types, method.max_pair_tokens) == ("gelu", True, 30)
-    method = finetune.build(recipe(folder, toy_collection, hidden_layer=False, separators=2)).recipe.method
+    method = finetuning.build(recipe(folder, toy_collection, hidden_layer=False, separators=2)).recipe.method
     assert (method.hidden_activation, method.separators, method.max_pair_tokens) == ("tanh", 2, 30)
-    job = finetune.build(recipe(folder, toy_collection, name="siamese", negatives_per_query=0))
+    job = finetuning.build(recipe(folder, toy_collection, name="siamese", negatives_per_query=0))
     assert job.model.heads == {}  # the encoder alone
 
 
@@ -162,5 +163,5 @@ def test_a_start_of_other_classes_keeps_what_fits(
     toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", "bert", num_labels=2)
-    finetune.build(recipe(folder, toy_collection))
+    finetuning.build(recipe(folder, toy_collection))
     assert "the encoder, and 2 of the 4 head weights" in capsys.readouterr().out

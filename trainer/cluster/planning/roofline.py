@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from deepsiam.trainer.cluster.planning.assumed import LAUNCH, PRODUCTS, START
 from deepsiam.trainer.cluster.planning.compute import Work
 from deepsiam.trainer.cluster.planning.kernels import Kernel
 from deepsiam.trainer.training.engine.hardware import Device
 
-PRODUCTS = 0.58  # of a device's peak: large products attain 72 % of the 800 TFLOP/s that an H100 sustains, of 989
 BANDWIDTH = 0.9  # of the memory's: 3.0 of an H100's 3.35 TB/s
 # of the peak, forward and backward at 512 tokens and heads of 64: FlashAttention-2 on an H100 (Dao, 2023), and the
 # memory-efficient kernel, which torch takes where there is a mask
@@ -22,8 +22,6 @@ ATTENTION = {"flash": 0.25, "efficient": 0.12}
 # that DeepSpeed 0.19.8 moves per parameter in a step, at ZeRO-1 in half precision, counted on its own step:
 GRADIENT_BYTES = 14  # of all gradients: copied into buckets, divided, flattened
 STATE_BYTES = 74  # of a rank's part: cast, norm, clipping, torch's fused AdamW
-LAUNCH = 2e-6  # seconds from the end of a kernel to the start of the next
-START = 10e-6  # seconds that Python takes to start a kernel, forward and backward
 
 
 @dataclass(frozen=True)

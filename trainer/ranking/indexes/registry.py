@@ -22,8 +22,6 @@ KINDS: dict[str, type[Index]] = {
     "sparse": SparseIndex,
     "bm25": Bm25Index,
 }
-DTYPES = list(dict.fromkeys(name for kind in KINDS.values() for name in kind.WRITERS))
-APPROXIMATIONS = [name for kind in KINDS.values() for name in kind.APPROXIMATIONS]
 
 
 def kind_of(ranker: Ranker) -> type[Index]:

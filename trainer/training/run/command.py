@@ -1,4 +1,4 @@
-"""The training command: one process, started by the deepspeed launcher, from its arguments to its exit.
+"""The training command: one process, started by the deepspeed launcher, from its recipe to its exit.
 
 `trainer.pretrain` and `trainer.finetune` call `run` with what builds their job. It comes before the first step: it
 meets the other ranks, reads the recipe, locks the run's folder, chooses the checkpoint, and starts the loop.
@@ -11,7 +11,7 @@ import json
 import platform
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -22,7 +22,6 @@ from deepsiam.data_prep.common import streams
 from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
 from deepsiam.data_prep.common.extras import require
 from deepsiam.data_prep.common.files import lock, make_directory, undo_replace, whole_file
-from deepsiam.data_prep.common.parser import Parser
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.data.cache_room import check_cache_room
 from deepsiam.trainer.training.data.loader import check_layout
@@ -52,19 +51,16 @@ LOCK = "lock"  # file in a run's folder, locked by the process that trains the r
 
 
 def run(
-    parser: Parser,
+    name: str,
+    arguments: argparse.Namespace,
     kind: type[AnyRecipe],
     build: Callable[[AnyRecipe, Path | None], Job],
-    argv: Sequence[str] | None = None,
 ) -> None:
-    """Run `parser.prog RECIPE [--resume | --find-lr] [key=value ...]`: train the job that `build` makes of the recipe.
-
-    `parser` has the command's help, and no argument yet. `build` is also given the checkpoint to resume from, if any.
+    """Train the job that `build` makes of the recipe and the checkpoint to resume from, if there is one.
 
     Bad input exits with one line and exit code 2. Rank 0 checks everything while the other ranks wait, so an error
     common to all ranks is printed once; the others then exit with the same code.
     """
-    name = parser.prog
     with exit_on_input_error(name):
         world = World.from_environment()
     prefix = name if world.rank == 0 else f"{name}: rank {world.rank}"
@@ -83,7 +79,6 @@ def run(
         if world.rank:
             join(world)
             resume_from = from_rank_0(None)
-        arguments = _arguments(parser, argv)
         streams.set_up(lossy=not arguments.find_lr)  # a run of weeks outlives the disk and the reader of its log
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
         _check_needs(recipe, world)
@@ -233,16 +228,6 @@ def _report_lost_workers(prefix: str) -> Iterator[None]:
         raise SystemExit(
             f"{prefix}: a loader worker was lost ({reason}): out of memory? Then lower data.workers; add --resume"
         ) from None
-
-
-def _arguments(parser: Parser, argv: Sequence[str] | None) -> argparse.Namespace:
-    parser.add_argument("recipe", type=Path, help="a YAML file, such as those in recipes/")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as optimizer.lr=2e-4")
-    way = parser.add_mutually_exclusive_group()
-    way.add_argument("--resume", action="store_true", help="resume the run from its newest whole checkpoint")
-    way.add_argument("--find-lr", action="store_true", help="train 95 steps at rising learning rates; suggest one")
-    parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
-    return parser.parse_intermixed_args(argv)
 
 
 def _resume_from(recipe: Recipe, resume: bool) -> Path | None:

@@ -12,10 +12,10 @@ import torch
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.pretraining.mlm import MlmConfig
-from deepsiam.trainer import pretrain
 from deepsiam.trainer.cluster.hosts import checks
 from deepsiam.trainer.cluster.hosts.checks import Finding, Numbers, bytes_of
 from deepsiam.trainer.cluster.hosts.facts import HostFacts
+from deepsiam.trainer.jobs import pretraining
 from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.recipe.build import build_model
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
@@ -240,7 +240,7 @@ def test_too_little_room_for_remote_shards(shards: Path, tmp_path: Path) -> None
 @pytest.fixture
 def job(shards: Path, tmp_path: Path) -> Job:
     """The job of a toy recipe."""
-    return pretrain.build(load(PretrainRecipe, toy.seed_recipe(tmp_path / "run.yaml", shards)))
+    return pretraining.build(load(PretrainRecipe, toy.seed_recipe(tmp_path / "run.yaml", shards)))
 
 
 def tried(job: Job, dtype: torch.dtype = torch.float32) -> Finding:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from deepsiam.data_prep.common.files import make_directory
-from deepsiam.trainer import pretrain
+from deepsiam.trainer.jobs import pretraining
 from deepsiam.trainer.training.engine.engine import Engine
 from deepsiam.trainer.training.engine.world import World, join
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
@@ -64,7 +64,7 @@ def main() -> None:
         join(world)
         for recipe, *overrides in json.loads(path.read_text()):
             calls.clear()
-            job = pretrain.build(load(PretrainRecipe, Path(recipe), overrides))
+            job = pretraining.build(load(PretrainRecipe, Path(recipe), overrides))
             make_directory(job.recipe.run)
             Run(job, world, None).train()
             first, second = [i for i, call in enumerate(calls) if call[0] == "step"][STEP - 1 : STEP + 1]

@@ -15,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.relevant import Relevant
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.jobs.trace import digest, trace
 from deepsiam.trainer.ranking.indexes.sparse import TermWriter
 from deepsiam.trainer.ranking.indexes.writer import OneVector, Writer
 from deepsiam.trainer.ranking.mining import mine, mining_texts
@@ -23,7 +24,6 @@ from deepsiam.trainer.ranking.retrieval.search import salts_of
 from deepsiam.trainer.ranking.retrieval.system import Texts
 from deepsiam.trainer.ranking.while_training import refresh as refresh_module
 from deepsiam.trainer.ranking.while_training.refresh import Generations, Refresh, open_refresh
-from deepsiam.trainer.trace import digest, trace
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.data import generation as generation_module

@@ -12,7 +12,8 @@ from deepsiam.data_prep.collections.build import build as build_collection
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
-from deepsiam.trainer import evaluate, finetune
+from deepsiam.trainer import evaluate
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.while_training.sample import relevant_places, sample
 from deepsiam.trainer.training.engine.engine import Engine
@@ -41,7 +42,7 @@ def job_of(
     method = {"name": name, **KEYS.get(name, {}), **changes.pop("method", {})}
     values = toy.finetune_values(folder, collection, trunk=toy.TRUNK, probe=probe, method=method, **changes)
     values["checkpoint"] = {"keep_best": best, "stop_after": stop_after}
-    job = finetune.build(build(FinetuneRecipe, values, "test"))
+    job = finetuning.build(build(FinetuneRecipe, values, "test"))
     with torch.no_grad():
         for parameter in job.model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)

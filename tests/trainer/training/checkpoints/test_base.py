@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.causality import is_causal
-from deepsiam.trainer import finetune, pretrain
+from deepsiam.trainer.jobs import finetuning, pretraining
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
@@ -139,7 +139,7 @@ def test_a_frozen_encoder_has_no_adapters(shards: Path, start: Path, tmp_path: P
     values = {**toy.SEED_RECIPE, "trunk": None, "init_from": str(start), "data": {"shards": str(shards), "lanes": 4}}
     values |= {"method": method, "optimizer": {"lr": 1e-3, "train": {"lora": LORA}}, "run": str(tmp_path / "run")}
     with pytest.raises(InputError, match="^optimizer.train: lora: the method does not train 'query' of the encoder"):
-        pretrain.build(build(PretrainRecipe, values, "test"))
+        pretraining.build(build(PretrainRecipe, values, "test"))
 
 
 def test_without_peft_the_extra_is_named(
@@ -152,6 +152,6 @@ def test_without_peft_the_extra_is_named(
     values = toy.finetune_values(
         tmp_path / "new", toy_collection, init_from=str(start), optimizer={"lr": 1e-3, "train": {"lora": LORA}}
     )
-    for load in (lambda: load_trained(run), lambda: finetune.build(build(FinetuneRecipe, values, "test"))):
+    for load in (lambda: load_trained(run), lambda: finetuning.build(build(FinetuneRecipe, values, "test"))):
         with pytest.raises(InputError, match=r"not installed: peft; run: pip install 'deepsiam\[peft\]'$"):
             load()

@@ -10,7 +10,7 @@ from deepsiam.models.config import MethodConfig
 from deepsiam.models.matching.cross_encoder import CrossEncoderConfig
 from deepsiam.models.matching.siamese import SiameseConfig
 from deepsiam.models.matching.sparse import SparseConfig
-from deepsiam.trainer import finetune
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.load import load_trained
@@ -77,7 +77,7 @@ def test_a_run_s_recipe_keeps_what_was_set_otherwise_than_the_start(toy_collecti
     tokens = toy_collection / "tokenizer.json"
     start = write_run(tmp_path / "start", tokens, name="siamese", **KEYS, **prompts, **LENGTHS)
     plain = {"query_prompt": "", "document_prompt": "", "prompt_in_pooling": True}
-    job = finetune.build(recipe(start, toy_collection, **plain))
+    job = finetuning.build(recipe(start, toy_collection, **plain))
     assert {key: getattr(job.recipe.method, key) for key in (*KEYS, *plain)} == KEYS | plain
     written = yaml.safe_load(job.sidecar_files[checkpoint.RECIPE])
     again = with_keys_from_folder(build(FinetuneRecipe, written, "recipe.yaml"))

@@ -10,8 +10,8 @@ import pytest
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer
-from deepsiam.trainer import finetune
-from deepsiam.trainer.trace import digest, show, trace
+from deepsiam.trainer.jobs import finetuning
+from deepsiam.trainer.jobs.trace import digest, show, trace
 from deepsiam.trainer.training.data.open_pairs import pair_data
 from deepsiam.trainer.training.data.opened import resume_invariants
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
@@ -182,8 +182,8 @@ def test_zero_3_needs_steps_of_one_source(toy_collection: Path, toy_scored: Path
     stage = "deepspeed=zero3_bf16"
     path = mixed_recipe(tmp_path / "run.yaml", toy_collection, toy_scored)
     with pytest.raises(InputError, match=r"^data.mix: .* ZeRO stage 3 .*: set data.one_source_per=step, or deepspeed"):
-        finetune.build(load(FinetuneRecipe, path, [stage]))
-    finetune.build(load(FinetuneRecipe, path, [stage, "data.one_source_per=step"]))
+        finetuning.build(load(FinetuneRecipe, path, [stage]))
+    finetuning.build(load(FinetuneRecipe, path, [stage, "data.one_source_per=step"]))
 
 
 def test_a_source_with_too_few_items_for_the_lanes_is_named(toy_collection: Path, tmp_path: Path) -> None:
@@ -193,4 +193,4 @@ def test_a_source_with_too_few_items_for_the_lanes_is_named(toy_collection: Path
     }
     path = toy.finetune_recipe(tmp_path / "r.yaml", toy_collection, data={"mix": mix, "lanes": 16}, trunk=toy.TRUNK)
     with pytest.raises(InputError, match=r"^data.mix.few: data.lanes: 16 lanes need .*, the data has 10: set"):
-        finetune.build(load(FinetuneRecipe, path))
+        finetuning.build(load(FinetuneRecipe, path))

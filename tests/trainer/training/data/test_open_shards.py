@@ -10,7 +10,7 @@ import pytest
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.shards.manifest import NAME
-from deepsiam.trainer.trace import digest, trace
+from deepsiam.trainer.jobs.trace import digest, trace
 from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load

@@ -14,6 +14,7 @@ import pytest
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer import finetune, pretrain
+from deepsiam.trainer.jobs import pretraining
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
@@ -125,7 +126,7 @@ def test_a_run_is_not_started_over_by_mistake(refused: Refused, recipe: Path, sh
 @pytest.fixture
 def run(recipe: Path, shards: Path, tmp_path: Path) -> Path:
     """A run of the recipe with a checkpoint."""
-    invariants = pretrain.build(load(PretrainRecipe, recipe)).resume_invariants
+    invariants = pretraining.build(load(PretrainRecipe, recipe)).resume_invariants
     written = write_run(tmp_path / "run", shards / "tokenizer.json", name="seed", max_tokens=32, decoder_layers=2)
     return set_invariants(written, invariants)
 
@@ -170,8 +171,8 @@ def test_keys_that_change_no_number_may_change_and_keys_absent_from_older_checkp
 ) -> None:
     folder = checkpoint.folder(run, STEP)
     changes = ["steps=9", "optimizer.lr=1", "log_every=3", "data.workers=2", "checkpoint.keep=5"]
-    checkpoint.check_continues(folder, pretrain.build(load(PretrainRecipe, recipe, changes)).resume_invariants)
-    mlm = pretrain.build(load(PretrainRecipe, recipe, ["method={name: mlm, max_tokens: 32}"])).resume_invariants
+    checkpoint.check_continues(folder, pretraining.build(load(PretrainRecipe, recipe, changes)).resume_invariants)
+    mlm = pretraining.build(load(PretrainRecipe, recipe, ["method={name: mlm, max_tokens: 32}"])).resume_invariants
     saved = checkpoint.read_state(folder).resume_invariants
     set_invariants(run, {key: value for key, value in saved.items() if key != "method"})
     checkpoint.check_continues(folder, mlm)

@@ -1,0 +1,136 @@
+"""The job of fine-tuning: what `trainer.finetune` trains, built from its recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from deepsiam.data_prep.common.errors import InputError, as_input_error
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.models.adapters import Adapters
+from deepsiam.models.build_trunk import build_trunk, settings_of
+from deepsiam.models.matching.start_terms import DOCUMENTS, FitsStart
+from deepsiam.trainer.ranking.while_training.refresh import INDEXES, open_refresh
+from deepsiam.trainer.ranking.while_training.retrieval_probe import open_retrieval_probe
+from deepsiam.trainer.training.checkpoints.base import base_of
+from deepsiam.trainer.training.checkpoints.init_from import PretrainedEncoder, load_start
+from deepsiam.trainer.training.checkpoints.load import saved_trunk
+from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_checkpoint, with_keys_from_folder
+from deepsiam.trainer.training.data.group_source import GroupSource
+from deepsiam.trainer.training.data.open_pairs import pair_data
+from deepsiam.trainer.training.data.opened import Data
+from deepsiam.trainer.training.engine.world import say
+from deepsiam.trainer.training.recipe.build import build_model, check_length, new_trunk, resize_embeddings
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.run.job import Job, make_job, make_ready
+
+
+def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
+    """Make the job of training on labelled pairs: a trained encoder, its shape with random weights, or a new one.
+
+    To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
+    """
+    recipe = with_keys_from_checkpoint(recipe, resume_from) if resume_from else with_keys_from_folder(recipe)
+    data = pair_data(recipe)
+    say(*data.remarks)
+    torch.manual_seed(recipe.seed)
+    trunk, encoder = open_trunk(recipe, data.tokenizer, resume_from)
+    recipe = recipe.model_copy(update={"method": recipe.method.for_trunk(trunk)})
+    for key, tokens in recipe.method.input_lengths.items():
+        check_length(key, tokens, trunk)
+    model = build_model(recipe.method, trunk.train())
+    if getattr(recipe.method, "classes", None) and (classes := classes_of(data)):
+        if encoder:
+            say(*encoder.order_classes(classes))
+        name_classes(trunk, classes)
+    if encoder:
+        encoder.heads.pop("log_temperature", None)  # the recipe sets its initial value
+        with as_input_error("method"):
+            labels = recipe.method.head_tokens(data.tokenizer)
+        if labels:
+            encoder.add_head_rows(labels)
+        say(encoder.copy_heads(model, recipe.method))
+        if recipe.method.markers:
+            say(_markers(recipe, encoder))
+    if isinstance(model, FitsStart) and model.keys.start_terms and not resume_from:
+        say(fit_start(recipe, model, data))
+    if recipe.refresh and getattr(model, "kind", None) not in INDEXES:
+        raise InputError(
+            f"refresh: a {recipe.method.name} cannot mine in the run: only models of one vector, or of "
+            "term weights, per text can; set refresh to null"
+        )
+    recipe = make_ready(model, recipe, resume_from)
+    base = base_of(recipe, encoder.path if encoder else None, resume_from)
+    return make_job(recipe, model, data, open_retrieval_probe(recipe, model), open_refresh(recipe, data), base)
+
+
+def classes_of(data: Data) -> list[str]:
+    """Return the names of the classes that all collections have; none where they differ."""
+    sources = [lanes.source for lanes in data.order.sources.values()]
+    found = {tuple(source.collection.classes or ()) for source in sources if isinstance(source, GroupSource)}
+    return list(found.pop()) if len(found) == 1 else []
+
+
+def name_classes(trunk: PreTrainedModel, classes: list[str]) -> None:
+    """Name the classes in the trunk's configuration, which checkpoints and exports keep."""
+    trunk.config.id2label = dict(enumerate(classes))
+    trunk.config.label2id = {name: number for number, name in enumerate(classes)}
+
+
+def fit_start(recipe: FinetuneRecipe, model: FitsStart, data: Data) -> str:
+    """Show the model documents of the first source; they depend on no number of ranks. Return what it says."""
+    source = next(iter(data.order.sources.values())).source
+    assert isinstance(source, GroupSource)
+    examples = source.read(0, 0)[:DOCUMENTS]
+    texts = [source.collection.corpus.tokens(int(example.candidates[0])) for example in examples]
+    arrays = recipe.method.document_framing(data.tokenizer).arrays(texts)
+    return model.fit_start(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+
+
+def open_trunk(
+    recipe: FinetuneRecipe, tokenizer: Tokenizer, resume_from: Path | None
+) -> tuple[PreTrainedModel, PretrainedEncoder | None]:
+    """Load or build the encoder that a recipe starts from, with the special tokens that its method needs.
+
+    Return also the pre-trained encoder with its heads; None if the weights are random, or those of a checkpoint.
+    """
+    if resume_from or recipe.init_from is None:
+        trunk = saved_trunk(resume_from) if resume_from else new_trunk(recipe.trunk or {}, tokenizer)
+        resize_embeddings(recipe.method, trunk, tokenizer)
+        return trunk, None
+    encoder = load_start(recipe, tokenizer)
+    if encoder.added_tokens not in (None, recipe.method.added_tokens):
+        raise InputError(_other_special_tokens(recipe, 1 + (encoder.added_tokens or 0)))
+    resize_embeddings(recipe.method, encoder.trunk, tokenizer, encoder.rows_for(recipe.method))
+    if not recipe.random_weights:
+        return encoder.trunk, encoder
+    torch.manual_seed(recipe.seed)  # loading an encoder has used the generator
+    return build_trunk(settings_of(encoder.trunk.config)), None
+
+
+def _markers(recipe: FinetuneRecipe, encoder: PretrainedEncoder) -> str:
+    """Return a line that says whether the markers of queries and documents are learned or new."""
+    if encoder.rows_for(recipe.method):
+        return "the markers of queries and documents are those of the start"
+    trained = recipe.optimizer.train
+    train = "lora" if isinstance(trained, Adapters) else trained
+    return "the markers of queries and documents are new, drawn at random" + (
+        f", and stay so: optimizer.train={train} does not train the token embedding" if train != "all" else ""
+    )
+
+
+def _other_special_tokens(recipe: FinetuneRecipe, learned: int) -> str:
+    """Return what is wrong with an encoder that was trained with special tokens other than the method's."""
+    method, start = recipe.method, recipe.init_from
+    if "special_tokens" in type(method).model_fields:
+        wanted = 1 + method.added_tokens
+        return (
+            f"method.special_tokens: {wanted}, but {start} was trained with {learned}; "
+            f"set method.special_tokens={learned}"
+        )
+    return (
+        f"init_from: {start} was trained with {learned} special tokens, and method.name={method.name} has [CLS] alone: "
+        "start from another encoder, or train a siamese network"
+    )
