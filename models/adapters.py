@@ -67,11 +67,13 @@ def add_adapters(model: TrunkModel, keys: Lora, *, new_tokens: bool = False) -> 
     from peft import LoraModel
 
     encoders = encoders_of(model)
-    of_base = {id(own) for encoder in encoders for own in _of_base(encoder, encoders[0])}
+    base = list(encoders[0].parameters())  # it has the weights of the base; a second tower may have others
+    pairs = [pair for encoder in encoders for pair in zip(encoder.parameters(), base, strict=True)]
+    in_base = {id(weight) for weight, first in pairs if weight is first or torch.equal(weight, first)}
     if new_tokens:
-        of_base -= {id(token_embedding(encoder)) for encoder in encoders}
+        in_base -= {id(token_embedding(encoder)) for encoder in encoders}
     wrappers = [LoraModel(encoder, lora_config(encoder, keys), NAME) for encoder in encoders]
-    model.from_base = frozenset(name for name, parameter in model.named_parameters() if id(parameter) in of_base)
+    model.from_base = frozenset(name for name, parameter in model.named_parameters() if id(parameter) in in_base)
     return wrappers
 
 
@@ -91,9 +93,3 @@ def lora_config(encoder: PreTrainedModel, keys: Lora) -> LoraConfig:
 def _linear(encoder: PreTrainedModel) -> dict[str, nn.Linear | Conv1D]:
     """Return an encoder's linear layers by name."""
     return {name: layer for name, layer in encoder.named_modules() if isinstance(layer, nn.Linear | Conv1D)}
-
-
-def _of_base(encoder: PreTrainedModel, first: PreTrainedModel) -> list[nn.Parameter]:
-    """Return the parameters of an encoder that equal those of the first, which has the weights of the base."""
-    pairs = zip(encoder.parameters(), first.parameters(), strict=True)
-    return [own for own, its in pairs if own is its or torch.equal(own, its)]

@@ -30,28 +30,14 @@ from deepsiam.models.sizes import check_sizes, check_weights
 from deepsiam.models.trunk import max_positions
 
 # keys whose values Hugging Face does not check, or checks only through a division
-COUNTS = (
-    "hidden_size",
-    "intermediate_size",
-    "max_position_embeddings",
-    "num_attention_heads",
-    "num_hidden_layers",
-)
+COUNTS = ("hidden_size", "intermediate_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers")
 ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "activation")
 # their layers let the padding beside a text change its states, so that a score would depend on the batch
 MIX_IN_PADDING = {"convbert", "fnet", "nystromformer"}
 # how a model's code reads a key that its configuration may lack
 READ = re.compile(r'(?:get|has)attr\(\s*(?:self\.)?config,\s*"([a-z]\w*)"')
 # errors that Hugging Face raises for a wrong type, activation, pad_token_id or number, or for a non-encoder model
-REFUSALS = (
-    StrictDataclassError,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-)
+REFUSALS = (StrictDataclassError, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError)
 
 
 def build_trunk(config: Mapping[str, Any], weights: Mapping[str, Tensor] | None = None) -> PreTrainedModel:

@@ -59,11 +59,9 @@ class Prompt(Protocol):
 
     def before(self, tokens: np.ndarray) -> np.ndarray:
         """Return the ids, int64, of the prompt and a text together, given those of the text alone."""
-        ...
 
     def fitting(self, tokens: np.ndarray, most: int) -> np.ndarray:
         """Return a text's first tokens, as many as have at most `most` ids together with the prompt."""
-        ...
 
 
 class Vocabulary(Protocol):
@@ -118,7 +116,6 @@ class Vocabulary(Protocol):
 
     def prompt(self, text: str) -> Prompt:
         """Return what puts a prompt before texts; raise ValueError where the tokens' texts are not known."""
-        ...
 
 
 Role = Literal["cls", "sep", "mask"]
@@ -147,7 +144,6 @@ class Corpus(Protocol):
 
     def tokens(self, i: int) -> np.ndarray:
         """Return the ids of document i."""
-        ...
 
 
 class MicroBatch(NamedTuple):
@@ -180,18 +176,15 @@ class Batcher(Protocol):
         Raises:
             ValueError: the documents do not suit the method.
         """
-        ...
 
     def origins(self, documents: Sequence[Any]) -> list[list[int]]:
         """Return, for each of `examples(documents)`, the numbers of the documents that it was cut from."""
-        ...
 
     def micro_batch(self, examples: Sequence[Any], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Make the arrays of one forward pass; a pure function of the examples and their rngs, one for each.
 
         Finish with each rng before taking the next: they may be the same generator, re-keyed.
         """
-        ...
 
 
 @runtime_checkable
@@ -210,7 +203,6 @@ class Bottleneck(Protocol):
 
     def forward(self, *args: Any, swap: bool = False, **arrays: Any) -> dict[str, Tensor]:
         """The arrays of a micro-batch as tensors -> the summed losses, with each sequence's own vector or another's."""
-        ...
 
 
 def swap_vectors(vectors: Tensor) -> Tensor:

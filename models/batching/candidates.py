@@ -40,7 +40,7 @@ class Candidates:
     def __init__(self, corpus: Corpus, pool: np.ndarray, unknown: int | None = None) -> None:
         """Take the numbers of the documents to draw at random from, int64, and the id of unknown tokens."""
         self.corpus, self.pool, self.unknown = corpus, pool, unknown
-        self.key = lru_cache(1 << 16)(self._key)
+        self.key = lru_cache(1 << 16)(lambda document: text_key(corpus.tokens(document)))
 
     def keys(self, documents: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return an int64 for each document, the same for documents of the same text."""
@@ -53,9 +53,6 @@ class Candidates:
         """
         query_key = [text_key(query)] if len(query) and self.unknown not in query.tolist() else []
         return np.concatenate([self.keys(relevant), np.array(query_key, np.int64)])
-
-    def _key(self, document: int) -> int:
-        return text_key(self.corpus.tokens(document))
 
     def choose(self, example: Example, hard: int, at_random: int, rng: np.random.Generator) -> list[int]:
         """Return the example's first candidate, then `hard` of its own negatives, then `at_random` from the pool.

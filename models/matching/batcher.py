@@ -33,13 +33,19 @@ class ExampleBatcher(Generic[Keys]):
         """Return each query's documents, its negatives drawn with its own rng."""
         return [self.keys.choose(self.candidates, example, rng) for example, rng in zip(examples, rngs, strict=True)]
 
+    def candidate_arrays(self, examples: Sequence[Example], chosen: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+        """Return the columns of each query's documents, their labels, and a teacher's scores where a loss learns them.
+
+        candidates      int64 [Q, n], -1 where a query has fewer than n; the relevant or best one comes first
+        labels          fp32 [Q, n]
+        scores          fp32 [Q, n], only where a loss learns them
+        """
+        arrays = {"candidates": columns(chosen), "labels": labels_of(examples, chosen)}
+        return arrays | ({"scores": scores_of(examples, chosen, self.keys.teacher_scale)} if self.keys.taught else {})
+
 
 class CandidateBatcher(ABC, ExampleBatcher[Keys]):
-    """Examples -> the arrays of their texts, and the columns of each query's candidates, n at most:
-
-    candidates      int64 [Q, n], -1 where a query has fewer; in `positive` examples the relevant one comes first
-    labels          fp32 [Q, n]
-    scores          fp32 [Q, n], only where a loss learns them: a teacher's
+    """Examples -> the arrays of their texts, and `ExampleBatcher.candidate_arrays` of each query's candidates.
 
     The order of the documents: the first candidate of each query, then the others of query 0, of query 1, ...
     """
@@ -51,9 +57,7 @@ class CandidateBatcher(ABC, ExampleBatcher[Keys]):
         queries = [*range(len(chosen)), *(query for query, own in enumerate(chosen) for _ in own[1:])]
         arrays = self.arrays(examples, documents, queries)
         ids = [array for name, array in arrays.items() if name.endswith("_ids")]
-        arrays |= {"candidates": columns(chosen), "labels": labels_of(examples, chosen)}
-        if self.keys.taught:
-            arrays["scores"] = scores_of(examples, chosen, self.keys.teacher_scale)
+        arrays |= self.candidate_arrays(examples, chosen)
         targets = {
             term: len(documents) if loss == "binary" else len(examples)
             for loss in self.keys.losses

@@ -141,12 +141,10 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
         corpus = self.candidates.corpus
         texts = {"query": [e.query for e in examples], "document": [corpus.tokens(i) for i in documents]}
         arrays = side_arrays(self.framings, texts)
-        return arrays | (self._relevance(examples, documents) if self.keys.has_batch_negatives else {})
-
-    def _relevance(self, examples: Sequence[Example], documents: Sequence[int]) -> dict[str, np.ndarray]:
-        """Return the arrays that mark which documents each query is compared with."""
+        if not self.keys.has_batch_negatives:
+            return arrays
         relevant = [self.candidates.never_negative(e.query, e.relevant) for e in examples]
-        return relevance(self.candidates.keys(documents), relevant, of_step=self.keys.compares_step)
+        return arrays | relevance(self.candidates.keys(documents), relevant, of_step=self.keys.compares_step)
 
 
 class DualEncoder(Encoder):

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deepsiam.models.batching.candidates import Candidates, Example, Unit, columns, labels_of, scores_of
+from deepsiam.models.batching.candidates import Candidates, Example, Unit
 from deepsiam.models.batching.packing import text_tokens
 from deepsiam.models.batching.prompts import LINE_PLACES, PLACES, PromptFraming, Reader, places_of
 from deepsiam.models.causality import is_causal
@@ -140,13 +140,8 @@ class Written(Protocol):
 class LabelBatcher(ExampleBatcher[LabelRankerConfig]):
     """Examples -> N prompts: one for each query, with its candidates in a random order; or one for each candidate.
 
-    `prompt_ids` int64 and `prompt_mask` bool [N, T], as the framing makes them. For each query's candidates, n at most,
-    the relevant or best one first:
-
-    candidates   int64 [Q, n]: of a list, the place of its label in the flattened logits [N * L]; else its prompt;
-                 -1 where a query has fewer
-    labels       fp32 [Q, n]
-    scores       fp32 [Q, n], only where a loss learns them: a teacher's
+    `prompt_ids` int64 and `prompt_mask` bool [N, T], as the framing makes them, and `candidate_arrays`, where `candidates` are
+    places of labels in the flattened logits [N * L] of a list, else numbers of prompts.
     """
 
     def __init__(self, keys: LabelRankerConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
@@ -170,11 +165,8 @@ class LabelBatcher(ExampleBatcher[LabelRankerConfig]):
                 rows += [self.framing.row(example.text, [passage]) for passage in passages]
             chosen.append(documents)
         arrays = {f"prompt_{name}": array for name, array in self.framing.arrays(rows).items()}
-        at = columns(chosen)
-        at[at >= 0] = np.concatenate(places)
-        arrays |= {"candidates": at, "labels": labels_of(examples, chosen)}
-        if self.keys.taught:
-            arrays["scores"] = scores_of(examples, chosen, self.keys.teacher_scale)
+        arrays |= self.candidate_arrays(examples, chosen)
+        arrays["candidates"][arrays["candidates"] >= 0] = np.concatenate(places)
         counts = {loss: sum(map(len, chosen)) if loss == "binary" else len(examples) for loss in self.keys.losses}
         return MicroBatch(arrays, counts, text_tokens(rows, self.vocabulary))
 

@@ -73,12 +73,7 @@ class Condenser(Encoder):
         initialise(self.head, shape.initializer_range)
 
     def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        mlm_positions: Tensor,
-        mlm_targets: Tensor,
-        swap: bool = False,
+        self, input_ids: Tensor, attention_mask: Tensor, mlm_positions: Tensor, mlm_targets: Tensor, swap: bool = False
     ) -> dict[str, Tensor]:
         """The arrays of `CondenserBatcher` as tensors -> {"mlm": ..., "head": ...}, sums over masked tokens.
 

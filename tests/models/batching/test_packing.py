@@ -42,11 +42,7 @@ def test_blocks_are_whole_sentences_across_documents_or_within_one():
 def test_a_sentence_longer_than_a_block_is_split_and_empty_ones_are_dropped():
     texts = [[np.array([], dtype=np.uint16), np.arange(10, 17, dtype=np.uint16)], []]
     packed = pack(texts, 5, "complete", VOCABULARY)
-    assert [b.tolist() for b in packed] == [
-        [CLS, 10, 11, 12, SEP],
-        [CLS, 13, 14, 15, SEP],
-        [CLS, 16, SEP],
-    ]
+    assert [b.tolist() for b in packed] == [[CLS, 10, 11, 12, SEP], [CLS, 13, 14, 15, SEP], [CLS, 16, SEP]]
     assert all(b.dtype == np.int64 for b in packed)
     assert pack([], 5, "complete", VOCABULARY) == []
 

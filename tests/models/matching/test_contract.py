@@ -67,12 +67,7 @@ MODELS = {
 }
 # kinds whose models read several texts as one input: the name of its arrays, and the method
 PROMPT = ("prompt", "label_logits")
-TOGETHER = {
-    "pairs": ("pair", "score_pairs"),
-    "duels": ("duel", "score_duels"),
-    "listwise": PROMPT,
-    "pointwise": PROMPT,
-}
+TOGETHER = {"pairs": ("pair", "score_pairs"), "duels": ("duel", "score_duels"), "listwise": PROMPT, "pointwise": PROMPT}
 ALL = pytest.mark.parametrize("model", MODELS)
 
 

@@ -153,11 +153,7 @@ LOSSES: list[tuple[dict[str, Any], list[Example]]] = [
     ({"loss": {"binary": 1.0, "kl": 0.25, "softmax": 0.5}, "candidates": {"per_query": 3}}, SCORED),
     ({"loss": {"softmax": 0.5, "hinge": 1.0}, "negatives_per_query": 2}, EXAMPLES),
 ]
-KINDS = {
-    "fixed temperature": {},
-    "learnt": {"learn_temperature": True},
-    "ignoring": {"ignore_above": 0.01},
-}
+KINDS = {"fixed temperature": {}, "learnt": {"learn_temperature": True}, "ignoring": {"ignore_above": 0.01}}
 CASES = [
     (kind, keys, examples)
     for keys, examples in LOSSES

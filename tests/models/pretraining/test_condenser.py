@@ -10,10 +10,7 @@ from deepsiam.models.interface import IGNORED
 from deepsiam.models.pretraining.condenser import Condenser, CondenserBatcher, CondenserConfig
 from deepsiam.models.pretraining.mlm import MlmBatcher, MlmConfig
 from tests.models import plain
-from tests.models.checks import (
-    gradient_at_states,
-    losses_add_up,
-)
+from tests.models.checks import gradient_at_states, losses_add_up
 from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, blocks, perturbed, rngs, tensors, trunk
 
 SENTENCES = st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=3), min_size=1, max_size=4)

@@ -12,16 +12,10 @@ from transformers import AutoModel
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.interface import IGNORED
 from deepsiam.models.layer_modes import recompute_layers
-from deepsiam.models.pretraining.cross_thought import (
-    CrossThought,
-    CrossThoughtBatcher,
-    CrossThoughtConfig,
-)
+from deepsiam.models.pretraining.cross_thought import CrossThought, CrossThoughtBatcher, CrossThoughtConfig
 from deepsiam.models.trunk import max_positions
 from tests.models import plain
-from tests.models.checks import (
-    gradients,
-)
+from tests.models.checks import gradients
 from tests.models.sequences import SEQUENCES, SPECIALS, WIDTH, WORDS, batch, examples
 from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, perturbed, rngs, tensors, trunk
 from tests.models.trunks import trunk_like

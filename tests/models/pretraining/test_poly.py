@@ -5,9 +5,7 @@ from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.interface import IGNORED
 from deepsiam.models.pretraining.poly import PolyPretraining
 from tests.models import plain
-from tests.models.checks import (
-    gradient_at_states,
-)
+from tests.models.checks import gradient_at_states
 from tests.models.poly_pairs import KINDS, WINDOW, batcher, for_loss, rows_of
 from tests.models.tiny import CONFIG, MAX_TOKENS, perturbed, rngs, tensors, trunk
 

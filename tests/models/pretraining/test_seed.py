@@ -10,9 +10,7 @@ from deepsiam.models.encode import encode
 from deepsiam.models.interface import IGNORED
 from deepsiam.models.pretraining.mlm import Mlm, MlmBatcher, MlmConfig
 from deepsiam.models.pretraining.seed import SeedBatcher, SeedConfig
-from tests.models.checks import (
-    gradients,
-)
+from tests.models.checks import gradients
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, blocks, documents, rngs, seed, seed_batch, tensors
 
 VARIANTS = pytest.mark.parametrize("variant", ["paper", "released"])
