@@ -53,8 +53,8 @@ class CandidateBatcher(ABC, ExampleBatcher[Keys]):
     def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Draw each query's negatives with its own rng; frame and pad the texts."""
         chosen = self.choose(examples, rngs)
-        documents = [own[0] for own in chosen] + [i for own in chosen for i in own[1:]]
-        queries = [*range(len(chosen)), *(query for query, own in enumerate(chosen) for _ in own[1:])]
+        documents = [row[0] for row in chosen] + [i for row in chosen for i in row[1:]]
+        queries = [*range(len(chosen)), *(query for query, row in enumerate(chosen) for _ in row[1:])]
         arrays = self.arrays(examples, documents, queries)
         ids = [array for name, array in arrays.items() if name.endswith("_ids")]
         arrays |= self.candidate_arrays(examples, chosen)

@@ -140,8 +140,8 @@ class Written(Protocol):
 class LabelBatcher(ExampleBatcher[LabelRankerConfig]):
     """Examples -> N prompts: one for each query, with its candidates in a random order; or one for each candidate.
 
-    `prompt_ids` int64 and `prompt_mask` bool [N, T], as the framing makes them, and `candidate_arrays`, where `candidates` are
-    places of labels in the flattened logits [N * L] of a list, else numbers of prompts.
+    `prompt_ids` int64 and `prompt_mask` bool [N, T], as the framing makes them, and `candidate_arrays`, whose
+    `candidates` are the places of labels in the flattened logits [N * L] of a list, else the numbers of prompts.
     """
 
     def __init__(self, keys: LabelRankerConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:

@@ -182,3 +182,12 @@ def test_a_trunk_without_sdpa_keeps_its_padding(monkeypatch):
 
 def test_every_trunk_that_unpads_is_tried():
     assert {name.split(",")[0] for name in SETTINGS} == set(UNPADS)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_states_after_a_layer_are_those_of_the_trunk(name):
+    model = trunk_like(name).eval()
+    early, late = encode_with_layer(model, IDS, MASK, 1)
+    usual = model(input_ids=IDS, attention_mask=MASK.long(), output_hidden_states=True).hidden_states[1]
+    torch.testing.assert_close(early[MASK], usual[MASK], rtol=0, atol=1e-12)
+    assert torch.equal(late, encode(model, IDS, MASK))
