@@ -42,27 +42,27 @@ class CandidateTask(Texts):
         """
         groups, where = collection.judged_groups(split), collection.directory / SPLITS / split
         absent = left_out(collection, split, identical_ids)
-        kept, elsewhere, identical = list[Group](), list[np.ndarray](), 0
+        groups_ranked, elsewhere, identical = list[Group](), list[np.ndarray](), 0
         for i in range(len(groups)):
             query, candidates, labels = groups[i]
             ranked = candidates != absent.get(query, -1)
             relevant_but_absent = labels[~ranked & (labels > 0)].tolist()  # counts as not found, as in BEIR
             unlisted = np.array([*(label for _, label in groups.elsewhere(i)), *relevant_but_absent], np.float32)
             if ranked.any() and (len(unlisted) or (labels[ranked] > 0).any()):
-                kept.append(Group(query, candidates[ranked], labels[ranked]))
+                groups_ranked.append(Group(query, candidates[ranked], labels[ranked]))
                 elsewhere.append(unlisted)
                 identical += not ranked.all()
-        if not any((group.labels > 0).any() and (group.labels <= 0).any() for group in kept):
+        if not any((group.labels > 0).any() and (group.labels <= 0).any() for group in groups_ranked):
             raise InputError(
                 f"{where}: has no candidate lists, with a relevant candidate and another one: leave out --candidates, "
                 "to rank the whole pool"
             )
-        pool = in_pool_order(np.unique(np.concatenate([group.candidates for group in kept])))
-        queries = np.unique([group.query for group in kept])
+        pool = in_pool_order(np.unique(np.concatenate([group.candidates for group in groups_ranked])))
+        queries = np.unique([group.query for group in groups_ranked])
         position = np.empty(len(collection.corpus), np.int64)
         position[pool] = np.arange(len(pool))
-        lists = [(int(queries.searchsorted(group.query)), position[group.candidates]) for group in kept]
-        grades, without = [np.asarray(group.labels) for group in kept], len(groups) - len(kept)
+        lists = [(int(queries.searchsorted(group.query)), position[group.candidates]) for group in groups_ranked]
+        grades, without = [np.asarray(group.labels) for group in groups_ranked], len(groups) - len(groups_ranked)
         return cls(collection, queries.tolist(), pool.tolist(), lists, grades, elsewhere, without, identical)
 
     def measure(self, scores: Sequence[np.ndarray]) -> Metrics:

@@ -73,8 +73,8 @@ def compare(
         metrics=list(metrics),
         remarks=[*parts.remarks, *([excluded] if queries else [])],
     )
-    made = {name: (str(expression), parts.stages(expression)) for name, expression, _ in systems.given}
-    return results_of(measured, made, about, by_query)
+    stages = {name: (str(expression), parts.stages(expression)) for name, expression, _ in systems.given}
+    return results_of(measured, stages, about, by_query)
 
 
 class Parts:
@@ -84,7 +84,7 @@ class Parts:
         systems: has the models.
         task: the queries and the pool.
         depth: how many documents of each ranking are needed.
-        wanted: the systems that will be asked for, each followed by `free`.
+        wanted: the systems that will be scored for, each followed by `free`.
         choices: the weights of all parts that fuse, once they are needed.
         identical_ids: for the tasks of the splits that weights are chosen on.
 
@@ -197,9 +197,9 @@ class Parts:
         if isinstance(part, Leaf):
             if not is_run_file(part):
                 return [self.task.rank(self._encode(part), k)]
-            read = run_file.read(Path(part.path), self.task)
-            self.remarks += read.remarks
-            return [self.task.first(read.ranked, k)]
+            run = run_file.read(Path(part.path), self.task)
+            self.remarks += run.remarks
+            return [self.task.first(run.ranked, k)]
         weights = weights or [fusion.ONLY_SECOND if part.mix is None else self.choices[part].weight]
         if isinstance(part, Rerank):
             rankings = self._list(part.first, max(k, part.depth))
@@ -223,9 +223,9 @@ class Parts:
         """Encode or index the task's texts."""
         if leaf not in self._encoded:
             same_pool = [parts for parts in self.beside if parts.task.pool == self.task.pool]
-            known = next((parts._encoded[leaf] for parts in same_pool if leaf in parts._encoded), None)
+            encoded = next((parts._encoded[leaf] for parts in same_pool if leaf in parts._encoded), None)
             with self._timed(leaf):
-                self._encoded[leaf] = self.systems.rankers[leaf].system(self.task, known)
+                self._encoded[leaf] = self.systems.rankers[leaf].system(self.task, encoded)
         return self._encoded[leaf]
 
     def _scores(self, part: Rerank, rankings: Rankings) -> list[np.ndarray]:
@@ -235,17 +235,17 @@ class Parts:
         self._costs[part] = {"passes": round(passes / len(lists), 1)}
         if part.second in self._whole:
             return list(map(self._encode(part.second).of, range(len(lists)), lists))
-        asked = [
+        scored = [
             (query, [self.task.pool[i] for i in documents.tolist()])
             for query, documents in zip(self.task.queries, lists, strict=True)
             if len(documents)
         ]
-        if not asked:
+        if not scored:
             return [NOTHING.scores] * len(lists)
-        scores = iter(ranker.scores(asked, "re-rank"))
+        scores = iter(ranker.scores(scored, "re-rank"))
         self._costs[part]["position_bias"] = ranker.position_bias
         if ranker.passes_made is not None:
-            self._costs[part]["passes"] = round(ranker.passes_made * len(asked) / len(lists), 1)
+            self._costs[part]["passes"] = round(ranker.passes_made * len(scored) / len(lists), 1)
         return [next(scores) if len(documents) else NOTHING.scores for documents in lists]
 
     def _list(self, part: Expression, k: int) -> Rankings:

@@ -109,7 +109,6 @@ def prepare(folders: Mapping[str, Path], given: Sequence[Given], out: Path) -> d
 
 
 def _models(given: Sequence[Given]) -> list[str]:
-    """Return the paths of the models of systems."""
     every = [leaf for system in given for leaf in leaves(system.expression)]
     return [leaf.path for leaf in every if leaf.path not in NO_PATHS and not is_run_file(leaf)]
 

@@ -133,8 +133,8 @@ def measure_lists(ranked: Sequence[np.ndarray], elsewhere: Sequence[np.ndarray])
         best = np.sort(np.concatenate([gains, missed]))[::-1]
         for k in (5, 10):
             discounts = 1 / np.log2(1 + np.arange(1, k + 1))
-            found = ranks <= k
-            values[f"ndcg@{k}"][row] = (gains[found] * discounts[ranks[found] - 1]).sum()
+            within = ranks <= k
+            values[f"ndcg@{k}"][row] = (gains[within] * discounts[ranks[within] - 1]).sum()
             values[f"ndcg@{k}"][row] /= (best[:k] * discounts[: len(best)]).sum()
     return Metrics(values)
 

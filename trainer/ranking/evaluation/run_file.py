@@ -70,7 +70,7 @@ def read(path: Path, task: Task) -> RunFile:
     rows: dict[str, dict[int, float]] = {query: {} for query in task.qrels}
     # cached: most ids are on many lines, and finding one in a collection takes a while
     query_of, document_of = (cache(ids.number) for ids in (task.collection.queries.ids, task.collection.corpus.ids))
-    first_unknown, known = "", False
+    first_unknown, is_of_collection = "", False
     not_judged, not_in_pool, elsewhere = set(), 0, set[tuple[str, str]]()
     for where, line in text_lines(path):
         query, document, score = _row(where, line)
@@ -81,7 +81,7 @@ def read(path: Path, task: Task) -> RunFile:
             what, name = ("query", query) if of_query < 0 else ("document", document)
             first_unknown = first_unknown or f"{where}: the collection has no {what} {name!r}"
         else:
-            known = True
+            is_of_collection = True
         if query in rows and number in place:
             rows[query][place[number]] = score
             continue
@@ -90,22 +90,22 @@ def read(path: Path, task: Task) -> RunFile:
             not_judged.add(query)
         else:
             not_in_pool += 1
-    if first_unknown and not known:
+    if first_unknown and not is_of_collection:
         raise InputError(f"{first_unknown}, nor those of any other line: is this run of another collection?")
-    if not known:
+    if not is_of_collection:
         raise InputError(f"{path}: has no line; get it again, or leave it out")
     remarks = {
-        "judged queries are not in it, and count 0": sum(not found for found in rows.values()),
+        "judged queries are not in it, and count 0": sum(not row for row in rows.values()),
         "of its queries are not judged, and left out": len(not_judged),
         "of its lines are of documents that are not in the pool, and left out": not_in_pool,
     }
     ranked = []
-    for found in rows.values():
-        positions, scores = np.array([*found], np.int64), np.array([*found.values()], np.float32)
+    for row in rows.values():
+        positions, scores = np.array([*row], np.int64), np.array([*row.values()], np.float32)
         order = order_of(scores, positions)
         ranked.append(Ranked(positions[order], scores[order]))
-    told = [f"{path}: {count:,} {what}" for what, count in remarks.items() if count]
-    return RunFile(ranked, told + ([f"{first_unknown} (the first that it lacks)"] if first_unknown else []))
+    lines = [f"{path}: {count:,} {what}" for what, count in remarks.items() if count]
+    return RunFile(ranked, lines + ([f"{first_unknown} (the first that it lacks)"] if first_unknown else []))
 
 
 def _row(where: Where, line: str) -> tuple[str, str, float]:

@@ -65,11 +65,11 @@ def compared(results: Results) -> list[Pair]:
     """
     models = [name for name, system in results.systems.items() if system.single_model]
     combined = [name for name, system in results.systems.items() if system.combined]
-    last = (models if len(models) > 1 else [*models, *combined])[-2:]
+    last_two = (models if len(models) > 1 else [*models, *combined])[-2:]
     with_bm25 = [("bm25", name) for name in combined if "bm25" in results.systems]
-    asked = {frozenset(pair) for pair in [tuple(last), *with_bm25] if len(pair) == 2}
+    reported = {frozenset(pair) for pair in [tuple(last_two), *with_bm25] if len(pair) == 2}
     return sorted(
-        (pair for pair in results.pairs if frozenset(pair.systems) in asked), key=lambda p: "bm25" in p.systems
+        (pair for pair in results.pairs if frozenset(pair.systems) in reported), key=lambda p: "bm25" in p.systems
     )
 
 
@@ -112,8 +112,8 @@ def _passes(system: SystemResult) -> str:
     """Return how many forward passes a query takes, those of each stage in their order; "" where it is not known."""
     if system.passes is None:
         return ""
-    each = " + ".join(f"{stage.passes:,.10g}" for stage in system.stages)
-    return f"; forward passes a query: {each} = {system.passes:,.10g}"
+    stages = " + ".join(f"{stage.passes:,.10g}" for stage in system.stages)
+    return f"; forward passes a query: {stages} = {system.passes:,.10g}"
 
 
 def _rule(stage: SystemStage, results: Results) -> str:
@@ -147,21 +147,19 @@ def _truncation(results: Results) -> Iterator[str]:
     models: dict[str, dict[str, None]] = {}  # the names, in order, by what they read
     for system in results.systems.values():
         for stage in system.stages:
-            if most := stage.max_tokens:
-                end = "last " if most.kept_of_query == "end" else ""
+            if limits := stage.max_tokens:
+                end = "last " if limits.kept_of_query == "end" else ""
                 name = label(stage.model or stage.stage, results)
-                models.setdefault(f"{end}{most.query}/{most.document}", {})[name] = None
+                models.setdefault(f"{end}{limits.query}/{limits.document}", {})[name] = None
     if not models:
         return
     if len(models) == 1 and not next(iter(models)).startswith("last"):
-        (limits,) = models
-        encoders = f"encoders read the first {limits} tokens of queries/documents"
+        encoders = f"encoders read the first {next(iter(models))} tokens of queries/documents"
     else:
-        each = ", ".join(f"{limits} ({' and '.join(same)})" for limits, same in models.items())
-        encoders = f"encoders read the first tokens of queries/documents: {each}"
+        lengths = ", ".join(f"{length} ({' and '.join(names)})" for length, names in models.items())
+        encoders = f"encoders read the first tokens of queries/documents: {lengths}"
     yield encoders + (", BM25 reads all of them" if _has_bm25(results) else "")
 
 
 def _has_bm25(results: Results) -> bool:
-    """Return whether BM25 is a part of any system."""
     return any("bm25" in (stage.stage, stage.model) for system in results.systems.values() for stage in system.stages)
