@@ -14,9 +14,7 @@ from deepsiam.trainer.ranking import choices
 from deepsiam.trainer.ranking.indexes.registry import KINDS
 from tests import toy
 
-COMMANDS = sorted(
-    f"trainer.{file.stem}" for file in (toy.ROOT / "trainer").glob("[a-z]*.py") if file.stem != "evaluate"
-)
+COMMANDS = sorted(f"trainer.{file.stem}" for file in (toy.ROOT / "trainer").glob("[a-z]*.py"))
 TRAINED = ("finetune", "pretrain")
 MODULES = (*TRAINED, "evaluate", "mine", "index", "search", "export")
 TYPED = ("--help", "--version", "--helt")

@@ -1,7 +1,7 @@
 """What the commands refuse: bad input is one line of the command's on stderr, code 2, and nothing is written.
 
 A row is a command as it is typed, and what its line says. Names in capitals stand for what `places` has written.
-`trainer.evaluate` and the launchers have tables of their own.
+`trainer.evaluate` (test_evaluate_refusals.py) and the launchers have tables of their own.
 """
 
 import importlib
