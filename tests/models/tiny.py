@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -136,9 +136,10 @@ def blocks(*lengths: Sequence[int], rng: int = 0) -> list[np.ndarray]:
     return pack(documents(*lengths, rng=rng), MAX_TOKENS, "complete_doc", VOCABULARY)
 
 
-def tensors(batch: MicroBatch) -> dict[str, Tensor]:
-    """Return the arrays as the trainer passes them to forward."""
-    return {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
+def tensors(batch: MicroBatch | Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+    """Return the arrays of a micro-batch, or others, as the trainer passes them to forward."""
+    arrays = batch.arrays if isinstance(batch, MicroBatch) else batch
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 class Sizes(TorchDispatchMode):

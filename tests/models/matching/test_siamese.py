@@ -186,7 +186,7 @@ def test_a_mean_without_the_prompt_is_that_of_the_text_and_what_follows(projecti
     model = Siamese(trunk(), keys).double().eval()
     texts = [np.array(text) for text in ([9], [8, 30])]
     arrays = keys.query_framing(VOCABULARY).arrays(texts)
-    found = model.embed_queries(**{name: torch.from_numpy(array) for name, array in arrays.items()}).vectors[:, 0]
+    found = model.embed_queries(**tensors(arrays)).vectors[:, 0]
     for text, vector in zip(texts, found, strict=True):
         ids = torch.tensor([[2, 7, 8, *text, 3]])
         mean = model.trunk(input_ids=ids).last_hidden_state[0, 3:].mean(0)

@@ -107,7 +107,7 @@ def test_a_query_of_tokens_counts_each_but_stop_words_and_has_no_encoder() -> No
     keys = keys_of(query="tokens", max_query_tokens=3)
     framing = keys.query_framing(vocabulary)
     texts = [np.array(ids, np.uint16) for ids in ([9, 7, 7, 5, 8, 6], [5, 6], [1, 7], [])]
-    arrays = {name: torch.from_numpy(array) for name, array in framing.arrays(texts).items()}
+    arrays = tensors(framing.arrays(texts))
     model = build(keys)
     model.trunk.forward = None  # type: ignore[method-assign,assignment]
     vectors, real = model.embed_queries(**arrays)
@@ -160,7 +160,7 @@ def test_a_causal_trunk_leaves_out_only_what_the_tokenizer_puts_before_a_text(cl
     keys = keys_of(max_document_tokens=8)
     model = build(keys, is_decoder=True)
     arrays = keys.document_framing(vocabulary).arrays([text])
-    row = model.embed_documents(**{name: torch.from_numpy(array) for name, array in arrays.items()}).vectors[0, 0]
+    row = model.embed_documents(**tensors(arrays)).vectors[0, 0]
     ids = torch.tensor([[*before, *text]])
     states = encode(model.trunk, ids, torch.ones_like(ids, dtype=torch.bool))[:, len(before) :]
     mask = torch.ones(states.shape[:2], dtype=torch.bool)
@@ -188,8 +188,7 @@ def test_a_new_bias_of_the_head_gives_documents_their_number_of_terms(asked: int
     model = build(keys, hidden_dropout_prob=0.5).train()
     before = model.lm_head.bias.clone()
     texts = [np.array(text) for text in ([20, 21, 22, 23], [30], [24, 25, 31, 9, 8, 7])]
-    arrays = keys.document_framing(VOCABULARY).arrays(texts)
-    documents = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    documents = tensors(keys.document_framing(VOCABULARY).arrays(texts))
     line = model.fit_start(**documents)
     assert model.training
     moved = model.lm_head.bias - before

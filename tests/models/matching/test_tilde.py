@@ -109,8 +109,7 @@ def test_the_gradient_is_that_of_the_cross_entropy() -> None:
 def test_a_new_bias_makes_so_many_terms_of_a_document_likely() -> None:
     model, chosen = tilde(start_terms=3).train(), keys(start_terms=3)
     before = model.lm_head.bias.clone()
-    arrays = chosen.document_framing(VOCABULARY).arrays([np.arange(5, 9), np.arange(9, 14)])
-    documents = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    documents = tensors(chosen.document_framing(VOCABULARY).arrays([np.arange(5, 9), np.arange(9, 14)]))
     line = model.fit_start(**documents)
     moved = model.lm_head.bias - before
     assert model.training
