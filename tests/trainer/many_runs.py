@@ -6,7 +6,8 @@ fp16 runs on any CPU here: where the processor lacks it, PyTorch emulates it in 
 import argparse
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -37,38 +38,36 @@ def ds_config(folder: Path, name: str, power: int) -> Path:
     values = json.loads((toy.ROOT / "ds_configs" / f"{name}.json").read_text())
     if "fp16" in values:
         values["fp16"]["initial_scale_power"] = power
+    if name in STAGE_3:
+        values["zero_optimization"] |= DIVIDED
     (folder / f"{name}.json").write_text(json.dumps(values))
     return folder / f"{name}.json"
 
 
 def stage_file(folder: Path, stage: int) -> Path:
     """Write a configuration of a ZeRO stage in fp32."""
-    # no parameter stays whole: even a small model is fully partitioned
-    zero = {"stage": stage, **({"stage3_param_persistence_threshold": 0} if stage == 3 else {})}
+    zero = {"stage": stage, **(DIVIDED if stage == 3 else {})}
     (folder / f"zero{stage}_fp32.json").write_text(json.dumps({"zero_optimization": zero}))
     return folder / f"zero{stage}_fp32.json"
 
 
-# every file of ds_configs/; stage 3 comes last: later runs in a launch would inherit its linear layer, which rounds
-# differently
-CONFIGS = ("cpu", "zero1_bf16", "zero1_fp16", "zero2_bf16", "zero2_fp16", "zero3_bf16", "zero3_fp16")
-OF_EVERY_MODEL = ("cpu", "zero1_fp16", "zero2_bf16", "zero3_bf16")  # with every precision, and with every stage
+# the files of ds_configs/
+FP32 = "cpu"
+STAGES_1_AND_2 = ("zero1_bf16", "zero2_fp16", "zero2_bf16", "zero1_fp16")
+STAGE_3 = ("zero3_bf16", "zero3_fp16")
+DIVIDED = {"stage3_param_persistence_threshold": 0}  # of stage 3: no parameter of even a small model stays whole
 LOSS_SCALE_POWER = 12  # for fp16: so low that no step overflows; a skipped step would change all later losses
 
 
-def train_in_all_ways(recipes: Mapping[str, Path], complete: str, folder: Path) -> None:
-    """Train the recipes of all models as runs NAME, on one rank in fp32, and NAME-CONFIG, on two ranks.
-
-    The model named `complete` is trained with every file of ds_configs/, the others with those of `configs_of`.
-    """
+def train_in_all_ways(recipes: Mapping[str, Path], folder: Path) -> None:
+    """Train the recipes of all models as runs NAME, on one rank in fp32, and NAME-CONFIG on two (see `configs`)."""
     train(1, [[recipe] for recipe in recipes.values()], folder)
     runs = [
         [recipe, f"run={folder}/{name}-{config}", f"deepspeed={ds_config(folder, config, LOSS_SCALE_POWER)}"]
-        for config in CONFIGS
         for name, recipe in recipes.items()
-        if config in configs_of(name, complete)
+        for config in configs(recipes)[name]
     ]
-    train(2, runs, folder)
+    train(2, sorted(runs, key=in_stage_3), folder)
 
 
 def train_and_resume(
@@ -85,8 +84,7 @@ def train_and_resume(
     ranks in -same and on one rank in -other, from the checkpoint half-way of the whole run, which must be in `whole`.
     """
     halves = [run(*one, f"2-{one[1]}-same", f"steps={end}") for one in resumed for end in (steps // 2, steps)]
-    # stage 3 comes last: later runs in the process would inherit its own linear layer, which rounds differently
-    train(2, sorted([*whole, *halves], key=lambda run: "zero3" in str(run[2])), folder)
+    train(2, sorted([*whole, *halves], key=in_stage_3), folder)
     for kind, config in resumed:
         name = f"{kind}-2-{config}"
         shutil.copytree(folder / name, folder / f"{name}-other", ignore=shutil.ignore_patterns("tensorboard"))
@@ -94,9 +92,21 @@ def train_and_resume(
     train(1, [*alone, *(run(*one, f"2-{one[1]}-other") for one in resumed)], folder)
 
 
-def configs_of(name: str, complete: str) -> tuple[str, ...]:
-    """The files that a model is trained with: stages and precisions meet in DeepSpeed, the same for all models."""
-    return CONFIGS if name == complete else OF_EVERY_MODEL
+def in_stage_3(run: Sequence[object]) -> bool:
+    """Sort these last: later runs in the process would inherit stage 3's own linear layer, which rounds differently."""
+    return "zero3" in str(run[2])
+
+
+def configs(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The files of ds_configs/ that each model is trained with, together all.
+
+    Each is trained in fp32, and in one half precision with its weights divided among the ranks (stage 3), which a
+    model could use outside of its layers. Of gradients and optimizer states (stages 1 and 2) a model knows nothing.
+    """
+    if toy.FULL_TESTS:
+        return dict.fromkeys(names, (FP32, *STAGES_1_AND_2, *STAGE_3))
+    stage_3, others = cycle(STAGE_3), iter(STAGES_1_AND_2)
+    return {name: (FP32, next(stage_3), *islice(others, 1)) for name in names}
 
 
 class _AlwaysTrue:

@@ -10,6 +10,7 @@ import torch
 from deepsiam.data_prep.shards.manifest import Manifest
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.pretraining.seed import Seed
+from deepsiam.models.registry import MATCHING, PRETRAINING
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.engine import ds_config
@@ -18,7 +19,7 @@ from deepsiam.trainer.training.recipe.schedule import learning_rate
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 from tests import toy
-from tests.trainer.many_runs import CONFIGS
+from tests.trainer.many_runs import configs
 
 pytestmark = pytest.mark.slow  # every test starts real processes, about ten seconds each
 
@@ -75,7 +76,8 @@ def test_first_20_losses_equal_a_plain_loop(shards: Path, tmp_path: Path) -> Non
 
 def test_every_ds_config_is_trained_with() -> None:
     """By a pre-training method and a matching model, see there: that the losses agree says more than that they fall."""
-    assert {path.stem for path in ds_config.FOLDER.glob("*.json")} == set(CONFIGS)
+    for methods in (PRETRAINING, MATCHING):
+        assert {path.stem for path in ds_config.FOLDER.glob("*.json")} == set().union(*configs(methods).values())
 
 
 def test_a_ds_config_is_named_in_the_recipe(shards: Path, tmp_path: Path) -> None:

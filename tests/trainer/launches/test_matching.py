@@ -11,7 +11,7 @@ from deepsiam.models.registry import MATCHING
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.yaml_file import read
 from tests import toy
-from tests.trainer.many_runs import configs_of, job_of, train, train_in_all_ways
+from tests.trainer.many_runs import configs, job_of, train, train_in_all_ways
 
 pytestmark = pytest.mark.slow  # every launch is real processes, about ten seconds
 
@@ -22,7 +22,7 @@ OWN: dict[str, dict[str, Any]] = {
     "siamese": {"similarity": "cosine", "temperature": 0.1},
     "poly_encoder": {"m": 8},
     "colbert": {"dimension": 16, "temperature": 4.0},
-    "sparse": {"temperature": 20.0, "regularise": {"query": {"l1": 0.01}, "document": {"flops": 0.01}, "ramp": 3}},
+    "sparse": {"temperature": 20.0, "regularise": {"query": {"l1": 0.01}, "document": {"flops": 0.01}, "ramp": 2}},
     "duobert": {"max_duel_tokens": 64},
     "label_ranker": {
         "template": "{query}\n{passages}\n",
@@ -55,10 +55,9 @@ TRUNKS = {
     **dict.fromkeys(DECODERS, {**TRUNK, "initializer_range": 0.05, "is_decoder": True}),
 }
 ONE_LANE = ["data.lanes=1", "data.window=8", "steps=2", "checkpoint.every=2"]
-STEPS = 5
-COMPLETE = "siamese"  # the model that is trained with every file of ds_configs/
+STEPS = 3
 # tolerated loss difference for other numbers of ranks and ZeRO stages, by precision, as a share of the largest loss
-TOLERANCE = {"cpu": 1e-4, "bf16": 3e-2, "fp16": 6e-3}
+TOLERANCE = {"cpu": 1e-5, "bf16": 3e-2, "fp16": 2e-3}
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +92,7 @@ def recipes(
 def trained(recipes: dict[str, Path]) -> Path:
     """A folder with the runs NAME of every model, on one rank in fp32, and NAME-CONFIG, on two ranks."""
     folder = next(iter(recipes.values())).parent
-    train_in_all_ways(recipes, COMPLETE, folder)
+    train_in_all_ways(recipes, folder)
     # the same steps, with one micro-batch and with two
     whole = [[recipes[name], f"run={folder}/{name}-whole", *ONE_LANE, "batch.micro=8"] for name in OF_STEP]
     steps = [[recipes[name], f"run={folder}/{name}-step", *ONE_LANE, "method.negatives=step"] for name in OF_STEP]
@@ -105,7 +104,7 @@ def trained(recipes: dict[str, Path]) -> Path:
 def test_ranks_precisions_and_zero_stages_agree(trained: Path, name: str) -> None:
     terms = list(load_trained(trained / name).recipe.method.weights)
     print(f"\n{name:<14} {STEPS} losses, the largest difference from one rank in fp32, as a share of the largest loss")
-    for config in configs_of(name, COMPLETE):
+    for config in configs(ALL)[name]:
         for term in terms:
             losses = toy.scalars(trained / name, f"loss/{term}")
             seen = toy.scalars(trained / f"{name}-{config}", f"loss/{term}")
@@ -125,8 +124,9 @@ def test_negatives_of_the_step_are_those_of_all_micro_batches(trained: Path, nam
 @pytest.mark.parametrize("name", ALL)
 def test_every_weight_is_trained_and_saved(trained: Path, recipes: dict[str, Path], name: str) -> None:
     before = dict(job_of(recipes[name], []).model.named_parameters())
-    after = dict(load_trained(trained / f"{name}-zero3_bf16").model.named_parameters())
-    assert before.keys() == after.keys()
     shifts = ("key.bias", "key_value.bias", "head.3.bias")  # they shift all logits of a softmax alike: no gradient
-    same = [k for k, p in before.items() if torch.equal(p, after[k]) and not k.endswith(shifts)]
-    assert same == []
+    for config in configs(ALL)[name]:
+        after = dict(load_trained(trained / f"{name}-{config}").model.named_parameters())
+        assert before.keys() == after.keys()
+        same = [k for k, p in before.items() if torch.equal(p, after[k]) and not k.endswith(shifts)]
+        assert same == []
