@@ -86,10 +86,13 @@ def train_and_resume(
     halves = [run(*one, f"2-{one[1]}-same", f"steps={end}") for one in resumed for end in (steps // 2, steps)]
     train(2, sorted([*whole, *halves], key=in_stage_3), folder)
     for kind, config in resumed:
-        name = f"{kind}-2-{config}"
-        shutil.copytree(folder / name, folder / f"{name}-other", ignore=shutil.ignore_patterns("tensorboard"))
-        shutil.rmtree(checkpoint.folder(folder / f"{name}-other", steps))
+        copy_half_way(folder / f"{kind}-2-{config}", steps // 2, folder / f"{kind}-2-{config}-other")
     train(1, [*alone, *(run(*one, f"2-{one[1]}-other") for one in resumed)], folder)
+
+
+def copy_half_way(run: Path, step: int, copy: Path) -> None:
+    """Copy a run as it was when it saved a step, without its curves."""
+    shutil.copytree(checkpoint.folder(run, step), checkpoint.folder(copy, step))
 
 
 def in_stage_3(run: Sequence[object]) -> bool:

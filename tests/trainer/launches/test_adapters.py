@@ -1,7 +1,7 @@
 """Adapters on real ranks: equal to peft's own model; ZeRO stages, precisions, resuming, other numbers of ranks."""
 
 import json
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,8 @@ from tests.trainer.runs import write_run
 peft = pytest.importorskip("peft")  # an extra
 pytestmark = pytest.mark.slow  # real processes
 
-STEPS = 20
+STEPS = 4
+COMPARED = 20  # steps next to another library
 LR = 3e-3
 LORA = {"lora": {"rank": 4, "targets": ["query", "value", "dense"]}}
 KINDS = {  # changes of the recipe, which starts from a pre-training run
@@ -30,12 +31,14 @@ KINDS = {  # changes of the recipe, which starts from a pre-training run
     "markers": ["method={name: colbert, dimension: 16, max_query_tokens: 16, max_document_tokens: 32}"],
     "top": ["optimizer.train=1"],  # no adapters: the lower layers are frozen
 }
-STAGES = ("zero1", "zero2", "zero3")
-RECOMPUTED = ("zero1", "zero3")
 HALF = ("zero1_bf16", "zero2_fp16", "zero3_bf16")
-WHOLE = [*(("siamese", config) for config in (*STAGES, *HALF)), ("towers", "zero2"), ("markers", "zero3")]
-RESUMED = [("siamese", stage) for stage in STAGES]
-RESUMED += [("siamese", "zero3_bf16"), ("towers", "zero2"), ("markers", "zero3"), ("top", "zero1")]
+RECOMPUTED = ("zero1", "zero3_bf16")
+# every kind, stage and precision; a step at stage 3 takes ten times as long as one at stages 1 and 2
+WHOLE = [("siamese", "zero1"), ("siamese", "zero2_fp16"), ("siamese", "zero3_bf16")]
+WHOLE += [("towers", "zero2"), ("towers", "zero1_bf16"), ("markers", "zero3")]
+if toy.FULL_TESTS:
+    WHOLE = list(product(("siamese", "towers", "markers"), ("zero1", "zero2", "zero3", *HALF)))
+RESUMED = [("siamese", "zero1"), ("siamese", "zero3_bf16"), ("towers", "zero2"), ("markers", "zero3"), ("top", "zero1")]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +73,7 @@ def runs(recipe: Path) -> Path:
 
     whole = [run(kind, config, f"2-{config}") for kind, config in dict.fromkeys([*WHOLE, *RESUMED])]
     recomputed = "activation_checkpointing=true"
-    whole += [run("siamese", stage, f"2-{stage}-recomputed", recomputed) for stage in RECOMPUTED]
+    whole += [run("siamese", config, f"2-{config}-recomputed", recomputed) for config in RECOMPUTED]
     alone = [run(kind, "zero1", "1-zero1") for kind in KINDS]
     train_and_resume(whole, alone, RESUMED, run, STEPS, folder)
     return folder
@@ -84,7 +87,6 @@ def weights_of(run: Path, step: int = STEPS) -> dict[str, torch.Tensor]:
 def test_ranks_stages_and_precisions_agree(runs: Path, kind: str, config: str) -> None:
     seen, expected = (toy.scalars(runs / f"{kind}-{run}", "loss/softmax") for run in (f"2-{config}", "1-zero1"))
     assert sorted(seen) == list(range(1, STEPS + 1))
-    assert expected[STEPS] < 0.8 * expected[1]
     half = {"bf16": 3e-2, "fp16": 6e-3}
     assert seen == pytest.approx(expected, rel=half.get(config.split("_")[-1], 1e-4))
 
@@ -97,9 +99,9 @@ def test_stopped_and_resumed_it_is_the_same_run_to_the_bit(runs: Path, kind: str
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-@pytest.mark.parametrize("stage", RECOMPUTED)
-def test_activation_checkpointing_changes_no_bit(runs: Path, stage: str) -> None:
-    one, other = (runs / f"siamese-2-{stage}{end}" for end in ("", "-recomputed"))
+@pytest.mark.parametrize("config", RECOMPUTED)
+def test_activation_checkpointing_changes_no_bit(runs: Path, config: str) -> None:
+    one, other = (runs / f"siamese-2-{config}{end}" for end in ("", "-recomputed"))
     assert toy.scalars(one, "loss/softmax") == toy.scalars(other, "loss/softmax")
     assert all(tensor.equal(weights_of(other)[name]) for name, tensor in weights_of(one).items())
 
@@ -116,7 +118,8 @@ def test_it_resumes_with_another_number_of_ranks(runs: Path, kind: str, config: 
 def test_a_checkpoint_has_the_adapters_and_heads_alone(runs: Path, kind: str, config: str) -> None:
     """Of the encoder, it has only what the base lacks: the table with the markers."""
     run = runs / f"{kind}-2-{config}"
-    own, folder = weights_of(run), checkpoint.folder(run, STEPS)
+    own, before, folder = weights_of(run), weights_of(run, STEPS // 2), checkpoint.folder(run, STEPS)
+    assert not [name for name, weight in own.items() if "lora_" in name and weight.equal(before[name])]
     frozen = {name for name in own if "trunk." in name and "lora_" not in name}
     assert frozen == ({"trunk.embeddings.word_embeddings.weight"} if kind == "markers" else set())
     head = {"towers": "log_temperature", "markers": "projection.weight"}.get(kind)
@@ -128,10 +131,10 @@ def test_a_checkpoint_has_the_adapters_and_heads_alone(runs: Path, kind: str, co
     assert json.loads((folder / checkpoint.BASE).read_text())["folder"].endswith("start/checkpoints/step-00000007")
 
 
-@pytest.mark.parametrize(("kind", "config"), [*((kind, "zero1") for kind in KINDS), ("siamese", "zero3")])
+@pytest.mark.parametrize(("kind", "config"), [*((kind, "zero1") for kind in KINDS), ("markers", "zero3")])
 def test_a_loaded_run_computes_what_was_trained(recipe: Path, runs: Path, kind: str, config: str) -> None:
     """Its adapters are merged; in the model that was trained they are beside the layers."""
-    ranks = 2 if config == "zero3" else 1
+    ranks = 1 if config == "zero1" else 2
     loaded = load_trained(runs / f"{kind}-{ranks}-{config}")
     job = job_of(recipe, KINDS[kind])
     own = dict(job.model.named_parameters())
@@ -162,7 +165,7 @@ def test_the_losses_are_those_of_sentence_transformers_with_pefts_model(toy_coll
     path = toy.finetune_recipe(
         tmp_path / "tuned.yaml",
         toy_collection,
-        steps=STEPS,
+        steps=COMPARED,
         init_from=str(tmp_path / "folder"),
         batch={"size": 8, "micro": 8},
         method={"max_query_tokens": 32, "pooling": "mean", "similarity": "cosine", "temperature": 0.05},
@@ -181,15 +184,15 @@ def test_the_losses_are_those_of_sentence_transformers_with_pefts_model(toy_coll
             parameter.copy_(first[name])
     recipe, theirs, loss_of = load(FinetuneRecipe, path), {}, MultipleNegativesRankingLoss(model)
     adamw = torch.optim.AdamW(adapters.values(), eps=recipe.optimizer.eps, weight_decay=recipe.optimizer.weight_decay)
-    for step, pairs in enumerate(islice(pairs_in_order(recipe), STEPS), start=1):
+    for step, pairs in enumerate(islice(pairs_in_order(recipe), COMPARED), start=1):
         for group in adamw.param_groups:
-            group["lr"] = recipe.optimizer.rate(step - 1, STEPS)
+            group["lr"] = recipe.optimizer.rate(step - 1, COMPARED)
         loss = loss_of([model.tokenize(list(side)) for side in zip(*pairs, strict=True)], None)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(adapters.values(), recipe.optimizer.clip)
         adamw.step()
         adamw.zero_grad()
         theirs[step] = loss.item()
-    assert theirs[STEPS] < 0.8 * theirs[1]
+    assert theirs[COMPARED] < 0.8 * theirs[1]
     assert [ours[step] for step in (1, 2, 3)] == pytest.approx([theirs[step] for step in (1, 2, 3)], rel=1e-6)
     assert ours == pytest.approx(theirs, rel=1e-4)

@@ -1,5 +1,6 @@
 """Adamax, partly frozen encoders and plateaus on real ranks: ZeRO stages, precisions, stopping and resuming."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,13 @@ FROZEN = {
     "top": ("trunk.embeddings.", "trunk.encoder.layer.0."),
     "plateau": ("trunk.embeddings.",),
 }
-CONFIGS = ("zero1", "zero2", "zero3")
-HALF = (("adamax", "zero1_bf16"), ("adamax", "zero3_fp16"), ("top", "zero1_fp16"), ("top", "zero3_bf16"))
-RESUMED = (("adamax", "zero1"), ("adamax", "zero3"), ("top", "zero2"), ("top", "zero3"), ("plateau", "zero1"))
+# every kind, stage and precision; a step at stage 3 takes ten times as long as one at stages 1 and 2
+FP32 = [("adamax", "zero1"), ("heads", "zero2"), ("top", "zero3"), ("plateau", "zero1"), ("plateau", "zero2")]
+HALF = [("adamax", "zero3_fp16"), ("top", "zero1_bf16")]
+RESUMED = [("adamax", "zero1"), ("top", "zero3"), ("plateau", "zero2")]
+if toy.FULL_TESTS:
+    FP32 = list(product(KINDS, ("zero1", "zero2", "zero3")))
+    HALF = list(product(("adamax", "top"), ("zero1_bf16", "zero1_fp16", "zero3_bf16", "zero3_fp16")))
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +74,7 @@ def runs(recipe: Path) -> Path:
         folders = [f"run={folder}/{kind}-{name}", f"deepspeed={files[config]}"]
         return [recipe, *folders, f"optimizer.lr={LR}", *KINDS[kind], *changes]
 
-    whole = [run(kind, config, f"2-{config}") for kind in KINDS for config in CONFIGS]
-    whole += [run(kind, config, f"2-{config}") for kind, config in HALF]
+    whole = [run(kind, config, f"2-{config}") for kind, config in [*FP32, *HALF]]
     alone = [run(kind, "zero1", "1-zero1") for kind in KINDS]
     train_and_resume(whole, alone, RESUMED, run, STEPS, folder)
     return folder
@@ -92,8 +96,7 @@ def compare(run: Path, expected: Path, first: int, *, exact: bool) -> None:
         torch.testing.assert_close(weights[name], weight, rtol=0, atol=0 if exact else 1e-5)
 
 
-@pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "config"), FP32)
 def test_ranks_and_stages_change_nothing(runs: Path, kind: str, config: str) -> None:
     compare(runs / f"{kind}-2-{config}", runs / f"{kind}-1-zero1", 1, exact=False)
 
@@ -117,8 +120,7 @@ def test_it_resumes_with_another_number_of_ranks(runs: Path, kind: str, config: 
 @pytest.mark.parametrize(
     ("kind", "run"),
     [
-        *((kind, f"2-{config}") for kind in FROZEN for config in CONFIGS),
-        *((kind, f"2-{config}") for kind, config in HALF if kind in FROZEN),
+        *((kind, f"2-{config}") for kind, config in [*FP32, *HALF] if kind in FROZEN),
         *((kind, f"2-{config}-{ranks}") for kind, config in RESUMED if kind in FROZEN for ranks in ("same", "other")),
     ],
 )
