@@ -21,13 +21,17 @@ settings.load_profile("full" if toy.FULL_TESTS else "push")
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# minutes each: started first, so that no worker is left alone with one at the end
-LONGEST = [toy.ROOT / "tests" / name for name in ("test_readme.py", "trainer/launches/test_hosts.py")]
+# files and folders that take longest, started first, so that no worker is left alone with one at the end
+LONGEST = [
+    toy.ROOT / "tests" / name for name in ("test_readme.py", "trainer/launches/test_hosts.py", "trainer/launches")
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move the tests of the longest files to the front; all others keep their order."""
-    items.sort(key=lambda item: item.path not in LONGEST)
+    """Move the tests that take longest to the front; all others keep their order."""
+    items.sort(
+        key=lambda item: next((i for i, path in enumerate(LONGEST) if item.path.is_relative_to(path)), len(LONGEST))
+    )
 
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)

@@ -61,7 +61,7 @@ def test_two_ranks_refuse_in_one_line(systems: list[str], tmp_path: Path) -> Non
 def test_what_all_ranks_find_is_said_once(toy_collection: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", noise=1e30, name="siamese", **LENGTHS)
     given = [f"--collection={toy_collection}", "--split=test", f"--system=m={run}", f"--out={tmp_path / 'out'}"]
-    done = toy.launch(2, "trainer.evaluate", *given, through_launcher=True, OMP_NUM_THREADS=1)
+    done = toy.launch(2, "trainer.evaluate", *given, OMP_NUM_THREADS=1)
     assert done.returncode != 0
     said = done.stdout + done.stderr
     assert said.count("trainer.evaluate: ") == said.count("the model's embeddings are not finite") == 1, said
