@@ -55,6 +55,7 @@ def stage_file(folder: Path, stage: int) -> Path:
 FP32 = "cpu"
 STAGES_1_AND_2 = ("zero1_bf16", "zero2_fp16", "zero2_bf16", "zero1_fp16")
 STAGE_3 = ("zero3_bf16", "zero3_fp16")
+STAGE_3_STEPS = 2  # each takes as long as ten steps of other stages; the second has what the first has trained
 DIVIDED = {"stage3_param_persistence_threshold": 0}  # of stage 3: no parameter of even a small model stays whole
 LOSS_SCALE_POWER = 12  # for fp16: so low that no step overflows; a skipped step would change all later losses
 
@@ -63,7 +64,10 @@ def train_in_all_ways(recipes: Mapping[str, Path], folder: Path) -> None:
     """Train the recipes of all models as runs NAME, on one rank in fp32, and NAME-CONFIG on two (see `configs`)."""
     train(1, [[recipe] for recipe in recipes.values()], folder)
     runs = [
-        [recipe, f"run={folder}/{name}-{config}", f"deepspeed={ds_config(folder, config, LOSS_SCALE_POWER)}"]
+        [
+            *(recipe, f"run={folder}/{name}-{config}", f"deepspeed={ds_config(folder, config, LOSS_SCALE_POWER)}"),
+            *([f"steps={STAGE_3_STEPS}"] if config in STAGE_3 else []),
+        ]
         for name, recipe in recipes.items()
         for config in configs(recipes)[name]
     ]
@@ -98,6 +102,13 @@ def copy_half_way(run: Path, step: int, copy: Path) -> None:
 def in_stage_3(run: Sequence[object]) -> bool:
     """Sort these last: later runs in the process would inherit stage 3's own linear layer, which rounds differently."""
     return "zero3" in str(run[2])
+
+
+def curves(folder: Path, name: str, config: str, term: str) -> tuple[dict[int, float], dict[int, float]]:
+    """Return a term's losses of one rank and of a run NAME-CONFIG of `train_in_all_ways`, at the latter's steps."""
+    alone, seen = (toy.scalars(folder / run, f"loss/{term}") for run in (name, f"{name}-{config}"))
+    last = STAGE_3_STEPS if config in STAGE_3 else max(alone)
+    return {step: loss for step, loss in alone.items() if step <= last}, seen
 
 
 def configs(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
