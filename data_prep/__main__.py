@@ -12,7 +12,7 @@ from deepsiam.data_prep.collections.registry import FORMATS
 from deepsiam.data_prep.common.argument_types import folder, pattern, positive
 from deepsiam.data_prep.common.errors import InputError, exit_on_input_error, printable
 from deepsiam.data_prep.common.parser import Parser, end_of_help
-from deepsiam.data_prep.demo import dataset, packages
+from deepsiam.data_prep.demo import dataset, distributions
 from deepsiam.data_prep.prepare import merging, output, run, texts, uploading
 from deepsiam.data_prep.shards import export, find, stats, verify
 from deepsiam.data_prep.shards.manifest import Manifest, shards_folder
@@ -52,7 +52,7 @@ def _stats(chosen: argparse.Namespace) -> int:
 def _docstrings(chosen: argparse.Namespace) -> int:
     options = dataset.DemoOptions(chosen.vocab_size, chosen.chunk_tokens, chosen.chunks_per_shard)
     given = tokenizer.load(chosen.tokenizer) if chosen.tokenizer else None
-    print(dataset.build(chosen.out, options, packages.files(), chosen.workers, given))
+    print(dataset.build(chosen.out, options, distributions.files(), chosen.workers, given))
     return 0
 
 

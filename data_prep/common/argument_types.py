@@ -3,6 +3,7 @@
 import argparse
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 MOST_PORT = 65535
@@ -34,34 +35,26 @@ def port_number(text: str) -> int:
 
 def positive_number(text: str) -> float:
     """Parse a finite number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
+    return _number(text, lambda value: 0 < value < math.inf, " above 0")
 
 
 def share(text: str) -> float:
     """Parse a number from 0 up to but not including 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to below 1")
-    return value
+    return _number(text, lambda value: 0 <= value < 1, " from 0 to below 1")
 
 
 def margin(text: str) -> float:
     """Parse a finite number, 0 or above."""
+    return _number(text, lambda value: 0 <= value < math.inf, ", 0 or above")
+
+
+def _number(text: str, is_valid: Callable[[float], bool], bounds: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number, 0 or above")
+        value = math.nan  # within no bounds
+    if not is_valid(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number{bounds}")
     return value
 
 

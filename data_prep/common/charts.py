@@ -30,17 +30,17 @@ def line_chart(title: str, lines: Mapping[str, Line], x_label: str) -> str:
     """Draw lines by name; the axes hold all of their points."""
     x, y = (np.concatenate([getattr(line, axis) for line in lines.values()]) for axis in "xy")
     frame = _Frame(x, y)
-    drawn: list[str] = []
+    shapes: list[str] = []
     legend: list[str] = []
     for name, line in lines.items():
         style = len(legend) - line.faint
-        kept = np.unique(np.linspace(0, len(line.x) - 1, POINTS).round().astype(int))
-        points = " ".join(f"{frame.x(a):.1f},{frame.y(b):.1f}" for a, b in zip(line.x[kept], line.y[kept], strict=True))
+        at = np.unique(np.linspace(0, len(line.x) - 1, POINTS).round().astype(int))
+        points = " ".join(f"{frame.x(a):.1f},{frame.y(b):.1f}" for a, b in zip(line.x[at], line.y[at], strict=True))
         looks = 'stroke-width="1" opacity=".4"' if line.faint else f'stroke-width="2" stroke-dasharray="{_dash(style)}"'
-        drawn.append(f'<polyline fill="none" stroke="{_color(style)}" {looks} points="{points}"/>')
+        shapes.append(f'<polyline fill="none" stroke="{_color(style)}" {looks} points="{points}"/>')
         if not line.faint:
             legend.append(name)
-    return _svg(title, [*frame.axes(x_label), *drawn], legend if len(legend) > 1 else [])
+    return _svg(title, [*frame.axes(x_label), *shapes], legend if len(legend) > 1 else [])
 
 
 def histogram(title: str, groups: Mapping[str, np.ndarray], x_label: str, bins: int = 32) -> str:
@@ -49,15 +49,15 @@ def histogram(title: str, groups: Mapping[str, np.ndarray], x_label: str, bins: 
     edges = np.linspace(every.min(), every.max() if every.max() > every.min() else every.min() + 1, bins + 1)
     shares = {name: np.histogram(numbers, edges)[0] / len(numbers) for name, numbers in groups.items()}
     frame = _Frame(edges, np.concatenate([[0.0], *shares.values()]))
-    drawn = []
+    shapes = []
     for style, share in enumerate(shares.values()):
         steps = [(edges[0], 0.0)]
         for left, right, height in zip(edges[:-1], edges[1:], share, strict=True):
             steps += [(left, height), (right, height)]
         points = " ".join(f"{frame.x(a):.1f},{frame.y(b):.1f}" for a, b in [*steps, (edges[-1], 0.0)])
         looks = f'fill="{_color(style)}" fill-opacity=".15" stroke="{_color(style)}" stroke-width="1.5"'
-        drawn.append(f'<polygon {looks} stroke-dasharray="{_dash(style)}" points="{points}"/>')
-    return _svg(title, [*frame.axes(x_label), *drawn], list(shares))
+        shapes.append(f'<polygon {looks} stroke-dasharray="{_dash(style)}" points="{points}"/>')
+    return _svg(title, [*frame.axes(x_label), *shapes], list(shares))
 
 
 class _Frame:
@@ -115,8 +115,8 @@ def _dash(style: int) -> str:
     return DASHES[style % len(DASHES)]
 
 
-def _svg(title: str, drawn: Iterable[str], legend: Sequence[str], height: int = HEIGHT) -> str:
-    height += LEGEND * len(legend)
+def _svg(title: str, shapes: Iterable[str], legend: Sequence[str]) -> str:
+    height = HEIGHT + LEGEND * len(legend)
     keys = [
         f'<line x1="{LEFT}" x2="{LEFT + 26}" y1="{y - 4}" y2="{y - 4}" stroke="{_color(style)}" stroke-width="2" '
         f'stroke-dasharray="{_dash(style)}"/><text x="{LEFT + 32}" y="{y}">{escape(name)}</text>'
@@ -126,5 +126,5 @@ def _svg(title: str, drawn: Iterable[str], legend: Sequence[str], height: int = 
     return (
         f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" '
         f'aria-label="{escape(title)}"><text x="{LEFT}" y="16" font-weight="bold">{escape(title)}</text>'
-        f"{''.join(drawn)}{''.join(keys)}</svg>"
+        f"{''.join(shapes)}{''.join(keys)}</svg>"
     )

@@ -61,7 +61,6 @@ def _quota(group: Path) -> Iterator[float]:
 
 
 def _matches(pattern: re.Pattern[str], path: str) -> Iterator[tuple[str, ...]]:
-    """Yield the groups of each line of a file of the system that matches as a whole."""
     yield from (match.groups() for line in _lines(path) if (match := pattern.fullmatch(line)))
 
 

@@ -136,14 +136,11 @@ def checked(source: Mapping[str, Any], where: object) -> dict[str, Any]:
     """
     if "command" not in source or "part" not in source:
         raise InputError(f"{where}: its shards are not those of a prepared data set; prepare it from its source")
-    given = dict(source)
-    if isinstance(given.get("pairs"), str):
-        given["bands"] = given.pop("pairs")  # as it was called before a data set could be of pairs
     try:
-        Provenance.model_validate(given)
+        Provenance.model_validate(source)
     except ValidationError as error:
         raise InputError(f"{where}: {first_problem(error, 'source')}; prepare the data set again") from None
-    return given
+    return dict(source)
 
 
 def require_every_part(numbers: Sequence[int], of: int, where: object) -> None:

@@ -6,15 +6,17 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from deepsiam.data_prep.common.environment import variable
 from deepsiam.data_prep.common.errors import OF_DISKS, OF_PATHS, SHARED_MEMORY, StoppedError
+from deepsiam.data_prep.common.progress import track
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -63,6 +65,21 @@ def run(
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def complete(
+    tasks: Sequence[Task],
+    files: Sequence[Path],
+    start: Callable[..., Callable[[Task], Any]],
+    arguments: tuple[Any, ...],
+    workers: int,
+    what: str,
+    unit: str,
+) -> None:
+    """Do the tasks whose files do not exist yet, as `run` does; report the progress on stderr."""
+    missing = [task for task, path in zip(tasks, files, strict=True) if not path.exists()]
+    for _ in track(run(missing, start, arguments, workers), what, unit, len(missing)):
+        pass
 
 
 @contextmanager

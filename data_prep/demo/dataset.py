@@ -23,8 +23,7 @@ from deepsiam.data_prep.shards.manifest import NAME, Manifest
 from deepsiam.data_prep.shards.verify import verify
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.sources.docstrings import modules
-from deepsiam.data_prep.sources.docstrings.installed import SourceFile
-from deepsiam.data_prep.sources.docstrings.modules import Docstring
+from deepsiam.data_prep.sources.docstrings.modules import Docstring, SourceFile
 from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 

@@ -4,6 +4,8 @@ The list is what deepsiam with the extra `evaluate` brought with it, on Linux an
 torch, when the demo's numbers were measured; to change it means to measure them again.
 """
 
+from deepsiam.data_prep.sources.docstrings.modules import SourceFile, installed
+
 DISTRIBUTIONS = (
     "absl-py",
     "annotated-doc",
@@ -74,3 +76,11 @@ DISTRIBUTIONS = (
     "webdataset",
     "werkzeug",
 )
+
+
+def files() -> list[SourceFile]:
+    """Return the Python files of DISTRIBUTIONS and the standard library; print a line if some are not installed."""
+    present, missing = installed(DISTRIBUTIONS)
+    if missing:
+        print(f"not installed, so the demo's text lacks their docstrings: {', '.join(missing)}")
+    return present

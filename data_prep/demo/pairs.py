@@ -112,10 +112,7 @@ def write_collection(directory: Path, pairs: Mapping[str, Sequence[Docstring]]) 
         directory / "corpus.jsonl",
         [_json(d.document.id, title="", text=d.body) for name in SPLITS for d in ordered[name]],
     )
-    _write(
-        directory / "queries.jsonl",
-        [_json(_query_id(d), text=d.summary) for name in SPLITS for d in queries[name]],
-    )
+    _write(directory / "queries.jsonl", [_json(_query_id(d), text=d.summary) for name in SPLITS for d in queries[name]])
     for name in SPLITS:
         judgements = [f"{_query_id(d)}\t{d.document.id}\t1" for d in queries[name]]
         _write(directory / "qrels" / f"{name}.tsv", ["query-id\tcorpus-id\tscore", *judgements])

@@ -82,7 +82,8 @@ def batches(
         if came == limit:
             break
         before, first = tally.bytes, came
-        if size > large or _begins_a_batch(identity, size / large):
+        # this share of all files begin a batch, chosen independently of the files before
+        if size > large or spool.key_of(identity) < size / large * spool.KEYS:
             yield from batch.close(done)
         try:
             left = None if limit is None else limit - came
@@ -129,13 +130,7 @@ class _OpenBatch:
         self._empty()
 
 
-def _begins_a_batch(identity: str, share: float) -> bool:
-    """Choose this share of all files, independently of the files before."""
-    return spool.key_of(identity) < share * spool.KEYS
-
-
 def _identity(file: File) -> tuple[int, str]:
-    """Return the size of a file, and a text that changes when the file does."""
     with os_errors_as_input_errors(file.path, "read"):
         status = file.path.stat()
     return status.st_size, json.dumps([file.name, status.st_size, status.st_mtime_ns])

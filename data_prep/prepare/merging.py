@@ -7,7 +7,7 @@ is byte for byte what one machine would have made.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -18,7 +18,6 @@ import numpy as np
 from deepsiam.data_prep.common import workers
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import make_directory, read_bytes
-from deepsiam.data_prep.common.progress import track
 from deepsiam.data_prep.common.provenance import require_every_part
 from deepsiam.data_prep.prepare import near_duplicates, output, spool, tally, writing
 from deepsiam.data_prep.prepare.batches import Part
@@ -89,7 +88,10 @@ def _merge(folders: Sequence[Path], sources: Sequence[dict[str, Any]], out: Path
     plan = output.plan(spooled["documents"], spooled["bytes"], options["held_out"], options["shards"])
     make_directory(folder / "done")
     threshold = options["near_duplicates"]
-    near = _near(folders, threshold, folder, processes) if threshold is not None else None
+    near = None
+    if threshold is not None:
+        bands = [output.bands_of(part, threshold) for part in folders]
+        near = near_duplicates.search([], bands, [], folder, processes)
     tok = tokenizer.load(folders[0] / "shards" / "tokenizer.json")
     parts = Parts(
         {
@@ -101,28 +103,11 @@ def _merge(folders: Sequence[Path], sources: Sequence[dict[str, Any]], out: Path
         options["keep_duplicates"],
         str(near.keys) if near else "",
     )
-    left = [shard for shard in plan if not writing.finished(folder, shard).exists()]
-    for _ in track(workers.run(left, _joiner, (parts, folder), processes), "merge", "shards", len(left)):
-        pass
+    files = [writing.finished(folder, shard) for shard in plan]
+    workers.complete(plan, files, _joiner, (parts, folder), processes, "merge", "shards")
     stages, removed = zip(*(output.before_removal(source) for source in sources), strict=True)
-    source = {
-        **sources[0],
-        "part": WHOLE,
-        "spooled": spooled,
-        "stages": tally.shortened(tally.add(stages)),
-    }
+    source = {**sources[0], "part": WHOLE, "spooled": spooled, "stages": tally.shortened(tally.add(stages))}
     output.finish(out, folder, plan, tok, source, near.pairs if near else None, sum(removed, Counter[str]()))
-
-
-def _near(folders: Sequence[Path], threshold: float, folder: Path, processes: int) -> near_duplicates.Result:
-    """Search for near-duplicates among all parts."""
-    files = [output.bands_of(part, threshold) for part in folders]
-    ranges = near_duplicates.ranges(sum(file.stat().st_size for file in files))
-    left = [each for each in ranges if not near_duplicates.pairs_file(folder, each).exists()]
-    arguments: tuple[Any, ...] = [], files, [], folder
-    for _ in track(workers.run(left, near_duplicates.comparer, arguments, processes), "near", "ranges", len(left)):
-        pass
-    return near_duplicates.collect(folder, ranges)
 
 
 def _joiner(parts: Parts, folder: Path) -> Callable[[ShardPlan], ShardPlan]:
@@ -133,18 +118,15 @@ def _joiner(parts: Parts, folder: Path) -> Callable[[ShardPlan], ShardPlan]:
     def write(shard: ShardPlan) -> ShardPlan:
         dropped: Counter[str] = Counter()
         documents = list(_in_range(parts, shard))
-        known = _training_keys(parts, shard, {key for key, _ in documents}) if shard.split == "held_out" else set()
-        kept = _unique(documents, known, parts.keep_duplicates, near, dropped)
-        writing.write_documents(folder, shard, kept, tok, parts.chunk_tokens, dropped)
+        training: set[int] = set()  # the keys of training documents that this held-out shard also has
+        if shard.split == "held_out":
+            keys = {key for key, _ in documents}
+            training = {key for key, _ in _in_range(parts, replace(shard, split="shards")) if key in keys}
+        unique = _unique(documents, training, parts.keep_duplicates, near, dropped)
+        writing.write_documents(folder, shard, unique, tok, parts.chunk_tokens, dropped)
         return shard
 
     return write
-
-
-def _training_keys(parts: Parts, shard: ShardPlan, keys: set[int]) -> set[int]:
-    """Return the keys of a held-out shard that training documents of the parts also have."""
-    training = replace(shard, split="shards")
-    return {key for key, _ in _in_range(parts, training) if key in keys}
 
 
 def _in_range(parts: Parts, shard: ShardPlan) -> Iterator[tuple[int, TokenDocument]]:
@@ -170,7 +152,7 @@ def _overlapping(listed: Manifest, shard: ShardPlan) -> Iterator[int]:
 
 
 def _unique(
-    documents: Iterable[tuple[int, TokenDocument]],
+    documents: Sequence[tuple[int, TokenDocument]],
     training: set[int],
     keep_duplicates: bool,
     near: np.ndarray,
@@ -178,7 +160,9 @@ def _unique(
 ) -> Iterator[TokenDocument]:
     """Yield the documents that stay, in order, by the rules of `writing.kept`; `training`: keys of training text."""
     before = -1
-    for key, document in sorted(documents, key=lambda pair: (pair[0], _as_in_record(pair[1].id))):
+    # an id in the form that begins a spool record, so that both sort in the same order
+    ids = {id_: json.dumps(id_, ensure_ascii=False).encode() for _, document in documents for id_ in [document.id]}
+    for key, document in sorted(documents, key=lambda pair: (pair[0], ids[pair[1].id])):
         if key in training or (key == before and not keep_duplicates):
             dropped["same_text"] += 1
         elif writing.contains(near, key):
@@ -186,8 +170,3 @@ def _unique(
         else:
             yield document
         before = key
-
-
-def _as_in_record(document_id: str) -> bytes:
-    """Return an id in the form that begins a spool record, so that both sort in the same order."""
-    return json.dumps(document_id, ensure_ascii=False).encode()

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from deepsiam.data_prep.common import workers
 from deepsiam.data_prep.common.files import save_array, whole_file
 from deepsiam.data_prep.prepare import minhash, spool
 from deepsiam.data_prep.prepare.minhash import RECORD
@@ -31,15 +33,29 @@ class Result(NamedTuple):
     pairs: Path  # the bands and keys of all documents
 
 
+def search(
+    spooled: Sequence[Path], parts: Sequence[Path], others: Sequence[Path], folder: Path, processes: int
+) -> Result:
+    """Search for near-duplicates, with finished ranges in `folder`.
+
+    Args:
+        spooled: spool files with documents to compare.
+        parts: the pairs of data sets, more documents to compare.
+        others: the pairs of data sets with which documents are compared, too.
+        folder: receives the results.
+        processes: how many ranges are compared at once.
+    """
+    size = sum(RECORD.itemsize * spool.about(path)["bands"] for path in spooled)
+    bounds = ranges(size + sum(path.stat().st_size for path in parts))
+    files = [_file(folder, "pairs", each) for each in bounds]
+    workers.complete(bounds, files, comparer, (spooled, parts, others, folder), processes, "near", "ranges")
+    return _joined(folder, bounds)
+
+
 def ranges(size: int) -> list[BandRange]:
     """Divide all bands, of `size` bytes with their keys, into ranges small enough to be compared at once."""
     ends = spool.edges(-(-size // RANGE_BYTES) or 1)
-    return [BandRange(number, low, high) for number, (low, high) in enumerate(zip(ends, ends[1:], strict=False))]
-
-
-def size_of(spooled: Sequence[Path]) -> int:
-    """Return the bytes of the bands of spool files with their keys."""
-    return sum(RECORD.itemsize * spool.about(path)["bands"] for path in spooled)
+    return [BandRange(number, low, high) for number, (low, high) in enumerate(pairwise(ends))]
 
 
 def comparer(
@@ -47,9 +63,8 @@ def comparer(
 ) -> Callable[[BandRange], BandRange]:
     """Return a worker's task for a range: write FOLDER/keys-N.npy, FOLDER/elsewhere-N.npy and last FOLDER/pairs-N.npy.
 
-    The documents are those of the spool files and of the data sets whose pairs are `parts`. The first file has the keys
-    of documents that share a band with a document of a smaller key; the second has the keys of documents that share a
-    band with the data sets whose pairs are `others`.
+    The first file has the keys of documents that share a band with a document of a smaller key; the second has the keys
+    of documents that share a band with `others`.
     """
 
     def compare(bounds: BandRange) -> BandRange:
@@ -58,7 +73,7 @@ def comparer(
         shared = [keys[np.isin(bands, _saved(other, bounds)["band"])] for other in others]
         save_array(_file(folder, "keys", bounds), minhash.surpassed(bands, keys))
         save_array(_file(folder, "elsewhere", bounds), np.unique(np.concatenate([np.empty(0, spool.KEY), *shared])))
-        save_array(pairs_file(folder, bounds), pairs)
+        save_array(_file(folder, "pairs", bounds), pairs)
         return bounds
 
     return compare
@@ -72,22 +87,16 @@ def _spooled(files: Sequence[Path], bounds: BandRange) -> np.ndarray:
 
 
 def _saved(file: Path, bounds: BandRange) -> np.ndarray:
-    """Return the pairs of a data set's sorted pairs file whose bands are in a range."""
     pairs = np.load(file, mmap_mode="r")
     first, last = spool.between(pairs["band"], bounds.low, bounds.high)
     return np.array(pairs[first:last])
-
-
-def pairs_file(folder: Path, bounds: BandRange) -> Path:
-    """Return the file that exists once a range has been compared."""
-    return _file(folder, "pairs", bounds)
 
 
 def _file(folder: Path, name: str, bounds: BandRange) -> Path:
     return folder / f"{name}-{bounds.number:06d}.npy"
 
 
-def collect(folder: Path, ranges: Sequence[BandRange]) -> Result:
+def _joined(folder: Path, ranges: Sequence[BandRange]) -> Result:
     """Join the files of all ranges."""
     result = Result(folder / "keys.npy", folder / "elsewhere.npy", folder / "pairs.npy")
     if result.pairs.exists():
@@ -95,7 +104,7 @@ def collect(folder: Path, ranges: Sequence[BandRange]) -> Result:
     for path in (result.keys, result.elsewhere):
         save_array(path, np.unique(np.concatenate([np.load(_file(folder, path.stem, bounds)) for bounds in ranges])))
     with whole_file(result.pairs) as file:
-        parts = [np.load(pairs_file(folder, bounds), mmap_mode="r") for bounds in ranges]
+        parts = [np.load(_file(folder, "pairs", bounds), mmap_mode="r") for bounds in ranges]
         header = {"descr": np.lib.format.dtype_to_descr(RECORD), "fortran_order": False}
         np.lib.format.write_array_header_1_0(file, {**header, "shape": (sum(map(len, parts)),)})
         for part in parts:

@@ -22,8 +22,6 @@ from deepsiam.data_prep.shards import manifest
 from deepsiam.data_prep.sources import registry
 from deepsiam.data_prep.tokenizers import tokenizer
 
-CONTENTS = "sha256"  # in a record of options: of what the text was compared with, which earlier records lack
-
 
 @dataclass(frozen=True)
 class Options:
@@ -55,7 +53,7 @@ class Options:
         compared = {folder: sha256_of(Path(folder) / "shards" / manifest.NAME) for folder in self.against}
         compared |= {folder: _sha256_of_texts(Path(folder)) for folder in self.stages.decontaminate}
         if compared:
-            record[CONTENTS] = compared
+            record["sha256"] = compared  # of what the text was compared with
         return json.loads(json.dumps(record))
 
 

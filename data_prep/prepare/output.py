@@ -173,13 +173,7 @@ def last_stages(source: Mapping[str, Any], dropped: Counter[str]) -> Iterator[di
         if any(parameters.values()):
             gone = dropped[reason]
             reasons = {reason: gone} if gone else {}
-            yield {
-                "name": name,
-                "parameters": parameters,
-                "in": came,
-                "out": came - gone,
-                "dropped": reasons,
-            }
+            yield {"name": name, "parameters": parameters, "in": came, "out": came - gone, "dropped": reasons}
             came -= gone
 
 
@@ -278,25 +272,16 @@ def summary(out: Path) -> str:
     listed = loaded(out, "shards")
     source = listed.source
     counts, stages = source["counts"], source["stages"]
+    shards = (Shard.open(listed, index) for index in range(len(listed.shards)))
+    segments = (segment for shard in shards for document in shard.documents() for segment in document.segments)
     lines = [
         f"{out}: {len(listed.shards):,} shards, a vocabulary of {listed.tokenizer['vocab_size']:,}",
         f"  {counts['documents']:,} documents, {counts['segments']:,} segments, {counts['tokens']:,} tokens; "
         f"{counts['held_out_documents']:,} documents held out",
         *table(stages),
-        f"  {unknown.describe(_tokens(listed), listed.tokenizer['unk'], out)}",
+        f"  {unknown.describe(segments, listed.tokenizer['unk'], out)}",
     ]
     return "\n".join(lines)
-
-
-def _tokens(listed: Manifest) -> Iterator[np.ndarray]:
-    """Yield the segments of all documents, from the first on; their order is random."""
-    for index in range(len(listed.shards)):
-        for document in Shard.open(listed, index).documents():
-            yield from document.segments
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMES]) + (", … (in the manifest)" if len(names) > NAMES else "")
 
 
 def table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -308,9 +293,9 @@ def table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
         lines.append(f"  {stage['name']:<16}{stage['in']:>14,}{stage['out']:>14,}  {reasons}".rstrip())
         if sentences := Counter(stage.get("sentences", {})):
             commonest = ", ".join(f"{number:,} {name}" for name, number in sentences.most_common(NAMED))
-            more = ", …" if len(sentences) > NAMED else ""
-            lines.append(f"    sentences left out for unknown templates: {sentences.total():,} ({commonest}{more})")
-        lines += (
-            f"    read as {name}: {printable(_few(names))}" for name, names in stage.get("guessed_for", {}).items()
-        )
+            dots = ", …" if len(sentences) > NAMED else ""
+            lines.append(f"    sentences left out for unknown templates: {sentences.total():,} ({commonest}{dots})")
+        for name, names in stage.get("guessed_for", {}).items():
+            dots = ", … (in the manifest)" if len(names) > NAMES else ""
+            lines.append(f"    read as {name}: {printable(', '.join(names[:NAMES]) + dots)}")
     return lines

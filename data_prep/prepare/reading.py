@@ -64,10 +64,10 @@ def batch_reader(reading: Reading, folder: Path) -> Callable[[Batch], str]:
     finish = None if source.join else _Finish(reading, source)
 
     def read(batch: Batch) -> str:
-        pieces = Tally("read", reading.choices)
-        bad: list[Bad] = []
         rejected = Rejected(reading.rejected)
-        items = _items(source, reading, batch.pieces, pieces, bad, rejected)
+        pieces = Tally("read", reading.choices, rejected)
+        bad: list[Bad] = []
+        items = _items(source, reading, batch.pieces, pieces, bad)
         if finish:
             records, bands, tallies = finish(items, rejected)
         else:
@@ -88,9 +88,9 @@ def range_joiner(reading: Reading, folder: Path) -> Callable[[Range], str]:
     finish = _Finish(reading, source)
 
     def join(wanted: Range) -> str:
-        joined = Tally("join", {})
         rejected = Rejected(reading.rejected)
-        records, bands, tallies = finish(_joined(source, reading.choices, wanted, joined, rejected), rejected)
+        joined = Tally("join", {}, rejected)
+        records, bands, tallies = finish(_joined(source, reading.choices, wanted, joined), rejected)
         about = {"bad": 0, "named": [], "stages": [joined.record(), *tallies]}
         rejected.write(folder / name_of(wanted))
         spool.write(folder / name_of(wanted), about, records, bands)
@@ -105,12 +105,7 @@ def name_of(wanted: Range) -> str:
 
 
 def _items(
-    source: Source,
-    reading: Reading,
-    pieces: Iterable[tuple[File, Piece]],
-    tally: Tally,
-    bad: list[Bad],
-    rejected: Rejected,
+    source: Source, reading: Reading, pieces: Iterable[tuple[File, Piece]], tally: Tally, bad: list[Bad]
 ) -> Iterator[Any]:
     """Yield the documents or fragments of pieces; append the bad ones to `bad`."""
     choices = {**reading.choices, EXPECTED: reading.stages.language}
@@ -125,12 +120,10 @@ def _items(
             tally.came += 1
             if isinstance(item, Bad):
                 bad.append(item)
-                tally.drop("bad")
-                rejected.add("read", "bad", f"{file.name}: {piece.where}: {item.reason}")
+                tally.drop("bad", f"{file.name}: {piece.where}: {item.reason}")
             elif isinstance(item, Dropped):
-                tally.drop(item.reason)
+                tally.drop(item.reason, f"{file.name}: {piece.where}")
                 tally.sentences.update(item.unknown)
-                rejected.add("read", item.reason, f"{file.name}: {piece.where}")
             else:
                 tally.went += 1
                 if isinstance(item, Document):
@@ -145,23 +138,21 @@ def _belongs(item: Any, file: File, piece: Piece) -> str:
     return f"{file.name}: {piece.where}" if isinstance(item, Bad | Dropped) else item[0]
 
 
-def _joined(source: Source, choices: Choices, wanted: Range, tally: Tally, rejected: Rejected) -> Iterator[Document]:
+def _joined(source: Source, choices: Choices, wanted: Range, tally: Tally) -> Iterator[Document]:
     assert source.join is not None
     sizes = spool.sizes(wanted.files, wanted.low, wanted.high)
     together: dict[str, list[Any]] = {}
     for key, record in spool.gather(wanted.files, wanted.low, wanted.high):
         tally.came += 1
-        if sizes[key] > LARGEST_JOIN:
-            tally.drop("too_large")
-            rejected.add("join", "too_large", json.loads(record)[0])
-            continue
         fragment = json.loads(record)
+        if sizes[key] > LARGEST_JOIN:
+            tally.drop("too_large", fragment[0])
+            continue
         together.setdefault(fragment[0], []).append(fragment)
     for name in sorted(together):
         for item in source.join.documents(together.pop(name), choices):
             if isinstance(item, Dropped):
-                tally.drop(item.reason)
-                rejected.add("join", item.reason, name)
+                tally.drop(item.reason, name)
             else:
                 tally.went += 1
                 yield item
@@ -180,16 +171,16 @@ class _Finish:
         self, documents: Iterable[Document], rejected: Rejected
     ) -> tuple[list[tuple[int, bytes]], np.ndarray | None, list[dict[str, Any]]]:
         """Return the records with their keys, a row of bands for each, and the tallies of the stages."""
-        tallies = [Tally(stage.name, stage.parameters) for stage in self.stages]
+        tallies = [Tally(stage.name, stage.parameters, rejected) for stage in self.stages]
         cuts = Tally("cut", {"bytes": LONGEST})
         records: list[tuple[int, bytes]] = []
         rows: list[np.ndarray] = []
         for document in documents:
-            done = _through(self.stages, tallies, document, rejected)
-            if isinstance(done, Dropped):
+            changed = _through(self.stages, tallies, document)
+            if isinstance(changed, Dropped):
                 continue
             cuts.came += 1
-            for piece in cut(done):
+            for piece in cut(changed):
                 cuts.went += 1
                 text = "\n".join(piece.segments)
                 content = [piece.id, piece.segments, piece.headings, piece.context, piece.group, piece.title]
@@ -201,22 +192,21 @@ class _Finish:
 
 def _bands(document: Document, threshold: float) -> np.ndarray:
     """Return the bands of a document without its context; none if it has few words, which others share by chance."""
-    new = "\n".join(document.segments[document.context :])
-    if len(new.split()) < FEWEST_WORDS:
+    text = "\n".join(document.segments[document.context :])
+    if len(text.split()) < FEWEST_WORDS:
         return np.full(minhash.layout(threshold)[0], spool.NO_BAND, np.uint64)  # int64 and uint64 make floats
-    return minhash.bands(new, threshold)
+    return minhash.bands(text, threshold)
 
 
-def _through(chain: list[Stage], tallies: list[Tally], document: Document, rejected: Rejected) -> Document | Dropped:
+def _through(chain: list[Stage], tallies: list[Tally], document: Document) -> Document | Dropped:
     for stage, tally in zip(chain, tallies, strict=True):
         tally.came += 1
-        done = stage.apply(document)
-        if isinstance(done, Dropped):
-            tally.drop(done.reason)
-            rejected.add(stage.name, done.reason, document=document)
-            return done
+        changed = stage.apply(document)
+        if isinstance(changed, Dropped):
+            tally.drop(changed.reason, document=document)
+            return changed
         tally.went += 1
-        document = done
+        document = changed
     return document
 
 
@@ -234,7 +224,7 @@ def cut(document: Document) -> Iterator[Document]:
     pieces: list[list[tuple[str, bool]]] = [[]]
     size = 0
     for index, segment in enumerate(document.segments):
-        for part in _fitting(segment):
+        for part in _short_parts(segment):
             length = len(part.encode())
             if size + length > LONGEST:
                 pieces.append([])
@@ -249,11 +239,6 @@ def cut(document: Document) -> Iterator[Document]:
         yield Document(name, text, headings, context, document.group or document.id, document.title)
 
 
-def _fitting(segment: str) -> Iterator[str]:
-    """Cut a segment into runs of at most LONGEST bytes."""
-    most = LONGEST // 4
-    if len(segment) <= most:
-        yield segment
-        return
-    for start in range(0, len(segment), most):
-        yield segment[start : start + most]
+def _short_parts(segment: str) -> list[str]:
+    characters = LONGEST // 4  # so that a part has at most LONGEST bytes
+    return [segment[start : start + characters] for start in range(0, len(segment), characters)] or [segment]

@@ -16,11 +16,11 @@ import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ import numpy as np
 from deepsiam.data_prep.common import workers
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import in_a_folder, make_directory, read_bytes, save_array, sha256_of, whole_file
-from deepsiam.data_prep.common.progress import BYTES, meter, track
+from deepsiam.data_prep.common.progress import BYTES, meter
 from deepsiam.data_prep.prepare import (
     inputs,
     near_duplicates,
@@ -43,7 +43,7 @@ from deepsiam.data_prep.prepare import (
     writing,
 )
 from deepsiam.data_prep.prepare.batches import Batch, Part, batches
-from deepsiam.data_prep.prepare.options import CONTENTS, Options, check_inputs, check_options
+from deepsiam.data_prep.prepare.options import Options, check_inputs, check_options
 from deepsiam.data_prep.prepare.reading import Reading
 from deepsiam.data_prep.prepare.tally import Totals
 from deepsiam.data_prep.prepare.writing import Selection
@@ -57,12 +57,7 @@ JOIN_BYTES = 1 << 26  # of fragments that are joined at once
 
 
 def prepare(
-    locations: Sequence[str],
-    out: Path,
-    options: Options,
-    processes: int,
-    max_bad: float,
-    rejects: Path | None = None,
+    locations: Sequence[str], out: Path, options: Options, processes: int, max_bad: float, rejects: Path | None = None
 ) -> str:
     """Prepare OUT, or resume or check it; return a summary to print.
 
@@ -85,7 +80,8 @@ def prepare(
     check_inputs(locations, options)
     new = not work.exists()
     with output.alone(work):
-        texts.begin(work, options.text)
+        mark = work / output.OF_TEXT  # a run that makes text, not shards
+        mark.touch() if options.text else mark.unlink(missing_ok=True)
         run = _Run(locations, out, work, options, processes, max_bad, rejects)
         try:
             run.all()
@@ -103,10 +99,7 @@ def _check(locations: Sequence[str], out: Path, options: Options) -> str:
     paths = inputs.local_paths(locations, downloads)
     files = inputs.found(registry.SOURCES[options.source], paths, _written(out, options))
     part = asdict(options.part)
-    recorded = options.recorded()
-    if CONTENTS not in source["options"]:
-        recorded.pop(CONTENTS, None)
-    same_options = source["options"] == recorded and source["part"] == part
+    same_options = source["options"] == options.recorded() and source["part"] == part
     made = out / cleaned.FOLDER / cleaned.NAME if options.text else out / "shards" / manifest.NAME
     if not same_options or not inputs.same(source, files, downloads, made):
         raise InputError(output.MADE_DIFFERENTLY.format(out))
@@ -193,8 +186,8 @@ class _Run:
             nonlocal position
             part = Part() if self.source.join else options.part
             cut_off = self.cut_off if options.accept_truncated else None
-            given = self.source, self.files, options.choices, part, steps.identity(), options.limit, cut_off
-            for batch in batches(*given):
+            identity = steps.identity()
+            for batch in batches(self.source, self.files, options.choices, part, identity, options.limit, cut_off):
                 names.append(batch.name)
                 position = batch.read
                 if (folder / batch.name).exists():
@@ -220,9 +213,9 @@ class _Run:
         size = sum(spool.about(path)["bytes"] for path in fragments)
         folder = self._folder("joined", [path.name for path in fragments])
         ends = spool.edges(-(-size // JOIN_BYTES) or 1)
-        ranges = [reading.Range(tuple(fragments), low, high) for low, high in zip(ends, ends[1:], strict=False)]
+        ranges = [reading.Range(tuple(fragments), low, high) for low, high in pairwise(ends)]
         files = [folder / reading.name_of(bounds) for bounds in ranges]
-        self._each("join", "ranges", ranges, files, reading.range_joiner, (steps, folder))
+        workers.complete(ranges, files, reading.range_joiner, (steps, folder), self.processes, "join", "ranges")
         for path in files:
             self.totals.add(spool.about(path))
         self.results = [*self.results, *files]
@@ -232,28 +225,11 @@ class _Run:
         threshold = self.options.near_duplicates
         others = [output.bands_of(Path(folder), threshold) for folder in self.options.against]
         folder = self._folder("near", _named(spooled), self._elsewhere_identity)
-        ranges = near_duplicates.ranges(near_duplicates.size_of(spooled))
-        files = [near_duplicates.pairs_file(folder, bounds) for bounds in ranges]
-        self._each("near", "ranges", ranges, files, near_duplicates.comparer, (spooled, [], others, folder))
-        return near_duplicates.collect(folder, ranges)
+        return near_duplicates.search(spooled, [], others, folder, self.processes)
 
     @cached_property
     def _elsewhere_identity(self) -> list[str]:
         return [sha256_of(Path(folder) / "shards" / manifest.NAME) for folder in self.options.against]
-
-    def _each(
-        self,
-        what: str,
-        unit: str,
-        tasks: Sequence[Any],
-        files: Sequence[Path],
-        start: Callable[..., Callable[[Any], Any]],
-        arguments: tuple[Any, ...],
-    ) -> None:
-        """Do the tasks whose files do not exist yet."""
-        left = [task for task, path in zip(tasks, files, strict=True) if not path.exists()]
-        for _ in track(workers.run(left, start, arguments, self.processes), what, unit, len(left)):
-            pass
 
     def _tokenizer(self, spooled: list[Path]) -> Tokenizer:
         """Return the tokenizer, copied or trained in the work folder."""
@@ -290,7 +266,6 @@ class _Run:
 
     @cached_property
     def _sentences(self) -> bool:
-        """Whether the segments of a document are sentences of one text."""
         return not (self._dialogues or self._pairs)
 
     @cached_property
@@ -327,7 +302,7 @@ class _Run:
         folder = self._write_folder(spooled, tok.fingerprint, options.chunk_tokens, options.held_out)
         files = [writing.finished(folder, shard) for shard in plan]
         arguments = self._selection(spooled), tok.path, options.chunk_tokens, folder, self._sentences
-        self._each("write", "shards", plan, files, writing.shard_writer, arguments)
+        workers.complete(plan, files, writing.shard_writer, arguments, self.processes, "write", "shards")
         self._collect(files)
         pairs = self.near.pairs if self.near else None
         output.finish(self.out, folder, plan, tok, self._made(spooled), pairs)
@@ -337,7 +312,7 @@ class _Run:
         folder = self._write_folder(spooled, cleaned.FOLDER)
         files = [writing.finished(folder, shard) for shard in plan]
         arguments = self._selection(spooled), self.options.source, folder
-        self._each("write", "files", plan, files, texts.writer, arguments)
+        workers.complete(plan, files, texts.writer, arguments, self.processes, "write", "files")
         self._collect(files)
         texts.finish(self.out, folder, plan, self._made(spooled))
 
@@ -373,6 +348,5 @@ def _named(spooled: list[Path]) -> list[str]:
 
 
 def _size(spooled: list[Path]) -> tuple[int, int]:
-    """Return the number of spooled documents, and the bytes of their records."""
     abouts = [spool.about(path) for path in spooled]
     return sum(about["records"] for about in abouts), sum(about["bytes"] for about in abouts)

@@ -54,7 +54,6 @@ def write(
 
 
 def _compared(bands: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Return the bands [n, b] that are compared, in ascending order, and the key [n] of each: uint64 [2, number]."""
     pairs = np.stack([bands.ravel(), np.repeat(keys, bands.shape[1])])
     pairs = pairs[:, pairs[0] != NO_BAND]
     return pairs[:, np.lexsort(pairs[::-1])]

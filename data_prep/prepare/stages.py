@@ -126,7 +126,6 @@ def _repair(document: Document) -> Document | Dropped:
 
 
 def _normalise(document: Document) -> Document | Dropped:
-    """Put each segment in normal form on one line; drop those without text."""
     return _resegmented(document, lambda segment, _: list(filter(None, [one_line(segment)])))
 
 

@@ -7,47 +7,53 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from deepsiam.data_prep.common.errors import InputError, printable
+from deepsiam.data_prep.prepare.rejected import NOT_WANTED, Rejected
+from deepsiam.data_prep.sources.document import Document
 
-SURE = 100_000  # records after which too many bad ones end a run early
+CHECKED_FROM = 100_000  # records: from here on, too many bad ones end a run early
 NAMED = 5  # bad records that are printed
 MOST_NAMES = 1000  # that a manifest lists: of unknown markup, and of documents in each guessed encoding
 OTHERS = "(others)"
 
 
 class Tally:
-    """Counts of one stage: in, out, dropped by reason; the encodings guessed; sentences left out, by unknown markup."""
+    """Counts of one stage: in, out, dropped by reason; the encodings guessed; sentences left out, by unknown markup.
 
-    def __init__(self, name: str, parameters: Mapping[str, Any]) -> None:
-        self.name, self.parameters = name, parameters
+    What is dropped is also listed in `rejected`.
+    """
+
+    def __init__(self, name: str, parameters: Mapping[str, Any], rejected: Rejected = NOT_WANTED) -> None:
+        self.name, self.parameters, self.rejected = name, parameters, rejected
         self.came = self.went = 0
         self.dropped: Counter[str] = Counter()
         self.guessed: Counter[str] = Counter()
         self.sentences: Counter[str] = Counter()
         self.guessed_for: dict[str, list[str]] = {}  # names of documents by encoding: the alphabet's first MOST_NAMES
 
-    def drop(self, reason: str) -> None:
-        """Count a dropped record or document."""
+    def drop(self, reason: str, where: str = "", document: Document | None = None) -> None:
+        """Count a dropped record, by its place in the input, or a document."""
         self.dropped[reason.replace(" ", "_")] += 1
+        self.rejected.add(self.name, reason, where, document)
 
     def guess(self, encoding: str, *names: str, number: int = 1) -> None:
         """Count documents whose encoding was guessed, and keep their names."""
         self.guessed[encoding] += number
-        kept = self.guessed_for.setdefault(encoding, [])
+        listed = self.guessed_for.setdefault(encoding, [])
         for name in names:  # whichever come first, so that the order of the tasks does not matter
-            at = bisect_left(kept, name)
-            if kept[at : at + 1] != [name]:
-                kept.insert(at, name)
-                del kept[MOST_NAMES:]
+            at = bisect_left(listed, name)
+            if listed[at : at + 1] != [name]:
+                listed.insert(at, name)
+                del listed[MOST_NAMES:]
 
     def record(self) -> dict[str, Any]:
         """Return the counts in the form of a manifest."""
         counts = {"name": self.name, "parameters": dict(self.parameters), "in": self.came, "out": self.went}
-        given = {
+        optional = {
             name: dict(sorted(counted.items()))
             for name in ("guessed", "guessed_for", "sentences")
             if (counted := getattr(self, name))
         }
-        return {**counts, "dropped": dict(sorted(self.dropped.items())), **given}
+        return {**counts, "dropped": dict(sorted(self.dropped.items())), **optional}
 
 
 def add(stages: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -105,7 +111,7 @@ class Totals:
         for line in about["named"][: NAMED - len(self.named)]:
             self.named.append(line)
             print(f"bad record: {printable(line)}", file=sys.stderr, flush=True)
-        if self.read >= SURE:
+        if self.read >= CHECKED_FROM:
             self.check()
 
     @property
@@ -116,10 +122,10 @@ class Totals:
     def check(self) -> None:
         """Raise InputError where too many records are bad."""
         if self.bad > self.max_bad * self.read:
-            kept = "" if self.nothing_is_sound else "; finished work is kept"
+            note = "" if self.nothing_is_sound else "; finished work is kept"
             raise InputError(
                 f"{self.bad:,} of {self.read:,} records are bad, more than --max-bad {self.max_bad:g}, as "
-                f"{'; '.join(self.named[:2])}: correct the input, leave it out, or allow more{kept}"
+                f"{'; '.join(self.named[:2])}: correct the input, leave it out, or allow more{note}"
             )
 
     def note(self) -> str:

@@ -21,13 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.files import (
-    PARTIAL,
-    make_directory,
-    os_errors_as_input_errors,
-    sync,
-    whole_file,
-)
+from deepsiam.data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, sync, whole_file
 from deepsiam.data_prep.prepare import output, tally, writing
 from deepsiam.data_prep.prepare.rejected import Rejected
 from deepsiam.data_prep.prepare.writing import Selection, ShardPlan
@@ -66,11 +60,7 @@ def writer(selection: Selection, source: str, folder: Path) -> Callable[[ShardPl
         with gzip.GzipFile("", "wb", 6, content, mtime=0) as file:
             for _, document in writing.kept(selection, *shard.range, False, dropped, rejected):
                 file.write(line(document, source).encode())
-                counts.update(
-                    documents=1,
-                    segments=len(document.segments),
-                    characters=sum(map(len, document.segments)),
-                )
+                counts.update(documents=1, segments=len(document.segments), characters=sum(map(len, document.segments)))
         name = f"text-{shard.number:06d}.jsonl.gz"
         entry = None
         if counts["documents"]:
@@ -111,14 +101,6 @@ def finish(out: Path, folder: Path, shards: Sequence[ShardPlan], source: Mapping
         os.replace(folder / FOLDER, out / FOLDER)
         sync(out)
         shutil.rmtree(out / PARTIAL)
-
-
-def begin(work: Path, is_text: bool) -> None:
-    """Mark the work folder of a run that makes text, not shards."""
-    if is_text:
-        (work / output.OF_TEXT).touch()
-    else:
-        (work / output.OF_TEXT).unlink(missing_ok=True)
 
 
 def source_of(out: Path) -> dict[str, Any]:

@@ -92,12 +92,7 @@ def shard_writer(
 
 
 def kept(
-    selection: Selection,
-    low: int,
-    high: int,
-    held_out: bool,
-    dropped: Counter[str],
-    rejected: Rejected = NOT_WANTED,
+    selection: Selection, low: int, high: int, held_out: bool, dropped: Counter[str], rejected: Rejected = NOT_WANTED
 ) -> Iterator[tuple[int, Document]]:
     """Yield the documents of one split with low <= key < high and their keys, in order; count the rest in `dropped`.
 

@@ -58,7 +58,6 @@ def decode(content: bytes, vocab_size: int, id_type: np.dtype) -> list[list[np.n
 
 
 def _cut(items: Any, ends: np.ndarray) -> list[Any]:
-    """Cut a sliceable sequence at end offsets."""
     stops = ends.tolist()
     return [items[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
 

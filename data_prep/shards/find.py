@@ -56,7 +56,6 @@ def find(directory: Path, matches: Matches, most: int) -> Iterator[str]:
 
 
 def _shown(tok: Tokenizer, document: TokenDocument) -> str:
-    """Return a document in words: its id and size, then a line for each segment."""
     size = sum(map(len, document.segments))
     first = f"{printable(document.id[:200])} ({len(document.segments)} segments, {size} tokens)"
     return "\n".join([first, *_words(tok, document.segments)])

@@ -85,13 +85,13 @@ class Manifest:
         description, source, shards = (record.get(key) for key in ("tokenizer", "source", "shards"))
         if not isinstance(description, dict) or not isinstance(source, dict) or not isinstance(shards, list):
             raise InputError(f"{path}: lacks tokenizer, source or shards; {REBUILD}")
-        own = tokenizer.load(path.with_name("tokenizer.json"))
-        if description != describe(own):
+        tok = tokenizer.load(path.with_name("tokenizer.json"))
+        if description != describe(tok):
             raise InputError(
-                f"{own.path}: not the tokenizer the shards were written with (fingerprint "
-                f"{own.fingerprint[:12]}, the manifest has {reprlib.repr(description.get('fingerprint'))})"
+                f"{tok.path}: not the tokenizer the shards were written with (fingerprint "
+                f"{tok.fingerprint[:12]}, the manifest has {reprlib.repr(description.get('fingerprint'))})"
             )
-        entries = tuple(_entry(path, shard, own.dtype.itemsize) for shard in shards)
+        entries = tuple(_entry(path, shard, tok.dtype.itemsize) for shard in shards)
         if len({entry.name for entry in entries}) != len(entries):
             raise InputError(f"{path}: lists a shard twice; {REBUILD}")
         if not sum(entry.documents for entry in entries) and not is_part(source):

@@ -34,7 +34,7 @@ from deepsiam.data_prep.sources.source import (
     File,
     Piece,
     Source,
-    named,
+    named_files,
     numbered,
 )
 from deepsiam.data_prep.sources.tar_stream import members
@@ -159,10 +159,6 @@ def _read_book(file: File, piece: Piece, choices: Choices) -> Iterator[Document 
             yield Document(name, segments, headings, guessed=text.guessed) if segments else EMPTY
     else:
         yield text
-
-
-def _find_sentences(paths: Sequence[Path]) -> Iterator[File]:
-    return named(KIND, ((path, path.name) for path in paths))
 
 
 def _runs(file: File, _: Choices) -> Iterator[Piece]:
@@ -302,7 +298,7 @@ BOOKCORPUS = Source(
 # lines shift none.
 BOOKCORPUS_SENTENCES = Source(
     what="a sentence a line: the first BookCorpus, or documents with blank lines between",
-    find=_find_sentences,
+    find=named_files(KIND),
     pieces=_runs,
     read=_read_run,
     paragraphs=False,

@@ -12,7 +12,6 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.data_prep.common.json_file import Count, Sha256, read_json
 from deepsiam.data_prep.common.provenance import Made, Record, require_every_part
-from deepsiam.data_prep.sources.compressed import open_input
 from deepsiam.data_prep.sources.document import Bad, Document
 from deepsiam.data_prep.sources.plain_text import Line, json_line, line_pieces, require_characters
 from deepsiam.data_prep.sources.source import Choices, File, Piece, Source, named
@@ -105,8 +104,7 @@ def require_whole(path: Path, listed: CleanedFile) -> None:
 
 def _pieces(file: File, _: Choices) -> Iterator[Piece]:
     require_whole(file.path, next(each for each in load(file.path.parent).files if each.name == file.path.name))
-    with open_input(file.path) as stream:
-        yield from line_pieces(stream, LONGEST_LINE)
+    return line_pieces(file.path, LONGEST_LINE)
 
 
 def _read(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad]:
@@ -144,13 +142,13 @@ def _text(about: dict[str, Any], key: str) -> str:
 
 
 def _are(kind: str, files: Sequence[File], _: Choices) -> bool:
-    """Return whether the files' texts are of a kind; raise InputError where only some are."""
-    found = {getattr(load(folder).source, kind) for folder in {file.path.parent for file in files}}
-    if len(found) > 1:
+    """Return whether the files' texts are pairs, or dialogues, as `kind` says; raise InputError where only some are."""
+    answers = {getattr(load(folder).source, kind) for folder in {file.path.parent for file in files}}
+    if len(answers) > 1:
         raise InputError(
             f"some of the texts are {kind} and some are not; prepare them apart, and mix them in the recipe"
         )
-    return True in found
+    return True in answers
 
 
 # The documents as they were before tokenising: ids, groups, headings and context are those of the first step, and

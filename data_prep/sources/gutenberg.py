@@ -1,18 +1,25 @@
-"""Project Gutenberg's frame around a book: header, small print and licence, in their wordings since 1991.
+"""Cut Project Gutenberg's frame around a book: header, small print and licence, in their wordings since 1991.
 
-Certain lines divide a file into parts. The small print stands before the book in the oldest files and after it in those
-of 2001 to 2004; in many of these no line ends the header, which is then known by what its paragraphs say. A file may
-have several books, each with its frame or a part of one.
+Lines such as `*** START OF THIS PROJECT GUTENBERG EBOOK` divide a file into parts, which are kept or cut by their kind.
+The small print comes before the book in the oldest files, and after it in those of 2001 to 2004. In many of these no
+line ends the header: it ends after its last paragraph with words that are typical of one (`_TYPICAL`). A file may have
+several books, each with a frame or with half of one.
 """
 
 import re
 from itertools import groupby, islice, pairwise
 from typing import NamedTuple
 
-BEFORE, BOOK, AFTER, PRINT, PRINTED = "before", "book", "after", "small print", "after the small print"
+# what a part is, by the line before it
+BEFORE = "before"  # a header: the beginning of a file, or after `The Project Gutenberg EBook of`
+BOOK = "book"  # after `*** START OF`
+AFTER = "after"  # after `End of Project Gutenberg's`
+PRINT = "small print"  # after `***START**THE SMALL PRINT!`
+PRINTED = "after the small print"  # after `*END*THE SMALL PRINT!`: a book, if the small print comes before it
+
 BEGINNING = 10  # lines that are not blank: a header names Project Gutenberg there
-GAP = 6  # paragraphs in a row of a header that may say nothing that is typical of one
-NOTICE = 1_000  # characters: a notice says something typical at least that often
+GAP = 6  # paragraphs: so many in a row without typical words do not end a header yet
+NOTICE = 1_000  # characters: a notice has typical words at least once in so many
 SHARE = 0.1  # of the text that may be a book's: with less, the rest is taken for its frame by mistake
 
 _GUTENBERG = re.compile(r"gutenberg", re.I)
@@ -51,14 +58,14 @@ _TYPICAL = re.compile(
 
 
 class Framed(NamedTuple):
-    """The lines of a book, and the number of the line that takes nearly all of its text away; 0: none does."""
+    """The lines of a book; `mistaken`: the number of a line that, taken for a frame, cuts nearly all of it; 0: none."""
 
     lines: list[str]
     mistaken: int
 
 
 class _Part(NamedTuple):
-    """The lines after one that divides a file, whose number is `at`."""
+    """The lines after a dividing line, whose number is `at`."""
 
     kind: str
     at: int
@@ -77,29 +84,29 @@ class _Part(NamedTuple):
 
 def without_frame(lines: list[str]) -> Framed:
     """Return the lines of a book, or of several books of one file, without their frames."""
-    book: list[_Part] = []  # what is surely text
-    open_: list[_Part] = []  # text, unless it turns out to be a header
-    cut: list[_Part] = []
+    book: list[_Part] = []  # surely text
+    undecided: list[_Part] = []  # text, unless the next dividing line shows that it is a header
+    frames: list[_Part] = []
     for part in _parts(lines):
-        begun = [before for before in open_ if before.kind in (BOOK, PRINTED)]
-        if part.kind == BOOK or (part.kind == PRINTED and part.size >= sum(before.size for before in open_)):
+        begun = [before for before in undecided if before.kind in (BOOK, PRINTED)]
+        if part.kind == BOOK or (part.kind == PRINTED and part.size >= sum(before.size for before in undecided)):
             texts = [before for before in begun if not before.is_notice()]
             book += texts
             # this line takes the others away
-            cut += [before._replace(at=part.at) for before in open_ if before not in texts]
-            open_ = [part]
+            frames += [before._replace(at=part.at) for before in undecided if before not in texts]
+            undecided = [part]
         elif part.kind == PRINT:
-            cut.append(part)
+            frames.append(part)
         else:  # a book has ended, after the small print, too, since more was before it; or a header had a title here
-            ended = part.kind != BEFORE or begun or any(before.is_long() for before in open_)
-            (book if ended else cut).extend(open_)
+            ended = part.kind != BEFORE or begun or any(before.is_long() for before in undecided)
+            (book if ended else frames).extend(undecided)
             frame, rest = _divided(part)
-            cut += [frame] * bool(frame.lines)
-            open_ = [rest]
-    book += open_
+            frames += [frame] * bool(frame.lines)
+            undecided = [rest]
+    book += undecided
     size = sum(part.size for part in book)
-    cut_size = sum(part.size for part in cut if not part.is_notice())
-    largest_cut = max(cut, key=lambda part: (not part.is_notice(), part.size), default=None)
+    cut_size = sum(part.size for part in frames if not part.is_notice())
+    largest_cut = max(frames, key=lambda part: (not part.is_notice(), part.size), default=None)
     mistaken = largest_cut.at if largest_cut and size <= SHARE * (size + cut_size) else 0
     return Framed([line for part in book for line in part.lines], mistaken)
 
@@ -135,7 +142,7 @@ def _kind(line: str) -> str:
 
 
 def _divided(part: _Part) -> tuple[_Part, _Part]:
-    """Divide a part after its last paragraph that speaks like a frame; after a book, a few more are of the frame."""
+    """Split a part into its frame, up to the last typical paragraph, and the rest; after a book, a short rest is cut."""
     end = _frame_end(part.lines)
     if part.kind == BEFORE and not _GUTENBERG.search("\n".join(islice(filter(str.strip, part.lines), BEGINNING))):
         end = 0
@@ -144,7 +151,7 @@ def _divided(part: _Part) -> tuple[_Part, _Part]:
 
 
 def _frame_end(lines: list[str]) -> int:
-    """Return how many lines are of a frame: up to the last paragraph that speaks like one."""
+    """Return how many lines belong to the frame: up to the last paragraph with typical words."""
     end = at = gap = 0
     for blank, run in groupby(lines, key=lambda line: not line.strip()):
         paragraph = list(run)

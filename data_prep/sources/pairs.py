@@ -11,7 +11,7 @@ from deepsiam.data_prep.sources.csv_rows import csv_rows
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 from deepsiam.data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
 from deepsiam.data_prep.sources.plain_text import LONGEST, Line, json_object, line_pieces, name_in, require_characters
-from deepsiam.data_prep.sources.source import Choices, File, Option, Piece, Source, named, uncompressed, walk
+from deepsiam.data_prep.sources.source import Choices, File, Option, Piece, Source, finder, uncompressed
 from deepsiam.data_prep.sources.webdataset import Sample, expand, member, samples
 from deepsiam.data_prep.text.normalize import legible_line
 
@@ -21,6 +21,7 @@ MOST_COLUMNS = 20  # that a message lists
 LABELS = {"label", "labels", "score", "scores"}  # columns with these names, in sentence-transformers and in our formats
 NOT_UTF_8 = "not UTF-8; convert the file, as iconv does"
 
+_MISSING = "no .jsonl, .parquet, .csv, .tsv or .tar file in this folder; name a folder with such files, or files"
 _NAME = re.compile(r".*\.(?:jsonl|ndjson|json|parquet|csv|tsv|tar)", re.IGNORECASE | re.DOTALL)
 _ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{")  # how a JSON array of objects begins
 
@@ -30,11 +31,6 @@ class _Row(NamedTuple):
 
     number: int
     cells: Mapping[str, Any]
-
-
-def _find(paths: Sequence[Path]) -> Iterator[File]:
-    missing = "no .jsonl, .parquet, .csv, .tsv or .tar file in this folder; name a folder with such files, or files"
-    return named(KIND, walk(paths, _NAME, missing))
 
 
 def _pieces(file: File, choices: Choices) -> Iterator[Piece]:
@@ -50,17 +46,11 @@ def _pieces(file: File, choices: Choices) -> Iterator[Piece]:
         return _table(path, suffix, _fields(choices))
     if _ARRAY.match(start):
         raise InputError(f"{path}: a JSON array; write each of its objects on a line, as jq -c '.[]' does")
-    return _checked(path, _fields(choices), _lines(path))
+    return _checked(path, _fields(choices), line_pieces(path, LONGEST))
 
 
 def _fields(choices: Choices) -> dict[str, str]:
-    """Return the fields that are read, by the options that name them."""
     return {name: choices[name] for name in ("query", "document", "group", "id") if choices[name]}
-
-
-def _lines(path: Path) -> Iterator[Piece]:
-    with open_input(path) as stream:
-        yield from line_pieces(stream, LONGEST)
 
 
 def _checked(path: Path, fields: Mapping[str, str], pieces: Iterator[Piece]) -> Iterator[Piece]:
@@ -72,7 +62,6 @@ def _checked(path: Path, fields: Mapping[str, str], pieces: Iterator[Piece]) -> 
 
 
 def _sound(piece: Piece) -> Mapping[str, Any] | None:
-    """Return the record of a piece; None if it is bad."""
     try:
         return None if isinstance(piece.content, Bad) else _record(piece.content)
     except ValueError:
@@ -119,10 +108,10 @@ def _require(where: str, fields: Mapping[str, str], columns: Sequence[str], kind
     """Raise InputError if a table or a record lacks one of the columns, has two of its name, or has one of labels."""
     for option, field in fields.items():
         if columns.count(field) != 1:
-            found = ", ".join(name[:40] for name in columns[:MOST_COLUMNS]) + ", …" * (len(columns) > MOST_COLUMNS)
+            names = ", ".join(name[:40] for name in columns[:MOST_COLUMNS]) + ", …" * (len(columns) > MOST_COLUMNS)
             number = f"two {kind}s" if field in columns else f"no {kind}"
-            known = printable(found) or "none"
-            raise InputError(f"{where}: {number} {field!r}, but {known}; name one of these with --{option}")
+            listed = printable(names) or "none"
+            raise InputError(f"{where}: {number} {field!r}, but {listed}; name one of these with --{option}")
     if label := next((name for name in columns if name.lower() in LABELS and name not in fields.values()), None):
         raise InputError(
             f"{where}: its {kind} {label!r} would not count: every pair is taken as relevant. Keep those that are, and "
@@ -192,7 +181,7 @@ def _text(record: Mapping[str, Any], field: str) -> str:
 # record without these fields, or with one that is null or no text. Dropped: a record whose query or document is blank.
 PAIRS = Source(
     what="pairs of texts, a query and a document: JSON lines, Parquet, .csv, .tsv, tars of .json",
-    find=_find,
+    find=finder(KIND, _NAME, _MISSING),
     pieces=_pieces,
     read=_read,
     paragraphs=False,

@@ -143,7 +143,6 @@ def _is_listed(column: Any) -> bool:
 
 
 def _compressed(group: Any) -> int:
-    """Return the bytes of the file that a row group takes."""
     return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
 
 

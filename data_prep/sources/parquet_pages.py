@@ -1,6 +1,8 @@
-"""Read the headers of a Parquet file's pages: only they say what decoding takes; a footer may say anything.
+"""Read the headers of a Parquet file's pages, to know how much memory decoding them takes.
 
-A header is a struct in Thrift's compact protocol; see https://github.com/apache/parquet-format.
+The footer has sizes, too, but a hostile footer may lie; the decoder believes the headers. A header is a struct in
+Thrift's compact protocol (https://github.com/apache/parquet-format). It is read by hand, as pyarrow cannot read one
+without decoding its page.
 """
 
 from __future__ import annotations
@@ -10,17 +12,17 @@ from collections.abc import Iterator
 from os import SEEK_CUR
 from typing import Any, BinaryIO, NamedTuple
 
-TYPE, INFLATED, COMPRESSED = (1,), (2,), (3,)  # fields of a header by their numbers; the last two are bytes of the page
-VALUES = {0: (5, 1), 2: (7, 1), 3: (8, 1)}  # by the type of a page, the field of its part with the number of values
-DICTIONARY = 2  # the type of a page whose values are no rows'
+TYPE, INFLATED, COMPRESSED = (1,), (2,), (3,)  # fields of a header: the type of the page, and its bytes
+VALUES = {0: (5, 1), 2: (7, 1), 3: (8, 1)}  # type of a page -> the field with its number of values, in a struct inside
+DICTIONARY = 2  # the type of a page of distinct values, which are not rows
 CUT_OFF = "a page is cut off"
 NOT_A_HEADER = "no header of a page"
-DEEPEST = 3  # header, its part, statistics
+DEEPEST = 3  # structs in one another: the header, that of its type, its statistics
 TRUE, FALSE, I32, I64, BYTES, STRUCT = 1, 2, 5, 6, 8, 12  # kinds of fields
 
 
 class Pages(NamedTuple):
-    """What the pages of a column have in a row group: bytes with their headers, bytes inflated, and values."""
+    """The pages of a column in a row group: bytes in the file, with headers, bytes inflated, and values."""
 
     size: int
     inflated: int
@@ -28,32 +30,33 @@ class Pages(NamedTuple):
 
 
 def pages(file: BinaryIO, column: Any) -> Pages:
-    """Return what is read of a column; raise ValueError if its pages are not where the footer says.
+    """Add up the pages of a column; raise ValueError if they are not where the footer says.
 
     Args:
         file: the file, opened.
         column: pyarrow's ColumnChunkMetaData.
     """
     start = min(filter(None, (column.dictionary_page_offset, column.data_page_offset)), default=0)
-    inflated = values = read = 0
+    inflated = values = rows = 0
     file.seek(start)
-    while file.tell() < start + column.total_compressed_size and read < column.num_values:
+    while file.tell() < start + column.total_compressed_size and rows < column.num_values:
         header = dict(_numbers(file))
-        of_page = header.get(VALUES.get(header.get(TYPE, -1), ()), 0)
-        if min(header.get(INFLATED, -1), header.get(COMPRESSED, -1), of_page) < 0:
+        in_page = header.get(VALUES.get(header.get(TYPE, -1), ()), 0)
+        if min(header.get(INFLATED, -1), header.get(COMPRESSED, -1), in_page) < 0:
             raise ValueError("a page without its sizes")
         file.seek(header[COMPRESSED], SEEK_CUR)
         inflated += header[INFLATED]
-        read, values = read + of_page * (header.get(TYPE) != DICTIONARY), values + of_page
+        values += in_page
+        rows += in_page * (header.get(TYPE) != DICTIONARY)
     if file.tell() > os.fstat(file.fileno()).st_size:
         raise ValueError(CUT_OFF)
     return Pages(file.tell() - start, inflated, values)
 
 
 def _numbers(file: BinaryIO, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the numbers of 32 bits of a struct and of those in it, after the numbers of their fields.
+    """Yield each number of 32 bits in a struct and in those inside, after the path of its field, from the outside in.
 
-    What pyarrow might read otherwise is refused, such as more bits than a number has.
+    Anything that pyarrow might read as another number is refused, such as more bits than a number has.
     """
     number = 0
     while field := _byte(file):

@@ -6,10 +6,10 @@ A document takes about 20 bytes of memory for each of its bytes, and at most 60 
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from deepsiam.data_prep.common.errors import CutOffError
 from deepsiam.data_prep.common.files import os_errors_as_input_errors
@@ -17,7 +17,18 @@ from deepsiam.data_prep.sources.compressed import EmptyFileError, lines, open_in
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 from deepsiam.data_prep.sources.pairing import neighbours
 from deepsiam.data_prep.sources.recognise import not_text
-from deepsiam.data_prep.sources.source import EXPECTED, PAIRS, Choices, File, Option, Piece, Source, named, walk
+from deepsiam.data_prep.sources.source import (
+    EXPECTED,
+    PAIRS,
+    Choices,
+    File,
+    Option,
+    Piece,
+    Source,
+    named,
+    named_files,
+    walk,
+)
 from deepsiam.data_prep.text.encoding import GUESS, decode, known
 from deepsiam.data_prep.text.language_id import ANY
 from deepsiam.data_prep.text.normalize import one_line
@@ -110,15 +121,12 @@ def decoded(content: bytes, file: str, where: str, choices: Choices) -> Text | B
         return Bad(file, where, str(error))
 
 
-def line_pieces(stream: BinaryIO, longest: int) -> Iterator[Piece]:
-    """Yield each line that is not blank as a piece, a `Line`."""
-    for number, line in lines(stream, longest):
-        if line is None or line.removeprefix(codecs.BOM_UTF8).strip():
-            yield Piece(f"line {number:,}", len(line or b""), Line(number, line))
-
-
-def _find_text(paths: Sequence[Path]) -> Iterator[File]:
-    return named("text", text_files(paths))
+def line_pieces(path: Path, longest: int) -> Iterator[Piece]:
+    """Yield each line of a file that is not blank as a piece, a `Line`."""
+    with open_input(path) as stream:
+        for number, line in lines(stream, longest):
+            if line is None or line.removeprefix(codecs.BOM_UTF8).strip():
+                yield Piece(f"line {number:,}", len(line or b""), Line(number, line))
 
 
 def _read_text(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
@@ -129,15 +137,6 @@ def _read_text(file: File, piece: Piece, choices: Choices) -> Iterator[Document 
         yield Document(file.name, tuple(segments), guessed=content.guessed)
     else:
         yield EMPTY
-
-
-def _find_lines(paths: Sequence[Path]) -> Iterator[File]:
-    return named("jsonl", ((path, path.name) for path in paths))
-
-
-def _lines(file: File, _: Choices) -> Iterator[Piece]:
-    with open_input(file.path) as stream:
-        yield from line_pieces(stream, LONGEST)
 
 
 def _read_line(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
@@ -204,7 +203,7 @@ def require_characters(text: str) -> None:
 # Bad: a file of an unknown encoding, plainly not text, or longer than `LONGEST`. Dropped: a file without text.
 TEXT = Source(
     what="text files, one document each",
-    find=_find_text,
+    find=lambda paths: named("text", text_files(paths)),
     pieces=whole_file,
     read=_read_text,
     pairing=neighbours,
@@ -217,8 +216,8 @@ TEXT = Source(
 JSONL = Source(
     what="JSON lines, one document each",
     example="a.jsonl b.jsonl.zst --out data/mine --text body",
-    find=_find_lines,
-    pieces=_lines,
+    find=named_files("jsonl"),
+    pieces=lambda file, _: line_pieces(file.path, LONGEST),
     read=_read_line,
     pairing=neighbours,
     options=(

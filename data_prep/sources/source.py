@@ -208,6 +208,16 @@ def _below(folder: Path, seen: set[Path]) -> Iterator[Path]:
             yield path
 
 
+def finder(kind: str, wanted: re.Pattern[str], missing: str) -> Callable[[Sequence[Path]], Iterator[File]]:
+    """Return a `find` for a source of given files and of files in folders, as `walk` yields them."""
+    return lambda paths: named(kind, walk(paths, wanted, missing))
+
+
+def named_files(kind: str) -> Callable[[Sequence[Path]], Iterator[File]]:
+    """Return a `find` for a source of given files only."""
+    return lambda paths: named(kind, ((path, path.name) for path in paths))
+
+
 def is_of_a_mac(path: Path) -> bool:
     """Return whether a file is AppleDouble, as a Mac writes `._NAME` beside NAME on other systems' disks."""
     if not path.name.startswith("._") or not path.is_file():

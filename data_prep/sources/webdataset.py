@@ -9,7 +9,7 @@ import io
 import re
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from deepsiam.data_prep.common.webdataset_without_torch import expand_urls, grou
 from deepsiam.data_prep.sources.compressed import lines, open_input
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 from deepsiam.data_prep.sources.plain_text import EMPTY, LONGEST, decoded, json_object, name_in, require_characters
-from deepsiam.data_prep.sources.source import Choices, File, Option, Piece, Source, named, numbered, walk
+from deepsiam.data_prep.sources.source import Choices, File, Option, Piece, Source, finder, numbered
 from deepsiam.data_prep.sources.tar_stream import members
 from deepsiam.data_prep.text.normalize import legible_line, one_line
 from deepsiam.data_prep.text.paragraphs import paragraphs
@@ -58,10 +58,6 @@ def expand(location: str) -> list[str]:
         raise InputError(f"{location}: {error}; write many tars as tars-{{0000..0099}}.tar") from None
 
 
-def _find(paths: Sequence[Path]) -> Iterator[File]:
-    return named(KIND, walk(paths, _NAME, "no .tar file in this folder; name the folder with the tars"))
-
-
 def _pieces(file: File, choices: Choices) -> Iterator[Piece]:
     return samples(file, {_text(choices).extension, *(["json"] if choices["group"] else [])})
 
@@ -76,8 +72,9 @@ def samples(file: File, wanted: Collection[str]) -> Iterator[Piece]:
         return True
 
     try:
-        files = _files(file.path)
-        for sample in group_by_keys(files, suffixes={*wanted} | {f"{name}.gz" for name in wanted}, handler=note):
+        for sample in group_by_keys(
+            _files(file.path), suffixes={*wanted} | {f"{name}.gz" for name in wanted}, handler=note
+        ):
             key = one_line(sample["__key__"])
             name, where = numbered(f"{file.name}/{key}", names), f"sample {key}"
             parts = {extension: part for extension, part in sample.items() if not extension.startswith("__")}
@@ -153,7 +150,7 @@ def _document(
 
 
 def _segments(text: Any, field: str, kind: str) -> tuple[str, ...]:
-    """Return the paragraphs of a text; or its lines if they are of a `kind`, or the items of a list."""
+    """Return the paragraphs of a text; its lines, where `kind` says what a line is; or the items of a list."""
     parts = text.split("\n") if isinstance(text, str) else text
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise ValueError(f"field {field!r} is missing or neither a string nor a list of strings")
@@ -164,9 +161,9 @@ def _segments(text: Any, field: str, kind: str) -> tuple[str, ...]:
 
 
 def _text(choices: Choices) -> _Text:
-    found = _MEMBER.fullmatch(choices["text"])
-    assert found  # `_known_text` has checked it
-    return _Text(found["extension"].lower(), found["key"] or "text")
+    member = _MEMBER.fullmatch(choices["text"])
+    assert member  # `_known_text` has checked it
+    return _Text(member["extension"].lower(), member["key"] or "text")
 
 
 def _known_text(given: str) -> str:
@@ -181,24 +178,16 @@ def _known_segments(given: str) -> str:
     return given
 
 
-def _are_paragraphs(choices: Choices) -> bool:
-    return not choices["segments"]
-
-
-def _are_dialogues(_: Sequence[File], choices: Choices) -> bool:
-    return bool(choices["segments"] == "utterances")
-
-
 # One document per sample, `webdataset/TAR/KEY`, or per line of its .jsonl, `webdataset/TAR/KEY/LINE`.
 # Bad: a sample without the member or field, of which two members have one name, or whose member is a link, damaged or
 # longer than `LONGEST`, inflated; and once for a damaged tar, what is after the damage. Dropped: a sample without text.
 WEBDATASET = Source(
     what="tars of samples, as webdataset reads them",
-    find=_find,
+    find=finder(KIND, _NAME, "no .tar file in this folder; name the folder with the tars"),
     pieces=_pieces,
     read=_read,
-    paragraphs=_are_paragraphs,
-    dialogues=_are_dialogues,
+    paragraphs=lambda choices: not choices["segments"],
+    dialogues=lambda _, choices: bool(choices["segments"] == "utterances"),
     options=(
         Option("text", "txt", "member with the text: txt, json:FIELD, jsonl:FIELD (txt)", "EXT[:FIELD]", _known_text),
         Option("group", "", "field of the JSON that names the thread, book or page of a sample", "FIELD"),

@@ -98,11 +98,11 @@ def known(name: str) -> str:
     if name == GUESS:
         return GUESS
     try:
-        found = codecs.lookup(name)
-        "".encode(found.name)  # refuses rot13 and the like, which do not encode to bytes
+        codec = codecs.lookup(name)
+        "".encode(codec.name)  # refuses rot13 and the like, which do not encode to bytes
     except (LookupError, UnicodeError):
         raise InputError(f"--encoding {name}: not a known encoding; name one as utf-8, cp1252 or latin-1") from None
-    return found.name
+    return codec.name
 
 
 def _decode_wide(content: bytes, encoding: str) -> str:
@@ -112,8 +112,8 @@ def _decode_wide(content: bytes, encoding: str) -> str:
 
 
 def _is_text(text: str) -> bool:
-    none = sum(1 for _ in _NO_TEXT.finditer(text))
-    return none <= FEW_SHARE * len(text) or (none <= FEW and none <= len(text) / 4)
+    odd = sum(1 for _ in _NO_TEXT.finditer(text))  # characters that no text has
+    return odd <= FEW_SHARE * len(text) or (odd <= FEW and odd <= len(text) / 4)
 
 
 def _place(error: UnicodeError) -> str:

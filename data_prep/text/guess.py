@@ -70,7 +70,6 @@ def likeliest(content: bytes, expected: str = language_id.ANY) -> str:
 
 
 def _high(content: bytes) -> int:
-    """Return how many bytes are not ASCII."""
     return len(content) - len(content.translate(None, _HIGH))
 
 

@@ -21,8 +21,8 @@ def odds_against(text: str, language: str) -> float:
     if language == ANY:
         return float("-inf")
     scores = dict(_identifier().rank(sampled(text)))
-    own = scores.pop(language)
-    return float(max(scores.values()) - own)
+    score = scores.pop(language)
+    return float(max(scores.values()) - score)
 
 
 def likeliest(text: str) -> str:

@@ -29,7 +29,6 @@ def read(backend: tokenizers.Tokenizer) -> Frames:
 
 
 def _probe(backend: tokenizers.Tokenizer) -> str:
-    """Return a text that has tokens."""
     for text in ("a", *islice(backend.get_vocab(with_added_tokens=False), PROBES)):
         if backend.encode(text, add_special_tokens=False).ids:
             return text

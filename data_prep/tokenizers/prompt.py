@@ -8,7 +8,7 @@ import numpy as np
 from deepsiam.data_prep.tokenizers.frame import Ids
 
 HEAD = 16  # tokens of a text that are read again behind the prompt
-SURE = 6  # tokens at their end with the same ids alone and behind the prompt: so have all that follow
+EQUAL_END = 6  # tokens: where so many at the end of the head keep their ids behind the prompt, so do all after them
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Prompt:
         same = _common_end(alone, joined)
         changed = len(alone) - same
         size = max(changed, 1)  # of a text whose blank was removed for nothing, the first token differs
-        if alone[:size] != head[:size].tolist() or (same < SURE and len(head) < len(tokens)):
+        if alone[:size] != head[:size].tolist() or (same < EQUAL_END and len(head) < len(tokens)):
             return None
         return np.array([*joined[: len(joined) - same], *tokens[changed:].tolist()], np.int64)
 

@@ -12,13 +12,7 @@ import tokenizers
 from deepsiam.data_prep.tokenizers import frame
 
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-ROBERTA_TOKENS = {
-    "cls": "<s>",
-    "pad": "<pad>",
-    "sep": "</s>",
-    "unk": "<unk>",
-    "mask": "<mask>",
-}  # ids 0 to 4
+ROBERTA_TOKENS = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}  # ids 0 to 4
 # by which names published files have them; where a file has several, see `_spelled`
 SPELLINGS = {
     "pad": ("[PAD]", "<pad>", "<|pad|>", "<|finetune_right_pad_id|>"),

@@ -32,10 +32,7 @@ from deepsiam.data_prep.tokenizers.prompt import Prompt
 from deepsiam.data_prep.tokenizers.special_tokens import ROBERTA_TOKENS, SPECIAL_TOKENS
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 
-TOKENIZER_CONFIG, SPLIT = (
-    "tokenizer_config.json",
-    "split_special_tokens",
-)  # of a published tokenizer, and a key of it
+TOKENIZER_CONFIG, SPLIT = ("tokenizer_config.json", "split_special_tokens")  # of a published tokenizer, and a key of it
 LONGEST_TOKEN = 1000  # characters
 BATCH = 512  # items that `encode_batches` encodes at once
 PROBES = ("a", "A", "1", ".", "漢", "\na")  # texts that a prompt is read before
@@ -210,9 +207,9 @@ class Tokenizer(Vocabulary):
 
         Texts in the other's ids then mean the same here. How it normalises texts may differ.
         """
-        own, known = self.vocabulary(), other.vocabulary()
+        mine, theirs = self.vocabulary(), other.vocabulary()
         added = {token.content for token in self._backend.get_added_tokens_decoder().values()}
-        return known.items() <= own.items() and own.keys() - known.keys() <= added
+        return theirs.items() <= mine.items() and mine.keys() - theirs.keys() <= added
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of `ids` with special tokens: the original (bpe), or lower-cased and respaced (wordpiece)."""
@@ -338,11 +335,7 @@ def _train_bpe(texts: Iterable[str], vocab_size: int, path: Path) -> tokenizers.
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=2,
-        special_tokens=special,
-        initial_alphabet=all_bytes,
-        show_progress=False,
+        vocab_size=vocab_size, min_frequency=2, special_tokens=special, initial_alphabet=all_bytes, show_progress=False
     )
     backend.train_from_iterator(chain([first], texts), trainer)
     return backend

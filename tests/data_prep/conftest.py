@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepsiam.data_prep.sources.docstrings.installed import SourceFile, find
+from deepsiam.data_prep.sources.docstrings.modules import SourceFile, find
 from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 

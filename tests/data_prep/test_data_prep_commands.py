@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from deepsiam.data_prep.__main__ import main
-from deepsiam.data_prep.demo import packages
+from deepsiam.data_prep.demo import distributions
 from deepsiam.data_prep.shards.writer import ShardWriter
-from deepsiam.data_prep.sources.docstrings.installed import SourceFile
+from deepsiam.data_prep.sources.docstrings.modules import SourceFile
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 
@@ -108,7 +108,7 @@ def test_docstrings_builds_once(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(packages, "files", lambda: files)
+    monkeypatch.setattr(distributions, "files", lambda: files)
     arguments = ["docstrings", "--out", str(tmp_path / "out"), "--vocab-size", "400"]
     assert main([*arguments, "--workers", "2"]) == 0
     assert "to pre-train on:" in capsys.readouterr().out

@@ -1,25 +1,19 @@
 """Docstrings of Python files, which are parsed and never imported: a document each, or pairs of name, summary, body."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
-from deepsiam.data_prep.sources.docstrings.installed import TEST_FOLDERS
-from deepsiam.data_prep.sources.docstrings.modules import Docstring, docstrings_of
+from deepsiam.data_prep.sources.docstrings.modules import TEST_FOLDERS, Docstring, docstrings_of
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 from deepsiam.data_prep.sources.pairing import pairs_of
 from deepsiam.data_prep.sources.plain_text import LONGEST, whole_bytes, whole_file
-from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Piece, Source, named, walk
+from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Piece, Source, finder
 
 KIND = "python"
 
 _NAME = re.compile(r".*\.py", re.DOTALL)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")  # of a name in any case: HTTPServer, to_csv
-
-
-def _find(paths: Sequence[Path]) -> Iterator[File]:
-    return named(KIND, walk(paths, _NAME, "no .py file in this folder; name a folder of Python packages"))
 
 
 def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
@@ -59,7 +53,7 @@ def _described(docstring: Docstring) -> Iterator[tuple[str, str]]:
 # without prose, too short or in another language, and files that this version of Python cannot parse.
 PYTHON = Source(
     what="the docstrings of Python files, one document each",
-    find=_find,
+    find=finder(KIND, _NAME, "no .py file in this folder; name a folder of Python packages"),
     pieces=whole_file,
     read=_read,
     paragraphs=False,

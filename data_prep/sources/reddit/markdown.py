@@ -38,10 +38,7 @@ _MARKUP = [
     (re.compile(r"(?<![\w)\\^])\^+(?=\w)"), ""),
     (re.compile(r"\\([^\w\s])"), r"\1"),
 ]
-_TIDY = [
-    (re.compile(r"\(\s*\)"), ""),
-    (re.compile(r" (?=[.,;!?](?:\s|$))"), ""),
-]
+_TIDY = [(re.compile(r"\(\s*\)"), ""), (re.compile(r" (?=[.,;!?](?:\s|$))"), "")]
 
 
 def paragraphs(markdown: str) -> list[str]:

@@ -59,7 +59,6 @@ def record(utterance: Mapping[str, Any], texts: list[str], score: int | None, ch
 
 
 def _is_removed(text: str) -> bool:
-    """Return whether a text is Reddit's notice that it was deleted or removed."""
     return len(text) <= LONGEST_NOTICE and bool(_DELETED.fullmatch(_ESCAPES.sub("", unescape(text)).strip()))
 
 
@@ -99,6 +98,5 @@ def _names(path: str, prefix: str) -> list[str]:
 
 
 def _among(name: str, names: Sequence[str]) -> bool:
-    """Return whether a name is in a sorted sequence."""
     at = bisect_left(names, name)
     return at < len(names) and names[at] == name

@@ -8,19 +8,16 @@ another. An utterance that is too short to tell its language is kept if its thre
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-from deepsiam.data_prep.sources.compressed import open_input
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 from deepsiam.data_prep.sources.plain_text import Line, json_line, line_pieces, require_characters
 from deepsiam.data_prep.sources.reddit import unwanted
 from deepsiam.data_prep.sources.reddit.markdown import paragraphs
-from deepsiam.data_prep.sources.reddit.pairs import pairs
-from deepsiam.data_prep.sources.reddit.threads import OTHER_LANGUAGE, Utterance, cut, select
+from deepsiam.data_prep.sources.reddit.threads import OTHER_LANGUAGE, Utterance, best_pairs, cut, select
 from deepsiam.data_prep.sources.reddit.unwanted import LONGEST_MARKDOWN, MOST
-from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Join, Option, Piece, Source, named, walk
+from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Join, Option, Piece, Source, finder
 from deepsiam.data_prep.text import language_id
 
 LONGEST_LINE = 1 << 22  # bytes
@@ -29,15 +26,6 @@ _ID = re.compile(r"(t[13]_)?([0-9a-z]{1,16})")
 _DUMP = re.compile(r"R[CS]_[^/]*", re.DOTALL)
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 _BASE_36 = "0123456789abcdefghijklmnopqrstuvwxyz"
-
-
-def _find(paths: Sequence[Path]) -> Iterator[File]:
-    return named("reddit", walk(paths, _DUMP, "no RC_* or RS_* file in this folder; name the dumps, or their folder"))
-
-
-def _lines(file: File, _: Choices) -> Iterator[Piece]:
-    with open_input(file.path) as stream:
-        yield from line_pieces(stream, LONGEST_LINE)
 
 
 def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Utterance | Bad]:
@@ -64,7 +52,7 @@ def _documents(fragments: list[Any], choices: Choices) -> Iterator[Document | Dr
         yield from cut(thread, wanted)
         return
     kept = yield from select(thread, wanted)
-    yield from pairs(kept)
+    yield from best_pairs(kept)
 
 
 def _utterance(line: Line, choices: Choices) -> Utterance:
@@ -164,8 +152,8 @@ def _plain(texts: list[str]) -> str:
 # Bad, a Dropped, or a segment after the context of a document (threads.py defines a document).
 REDDIT = Source(
     what="Reddit's comments and submissions, as dialogues",
-    find=_find,
-    pieces=_lines,
+    find=finder("reddit", _DUMP, "no RC_* or RS_* file in this folder; name the dumps, or their folder"),
+    pieces=lambda file, _: line_pieces(file.path, LONGEST_LINE),
     read=_read,
     paragraphs=False,
     dialogues=True,

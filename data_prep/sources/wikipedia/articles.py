@@ -3,7 +3,7 @@
 import codecs
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 from deepsiam.data_prep.sources.pairing import titled
 from deepsiam.data_prep.sources.parquet import parquet_columns, parquet_rows
 from deepsiam.data_prep.sources.plain_text import EMPTY, Line, line_pieces
-from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Option, Piece, Source, named, walk
+from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Option, Piece, Source, finder
 from deepsiam.data_prep.sources.wikipedia.wikitext import HIDING, MEDIA, Wiki, plain
 from deepsiam.data_prep.sources.wikipedia.xml_export import LARGEST_PAGE, Export, Page
 from deepsiam.data_prep.text.normalize import legible, legible_line, unescape
@@ -24,6 +24,7 @@ BEGINNING = 1 << 12  # bytes of a file that determine its format
 
 # a whole dump, or a part of a large one: pages-articles1.xml-p1p41242.bz2
 _NAME = re.compile(r"wiki_\d+|.*\.parquet|.*pages-articles.*\.xml(-p\d+p\d+)?", re.DOTALL)
+_MISSING = "no wiki_NN, .parquet or pages-articles .xml file in this folder; name a folder with such files, or files"
 _REDIRECT = re.compile(r"\s*#\s*redirect\b", re.IGNORECASE)
 # The templates of the English Wikipedia, without those that occur in articles: hatnotes, {{disambiguation needed}}.
 _DISAMBIGUATION = re.compile(
@@ -49,11 +50,6 @@ class _Row(NamedTuple):
     title: Any
 
 
-def _find(paths: Sequence[Path]) -> Iterator[File]:
-    missing = "no wiki_NN, .parquet or pages-articles .xml file in this folder; name a folder with such files, or files"
-    return named("wikipedia", walk(paths, _NAME, missing))
-
-
 def _pieces(file: File, _: Choices) -> Iterator[Piece]:
     """Read a file in the format that its first bytes determine."""
     with open_input(file.path) as stream:
@@ -61,7 +57,7 @@ def _pieces(file: File, _: Choices) -> Iterator[Piece]:
     if start.startswith(b"PAR1"):
         return _rows(file.path)
     if start.startswith(b"{"):
-        return _lines(file.path)
+        return line_pieces(file.path, LARGEST_LINE)
     if start.startswith(b"<") and not start.startswith(b"<doc "):  # WikiExtractor writes <doc without --json
         return _pages(file.path)
     raise InputError(
@@ -80,11 +76,6 @@ def _pages(path: Path) -> Iterator[Piece]:
                 yield Piece(page.where, 0, page)
             else:
                 yield Piece(f"page {page.id}", len(page.text), Article(page, wiki))
-
-
-def _lines(path: Path) -> Iterator[Piece]:
-    with open_input(path) as stream:
-        yield from line_pieces(stream, LARGEST_LINE)
 
 
 def _rows(path: Path) -> Iterator[Piece]:
@@ -172,7 +163,7 @@ def _plain(number: Any, text: Any, name: str, where: str, title: Any) -> Documen
 # do not distinguish headings from short paragraphs.
 WIKIPEDIA = Source(
     what="Wikipedia: XML dumps, WikiExtractor's JSON, Parquet files",
-    find=_find,
+    find=finder("wikipedia", _NAME, _MISSING),
     pieces=_pieces,
     read=_read,
     pairing=titled,

@@ -76,7 +76,6 @@ def _links(text: str, wiki: Wiki) -> Iterator[tuple[str, str]]:
 
 
 def _shown(words: str) -> str:
-    """Return the words of a link without markup."""
     return " ".join(plain(words).segments) if _MARKUP.search(words) else " ".join(words.split())
 
 
@@ -111,10 +110,6 @@ def _letters(name: str) -> str:
     return "".join(filter(str.isalnum, fold(name)))
 
 
-def _belongs(_: Piece) -> str:
-    return ""  # the mentions of a page belong to many pages
-
-
 # Every page of the dump is a Mention, or is Dropped for the reasons of articles.py. A redirect is a name of the page
 # that it leads to; links to the redirect are not followed to that page.
 WIKIPEDIA_LINKS = Source(
@@ -124,7 +119,7 @@ WIKIPEDIA_LINKS = Source(
     read=_read,
     paragraphs=False,
     pairs=True,
-    join=Join(_belongs, _documents),
+    join=Join(lambda _: "", _documents),  # what a page mentions belongs to many pages
     later=0.4,
     example="enwiki-latest-pages-articles-multistream.xml.bz2 --out data/wikipedia_links --held-out 0.001",
 )

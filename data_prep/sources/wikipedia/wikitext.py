@@ -18,11 +18,13 @@ from deepsiam.data_prep.sources.wikipedia.marks import (
     ITALIC,
     WALL,
     hole,
+    marked,
+    paired,
     placed,
+    unquoted,
     whole_sentences,
     without_marks,
 )
-from deepsiam.data_prep.sources.wikipedia.quotes import marked, paired, unquoted
 from deepsiam.data_prep.sources.wikipedia.templates import infobox_lines, is_infobox, template_text, unknown_name
 from deepsiam.data_prep.sources.wikipedia.variants import VARIANTS, variant_text
 from deepsiam.data_prep.text.language import word_set

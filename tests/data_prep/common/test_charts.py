@@ -1,7 +1,9 @@
-"""Charts as SVG: every number is where its axis says."""
+"""Charts as SVG, figures as PNG, pages of HTML: numbers are where their axes say, and no text becomes markup."""
 
 import re
 import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +23,9 @@ from deepsiam.data_prep.common.charts import (
     histogram,
     line_chart,
 )
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.figures import new_figure, save
+from deepsiam.data_prep.common.html_page import Number, marked, note, page, paragraph, section, table, words_of
 
 
 def points(element: ElementTree.Element) -> np.ndarray:
@@ -100,3 +105,77 @@ def test_ticks_are_few_round_and_hold_the_numbers(low: float, width: float) -> N
     assert 2 <= len(ticks) <= 7
     assert ticks[0] <= low + step * 1e-6
     assert ticks[-1] >= low + width - step * 1e-6
+
+
+def test_a_figure_has_plain_panels_row_by_row(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra `evaluate`")
+    figure, panels = new_figure(3, width=2, height=1, rows=2)
+    assert len(panels) == 6
+    assert tuple(figure.get_size_inches()) == (6, 2)
+    corners = [panel.get_subplotspec() for panel in panels]
+    assert [(corner.rowspan.start, corner.colspan.start) for corner in corners if corner] == [
+        (row, column) for row in range(2) for column in range(3)
+    ]
+    assert not any(panel.spines[side].get_visible() for panel in panels for side in ("top", "right"))
+    assert save(figure, tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra `evaluate`")
+    figure, _ = new_figure(1, width=1, height=1)
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(InputError):
+        save(figure, tmp_path / "file" / "figure.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+HOSTILE = "<script>alert('x')</script> & \"quotes\""
+
+
+class Reader(HTMLParser):
+    """The elements and the texts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self.texts.append(data)
+
+
+def test_no_text_can_become_markup() -> None:
+    parts = [
+        paragraph(HOSTILE),
+        note(HOSTILE),
+        table([HOSTILE], [[HOSTILE]]),
+        f"<p>{marked(HOSTILE, {'alert'}, 100)}</p>",
+    ]
+    read = Reader(page(HOSTILE, [section(HOSTILE, *parts)]))
+    assert "script" not in {tag for tag, _ in read.elements}
+    assert read.texts.count(HOSTILE) == 7  # title, heading, section, both paragraphs, both cells
+    assert "alert" in read.texts  # marked
+
+
+def test_a_page_needs_nothing_from_elsewhere() -> None:
+    read = Reader(page("t", [section("s", table(["a", "n"], [["x", Number("1")], ["y", Number("2")]], best=1))]))
+    assert not {"src", "href"} & {name for _, attributes in read.elements for name in attributes}
+    assert not {"link", "script", "img", "iframe"} & {tag for tag, _ in read.elements}
+    assert [attributes.get("class") for tag, attributes in read.elements if tag == "tr"] == [None, None, "best"]
+    assert [attributes.get("class") for tag, attributes in read.elements if tag == "td"] == [None, "number"] * 2
+
+
+def test_an_empty_table_has_its_headings() -> None:
+    assert Reader(table(["a", "b"], [])).texts == ["a", "b"]
+
+
+def test_the_words_of_a_query_are_marked() -> None:
+    words = words_of("How do the Planes fly?")
+    assert words == {"how", "planes", "fly"}
+    assert marked("PLANES do not fly high", words, 15) == "<mark>PLANES</mark> do not f…"
+    assert marked("खोज, 机", words_of("खोज 机器"), 15) == "<mark>खोज</mark>, <mark>机</mark>"

@@ -1,7 +1,11 @@
+"""Files and folders are complete or absent; JSON has types and bounds; any text can be printed."""
+
 import errno
 import hashlib
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -11,6 +15,7 @@ import pytest
 from deepsiam.data_prep.common import files
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import whole_folder
+from deepsiam.data_prep.common.json_file import Count, FileName, InsideName, Record, Sha256, read_json
 
 
 def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,3 +194,126 @@ def test_a_folder_is_replaced_completely_or_not_at_all(tmp_path: Path) -> None:
         folder.mkdir()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (tmp_path / "out" / "file").read_text() == "two"
+
+
+class Part(Record):
+    name: FileName
+    sha256: Sha256
+
+
+class Whole(Record):
+    count: Count
+    share: float = 0.0
+    parts: dict[InsideName, Part] = {}
+    free: dict[str, Any] = {}
+
+
+PART = '{"name": "a.npy", "sha256": "' + "0f" * 32 + '"}'
+
+
+def test_values_are_read_and_keys_of_newer_code_ignored(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"count": 7, "parts": {"b/c.npy": ' + PART + '}, "new": [1]}')
+    read = read_json(tmp_path / "a.json", Whole, "make it again")
+    assert (read.count, read.share, read.parts["b/c.npy"].name) == (7, 0.0, "a.npy")
+    assert read_json(tmp_path / "a.json", dict[str, Any], "").keys() == {"count", "parts", "new"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{}", "count: field required"),
+        ('{"count": null}', "count: input should be a valid integer"),
+        ('{"count": "7"}', "count: input should be a valid integer"),
+        ('{"count": true}', "count: input should be a valid integer"),
+        ('{"count": 7.0}', "count: input should be a valid integer"),
+        ('{"count": -1}', "count: input should be greater than or equal to 0"),
+        ('{"count": 1e400}', "count: input should be a valid integer"),
+        ('{"count": 281474976710656}', "count: input should be less than 281474976710656"),
+        ('{"count": 1%s}' % ("0" * 5000), "not its kind of JSON .*number out of range"),
+        ('{"count": 7, "share": NaN}', "share: input should be a finite number"),
+        ('{"count": 7, "share": 1e400}', "share: input should be a finite number"),
+        ('{"count": 7, "parts": [1]}', "parts: input should be"),
+        ('{"count": 7, "parts": {"../a": ' + PART + "}}", r"parts.*: string should match pattern"),
+        ('{"count": 7, "parts": {"/etc/a": ' + PART + "}}", r"parts.*: string should match pattern"),
+        ('{"count": 7, "parts": {"a": {"name": "..", "sha256": ""}}}', "parts.a.name: string should match pattern"),
+        ('{"count": 7, "free": %s}' % ('{"a":' * 5000), "not its kind of JSON .*recursion limit"),
+        ('{"count": 7, "free": {"a": "\\ud800"}}', "not its kind of JSON"),
+        ("[" * 100_000, "not its kind of JSON .*recursion limit"),
+        ("[1]", "not its kind of JSON"),
+        ("null", "not its kind of JSON"),
+        ("", "not its kind of JSON"),
+        ("\x00", "not its kind of JSON"),
+    ],
+)
+def test_every_damage_is_one_line_with_file_and_key(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(InputError, match=f"a.json: {words}.*; make it again") as caught:
+        read_json(tmp_path / "a.json", Whole, "make it again")
+    assert len(str(caught.value)) < 500 + len(str(tmp_path))
+
+
+def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "large").write_bytes(b"[" * 11)
+    for name, words in {
+        "pipe": "not a plain file",
+        "zero": "not a plain file",
+        ".": "not a plain file",
+        "large": "larger than 10 bytes",
+        "missing": "cannot read: No such file",
+    }.items():
+        with pytest.raises(InputError, match=words):
+            read_json(tmp_path / name, Whole, "make it again", most=10)
+
+
+PROGRAM = """
+import os, sys
+from deepsiam.data_prep.common import streams
+streams.set_up(lossy=True)
+for line in range(3):
+    print("Fluß № \\udce9", line)
+    print("progress", file=sys.stderr)
+read, write = os.pipe()
+assert min(read, write) > 2  # the numbers of the standard streams are taken
+sys.exit(7)
+"""
+
+
+def run(redirected: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    command = f'exec "{sys.executable}" -c "$PROGRAM" {redirected}'
+    return subprocess.run(
+        ["sh", "-c", command], env={**os.environ, "PROGRAM": PROGRAM} | variables, capture_output=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("encoding", "printed"),
+    [
+        ("utf-8:strict", "Fluß № ".encode() + b"\xe9"),  # a file's name may be any bytes
+        ("ascii", rb"Flu\xdf \u2116 " + b"\xe9"),
+        ("latin-1", b"Flu\xdf " + rb"\u2116 " + b"\xe9"),
+    ],
+)
+def test_any_text_can_be_printed_in_any_encoding(encoding: str, printed: bytes) -> None:
+    ended = run("", PYTHONIOENCODING=encoding)
+    assert (ended.returncode, ended.stdout.splitlines()[0]) == (7, printed + b" 0")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("redirected", "said"),
+    [
+        (">/dev/full", b"stdout: No space left on device: its lines are lost, the work goes on"),
+        ("| true", b""),  # the program may be quicker
+        (">&-", b"progress"),
+        ("<&- >&- 2>&-", b""),
+        (">/dev/full 2>&1", b""),
+    ],
+)
+def test_a_log_that_cannot_be_written_ends_nothing(redirected: str, said: bytes, unbuffered: str) -> None:
+    ended = run(redirected, PYTHONUNBUFFERED=unbuffered)
+    assert ended.returncode == (0 if redirected == "| true" else 7)
+    assert said in ended.stderr
+    assert b"Traceback" not in ended.stderr
+    assert ended.stderr.count(b"stdout") <= 1

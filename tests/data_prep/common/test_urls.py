@@ -1,3 +1,4 @@
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from deepsiam.data_prep.common import urls
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.urls import TransferError
 from tests.data_prep.server import FolderServer, cut_short, endless, serving, status
+from tests.toy import ROOT, environment
 
 
 @pytest.fixture
@@ -210,3 +212,27 @@ def test_the_last_failure_names_url_reason_and_number_of_tries() -> None:
 def test_a_final_failure_is_not_tried_again() -> None:
     with pytest.raises(InputError, match=r"no \(tried 1 time\)"):
         urls.keep_trying("http://host/a", raiser(TransferError("no", final=True)), pytest.fail)
+
+
+WITHOUT = """
+import sys
+import deepsiam.data_prep.__main__
+assert not {"torch", "webdataset"} & set(sys.modules)
+"""
+LATER = """
+import torch, webdataset
+assert issubclass(webdataset.DataPipeline, torch.utils.data.IterableDataset)
+"""
+EARLIER = """
+import sys, webdataset
+from deepsiam.data_prep.common import webdataset_without_torch
+assert webdataset_without_torch.TarWriter is webdataset.TarWriter
+assert sys.modules["torch"]
+"""
+
+
+@pytest.mark.parametrize("code", [WITHOUT + LATER, EARLIER], ids=["later", "earlier"])
+def test_data_prep_needs_no_torch_and_leaves_webdataset_as_it_is(code: str) -> None:
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=100)
+    assert run.returncode == 0, run.stderr

@@ -14,7 +14,7 @@ from deepsiam.data_prep.demo.dataset import DemoOptions, build
 from deepsiam.data_prep.shards import verify
 from deepsiam.data_prep.shards.manifest import Manifest
 from deepsiam.data_prep.shards.reader import Shard
-from deepsiam.data_prep.sources.docstrings.installed import SourceFile, find
+from deepsiam.data_prep.sources.docstrings.modules import SourceFile, find
 from deepsiam.data_prep.tokenizers import tokenizer
 from tests.data_prep.raw import contents
 

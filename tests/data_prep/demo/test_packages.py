@@ -6,9 +6,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from deepsiam.data_prep.demo import packages
+from deepsiam.data_prep.demo import distributions
 from deepsiam.data_prep.demo.distributions import DISTRIBUTIONS
-from deepsiam.data_prep.sources.docstrings.installed import SourceFile
+from deepsiam.data_prep.sources.docstrings.modules import SourceFile
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
@@ -45,10 +45,12 @@ def test_what_is_listed_is_installed_with_the_core_and_evaluate() -> None:
 
 def test_what_is_not_installed_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     source = SourceFile("zoo", "zoo.fox", Path("fox.py"))
-    monkeypatch.setattr(packages, "installed", lambda _: ([source], ["apes", "owls"]))
-    assert packages.files() == [source]
+    monkeypatch.setattr(distributions, "installed", lambda _: ([source], ["apes", "owls"]))
+    assert distributions.files() == [source]
     (line,) = capsys.readouterr().out.splitlines()
     assert line.endswith("apes, owls")
-    monkeypatch.setattr(packages, "installed", lambda names: ([source], [n for n in names if n not in DISTRIBUTIONS]))
-    packages.files()
+    monkeypatch.setattr(
+        distributions, "installed", lambda names: ([source], [n for n in names if n not in DISTRIBUTIONS])
+    )
+    distributions.files()
     assert capsys.readouterr().out == ""

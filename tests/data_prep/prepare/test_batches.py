@@ -1,16 +1,26 @@
+"""--rejected lists every document that is left out, with its reason, for any number of workers or interruptions."""
+
+import errno
+import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.prepare import batches
+from deepsiam.data_prep.prepare import batches, rejected, tally, writing
 from deepsiam.data_prep.prepare.batches import LARGEST, LEAST, Batch, Part
+from deepsiam.data_prep.prepare.tally import Tally, Totals
 from deepsiam.data_prep.sources.source import Choices, File, Piece, Source
+from tests.data_prep import raw
+from tests.data_prep.raw import contents, refusal, source_of
 
 HALF = LEAST // 2
 ALL = Part()
@@ -47,10 +57,7 @@ def pieces(cut_batches: Sequence[Batch]) -> list[tuple[str, int]]:
     return [(file.name, piece.content) for batch in cut_batches for file, piece in batch.pieces]
 
 
-@given(
-    st.lists(st.lists(st.integers(0, LEAST), max_size=6), min_size=1, max_size=8),
-    st.integers(1, 4),
-)
+@given(st.lists(st.lists(st.integers(0, LEAST), max_size=6), min_size=1, max_size=8), st.integers(1, 4))
 def test_parts_are_disjoint_and_together_all_in_order(sizes: list[list[int]], number: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = [numbers_file(Path(folder), str(index), row) for index, row in enumerate(sizes)]
@@ -140,3 +147,206 @@ def test_a_part_is_parsed(text: str) -> None:
 def test_a_malformed_part_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a part such as 3/16"):
         Part.parse(text)
+
+
+def stage(name: str, came: int, **dropped: int) -> dict[str, Any]:
+    out = came - sum(dropped.values())
+    return {"name": name, "parameters": {"of": name}, "in": came, "out": out, "dropped": dropped}
+
+
+def about(read: int, *named: str, bad: int = 0, **dropped: int) -> dict[str, Any]:
+    stages = [stage("read", read, **({"bad": bad} if bad else {})), stage("length", read - bad, **dropped)]
+    return {"bad": bad, "named": list(named), "stages": stages}
+
+
+def test_a_stage_counts_in_out_and_dropped() -> None:
+    counted = Tally("length", {"min_words": 3})
+    counted.came, counted.went = 4, 1
+    for reason in ("too short", "odd", "too short"):
+        counted.drop(reason)
+    assert counted.record() == {
+        "name": "length",
+        "parameters": {"min_words": 3},
+        "in": 4,
+        "out": 1,
+        "dropped": {"odd": 1, "too_short": 2},
+    }
+
+
+def test_names_of_guessed_documents_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "MOST_NAMES", 3)
+    counted = Tally("read", {})
+    for name in "abcde":
+        counted.guess("cp1252", name)
+    assert counted.record()["guessed"] == {"cp1252": 5}
+    assert counted.record()["guessed_for"] == {"cp1252": ["a", "b", "c"]}
+    (total,) = tally.add([[counted.record()], [stage("read", 1)], [counted.record()]])
+    assert (total["guessed"], total["guessed_for"]) == ({"cp1252": 10}, {"cp1252": ["a", "b", "c"]})
+
+
+def test_the_names_kept_do_not_depend_on_the_order_of_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "MOST_NAMES", 3)
+    tasks = []
+    for names in ("db", "ca"):
+        counted = Tally("read", {})
+        counted.guess("cp1252", *names, number=2)
+        tasks.append([counted.record()])
+    assert tally.add(tasks) == tally.add(tasks[::-1])
+    assert tally.add(tasks)[0]["guessed_for"] == {"cp1252": ["a", "b", "c"]}
+
+
+COUNTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["short", "odd"])), max_size=8)
+
+
+@given(COUNTS)
+def test_stages_add_up(counts: list[tuple[int, int, str]]) -> None:
+    tasks = [[stage("read", came + gone), stage("length", came + gone, **{why: gone})] for came, gone, why in counts]
+    totals = tally.add(tasks)
+    assert [one["name"] for one in totals] == (["read", "length"] if counts else [])
+    if counts:
+        came, gone = (sum(row[index] for row in counts) for index in (0, 1))
+        assert [(one["in"], one["out"]) for one in totals] == [(came + gone, came + gone), (came + gone, came)]
+        assert sum(totals[1]["dropped"].values()) == gone
+    assert tally.add([totals]) == totals
+    assert tally.add([tasks_ for task in tasks[::-1] for tasks_ in [task]]) == totals
+    assert sum(tally.dropped(totals).values()) == sum(gone for _, gone, _ in counts)
+
+
+def test_sentences_left_out_are_counted_and_the_rarest_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "MOST_NAMES", 2)
+    counted = Tally("read", {})
+    counted.sentences.update({"fox": 3, "dog": 1, "cat": 2, "ape": 1})
+    twice = tally.add([[counted.record()], [counted.record()], [stage("read", 1)]])
+    assert twice[0]["sentences"] == {"ape": 2, "cat": 4, "dog": 2, "fox": 6}
+    short = tally.shortened(twice)
+    assert short[0]["sentences"] == {"cat": 4, "fox": 6, tally.OTHERS: 4}
+    assert tally.shortened(tally.add([short, short]))[0]["sentences"] == {"cat": 8, "fox": 12, tally.OTHERS: 8}
+    assert "sentences" not in tally.shortened([stage("read", 1)])[0]
+
+
+def test_reasons_are_added_over_stages() -> None:
+    assert tally.dropped([stage("a", 9, odd=1, few=2), stage("b", 6, odd=3)]) == {"few": 2, "odd": 4}
+
+
+def test_the_share_of_bad_records_decides(capsys: pytest.CaptureFixture[str]) -> None:
+    totals = Totals(0.1)
+    totals.add(about(10, "a: line 3: no", bad=1))
+    totals.check()
+    totals.add(about(9))
+    totals.add(about(1, "b: line 1: no", bad=1))
+    totals.check()
+    totals.add(about(9, "b: line 2: no", bad=1))
+    with pytest.raises(
+        InputError, match=r"3 of 29 records are bad, more than --max-bad 0.1, as a: line 3: no; b: line 1"
+    ):
+        totals.check()
+    assert capsys.readouterr().err == "".join(f"bad record: {w}: no\n" for w in ("a: line 3", "b: line 1", "b: line 2"))
+
+
+def test_a_run_with_surely_too_many_bad_records_ends_early() -> None:
+    totals = Totals(0.1)
+    totals.add(about(tally.CHECKED_FROM - 1, bad=tally.CHECKED_FROM // 2))
+    with pytest.raises(InputError, match="records are bad"):
+        totals.add(about(1))
+
+
+def test_the_first_bad_records_are_named_without_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    totals = Totals(1)
+    totals.add(about(9, "one\x1b[2J\nline", "two", bad=2))
+    totals.add(about(9, *map(str, range(5)), bad=5))
+    assert capsys.readouterr().err.splitlines() == [
+        f"bad record: {name}" for name in ("one\\x1b[2J line", "two", "0", "1", "2")
+    ]
+
+
+def test_the_note_has_the_commonest_reasons() -> None:
+    totals = Totals(0)
+    totals.add(about(5000, odd=1200, few=30, rare=1, some=7))
+    assert totals.note() == "1,200 odd, 30 few, 7 some"
+
+
+def test_no_records_are_not_too_many_bad_ones() -> None:
+    Totals(0).check()
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def texts_file(folder: Path) -> Path:
+    some = raw.texts(30)
+    return raw.write_jsonl(folder / "a.jsonl", [*some, some[3].upper(), "Two words.", " ", some[4], "Tiny."])
+
+
+OPTIONS = ["--min-words", 5, "--max-bad", 0.5]
+
+
+@pytest.mark.parametrize(("workers", "text_only"), [(3, []), (1, ["--text-only"])], ids=["shards", "text"])
+def test_all_that_is_left_out_is_written_with_its_reason(tmp_path: Path, workers: int, text_only: list[str]) -> None:
+    file = texts_file(tmp_path)
+    with open(file, "a") as more:
+        more.write("not JSON\n")
+    given = "jsonl", file, *OPTIONS, *text_only
+    raw.run(*given, "--out", tmp_path / "out", "--rejected", tmp_path / "no.jsonl", workers=workers)
+    found = lines(tmp_path / "no.jsonl")
+    place = [(line["stage"], line["reason"], (line.get("where") or line["id"]).split(" (")[0]) for line in found]
+    assert [each for each in place if each[0] != "write"] == [
+        ("length", "too_short", "jsonl/a.jsonl/32"),
+        ("read", "empty", "jsonl/a.jsonl: line 33"),
+        ("length", "too_short", "jsonl/a.jsonl/35"),
+        ("read", "bad", "jsonl/a.jsonl: line 36: not JSON"),
+    ]
+    same = [line for line in found if line["stage"] == "write"]
+    assert {line["reason"] for line in same} == {"same_text"}
+    assert {line["id"] for line in same} < {f"jsonl/a.jsonl/{number}" for number in (4, 5, 31, 34)}
+    copied = [text.replace(". ", ".\n").lower() for text in raw.texts(30)[3:5]]
+    assert sorted(line["text"].lower() for line in same) == sorted(copied)
+    raw.run(*given, "--out", tmp_path / "without")
+    assert contents(tmp_path / "out") == contents(tmp_path / "without")
+
+
+def test_the_lines_agree_with_the_counts_of_the_manifest(tmp_path: Path) -> None:
+    threads = [raw.texts(4, number, 1) for number in range(5)]
+    dumps = raw.write_reddit(tmp_path / "dumps", [*threads, ["Alone and unanswered for ever."], threads[0]])
+    raw.run("reddit", dumps, "--out", tmp_path / "out", "--language", "any", "--rejected", tmp_path / "no.jsonl")
+    counted = Counter(line["reason"] for line in lines(tmp_path / "no.jsonl"))
+    dropped = Counter(source_of(tmp_path / "out")["counts"]["dropped"])
+    assert counted == dropped
+    assert counted["alone"] == 1
+
+
+def test_an_interrupted_run_writes_them_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = texts_file(tmp_path)
+    command = "jsonl", file, *OPTIONS, "--out", tmp_path / "out", "--rejected", tmp_path / "no.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setattr(writing.packing, "write_shard", interrupted)
+        with pytest.raises(SystemExit):
+            raw.run(*command)
+    assert not (tmp_path / "no.jsonl").exists()
+    raw.run(*command)
+    raw.run("jsonl", file, *OPTIONS, "--out", tmp_path / "whole", "--rejected", tmp_path / "whole.jsonl")
+    assert (tmp_path / "no.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_a_full_disk_is_said_of_the_file_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "task.rejected").write_bytes(b"x" * (1 << 20))
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(InputError, match=f"^{tmp_path}/no.jsonl: cannot write: No space left on device$"):
+        rejected.collect([tmp_path / "task"], tmp_path / "no.jsonl")
+
+
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_what_cannot_be_written_is_said_at_once(tmp_path: Path, capfd: Capture) -> None:
+    file = texts_file(tmp_path)
+    message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--rejected", tmp_path / "none" / "no.jsonl")
+    assert message == f"{tmp_path}/none/no.jsonl: its folder does not exist; create it"
+    assert not (tmp_path / "out").exists()
+    raw.run("jsonl", file, *OPTIONS, "--out", tmp_path / "out")
+    message = refusal(capfd, "jsonl", file, *OPTIONS, "--out", tmp_path / "out", "--rejected", tmp_path / "no.jsonl")
+    assert message.startswith(f"{tmp_path}/out: is complete already; to write {tmp_path}/no.jsonl, choose another")

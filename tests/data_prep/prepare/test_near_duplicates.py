@@ -1,4 +1,9 @@
+import json
+import re
+import sys
 import tempfile
+from collections.abc import Iterable
+from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 
@@ -7,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepsiam.data_prep.prepare import near_duplicates, spool
-from deepsiam.data_prep.prepare.minhash import RECORD
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import minhash, near_duplicates, ngrams, spool
+from deepsiam.data_prep.prepare.minhash import PERMUTATIONS, RECALL, RECORD, bands, layout, surpassed
 from deepsiam.data_prep.prepare.near_duplicates import BandRange, Result
+from deepsiam.data_prep.text.characters import visible
 
 EDGE = spool.KEYS // 2
 BAND = st.sampled_from([1, 2, 3, EDGE - 1, EDGE, EDGE + 1, spool.KEYS - 1])
@@ -19,21 +26,12 @@ Documents = list[tuple[int, tuple[int, int]]]
 
 @pytest.fixture(autouse=True)
 def two_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        near_duplicates,
-        "ranges",
-        lambda size: [BandRange(0, 0, EDGE), BandRange(1, EDGE, spool.KEYS)],
-    )
+    monkeypatch.setattr(near_duplicates, "ranges", lambda size: [BandRange(0, 0, EDGE), BandRange(1, EDGE, spool.KEYS)])
 
 
 def search(folder: Path, spooled: list[Path], parts: list[Path], others: list[Path]) -> Result:
     folder.mkdir()
-    ranges = near_duplicates.ranges(0)
-    compare = near_duplicates.comparer(spooled, parts, others, folder)
-    for bounds in ranges[::-1]:
-        compare(bounds)
-        assert near_duplicates.pairs_file(folder, bounds).exists()
-    return near_duplicates.collect(folder, ranges)
+    return near_duplicates.search(spooled, parts, others, folder, 1)
 
 
 def spooled(path: Path, documents: Documents) -> Path:
@@ -79,12 +77,13 @@ def test_the_pairs_of_parts_give_the_result_of_all_documents(files: list[Documen
             assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_finished_search_is_not_repeated(tmp_path: Path) -> None:
+def test_a_finished_search_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = search(tmp_path / "found", [spooled(tmp_path / "a", [(1, (2, 3)), (4, (3, 9))])], [], [])
-    for path in (tmp_path / "found").glob("*-0*"):
-        path.unlink()
-    assert near_duplicates.collect(tmp_path / "found", near_duplicates.ranges(0)) == result
-    assert np.load(result.keys).tolist() == [4]
+    (tmp_path / "found").rename(tmp_path / "first")
+    search_again = [tmp_path / "a"], [], [], tmp_path / "first", 1
+    monkeypatch.setattr(near_duplicates, "comparer", lambda *_: None)
+    assert near_duplicates.search(*search_again) == Result(*(tmp_path / "first" / path.name for path in result))
+    assert np.load(tmp_path / "first" / "keys.npy").tolist() == [4]
 
 
 def test_ranges_are_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,10 +101,230 @@ def test_ranges_are_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(one.high == other.low for one, other in pairwise(ranges))
 
 
-def test_the_size_is_that_of_all_pairs(tmp_path: Path) -> None:
-    files = [
-        spooled(tmp_path / "a", [(1, (2, 3))] * 5),
-        spooled(tmp_path / "b", []),
-        spooled(tmp_path / "c", [(1, (2, 3))]),
+def test_the_ranges_are_those_of_all_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(near_duplicates, "ranges", lambda size: sizes.append(size) or [BandRange(0, 0, spool.KEYS)])
+    files = [spooled(tmp_path / name, [(1, (2, 3))] * number) for name, number in (("a", 5), ("b", 0), ("c", 1))]
+    result = search(tmp_path / "found", files, [], [])
+    search(tmp_path / "merged", [], [result.pairs], [])
+    assert sizes == [6 * 2 * 16, result.pairs.stat().st_size]
+
+
+TOP = 2**64 - 1
+records = st.lists(st.tuples(st.integers(0, 3) | st.just(TOP), st.integers(0, 5) | st.just(TOP)), max_size=30)
+
+
+def to_drop(pairs: Iterable[tuple[int, int]]) -> list[int]:
+    records = np.array(list(pairs), RECORD)
+    return surpassed(records["band"], records["key"]).tolist()
+
+
+def naively_surpassed(pairs: list[tuple[int, int]]) -> list[int]:
+    return sorted({key for band, key in pairs if any(b == band and k < key for b, k in pairs)})
+
+
+def texts(number: int, words: int, seed: int = 0) -> list[list[str]]:
+    rng = np.random.default_rng(seed)
+    return [[f"w{word}" for word in rng.integers(0, 5000, words)] for _ in range(number)]
+
+
+def similarity(a: list[str], b: list[str]) -> float:
+    sets = [{tuple(words[i : i + 5]) for i in range(len(words) - 4)} for words in (a, b)]
+    return len(sets[0] & sets[1]) / len(sets[0] | sets[1])
+
+
+def share_found(pairs: list[tuple[list[str], list[str]]], threshold: float) -> float:
+    """Return the share of pairs that have a band in common."""
+    common = [
+        set(bands(" ".join(a), threshold).tolist()) & set(bands(" ".join(b), threshold).tolist()) for a, b in pairs
     ]
-    assert near_duplicates.size_of(files) == 6 * 2 * 16
+    return sum(map(bool, common)) / len(pairs)
+
+
+@given(records)
+def test_a_document_is_dropped_where_a_smaller_key_has_one_of_its_bands(pairs: list[tuple[int, int]]) -> None:
+    assert to_drop(pairs) == naively_surpassed(pairs)
+
+
+@given(records, st.data())
+def test_neither_order_nor_parts_nor_ranges_of_bands_change_what_is_dropped(
+    pairs: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Documents are divided among machines, and all bands among ranges."""
+    machine = {key: data.draw(st.integers(0, 2)) for _, key in pairs}
+    dealt = [pair for part in range(3) for pair in data.draw(st.permutations(pairs)) if machine[pair[1]] == part]
+    edges = [0, *sorted(data.draw(st.lists(st.integers(0, 4), max_size=3))), TOP + 1]
+    ranges = [[pair for pair in dealt if low <= pair[0] < high] for low, high in zip(edges, edges[1:], strict=False)]
+    assert sorted(set().union(*map(to_drop, ranges))) == to_drop(pairs)
+
+
+def test_one_document_of_those_with_a_band_in_common_stays() -> None:
+    assert to_drop([(7, 30), (7, 10), (7, 20), (8, 40)]) == [20, 30]
+    assert to_drop([(1, 10), (1, 20), (2, 20), (2, 30)]) == [20, 30]  # a chain
+    assert to_drop([(7, 10), (7, 10), (8, 10)]) == []  # the same content
+    assert surpassed(np.empty(0, np.uint64), np.empty(0, np.uint64)).dtype == np.uint64
+
+
+@pytest.mark.parametrize("threshold", [0.05, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0])
+def test_the_layout_finds_pairs_at_the_threshold(threshold: float) -> None:
+    count, rows = layout(threshold)
+    assert 1 <= count * rows <= PERMUTATIONS
+    assert 1 - (1 - threshold**rows) ** count >= RECALL
+    # pairs half as similar are rarely found, if a band has enough rows
+    assert threshold < 0.7 or 1 - (1 - (threshold / 2) ** rows) ** count < 0.3
+
+
+@pytest.mark.parametrize("threshold", [0.0, -1.0, 1.1, float("nan")])
+def test_a_threshold_is_a_similarity(threshold: float) -> None:
+    with pytest.raises(InputError, match="not above 0 and at most 1"):
+        layout(threshold)
+
+
+@pytest.mark.usefixtures("datasketch")
+def test_near_duplicates_are_found_and_others_are_not() -> None:
+    originals = texts(150, 300)
+    other = texts(150, 300, seed=1)
+    changed = [(a, a[:-15] + b[:15]) for a, b in zip(originals, other, strict=True)]  # share 95 % of words, in a row
+    assert all(0.88 < similarity(a, b) < 0.92 for a, b in changed)
+    assert share_found(changed, 0.8) > 0.97
+    at_threshold = [(a, a[:-33] + b[:33]) for a, b in zip(originals, other, strict=True)]  # 90 % of them
+    assert all(0.78 < similarity(a, b) < 0.82 for a, b in at_threshold)
+    assert share_found(at_threshold, 0.8) > RECALL - 0.05
+    quarter = [(a, a[:180] + b[:120]) for a, b in zip(originals, other, strict=True)]
+    assert all(0.38 < similarity(a, b) < 0.45 for a, b in quarter)
+    assert share_found(quarter, 0.8) < 0.1
+    assert share_found(list(zip(originals, other, strict=True)), 0.8) == 0
+
+
+@pytest.mark.usefixtures("datasketch")
+def test_minima_estimate_similarity_whatever_the_length() -> None:
+    """This also holds for a text longer than a block; with one row a band is the minimum itself."""
+    (a, b) = texts(2, 3000)
+    half = a[:2000] + b[:1000]
+    assert layout(0.01) == (PERMUTATIONS, 1)
+    shared = np.mean(bands(" ".join(a), 0.01) == bands(" ".join(half), 0.01))
+    assert abs(shared - similarity(a, half)) < 0.15
+
+
+@pytest.mark.usefixtures("datasketch")
+def test_only_words_count() -> None:
+    text = "The quick brown fox jumps over the lazy dog."
+    same = bands(text, 0.8)
+    assert same.dtype == np.uint64
+    assert same.shape == (layout(0.8)[0],) == (16,)
+    assert len(set(same.tolist())) == 16
+    np.testing.assert_array_equal(bands("the  QUICK brown, fox -- jumps over the lazy dog", 0.8), same)
+    assert not set(same.tolist()) & set(bands("The quick brown", 0.8).tolist())
+
+
+@pytest.mark.usefixtures("datasketch")
+def test_texts_shorter_than_a_shingle_are_near_duplicates_only_if_equal() -> None:
+    short = ["", "fox", "Fox!", "the fox", "fox the", "the fox is the fox", "the fox is the dog"]
+    alike = [set(bands(text, 0.8).tolist()) for text in short]
+    assert [[i for i, other in enumerate(alike) if one & other] for one in alike] == [
+        [0],
+        [1, 2],
+        [1, 2],
+        [3],
+        [4],
+        [5],
+        [6],
+    ]
+    assert bands("?!", 0.8).tolist() == bands("", 0.8).tolist()
+
+
+@pytest.mark.usefixtures("datasketch")
+def test_bands_are_the_same_in_every_process() -> None:
+    """The numbers are fixed: machines that share a job must agree on them."""
+    assert bands("The quick brown fox jumps.", 1.0).tolist() == [17014011483453090329]
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    minhash._no_shingles.cache_clear()
+    monkeypatch.setitem(sys.modules, "datasketch", None)
+    with pytest.raises(InputError, match=r"run: pip install 'deepsiam\[dumps\]'"):
+        bands("text", 0.8)
+
+
+WORDS = (b"the", b"quick", b"fox")
+NONE = np.empty(0, np.uint64)
+
+SOME_WORDS = ["The", "the", "FOX", "fox", "straße", "STRASSE", "été", "7", "_", "--", "’s"]
+few_words = st.lists(st.sampled_from(SOME_WORDS), max_size=12).map(" ".join)
+
+
+def naive_ngrams(text: str, n: int) -> list[tuple[str, ...]]:
+    words = re.findall(r"\w+", visible(text).casefold())
+    return [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
+
+
+def collection(folder: Path, documents: list[tuple[str, str]], queries: list[str]) -> Path:
+    folder.mkdir()
+    corpus = [{"_id": str(i), "title": title, "text": text} for i, (title, text) in enumerate(documents)]
+    asked = [{"_id": str(i), "text": text} for i, text in enumerate(queries)]
+    for name, records in (("corpus", corpus), ("queries", asked)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder
+
+
+@given(few_words | st.text(), few_words | st.text(), st.integers(1, 4))
+def test_hashes_are_equal_where_the_words_are(a: str, b: str, n: int) -> None:
+    hashed = [ngrams.hashes(text, n) for text in (a, b)]
+    expected = [naive_ngrams(text, n) for text in (a, b)]
+    assert [array.dtype for array in hashed] == [np.uint64, np.uint64]
+    assert [len(array) for array in hashed] == [len(grams) for grams in expected]
+    every, known = np.concatenate(hashed), sum(expected, [])
+    assert [[x == y for y in every] for x in every] == [[x == y for y in known] for x in known]
+    table = np.unique(hashed[1])
+    assert ngrams.shares(hashed[0], table) == bool(set(expected[0]) & set(expected[1]))
+
+
+def test_the_order_of_words_counts() -> None:
+    assert len(np.unique(np.concatenate([ngrams.hashes(text, 3) for text in ("a b c", "c b a", "b a c")]))) == 3
+    assert len(ngrams.hashes("one two three", 3)) == 1
+    assert len(ngrams.hashes("one two", 3)) == len(ngrams.hashes("", 3)) == 0
+
+
+def test_hashes_are_the_polynomials_they_are_said_to_be() -> None:
+    """So they do not depend on a process's seed for hashing strings."""
+    first, second, third = (int.from_bytes(blake2b(word, digest_size=8).digest(), "little") for word in WORDS)
+    base = int(ngrams._BASE)
+    expected = [(first * base + second) % 2**64, (second * base + third) % 2**64]
+    assert ngrams.hashes("The quick fox.", 2).tolist() == expected
+
+
+def test_a_word_has_a_bounded_length() -> None:
+    assert len(ngrams.words("x" * (3 * ngrams.LONGEST_WORD + 1))) == 4
+
+
+def test_tables_of_every_size_are_searched() -> None:
+    low, high = np.uint64(0), np.uint64(2**64 - 1)
+    for table in (np.array([5], np.uint64), np.array([low, high])):
+        for x in (0, 4, 5, 6, 2**64 - 1):
+            assert ngrams.shares(np.array([x], np.uint64), table) == (x in table.tolist())
+        assert not ngrams.shares(NONE, table)
+    assert not ngrams.shares(np.array([low]), NONE)
+
+
+def test_collections_give_their_documents_titles_and_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = collection(tmp_path / "one", [("Foxes", "jump over the dogs"), ("", "it is so")], ["why do foxes jump"])
+    two = collection(tmp_path / "two", [("", "Foxes jump over e\u0301te\u0301")], ["short"])
+    texts = ["Foxes jump over the dogs", "it is so", "why do foxes jump", "Foxes jump over été"]
+    expected = np.unique(np.concatenate([ngrams.hashes(text, 3) for text in texts]))
+    for batch in (1, 2, 4096):
+        monkeypatch.setattr(ngrams, "BATCH", batch)
+        np.testing.assert_array_equal(ngrams.of_collections([one, str(two)], 3), expected)
+    assert len(expected) == 3 + 1 + 2 + 1
+    assert ngrams.of_collections([two], 9).tolist() == ngrams.of_collections([], 3).tolist() == []
+
+
+def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
+    folder = collection(tmp_path / "beir", [("", "it is so")], ["is it so"])
+    with pytest.raises(InputError, match="nowhere: no such folder"):
+        ngrams.of_collections([folder, tmp_path / "nowhere"], 2)
+    (folder / "queries.jsonl").write_text('{"_id": "a", "text": "is it so"}\n{"_id": "b"')
+    with pytest.raises(InputError, match=r"beir/queries\.jsonl:2: not JSON"):
+        ngrams.of_collections([folder], 2)
+    (folder / "queries.jsonl").unlink()
+    with pytest.raises(InputError, match=r"beir/queries\.jsonl: cannot read"):
+        ngrams.of_collections([folder], 2)

@@ -2,6 +2,7 @@ import json
 import random
 import tempfile
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.prepare import spool
+from deepsiam.data_prep.common.files import save_array
+from deepsiam.data_prep.prepare import spool, writing
 from deepsiam.data_prep.prepare.spool import KEYS
+from deepsiam.data_prep.prepare.writing import Selection, ShardPlan, is_held_out
+from deepsiam.data_prep.sources.document import Document
+from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 KEY = st.integers(0, KEYS - 1) | st.sampled_from([0, 1, KEYS // 2, KEYS - 1])  # some keys are frequent
 RECORDS = st.lists(st.tuples(KEY, st.binary(max_size=6)), max_size=12)
@@ -109,3 +115,132 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     for read in (spool.gather, spool.sizes, spool.bands):
         with pytest.raises(InputError, match=f"{path}: cannot read: No such file or directory"):
             list(read([path], 0, KEYS))
+
+
+SPREAD_KEY = st.integers(0, 8).map(lambda number: number * (spool.KEYS // 9) + 5)
+GROUP = st.sampled_from(["", *map(str, range(6))])
+TEXT_RECORDS = st.lists(st.tuples(SPREAD_KEY, st.sampled_from("abc"), st.sampled_from(["x", "y"]), GROUP), max_size=20)
+SOME_KEYS = st.sets(SPREAD_KEY, max_size=4)
+Record = tuple[int, str, str, str]  # key, id, text, group
+
+
+def content(record: Record) -> bytes:
+    _, name, text, group = record
+    return json.dumps([name, [text], [], 0, group, ""]).encode()
+
+
+def saved(path: Path, keys: set[int]) -> str:
+    save_array(path, np.array(sorted(keys), np.uint64))
+    return str(path)
+
+
+def naive(
+    records: list[Record], keep: bool, share: float, near: set[int], elsewhere: set[int], held_out: bool
+) -> tuple[list[Record], Counter[str]]:
+    sides = {record: is_held_out(record[3] or record[1], share) for record in records}
+    training = {key for key, *rest in records if not sides[(key, *rest)]}
+    dropped: Counter[str] = Counter()
+    kept = []
+    before = -1
+    for record in sorted(records, key=lambda record: (record[0], content(record))):
+        key = record[0]
+        if sides[record] != held_out:
+            continue
+        if key in elsewhere:
+            dropped["elsewhere"] += 1
+        elif (held_out and key in training) or (key == before and not keep):
+            dropped["same_text"] += 1
+        elif key in near:
+            dropped["near_duplicate"] += 1
+        else:
+            kept.append(record)
+        before = key
+    return kept, dropped
+
+
+@given(TEXT_RECORDS, st.booleans(), st.sampled_from([0.0, 0.5]), SOME_KEYS, SOME_KEYS, st.integers(1, 3))
+def test_the_kept_documents_are_in_order_and_the_others_are_counted(
+    records: list[Record], keep: bool, share: float, near: set[int], elsewhere: set[int], ranges: int
+) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda _: None)
+        folder = Path(name)
+        for file in range(2):
+            spool.write(folder / f"spool{file}", {}, [(record[0], content(record)) for record in records[file::2]])
+        files = (folder / "spool0", folder / "spool1")
+        removed = [saved(folder / f"{number}.npy", keys) for number, keys in enumerate((near, elsewhere))]
+        selection = Selection(files, keep, share, *removed)
+        ends = spool.edges(ranges)
+        for held_out in (False, True):
+            dropped: Counter[str] = Counter()
+            kept = [
+                (key, document.id, document.segments[0], document.group)
+                for low, high in pairwise(ends)
+                for key, document in writing.kept(selection, low, high, held_out, dropped)
+            ]
+            assert (kept, dropped) == naive(records, keep, share, near, elsewhere, held_out)
+
+
+def test_the_held_out_share_is_met_and_a_larger_share_holds_out_more() -> None:
+    groups = [f"text/{number}" for number in range(20_000)]
+    for share in (0.0, 0.01, 0.3):
+        number = sum(is_held_out(group, share) for group in groups)
+        assert abs(number - share * len(groups)) <= 4 * (share * len(groups)) ** 0.5
+    few, more = ({group for group in groups if is_held_out(group, share)} for share in (0.1, 0.2))
+    assert few < more
+
+
+def test_the_number_of_shards_suits_the_size() -> None:
+    mebibyte = 1 << 20
+    for documents, size, wanted, expected in [
+        (0, 0, None, 1),
+        (15, 1000, None, 1),
+        (160, 1000, None, 10),
+        (1_000_000, 1000, None, 256),
+        (100, 640 * mebibyte, None, 10),
+        (100, 641 * mebibyte, None, 11),
+        (10**9, 1 << 40, None, 1 << 14),
+        (10**9, 1 << 40, 3, 3),
+        (1, 1, 9, 9),
+    ]:
+        assert writing.shards_of(documents, size, wanted) == expected
+
+
+@given(st.lists(st.integers(0, spool.KEYS - 1)), st.integers(0, spool.KEYS - 1))
+def test_a_key_is_found_in_a_sorted_array(keys: list[int], key: int) -> None:
+    array = np.array(sorted(keys), np.uint64)
+    assert writing.contains(array, key) == (key in keys)
+    assert all(writing.contains(array, one) for one in keys)
+
+
+def test_the_shards_of_a_split_share_all_keys() -> None:
+    ranges = [ShardPlan("shards", number, 7).range for number in range(7)]
+    assert (ranges[0][0], ranges[-1][1]) == (0, spool.KEYS)
+    assert all(one[1] == other[0] for one, other in zip(ranges, ranges[1:], strict=False))
+
+
+def test_documents_are_tokenised_in_batches_as_one_by_one(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["the fox", "", "a dog sleeps", "[MASK] jumps"]
+    documents = [
+        (number, Document(f"d{number}", tuple(texts[: number % 5]), (0,) if number % 5 else (), number % 2))
+        for number in range(12)
+    ]
+    whole = list(writing.tokenized(iter(documents), small.splitting(False), True))  # "[MASK]" is text in any shard
+    monkeypatch.setattr(tokenizer, "BATCH", 5)
+    for (key, document), one, other in zip(documents, whole, writing.tokenized(documents, small, True), strict=True):
+        assert (one.id, one.key, one.headings, one.context) == (document.id, key, document.headings, document.context)
+        expected = [small.encode([segment])[0].tolist() for segment in document.segments]
+        assert [ids.tolist() for ids in one.segments] == [ids.tolist() for ids in other.segments] == expected
+
+
+def test_a_shard_without_documents_has_no_file(small: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "done").mkdir()
+    document = writing.tokenized([(1, Document("d", ("the fox",)))], small, True)
+    shards = [ShardPlan("shards", number, 2) for number in range(2)]
+    writing.write_documents(tmp_path, shards[0], document, small, 100, Counter(odd=2))
+    writing.write_documents(tmp_path, shards[1], [], small, 100, Counter(odd=1, few=1))
+    assert [path.name for path in (tmp_path / "shards").iterdir()] == ["shard-000000.tar"]
+    assert all(writing.finished(tmp_path, shard).exists() for shard in shards)
+    (entry,), dropped = writing.entries(tmp_path, shards)
+    assert (entry.name, entry.documents) == ("shard-000000.tar", 1)
+    assert dropped == {"odd": 3, "few": 1}

@@ -209,44 +209,28 @@ def test_damaged_text_is_found(tmp_path: Path, capfd: Capture) -> None:
         assert f"{file}: {expected}" in capfd.readouterr().err
 
 
-def _cut(files: list[Path]) -> Path:
-    files[0].write_bytes(files[0].read_bytes()[:-9])
-    return files[0]
-
-
-def _changed(files: list[Path]) -> Path:
-    content = bytearray(files[1].read_bytes())
-    content[-1] ^= 1
-    files[1].write_bytes(content)
-    return files[1]
-
-
-def _removed(files: list[Path]) -> Path:
-    files[0].unlink()
-    return files[0]
-
-
-def _foreign(files: list[Path]) -> Path:
-    other = files[0].with_name("text-000009.jsonl.gz")
-    other.write_bytes(files[0].read_bytes())
-    return other
+def flip(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
 @pytest.mark.parametrize(
-    ("damage", "expected"),
+    ("number", "damage", "expected"),
     [
-        (_cut, "is damaged (its size or SHA-256 is not the recorded one)"),
-        (_changed, "its SHA-256 is not the one in texts.json (damaged)"),
-        (_removed, "is missing"),
-        (_foreign, "is not listed in texts.json"),
+        (0, lambda path: path.write_bytes(b""), "is damaged (its size or SHA-256 is not the recorded one)"),
+        (1, flip, "its SHA-256 is not the one in texts.json (damaged)"),
+        (0, Path.unlink, "is missing"),
+        (9, Path.touch, "is not listed in texts.json"),
     ],
+    ids=["cut off", "changed", "removed", "foreign"],
 )
 def test_only_the_listed_text_is_read(
-    damage: Callable[[list[Path]], Path], expected: str, tok: Path, tmp_path: Path, capfd: Capture
+    number: int, damage: Callable[[Path], object], expected: str, tok: Path, tmp_path: Path, capfd: Capture
 ) -> None:
     file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(9))
     raw.run("jsonl", file, "--out", tmp_path / "out", "--text-only", "--shards", 2)
-    bad = damage(sorted((tmp_path / "out" / "text").glob("*.gz")))
+    bad = tmp_path / "out" / "text" / f"text-{number:06d}.jsonl.gz"
+    damage(bad)
     message = refusal(capfd, "cleaned", tmp_path / "out", "--out", tmp_path / "out", "--tokenizer", tok)
     assert message.startswith(f"{bad}: {expected}")
     assert not (tmp_path / "out" / "shards").exists()

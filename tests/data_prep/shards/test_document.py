@@ -1,27 +1,61 @@
-"""What a shard stores of its documents besides their token ids."""
+"""Documents as JSON, chunks of a shard, and their packing: what is written is read back, damage is named."""
 
+import io
 import json
+import tempfile
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.data_prep.shards import chunk, packing
+from deepsiam.data_prep.shards.chunk import decode
 from deepsiam.data_prep.shards.document import TokenDocument, from_json, to_json
-from tests.data_prep.shards import drawn
+from tests.data_prep import forge
+from tests.data_prep.forge import npz
+
+IDS = np.dtype(np.uint16)
+DRAWN_SEGMENTS = st.lists(st.lists(st.integers(0, 75), max_size=5).map(lambda ids: np.array(ids, IDS)), max_size=4)
+
+
+@st.composite
+def drawn_documents(draw: st.DrawFn) -> TokenDocument:
+    segments = draw(DRAWN_SEGMENTS)
+    headings = draw(st.sets(st.integers(0, len(segments) - 1))) if segments else set()
+    return TokenDocument(
+        segments,
+        draw(st.text(max_size=5)),
+        draw(st.sampled_from(["", "book", "thread"])),
+        tuple(sorted(headings)),
+        draw(st.integers(0, len(segments))),
+        draw(st.integers(0, (1 << 64) - 1)),
+    )
+
+
+def plain(document: TokenDocument) -> tuple[Any, ...]:
+    """Return all attributes in comparable form, with the group that a reader sees."""
+    segments = [segment.tolist() for segment in document.segments]
+    group = document.group or document.id
+    return document.id, group, segments, document.headings, document.context, document.key
+
 
 SEGMENTS = [np.array([1], np.uint16)] * 2
 KEY = "0" * 16
 
 
-@given(st.lists(drawn.documents(), max_size=8))
+@given(st.lists(drawn_documents(), max_size=8))
 def test_all_attributes_survive_the_round_trip(documents: list[TokenDocument]) -> None:
     read = from_json(to_json(documents), [document.segments for document in documents])
-    assert list(map(drawn.plain, read)) == list(map(drawn.plain, documents))
+    assert list(map(plain, read)) == list(map(plain, documents))
 
 
-@given(st.lists(drawn.documents(), min_size=1, max_size=8))
+@given(st.lists(drawn_documents(), min_size=1, max_size=8))
 def test_groups_are_stored_only_where_one_differs_from_its_id(documents: list[TokenDocument]) -> None:
     stored = json.loads(to_json(documents))
     assert ("groups" in stored) == any(document.group not in ("", document.id) for document in documents)
@@ -81,3 +115,126 @@ def test_json_that_cannot_belong_to_the_segments_is_refused(columns: Any, reason
 def test_what_is_not_json_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="its .json is not JSON"):
         from_json(content, [SEGMENTS])
+
+
+UINT16, UINT32 = np.dtype(np.uint16), np.dtype(np.uint32)
+DOCUMENTS = st.lists(st.lists(st.lists(st.integers(0, 65535), max_size=5), max_size=4), max_size=5)
+
+
+def as_lists(documents: list[list[np.ndarray]]) -> list[list[list[int]]]:
+    return [[segment.tolist() for segment in document] for document in documents]
+
+
+def good(**other: object) -> dict[str, np.ndarray]:
+    arrays = {
+        "ids": np.array([5, 6, 7], UINT16),
+        "segments": np.array([2, 3], UINT32),
+        "documents": np.array([1, 2], UINT32),
+    }
+    return {**arrays, **other}  # type: ignore[dict-item]
+
+
+@given(DOCUMENTS, st.sampled_from([UINT16, UINT32]))
+def test_documents_survive_the_round_trip(documents: list[list[list[int]]], id_type: np.dtype) -> None:
+    arrays = [[np.array(segment, id_type) for segment in document] for document in documents]
+    decoded = chunk.decode(chunk.encode(arrays, id_type), 65536, id_type)
+    assert as_lists(decoded) == documents
+    assert all(segment.dtype == id_type for document in decoded for segment in document)
+
+
+def test_no_member_of_the_zip_has_a_timestamp() -> None:
+    with zipfile.ZipFile(io.BytesIO(chunk.encode([[np.array([1, 2], UINT16)]], UINT16))) as archive:
+        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert archive.namelist() == ["ids.npy", "segments.npy", "documents.npy"]
+
+
+def test_a_good_chunk_decodes() -> None:
+    assert as_lists(chunk.decode(npz(**good()), 8, UINT16)) == [[[5, 6]], [[7]]]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "not a readable npz"),
+        (npz(**good())[:-30], "not a readable npz"),
+        (npz(**good(ids=np.array([5, 6, 8], UINT16))), "token id 8 is beyond the vocabulary of 8"),
+        (npz(**good(ids=np.array([5, "x", None], object))), "ids is not a 1-D array of uint16 .*O"),
+        (npz(**good(segments=np.array([2, 3], np.uint64))), "segments is not a 1-D array of uint32 .*<u8"),
+        (npz(**good(documents=np.array([1], UINT32))), "documents does not end at 2"),
+        (npz(**good(documents=np.array([], UINT32))), "documents does not end at 2"),
+        (npz(**good(more=np.array([1]))), "the npz holds"),
+        (npz(ids=np.array([5], UINT16)), "the npz holds"),
+    ],
+)
+def test_bytes_that_encode_would_not_write_are_refused(content: bytes, reason: str) -> None:
+    """More such bytes are in test_hostile.py."""
+    with pytest.raises(ValueError, match=reason):
+        chunk.decode(content, 8, UINT16)
+
+
+def test_a_compressed_npz_is_refused() -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **good(ids=np.zeros(10_000_000, UINT16)))
+    with pytest.raises(ValueError, match="compressed"):
+        chunk.decode(buffer.getvalue(), 8, UINT16)
+
+
+@settings(max_examples=30 * settings.default.max_examples)  # few bytes at random are of a header
+@given(st.data())
+def test_any_damage_decodes_or_raises_value_error(data: st.DataObject) -> None:
+    content = bytearray(npz(**good()))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decoded = chunk.decode(bytes(content), 8, UINT16)
+    except ValueError:
+        return
+    assert as_lists(decoded) == [[[5, 6]], [[7]]]
+
+
+HERE = Path("here")
+
+
+@given(st.lists(drawn_documents(), max_size=8), st.integers(1, 12))
+@example([TokenDocument([np.ones(2, IDS)], id, key=0) for id in "ab"], 2)  # each is a whole chunk
+def test_documents_survive_packing_in_chunks_of_the_wanted_size(
+    documents: list[TokenDocument], chunk_tokens: int
+) -> None:
+    read = []
+    for packed in packing.chunks(documents, IDS, chunk_tokens, HERE):
+        inside = from_json(packed.json, decode(packed.npz, 100, IDS))
+        assert (packed.documents, packed.segments) == (len(inside), sum(len(document.segments) for document in inside))
+        assert packed.tokens == sum(len(segment) for document in inside for segment in document.segments)
+        assert sum(len(segment) for document in inside[:-1] for segment in document.segments) < chunk_tokens
+        read += inside
+    assert list(map(plain, read)) == list(map(plain, documents))
+
+
+@given(st.lists(drawn_documents(), min_size=1, max_size=6))
+def test_a_shard_is_the_same_bytes_each_time(documents: list[TokenDocument]) -> None:
+    chunks = list(packing.chunks(documents, IDS, 5, HERE))
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = (packing.write_shard(Path(folder) / name, 7, chunks) for name in "ab")
+        assert first.sha256 == second.sha256
+        assert (first.chunks, first.documents) == (len(chunks), len(documents))
+        assert (Path(folder) / "a").read_bytes() == (Path(folder) / "b").read_bytes()
+        assert b"000007000000.npz" in (Path(folder) / "a").read_bytes()
+
+
+def test_a_shard_has_the_bytes_that_tarfile_wrote_before_webdataset_did(tmp_path: Path) -> None:
+    chunks = [packing.Chunk(f"npz {number}".encode() * 200, b"{}", 1, 1, 1) for number in range(3)]
+    entry = packing.write_shard(tmp_path / "new", 7, chunks)
+    members = [(f"000007{n:06d}.{end}", getattr(c, end)) for n, c in enumerate(chunks) for end in ("npz", "json")]
+    forge.pack(tmp_path / "old", members)
+    assert (tmp_path / "new").read_bytes() == (tmp_path / "old").read_bytes()
+    assert entry.sha256 == sha256_of(tmp_path / "old")
+
+
+def test_no_documents_give_no_chunks() -> None:
+    assert list(packing.chunks([], IDS, 5, HERE)) == []
+
+
+def test_a_chunk_too_large_to_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk, "LARGEST", 1000)
+    with pytest.raises(InputError, match="here: the chunk with document a+ has over 1,000 bytes: make chunks of fewer"):
+        list(packing.chunks([TokenDocument([], "a" * 1000)], IDS, 5, HERE))

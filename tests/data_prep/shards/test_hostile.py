@@ -219,10 +219,7 @@ TARS: list[tuple[Attack, str]] = [
 
 CHUNKS: list[tuple[bytes, str]] = [
     (pickle.dumps(TouchesAFile()), "not a readable npz"),
-    (
-        npz(ids=np.array([TouchesAFile()]), segments=row(1), documents=row(1)),
-        "ids is not a 1-D array of uint16",
-    ),
+    (npz(ids=np.array([TouchesAFile()]), segments=row(1), documents=row(1)), "ids is not a 1-D array of uint16"),
     (zipped(pickle.dumps(TouchesAFile())), "ids is not a 1-D array of uint16"),
     (deflated(), "compressed"),
     (zipped(bytes(MIB), compression=zipfile.ZIP_LZMA), "compressed"),
@@ -249,10 +246,7 @@ CHUNKS: list[tuple[bytes, str]] = [
     (zipped(npy(b"(" * 60_000)), "ids is not a 1-D array of"),
     (zipped(npy(b" " * MIB)), "ids is not a 1-D array of"),
     (zipped(npy(b"__import__('os').system('touch ran')")), "ids is not a 1-D array of"),
-    (
-        npz(ids=np.array([9, 9], np.uint16), segments=row(2, 1, 2), documents=row(3)),
-        "segments has end offsets that",
-    ),
+    (npz(ids=np.array([9, 9], np.uint16), segments=row(2, 1, 2), documents=row(3)), "segments has end offsets that"),
     (npz(ids=np.array([9], np.uint16), segments=row((1 << 32) - 1), documents=row(1)), "segments does not end at 1"),
     (npz(ids=np.array([60_000], np.uint16), segments=row(1), documents=row(1)), "beyond the vocabulary"),
 ]

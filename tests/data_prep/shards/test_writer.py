@@ -1,9 +1,13 @@
+"""Shards written, read back, listed in a manifest and verified; damage is named."""
+
 import dataclasses
 import os
+import pickle
 import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +16,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.data_prep.shards import verify
+from deepsiam.data_prep.shards.manifest import NAME, Manifest
 from deepsiam.data_prep.shards.reader import Shard
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.shards.written import DOCUMENTS, Texts, read_back, write
+from tests.data_prep.forge import edit, npz, pack, unpack, vouch_again
+
+Texts = list[list[list[int]]]
+DOCUMENTS: Texts = [[[n % 70, 1, 2], [], [3]] if n % 5 else [] for n in range(40)]
+
+
+def write(directory: Path, tok: Tokenizer, documents: Texts, chunk_tokens: int = 20, per_shard: int = 2) -> Manifest:
+    writer = ShardWriter(directory, tok, chunk_tokens, per_shard)
+    for number, document in enumerate(documents):
+        writer.add(f"d{number}", document)
+    return writer.close()
+
+
+def read_back(manifest: Manifest) -> tuple[list[str], Texts]:
+    """Return the ids and the token ids of all documents."""
+    documents = [
+        document for index in range(len(manifest.shards)) for document in Shard.open(manifest, index).documents()
+    ]
+    names = [document.id for document in documents]
+    return names, [[segment.tolist() for segment in document.segments] for document in documents]
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-512])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[700] ^= 1
+    path.write_bytes(content)
 
 
 @given(
@@ -156,3 +191,151 @@ def test_a_tokenizer_that_changes_meanwhile_is_refused(small: Tokenizer, tmp_pat
     with pytest.raises(InputError, match="changed while shards were written"):
         writer.close()
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def ids_of(shard: Shard, number: int) -> list[str]:
+    return [document.id for document in shard.read(number)]
+
+
+def test_chunks_are_read_in_any_order_and_by_a_pickled_shard(small: Tokenizer, tmp_path: Path) -> None:
+    manifest = write(tmp_path, small, DOCUMENTS, per_shard=9)
+    shard = Shard.open(manifest, 0)
+    forwards = [ids_of(shard, number) for number in range(len(shard))]
+    copied = pickle.loads(pickle.dumps(shard))
+    assert [ids_of(copied, number) for number in reversed(range(len(shard)))] == forwards[::-1]
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (truncate, r"\d+ bytes, the manifest lists \d+"),
+        (flip, "its SHA-256 is not the one in the manifest"),
+        (Path.unlink, "missing"),
+    ],
+)
+def test_damage_is_refused_naming_the_shard(
+    small: Tokenizer, tmp_path: Path, damage: Callable[[Path], None], reason: str
+) -> None:
+    manifest = write(tmp_path, small, DOCUMENTS)
+    name = manifest.shards[1].name
+    damage(tmp_path / name)
+    with pytest.raises(InputError, match=f"{name}: {reason}"):
+        Shard.open(manifest, 1)
+    Shard.open(manifest, 0)
+    assert [shard for shard, _ in verify.verify(tmp_path)] == [name]
+
+
+def test_a_shard_cut_short_after_it_was_opened_is_noticed(small: Tokenizer, tmp_path: Path) -> None:
+    shard = Shard.open(write(tmp_path, small, DOCUMENTS), 0)
+    shard.path.write_bytes(shard.path.read_bytes()[:1000])
+    with pytest.raises(InputError, match="chunk 1 is cut short"):
+        shard.read(1)
+
+
+def test_a_shard_cut_between_chunks_after_it_was_opened_is_noticed(small: Tokenizer, tmp_path: Path) -> None:
+    shard = Shard.open(write(tmp_path, small, DOCUMENTS), 0)
+    (start, _), _ = shard.members[1].values()
+    shard.path.write_bytes(shard.path.read_bytes()[: start - 512])  # tarfile takes it for the end
+    with pytest.raises(InputError, match="1 chunks in order, its headers list 2"):
+        list(shard.documents())
+    shard.path.write_bytes(b"x" * 5000)
+    with pytest.raises(InputError, match="shard-000000.tar: chunk 0: "):
+        list(shard.documents())
+
+
+def test_verify_lists_every_problem(small: Tokenizer, tmp_path: Path) -> None:
+    manifest = write(tmp_path, small, DOCUMENTS)
+    flip(tmp_path / manifest.shards[0].name)
+    (tmp_path / manifest.shards[2].name).unlink()
+    pack(tmp_path / "shard-000099.tar", [])
+    problems = dict(verify.verify(tmp_path))
+    assert set(problems) == {manifest.shards[0].name, manifest.shards[2].name, "shard-000099.tar"}
+    assert "not in the manifest" in problems["shard-000099.tar"]
+
+
+def test_verify_notices_wrong_counts_and_a_json_of_other_documents(small: Tokenizer, tmp_path: Path) -> None:
+    manifest = write(tmp_path, small, DOCUMENTS)
+    path = tmp_path / manifest.shards[0].name
+    members = unpack(path)
+    one = b'{"documents": ["one"]}'
+    pack(path, [members[0], (members[1][0], one), *members[2:]])
+    vouch_again(tmp_path)
+    assert "chunk 0: its .json has no list 'documents' of " in verify.verify(tmp_path)[0][1]
+    fewer = npz(ids=np.array([1], np.uint16), segments=np.array([1], np.uint32), documents=np.array([1], np.uint32))
+    pack(path, [(members[0][0], fewer), (members[1][0], one), *members[2:]])
+    vouch_again(tmp_path)
+    problems = [problem for _, problem in verify.verify(tmp_path)]
+    for problem, field in zip(problems, ("documents", "segments", "tokens"), strict=True):
+        assert f"{field}, the manifest lists {getattr(manifest.shards[0], field)}" in problem
+
+
+@pytest.fixture
+def written(small: Tokenizer, tmp_path: Path) -> Path:
+    with ShardWriter(tmp_path, small, 4, 2, {"options": {"a": 1}}) as writer:
+        for number in range(9):
+            writer.add(str(number), [[1, 2, 3]])
+    return tmp_path
+
+
+def test_a_manifest_knows_its_shards_and_its_own_hash(written: Path, small: Tokenizer) -> None:
+    manifest = Manifest.load(written)
+    assert manifest.sha256 == sha256_of(written / NAME)
+    assert manifest.source == {"options": {"a": 1}}
+    assert manifest.tokenizer == {
+        "fingerprint": small.fingerprint,
+        "vocab_size": small.vocab_size,
+        "pad": 0,
+        "unk": 1,
+        "cls": 2,
+        "sep": 3,
+        "mask": 4,
+    }
+    assert (manifest.total("documents"), manifest.total("tokens"), manifest.total("chunks")) == (9, 27, 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda r: r.update(format=1), "format version 1, this code reads 2"),
+        (lambda r: r.pop("shards"), "lacks tokenizer, source or shards"),
+        (lambda r: r["shards"].clear(), "holds no documents"),
+        (lambda r: r["shards"].append(r["shards"][0]), "lists a shard twice"),
+        (lambda r: r["shards"][0].pop("sha256"), "lacks or adds a key"),
+        (lambda r: r["shards"][0].update(tokens=10**12), "claims more than its .* bytes can hold"),
+        (lambda r: r["shards"][0].update(segments=10**12), "claims more than its .* bytes can hold"),
+        (lambda r: r["tokenizer"].update(fingerprint="0" * 64), "not the tokenizer the shards were written"),
+        (lambda r: r["tokenizer"].update(vocab_size=10**6), "not the tokenizer the shards were written with"),
+    ],
+)
+def test_a_manifest_that_was_tampered_with_is_refused(
+    written: Path, change: Callable[[dict[str, Any]], object], reason: str
+) -> None:
+    """More such manifests are in test_hostile.py."""
+    edit(written, change)
+    with pytest.raises(InputError, match=reason):
+        Manifest.load(written)
+
+
+def test_a_manifest_with_another_tokenizer_is_refused(written: Path, large: Tokenizer) -> None:
+    (written / "tokenizer.json").write_bytes(large.path.read_bytes())
+    with pytest.raises(InputError, match=f"not the tokenizer .*fingerprint {large.fingerprint[:12]}"):
+        Manifest.load(written)
+    (written / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match="tokenizer.json: cannot read"):
+        Manifest.load(written)
+
+
+def test_a_damaged_or_missing_manifest_is_refused(written: Path) -> None:
+    (written / NAME).write_text("[]")
+    with pytest.raises(InputError, match="format version None"):
+        Manifest.load(written)
+    (written / NAME).unlink()
+    with pytest.raises(InputError, match=r"manifest.json: no such file; is this a finished folder of shards\?"):
+        Manifest.load(written)
+
+
+def test_for_the_parent_folder_the_message_names_the_right_one(small: Tokenizer, tmp_path: Path) -> None:
+    with ShardWriter(tmp_path / "shards", small) as writer:
+        writer.add("x", [[1]])
+    with pytest.raises(InputError, match=f"no such file; name {tmp_path / 'shards'}"):
+        Manifest.load(tmp_path)

@@ -166,9 +166,7 @@ ENDED, UNENDED = {"no header": "{0}\n\n" * (GAP + 1) + "{end}\n"}, {"no end": GU
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
-    [*product(FRAMES, {**FRAMES, **ENDED}), *product(UNENDED, FRAMES)],
-    ids=lambda name: name,
+    ("first", "second"), [*product(FRAMES, {**FRAMES, **ENDED}), *product(UNENDED, FRAMES)], ids=lambda name: name
 )
 def test_several_books_in_a_file_lose_every_frame(tmp_path: Path, first: str, second: str) -> None:
     templates = [wrapped({**FRAMES, **ENDED, **UNENDED}[name].replace("{end}", END), 70) for name in (first, second)]

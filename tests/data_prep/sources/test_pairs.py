@@ -4,6 +4,8 @@ import bz2
 import csv
 import gzip
 import json
+import re
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,21 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
+from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.shards.manifest import Manifest
+from deepsiam.data_prep.sources import pairing
+from deepsiam.data_prep.sources.bookcorpus import BOOKCORPUS
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.pairing import neighbours, pairs_of, titled
 from deepsiam.data_prep.sources.pairs import PAIRS
+from deepsiam.data_prep.sources.plain_text import EMPTY, TEXT
+from deepsiam.data_prep.sources.registry import SOURCES
+from deepsiam.data_prep.sources.source import APPLE_DOUBLE, OF_A_MAC, Source
+from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
 from tests.data_prep.sources.sound import sound
 from tests.data_prep.sources.test_tar_stream import packed
+from tests.toy import ROOT
 
 ROWS = [
     {"q": "Who jumps?", "d": "The fox\njumps, and\tthe dog does not.", "page": "a", "other": "1"},
@@ -96,11 +108,20 @@ def test_every_format_has_the_same_pairs(name: str, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet"])
-def test_a_table_without_a_column_is_refused_with_its_columns(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        *((name, "no column") for name in ("a.csv", "a.tsv", "a.parquet")),
+        *((name, "line 1: no field") for name in ("a.jsonl", "a.jsonl.gz")),
+        ("a.tar", "sample 1: no field"),
+    ],
+)
+def test_a_table_or_first_record_without_a_field_is_refused_with_its_fields(
+    name: str, missing: str, tmp_path: Path
+) -> None:
     path = FILES[name](tmp_path / name, ROWS)
     for option in ("query", "document", "group", "id"):
-        said = f"^{path}: no column 'title', but q, d, page, other; name one of these with --{option}$"
+        said = f"^{path}: {missing} 'title', but q, d, page, other; name one of these with --{option}$"
         with pytest.raises(InputError, match=said):
             list(PAIRS.documents([path], **{**NAMES, option: "title"}))
 
@@ -113,36 +134,17 @@ def test_labels_that_would_not_count_are_refused(name: str, tmp_path: Path) -> N
     assert len(list(PAIRS.documents([path], **NAMES, id="Label"))) == 3
 
 
-@pytest.mark.parametrize(("name", "where"), [("a.jsonl", "line 1"), ("a.jsonl.gz", "line 1"), ("a.tar", "sample 1")])
-def test_a_first_record_without_a_field_is_refused_with_its_fields(name: str, where: str, tmp_path: Path) -> None:
-    path = FILES[name](tmp_path / name, ROWS)
-    for option in ("query", "document", "group", "id"):
-        said = f"^{path}: {where}: no field 'title', but q, d, page, other; name one of these with --{option}$"
-        with pytest.raises(InputError, match=said):
-            list(PAIRS.documents([path], **{**NAMES, option: "title"}))
-
-
-def test_a_first_record_that_is_bad_or_empty(tmp_path: Path) -> None:
+def test_a_first_record_that_is_bad(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('fox\n{"q": "fox", "d": "dog"}\n')
     bad, pair = PAIRS.documents([path], **NAMES)
     assert isinstance(bad, Bad)
     assert isinstance(pair, Document)
-    path.write_text("{}\n")
-    with pytest.raises(InputError, match="line 1: no field 'q', but none;"):
-        list(PAIRS.documents([path], **NAMES))
-
-
-def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_text("q\td\tq\nfox\tdog\tcat\n")
-    with pytest.raises(InputError, match="a.tsv: two columns 'q', but q, d, q;"):
-        list(PAIRS.documents([tmp_path / "a.tsv"], **NAMES))
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.tar"])
 @pytest.mark.parametrize(
-    ("values", "reason"),
-    [([None, "dog"], "field 'q' is null"), (["fox", None], "field 'd' is null")],
+    ("values", "reason"), [([None, "dog"], "field 'q' is null"), (["fox", None], "field 'd' is null")]
 )
 def test_null_is_bad_and_its_field_is_named(name: str, values: list[str | None], reason: str, tmp_path: Path) -> None:
     path = FILES[name](tmp_path / name, [*ROWS, {"q": values[0], "d": values[1], "page": "a", "other": "4"}])
@@ -195,6 +197,8 @@ def test_a_row_that_is_not_utf_8_is_bad(name: str, comma: str, tmp_path: Path) -
         ("a.csv", b'q,d\nfox,dog\n"fox,dog\n', "line 3: not CSV (unexpected end of data), read to "),
         ("a.csv", b"q,d\xe9\nfox,dog\n", "line 1: not UTF-8; convert the file, as iconv does"),
         ("a.csv", b"\n\n", "no column 'q', but none; name one of these with --query"),
+        ("a.tsv", b"q\td\tq\nfox\tdog\tcat\n", "two columns 'q', but q, d, q; "),
+        ("a.jsonl", b"{}\n", "line 1: no field 'q', but none; "),
         ("a.tsv", "q\td\nfox\tdog\n".encode("utf-16"), "line 1: not UTF-8; convert the file, as iconv does"),
         ("a.csv", b"q,d\rfox,dog\rcat,hen\r", "its lines end with a carriage return alone; convert it, as tr"),
         ("a.tsv", b"q\td\rfox\tdog\r", "its lines end with a carriage return alone; convert it, as tr"),
@@ -202,7 +206,7 @@ def test_a_row_that_is_not_utf_8_is_bad(name: str, comma: str, tmp_path: Path) -
         ("a.parquet", b"PAR1 and no more", "not a Parquet file"),
     ],
 )
-def test_a_damaged_table_is_refused(name: str, content: bytes, said: str, tmp_path: Path) -> None:
+def test_a_file_without_its_pairs_is_refused(name: str, content: bytes, said: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(InputError) as refusal:
@@ -217,3 +221,124 @@ def test_the_rest_of_a_damaged_tar_is_bad(tmp_path: Path) -> None:
     *_, last = PAIRS.documents([path], **NAMES)
     assert isinstance(last, Bad)
     assert last.where == "the rest of the tar"
+
+
+LEAD = "The fox is a small animal that jumps over the dog."
+MORE = "It does so quickly, as far as anybody in the garden has seen."
+
+
+def article(*segments: str, headings: tuple[int, ...] = (), title: str = "Fox") -> Document:
+    return Document("wikipedia/7", segments, headings, title=title, unknown=("{{x}}",), guessed="cp1252")
+
+
+def test_the_title_has_the_lead_and_a_heading_its_section() -> None:
+    document = article(LEAD, MORE, "Habitat", "Forests", MORE, LEAD, headings=(2, 3))
+    assert list(titled(document)) == [("Fox", f"{LEAD} {MORE}"), ("Fox: Forests", f"{MORE} {LEAD}")]
+    assert list(titled(article(LEAD, title=""))) == []
+
+
+def test_a_section_ends_at_a_list_or_at_a_heading_without_markup() -> None:
+    for short in ("History.", "Red fox", "A fox of the north, which is white in winter and brown in summer"):
+        assert list(titled(article(LEAD, short, MORE))) == [("Fox", LEAD)]
+    assert list(titled(article("Red fox", LEAD))) == [("Fox", "")]
+    chinese = "狐狸是一种小型动物，" * 5 + "它跳过了狗。"
+    assert list(titled(article(chinese))) == [("Fox", chinese)]
+
+
+def test_a_section_is_cut_between_paragraphs() -> None:
+    long = f"{'The fox jumps. ' * 110}It ends."
+    ((_, text),) = titled(article(LEAD, long))
+    assert text == LEAD
+    assert list(titled(article(long, LEAD))) == [("Fox", long)]
+
+
+def test_neighbours_are_of_one_section_and_each_passage_is_in_one_pair() -> None:
+    passages = [f"{number} {'word ' * 120}".strip() for number in range(6)]
+    book = Document("bookcorpus/a", (*passages[:3], "CHAPTER II", *passages[3:5], LEAD), (3,))
+    assert list(neighbours(book)) == [(passages[0], passages[1]), (passages[3], passages[4])]
+
+
+def test_paragraphs_are_joined_until_they_are_a_passage() -> None:
+    half = "word " * (pairing.PASSAGE // 8)
+    book = Document("bookcorpus/a", (half.strip(),) * 3)
+    ((query, text),) = neighbours(book)
+    assert len(text) < pairing.PASSAGE <= len(query)
+
+
+def test_pairs_are_numbered_and_what_is_counted_is_counted_once() -> None:
+    first, short, second = pairs_of(article(LEAD), [("Fox", LEAD), ("Fox", "Red."), ("Dog", MORE)])
+    assert first == Document("wikipedia/7/1", ("Fox", LEAD), group="wikipedia/7", guessed="cp1252", unknown=("{{x}}",))
+    assert short == Dropped("no text or short")
+    assert second == Document("wikipedia/7/3", ("Dog", MORE), group="wikipedia/7")
+
+
+def test_a_document_without_pairs_is_left_out_with_its_counts() -> None:
+    assert list(pairs_of(article(LEAD), [])) == [Dropped("no pair", ("{{x}}",))]
+
+
+SPOKEN = (
+    "1\n00:00:01,000 --> 00:00:02,500\nThe fox jumps\nover the dog.\n\n2\n00:00:03,000 --> 00:00:04,000\nIt sleeps.\n"
+)
+
+
+@pytest.fixture
+def subtitles() -> Source:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    (code,) = (block for block in blocks if "SUBTITLES = " in block)
+    module: dict[str, Source] = {}
+    exec(code, module)
+    return module["SUBTITLES"]
+
+
+def test_it_reads_what_its_text_says(subtitles: Source, tmp_path: Path) -> None:
+    (tmp_path / "a.srt").write_text(SPOKEN.replace("\n", "\r\n"))
+    (tmp_path / "b.srt").write_bytes(b"1\n00:00:01,000 --> 00:00:02,500\n\xff\x81\x00\x98\n")
+    (tmp_path / "c.srt").write_text("no cue\n")
+    (tmp_path / "d.txt").write_text("not looked at\n")
+    spoken, bad, nothing = subtitles.documents([tmp_path])
+    assert spoken == Document("subtitles/a.srt", ("The fox jumps\nover the dog.", "It sleeps."))
+    assert isinstance(bad, Bad)
+    assert nothing == EMPTY
+
+
+def test_registered_it_is_a_command(subtitles: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert '`"subtitles": SUBTITLES` in `SOURCES`' in (ROOT / "CONTRIBUTING.md").read_text()
+    monkeypatch.setitem(SOURCES, "subtitles", subtitles)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.srt").write_text(SPOKEN)
+    options = ["--out", str(tmp_path / "out"), "--vocab-size", "100", "--workers", "1"]
+    assert main(["subtitles", str(tmp_path / "in"), *options]) == 0
+    manifest = Manifest.load(tmp_path / "out" / "shards")
+    assert (manifest.total("documents"), manifest.total("segments")) == (1, 2)
+    assert manifest.source["command"] == "subtitles"
+
+
+OF_ANOTHER = APPLE_DOUBLE + b"\0\2\0\0Mac OS X        \0\2\0\0\0\x09"
+
+
+def test_linked_folders_are_read_once_whatever_they_lead_to(tmp_path: Path) -> None:
+    elsewhere, given = tmp_path / "elsewhere", tmp_path / "given"
+    for folder in (elsewhere / "deeper", given / "own"):
+        folder.mkdir(parents=True)
+    (elsewhere / "deeper" / "a.txt").write_text("The keeper wrote a letter.")
+    (given / "own" / "b.txt").write_text("Nobody answered it.")
+    (given / "linked").symlink_to(elsewhere)
+    (given / "again").symlink_to(given / "own")
+    (given / "own" / "up").symlink_to(given)
+    assert [file.name for file in TEXT.find([given])] == ["text/linked/deeper/a.txt", "text/own/b.txt"]
+
+
+def test_a_macs_files_are_left_out_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text("The keeper wrote a letter.")
+    (tmp_path / "._book.txt").write_bytes(OF_ANOTHER)
+    (tmp_path / "._odd.txt").write_text("A text with an odd name.")
+    left_out, odd, book = TEXT.documents([tmp_path])
+    assert left_out == OF_A_MAC
+    assert isinstance(odd, Document)
+    assert isinstance(book, Document)
+    (tmp_path / "._wiki_00").write_bytes(OF_ANOTHER)
+    assert list(WIKIPEDIA.documents([tmp_path / "._wiki_00"])) == [OF_A_MAC]
+    with tarfile.open(tmp_path / "books.tar", "w") as tar:
+        for name in ("._book.txt", "book.txt"):
+            tar.add(tmp_path / name, name)
+    assert [isinstance(item, Document) for item in BOOKCORPUS.documents([tmp_path / "books.tar"])] == [False, True]

@@ -1,16 +1,23 @@
-"""Parquet files row by row; damage and a missing package each give one clear line."""
+"""Parquet files row by row; other kinds of files are recognised; the bytes read tell the time left."""
 
+import gzip
+import io
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deepsiam.data_prep.common import extras
+from deepsiam.data_prep.collections.format import text_lines
+from deepsiam.data_prep.common import extras, progress
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.sources import parquet
+from deepsiam.data_prep.sources.bytes_read import tally, track_files
 from deepsiam.data_prep.sources.compressed import Limits
 from deepsiam.data_prep.sources.parquet import parquet_columns, parquet_rows
+from deepsiam.data_prep.sources.recognise import not_text
+from tests.data_prep.sources.test_tar_stream import packed
 
 
 @pytest.fixture
@@ -204,3 +211,72 @@ def test_the_extra_is_named_where_pyarrow_is_missing(tmp_path: Path, monkeypatch
     monkeypatch.setattr(extras, "find_spec", lambda package: None)
     with pytest.raises(InputError, match=r"t: reading Parquet needs .* pyarrow; run: pip install 'deepsiam\[dumps\]'"):
         parquet_columns(tmp_path / "t")
+
+
+def zipped(*names: str, content: str = "") -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name in names:
+            file.writestr(name, content)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (rb"{\rtf1\ansi A fox.}", "RTF, not text; save it as plain text"),
+        (b"<!DOCTYPE html>\n<html>", "HTML, not text; save"),
+        (b"\xef\xbb\xbf\n<HTML lang=en>", "HTML"),
+        (b'<?xml version="1.0"?>\n<!-- a --><!-- b -->\n<!DOCTYPE HTML PUBLIC>', "HTML"),
+        ("<html>".encode("utf-16"), "HTML"),
+        (b'<?xml version="1.0"?><TEI>', "XML"),
+        (b"%PDF-1.7\n%\xe2", "PDF, not text; convert it, as pdftotext does"),
+        (b"%!PS-Adobe-3.0\n", "PostScript"),
+        (b"\x04%!PS", "PostScript"),
+        (b"\x1b%-12345X@PJL JOB\n@PJL ENTER\n%!PS", "PostScript"),
+        (zipped("mimetype", content="application/epub+zip"), "an e-book (EPUB)"),
+        (zipped("mimetype", content="application/vnd.oasis.opendocument.text"), "an OpenDocument file"),
+        (zipped("[Content_Types].xml", "word/document.xml"), "an Office document (.docx)"),
+        (zipped("fox.txt"), "a ZIP archive, not text; unpack it"),
+        (zipped(), "a ZIP archive"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0", "an Office document (.doc)"),
+        (b"Fox".ljust(60, b"\0") + b"BOOKMOBI", "an e-book (Mobipocket)"),
+        (gzip.compress(b"A fox.", mtime=0), "compressed, not text; decompress it"),
+        (packed({"fox.txt": b"A fox."}), "a tar, not text; give it the ending .tar"),
+        (b"\xff\xd8\xff\xe0", "an image"),
+        (b"SQLite format 3\0", "a binary file"),
+        (b"<!---->" * 500, ""),
+        (b"PK is short for a kick.", ""),
+        (b"<p>A fox.</p>", ""),
+        (b"%PDF", ""),
+    ],
+)
+def test_files_of_other_kinds_are_recognised(content: bytes, expected: str) -> None:
+    assert not_text(content).startswith(expected)
+    assert bool(not_text(content)) == bool(expected)
+
+
+def test_the_files_bytes_tell_the_time_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "PERIOD", 0)
+    files = [tmp_path / "a.txt", tmp_path / "b.txt.gz"]
+    files[0].write_bytes(b"%9999d\n" % 1 * 300)  # 3 MB: several reads
+    files[1].write_bytes(gzip.compress(b"x\n" * 100))
+    list(track_files((line for file in files for line in text_lines(file)), "corpus", "texts", files))
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("corpus: 1.0/3.0 MB, ")
+    assert first.endswith(" left; 1 texts")
+    assert last.startswith("corpus: 3.0/3.0 MB, ")
+    assert last.endswith(" 0 s left; 400 texts")
+
+
+def test_rows_of_parquet_count_their_share_of_the_file(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pyarrow.table({"text": [f"text {i}" for i in range(1000)]}), path, row_group_size=600)
+    before = tally.bytes
+    read = [tally.bytes - before for _ in parquet_rows(path, ["text"])]
+    assert read == sorted(read)
+    assert read[0] < 100
+    assert 0.5 * path.stat().st_size < read[-1] < path.stat().st_size

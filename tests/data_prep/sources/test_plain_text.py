@@ -76,15 +76,6 @@ def test_a_file_that_is_too_long_is_bad(folder: Path, monkeypatch: pytest.Monkey
     ]
 
 
-def test_a_file_that_is_cut_off_is_bad(folder: Path) -> None:
-    path = folder / "b" / "two.txt.gz"
-    path.write_bytes(path.read_bytes()[:-9])
-    [bad] = TEXT.documents([path])
-    assert isinstance(bad, Bad)
-    assert (bad.file, bad.where) == (str(path), "the file")
-    assert bad.reason.startswith("its gzip data is cut off at byte ")
-
-
 def write(path: Path, *lines: bytes) -> Path:
     path.write_bytes(b"\n".join(lines))
     return path

@@ -224,10 +224,7 @@ def test_a_damaged_tar_is_counted_and_its_sound_samples_are_used(tmp_path: Path)
     path.write_bytes(content)
     assert read(path)[:-1] == [Document("webdataset/a.tar/0000", (FOX,))]  # the second may have lost members
     assert reasons(path) == [
-        (
-            "the rest of the tar",
-            "not a tar from byte 4,096 of its content on (bad checksum); get it again",
-        )
+        ("the rest of the tar", "not a tar from byte 4,096 of its content on (bad checksum); get it again")
     ]
     path.write_bytes(b"")
     assert reasons(path) == [("the rest of the tar", "is empty; get it again, or leave it out")]

@@ -1,7 +1,9 @@
-"""The table of characters, compared with Unicode, with what `normalise` does, and with docs/characters.md."""
+"""Characters by their table, the normal form, paragraphs, sentences, and what is English prose."""
 
 import re
 import sys
+import textwrap
+import time
 import unicodedata
 
 import pytest
@@ -9,7 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.text.characters import INSTEAD, KEPT, TABLE, WINDOWS
-from deepsiam.data_prep.text.normalize import fold, normalise
+from deepsiam.data_prep.text.language import is_english, is_prose
+from deepsiam.data_prep.text.normalize import fold, legible, legible_line, normalise, one_line, unescape
+from deepsiam.data_prep.text.paragraphs import paragraphs
+from deepsiam.data_prep.text.sentences import sentences
+from tests.samples import DATA, needs
 from tests.toy import ROOT
 
 EVERY = "".join(map(chr, range(sys.maxunicode + 1))).translate({10: "", 32: ""})
@@ -97,3 +103,206 @@ def test_the_page_has_the_table() -> None:
     page = (ROOT / "docs" / "characters.md").read_text()
     rows = [f"| {row.category} | {row.name} | {row.becomes}{f'; kept {row.kept}' * bool(row.kept)} |" for row in TABLE]
     assert "\n".join(["| category | characters | become |", "|---|---|---|", *rows, ""]) in page
+
+
+@given(st.text())
+def test_the_normal_form_is_nfc_without_control_characters_and_is_its_own_normal_form(text: str) -> None:
+    normal = normalise(text)
+    assert unicodedata.is_normalized("NFC", normal)
+    assert not any(unicodedata.category(c) == "Cc" and c != "\n" for c in normal)
+    assert normalise(normal) == normal
+    normal.encode()
+
+
+def test_line_breaks_stay_and_other_controls_and_spaces_become_blanks() -> None:
+    assert normalise("a\r\nb\rc\td\x00e\u200bf\u00a0g\u2028h") == "a\nb\nc    d ef g\nh"
+    assert normalise("e\u0301\ud800") == "é"
+
+
+def test_bytes_of_windows_1252_that_were_read_as_latin_1_become_its_characters() -> None:
+    assert normalise("It\x92s \x93so\x94\x85 \x81.") == "It’s “so”…  ."
+    assert legible("“so”".encode().decode("latin-1")) == "â€œsoâ€\x9d"  # ftfy needs the last character
+
+
+def test_soft_hyphens_go_with_the_line_break_after_them_but_not_before_mojibake_is_repaired() -> None:
+    assert normalise("extra\u00adordi\u00ad \n nary") == one_line("extra\u00adordi\u00ad \n nary") == "extraordinary"
+    assert normalise("e\u00ad\u0301") == "é"
+    spanish = "aquí\nno".encode().decode("latin-1")
+    assert legible(spanish) == spanish
+
+
+def test_html_references_of_any_length_are_replaced() -> None:
+    assert unescape("&lt;a&gt; &amp;amp; &#65;&#x42;") == "<a> &amp; AB"
+    assert unescape("x&#" + "1" * 5000 + ";y") == "x y"
+
+
+def test_a_letter_has_a_bounded_number_of_marks() -> None:
+    started = time.process_time()
+    normal = normalise("a" + "\u0301\u0323" * 100_000 + "b")  # NFC alone takes a minute
+    assert time.process_time() - started < 5
+    assert normal == unicodedata.normalize("NFC", "a" + "\u0301\u0323" * 15) + "b"
+    split = normalise("a" + "\u0344" * 30)
+    assert normalise(split) == split
+    assert normalise("\u2014" * 100) == "\u2014" * 100
+
+
+def test_one_line_has_single_blanks() -> None:
+    assert one_line(" a\n\tb\x81 c ") == "a b c"
+    assert legible_line(" a\n\tb\x81 c ") == "a b\x81 c"
+
+
+def test_folding_ignores_case_spacing_and_joiners() -> None:
+    assert fold("  The\nFOX ") == fold("the  fox")
+    assert fold("the fox") != fold("thefox")
+    assert fold("می\u200cخواهم ❤\ufe0f") == fold("میخواهم ❤")
+
+
+SENTENCE = "The quick brown fox jumps over the lazy dog, which sleeps on in the sun beside the old and quiet river"
+STORY = [" ".join([SENTENCE] * (1 + n % 4)) + f" for {'a long ' * (n % 7)}while." for n in range(40)]
+
+
+def test_paragraphs_end_at_blank_lines() -> None:
+    text = "\n \n\n".join(textwrap.fill(paragraph, 70, initial_indent="  ") for paragraph in STORY)
+    assert paragraphs("\n\n" + text + "\n") == STORY
+    assert paragraphs(text.replace("\n", "\r\n")) == STORY
+    assert paragraphs(text.replace("\n", "\r")) == STORY
+
+
+def test_a_line_is_a_paragraph_where_lines_are_long() -> None:
+    assert paragraphs("\n".join(STORY)) == STORY
+    assert paragraphs("\n\n".join(STORY)) == STORY
+
+
+def test_wrapped_text_without_blank_lines_is_split_where_the_next_word_had_room() -> None:
+    story = [paragraph for paragraph in STORY if len(textwrap.wrap(paragraph, 70)[-1]) <= 60]
+    assert 20 < len(story) < len(STORY)
+    assert paragraphs("\n".join(textwrap.fill(paragraph, 70) for paragraph in story)) == story
+
+
+def test_words_broken_at_a_hyphen_and_dashes_stay_together() -> None:
+    assert paragraphs("the foot-\nmarks of the hound--\nor so he said -\nit was big") == [
+        "the foot-marks of the hound--or so he said - it was big"
+    ]
+
+
+def test_a_line_is_a_paragraph_where_nearly_all_lines_are_sentences() -> None:
+    """As in the input of BERT's own scripts: a sentence a line, even without capitals; blank lines between texts."""
+    texts = [[f"the keeper wrote letter {i} {j} ." for j in range(6)] for i in range(4)]
+    assert paragraphs("\n\n".join("\n".join(text) for text in texts)) == [line for text in texts for line in text]
+    wrapped = ["The keeper wrote", "a letter. Nobody", "answered it."] * 10
+    assert paragraphs("\n".join(wrapped)) != wrapped
+
+
+def test_a_text_without_words_has_no_paragraphs() -> None:
+    assert paragraphs("") == paragraphs("\n \r\n\t\n\ufeff") == []
+
+
+@given(st.text(alphabet='ab.- \n\r\t"\u2028\u00e9\x00\ud800', max_size=400))
+def test_no_word_is_lost(text: str) -> None:
+    parts = paragraphs(text)
+    assert all(paragraph and paragraph == " ".join(paragraph.split()) for paragraph in parts)
+    letters = re.sub(r"[^ab.\-\"\u00e9]", "", text)
+    assert "".join(parts).replace(" ", "") == letters
+
+
+@needs("books")
+@pytest.mark.parametrize(
+    ("book", "recall", "precision"),
+    [("Bennet_Babylon_1902", 0.9, 0.97), ("Lawrence_Peacock_1911", 0.92, 0.98), ("Haggard_She_1887", 0.92, 0.89)],
+)
+def test_real_books_without_their_blank_lines_get_their_paragraphs_back(
+    book: str, recall: float, precision: float
+) -> None:
+    text = re.sub(" +", " ", (DATA / "books" / f"{book}.txt").read_text("utf-8-sig"))
+    true = ends(paragraphs(text))
+    guessed = ends(paragraphs("\n".join(line for line in text.split("\n") if line.strip())))
+    assert len(true & guessed) >= recall * len(true)
+    assert len(true & guessed) >= precision * len(guessed)
+
+
+def ends(segments: list[str]) -> set[int]:
+    """Return where each segment ends, as a number of letters from the beginning."""
+    position, positions = 0, set()
+    for segment in segments:
+        position += len(segment.replace(" ", ""))
+        positions.add(position)
+    return positions
+
+
+def test_sentences_are_split_but_not_after_abbreviations() -> None:
+    text = "Reads a file, e.g. Foo. It may be large, cf. Bar et al. for more. Is it? Yes!"
+    assert sentences(text)[0] == "Reads a file, e.g. Foo."
+    assert sentences(text)[-2:] == ["Is it?", "Yes!"]
+    assert " ".join(sentences(text)) == text
+    assert sentences("See Fig. 3 for it. Done.") == ["See Fig. 3 for it.", "Done."]
+    assert sentences("") == []
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        ["Mrs. Bennet was called.", "Mr. Bingley had come to St. Ives with Capt. Wade."],  # titles before names
+        ["He looked at him.", "Mr. Bumble was silent.", "So was Dr. John."],
+        ["The Rev. Dr. E. Smith won the case Hudson v. Palmer."],
+        ['"Get out!" he thundered.', '"Why?" asked Eustace.', '"I stay."'],  # speech continues in lower case
+        ["“Will you?” she asked.", "‘No!’ cried James."],
+        ["It peaked at No. 63, see pp. 5 to 7 and Fig. 3."],  # numbers
+        ["He said no.", "Therefore it is art.", "That is all."],
+        ["Nine were killed.", "400 fled in 2007.", "11,400 of them came back.", "5 of 11 tracks are in English."],
+        ["As Zhang et al. (2015) and Ruhlen, M. 1991. say, it is old."],
+        ["G. Hermida was born there.", "It is “so.”", "Mrs. Hale left."],
+        ["There are shells, etc.", "A capital is also used, e.g. here."],
+    ],
+)
+def test_boundaries(expected: list[str]) -> None:
+    assert sentences(" ".join(expected)) == expected
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]) | st.just(" ")))
+def test_splitting_loses_nothing_but_blanks(text: str) -> None:
+    assert "".join("".join(sentences(text)).split()) == "".join(text.split())
+
+
+def test_splitting_takes_linear_time() -> None:
+    text = " ".join(["See e.g. A"] * 40_000)
+    started = time.process_time()
+    assert sentences(text) == [text]
+    assert time.process_time() - started < 5  # appending each piece to a string takes a minute
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Returns the number of foxes.",
+        "Adjust image contrast.",
+        "If `x` is None, the FFT of the signal is computed with scipy.fft (see below).",
+        "Don't use this; it's slow, e.g. for files/folders larger than 2 GB.",
+    ],
+)
+def test_sentences_are_prose(text: str) -> None:
+    assert is_prose(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "int",
+        "Parameters",
+        "x = foo(bar, baz=1) + qux[0]",
+        "for i in range(10): print(i, end='') # the end of it",
+        "a, b = np.array([[1, 2], [3, 4]])",
+        "1.0 2.0 3.0 the 4.0",
+        "linalg norm solve",
+    ],
+)
+def test_code_numbers_and_names_are_not_prose(text: str) -> None:
+    assert not is_prose(text)
+
+
+def test_other_languages_are_not_english() -> None:
+    assert is_english("Computes the mean of all values in the array.")
+    assert not is_english("Berechnet den Mittelwert aller Werte und gibt ihn als Zahl zurück.")
+    assert not is_english("Calcule la moyenne de toutes les valeurs du tableau donné.")
+    assert not is_english("计算数组中所有值的平均值。")
+    assert not is_english("123 + 456")

@@ -7,17 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from tokenizers import (
-    AddedToken,
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 WORDS = (
     "the ship of bread was old and its crew had sailed a long way to sell what they baked each day: 12 loaves, 3 pies"

@@ -1,12 +1,14 @@
 """The tokenizers of published families: their roles, their frames, and ids as transformers makes them."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from deepsiam.data_prep.tokenizers import tokenizer
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer, unknown
 from tests.data_prep.tokenizers.families import FAMILIES, WORDS, odd_strings
 
 
@@ -56,3 +58,43 @@ def test_an_old_folder_of_sentence_transformers_has_it_beside_its_encoder(tmp_pa
     found, named = tokenizer.load(tmp_path), tokenizer.load(file)
     assert (found.path, found.fingerprint) == (file, named.fingerprint)
     assert not found.split_special_tokens  # as the tokenizer_config.json beside it says
+
+
+ADAPTERS, NAME = json.dumps({"base_model_name_or_path": "some/base"}), "name a folder with config.json, tokenizer.json"
+
+
+@pytest.mark.parametrize(
+    ("files", "named", "message"),
+    [
+        ({"adapter_config.json": ADAPTERS}, "", "adapters are not supported: merge them into their base, 'some/base' "),
+        ({"m.gguf": ""}, "", f"m.gguf: is a model in GGUF.*: {NAME}"),
+        ({"m.gguf": ""}, "m.gguf", f"m.gguf: is a model in GGUF.*: {NAME}"),
+        ({"snapshots/abc/tokenizer.json": ""}, "", "name a folder in it, .*snapshots/abc$"),
+        ({"m.gguf": "", "vocab.txt": ""}, "", "tokenizer.json: is missing, and vocab.txt of an older tokenizer is"),
+        ({"m.gguf": "", "vocab.txt": ""}, "mistyped", "mistyped: cannot read: No such file"),
+    ],
+    ids=["adapters", "GGUF in a folder", "GGUF", "the hub's cache", "vocab.txt", "another name"],
+)
+def test_other_forms_are_one_line(tmp_path: Path, files: dict[str, str], named: str, message: str) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message) as error:
+        tokenizer.load(tmp_path / named)
+    assert "\n" not in str(error.value)
+
+
+def test_the_share_of_unknown_tokens_is_described_and_warned_about(capsys: pytest.CaptureFixture[str]) -> None:
+    tokens = [np.array([7, 1, 8, 9]), np.full(96, 5)]
+    assert unknown.describe(tokens, 1, "data") == "unknown tokens: 1.00 % of 100 in a sample"
+    assert capsys.readouterr().err == ""
+    assert unknown.describe([*tokens, np.array([1])], 1, "data") == "unknown tokens: 1.98 % of 101 in a sample"
+    assert capsys.readouterr().err.startswith("warning: data: 1.98 % of the tokens are unknown ([UNK])")
+    assert unknown.describe([], 1, "data") == "unknown tokens: 0.00 % of 0 in a sample"
+
+
+def test_no_more_is_read_than_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unknown, "SAMPLE", 6)
+    tokens = iter([np.array([1, 2, 3, 1]), np.array([2, 2, 1, 1]), np.array([1])])
+    assert unknown.describe(tokens, 1, "data").endswith("33.33 % of 6 in a sample")
+    assert len(list(tokens)) == 1

@@ -11,7 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.trainer import evaluate, report
 from deepsiam.trainer.ranking.evaluation.metrics import HEADINGS
-from tests.data_prep.common.test_html_page import Reader
+from tests.data_prep.common.test_charts import Reader
 from tests.trainer.runs import write_run
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")

@@ -122,11 +122,7 @@ MOMENTS = {  # that all processes are killed while reading is also tested below
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_run_goes_on(
-    files: list[Path],
-    whole: dict[str, bytes],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    moment: str,
+    files: list[Path], whole: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     out = tmp_path / "out"
     run = raw.start("jsonl", *files, *options(out), workers=2)

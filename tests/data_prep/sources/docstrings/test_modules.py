@@ -1,12 +1,19 @@
+"""Docstrings of Python files as documents, and as pairs of name, summary and body."""
+
+import importlib
+import importlib.metadata
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.sources.docstrings import modules
-from deepsiam.data_prep.sources.docstrings.installed import SourceFile, find
-from deepsiam.data_prep.sources.docstrings.modules import read
+from deepsiam.data_prep.sources.docstrings import modules, python
+from deepsiam.data_prep.sources.docstrings import modules as module
+from deepsiam.data_prep.sources.docstrings.modules import STANDARD_LIBRARY, SourceFile, find, installed, read
+from deepsiam.data_prep.sources.docstrings.python import PYTHON
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 
 SOURCE = '''"""The module that is about foxes and dogs."""
 raise SystemExit("never imported")
@@ -92,3 +99,119 @@ def test_a_killed_worker_is_one_clear_line(tree: Path, monkeypatch: pytest.Monke
 
 def exit_at_once(file: SourceFile) -> None:
     os._exit(1)
+
+
+@pytest.fixture
+def installed_tree(tmp_path: Path) -> Path:
+    for name in (
+        "zoo/__init__.py",
+        "zoo/fox.py",
+        "zoo/tests/test_fox.py",
+        "zoo/test/__init__.py",
+        "zoo/not-a-module/x.py",
+        "zoo/data.txt",
+        "apes.py",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+def test_find_returns_importable_files_in_order_without_tests(installed_tree: Path) -> None:
+    assert [(file.package, file.module) for file in find(installed_tree)] == [
+        ("apes", "apes"),
+        ("zoo", "zoo"),
+        ("zoo", "zoo.fox"),
+    ]
+    assert {(file.package, file.release) for file in find(installed_tree, "python", "CPython 3")} == {
+        ("python", "CPython 3")
+    }
+    with pytest.raises(InputError, match="nowhere: no such folder"):
+        find(installed_tree / "nowhere")
+
+
+def distribution(folder: Path, name: str, *files: str) -> None:
+    """Install a made-up distribution, version 1.0, with a record of its files."""
+    metadata = folder / f"{name}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (metadata / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text("")
+
+
+def test_only_files_of_the_listed_distributions_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, library = tmp_path / "site-packages", tmp_path / "lib"
+    for folder in (site, library):
+        folder.mkdir()
+    (library / "os.py").write_text("")
+    monkeypatch.setattr(sys, "path", [str(site)])
+    monkeypatch.setattr(module.sysconfig, "get_path", lambda _: str(library))
+    importlib.invalidate_caches()
+    distribution(site, "Zoo_Core", "zoo/__init__.py", "zoo/fox.py", "zoo/tests/test_fox.py", "zoo.pth", "apes.py")
+    distribution(site, "tool", "tool/__init__.py", "zoo/plugin.py")
+    (site / "stray.py").write_text("")
+    files, missing = installed(["zoo-core", "gone"])
+    assert [(file.package, file.module, file.path) for file in files] == [
+        ("apes", "apes", site / "apes.py"),
+        (STANDARD_LIBRARY, "os", library / "os.py"),
+        ("zoo", "zoo", site / "zoo" / "__init__.py"),
+        ("zoo", "zoo.fox", site / "zoo" / "fox.py"),
+    ]
+    assert {file.release for file in files if file.package != STANDARD_LIBRARY} == {"Zoo_Core 1.0"}
+    assert missing == ["gone"]
+
+
+def test_the_standard_library_and_numpy_are_read_with_their_releases() -> None:
+    files, missing = installed(["numpy"])
+    assert missing == []
+    modules = {file.module: file for file in files}
+    assert modules["json.decoder"].package == STANDARD_LIBRARY
+    assert modules["numpy.linalg"].release == f"numpy {importlib.metadata.version('numpy')}"
+    assert modules["numpy.linalg"].path.is_file()
+    assert {file.package for file in files} == {"numpy", STANDARD_LIBRARY}
+
+
+SUMMARY, BODY = "Count the foxes that are in the garden.", "Those that have jumped over the dog are counted as well."
+CODE = f'''
+class FoxCounter:
+    def count_all(self):
+        """{SUMMARY}
+
+        {BODY}
+        """
+'''
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    (tmp_path / "zoo" / "tests").mkdir(parents=True)
+    (tmp_path / "zoo" / "fox.py").write_text(CODE)
+    (tmp_path / "zoo" / "tests" / "test_fox.py").write_text(CODE)
+    return tmp_path
+
+
+def test_a_docstring_is_a_document_of_its_file(package: Path) -> None:
+    name = "python/zoo/fox.py"
+    assert list(PYTHON.documents([package])) == [
+        Document(f"{name}:FoxCounter.count_all", (SUMMARY, BODY), group=name),
+        Dropped("test"),
+    ]
+
+
+def test_its_name_has_the_summary_and_the_summary_the_body(package: Path) -> None:
+    pairs = [item for item in PYTHON.documents([package], pairs=True) if isinstance(item, Document)]
+    assert [pair.segments for pair in pairs] == [("zoo fox counter count all", SUMMARY), (SUMMARY, BODY)]
+    assert {pair.group for pair in pairs} == {"python/zoo/fox.py"}
+    (package / "zoo" / "http2.py").write_text(f'"""{SUMMARY} {BODY}"""')
+    pairs = [item for item in PYTHON.documents([package / "zoo"], pairs=True) if isinstance(item, Document)]
+    assert pairs[-1].segments == ("http 2", f"{SUMMARY} {BODY}")
+
+
+def test_files_of_another_python_and_long_ones_are_left_out(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = package / "old.py"
+    path.write_text("print 'fox'")
+    assert list(PYTHON.documents([path])) == [Dropped("file cannot be parsed")]
+    monkeypatch.setattr(python, "LONGEST", 10)
+    assert list(PYTHON.documents([path])) == [Bad(str(path), "the file", "more than 10 bytes")]

@@ -19,10 +19,7 @@ def test_the_opening_paragraph_and_the_rest() -> None:
         It is read in pieces, and
         nothing is kept.
         """
-    assert paragraphs(docstring) == (
-        "Reads a file that is long.",
-        ["It is read in pieces, and nothing is kept."],
-    )
+    assert paragraphs(docstring) == ("Reads a file that is long.", ["It is read in pieces, and nothing is kept."])
 
 
 def test_a_docstring_that_does_not_open_with_prose_has_no_opening() -> None:
@@ -113,11 +110,7 @@ def test_sphinx_fields_lose_their_names_and_types() -> None:
         :rtype: int
         @param y: whether it is to be done
         """
-    ) == [
-        "the number of foxes that are to be counted.",
-        "the count of all of them.",
-        "whether it is to be done.",
-    ]
+    ) == ["the number of foxes that are to be counted.", "the count of all of them.", "whether it is to be done."]
 
 
 @pytest.mark.parametrize(
@@ -146,10 +139,7 @@ def test_code_tables_and_formulas_are_dropped(code: str) -> None:
 def test_the_announcement_of_dropped_code_is_dropped_too() -> None:
     assert rest("It is a fox. For example:\n\n>>> fox\n1\n") == ["It is a fox."]
     assert rest("Use it as this one::\n\n    fox()\n\nThat is all of it.") == ["That is all of it."]
-    assert rest("These are the foxes:\n\n- the red one of them\n") == [
-        "These are the foxes:",
-        "the red one of them.",
-    ]
+    assert rest("These are the foxes:\n\n- the red one of them\n") == ["These are the foxes:", "the red one of them."]
 
 
 def test_markdown_quotations_and_fields_in_a_list() -> None:
@@ -163,11 +153,7 @@ def test_markdown_quotations_and_fields_in_a_list() -> None:
             - x: the number of foxes to see
             - y (int): the number of dogs to see
         """
-    ) == [
-        "This is something to be warned of.",
-        "the number of foxes to see.",
-        "the number of dogs to see.",
-    ]
+    ) == ["This is something to be warned of.", "the number of foxes to see.", "the number of dogs to see."]
 
 
 def test_lists_notes_and_titles() -> None:

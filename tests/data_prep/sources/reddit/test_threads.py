@@ -1,14 +1,22 @@
+"""Threads are cut into documents, or made pairs; Markdown becomes the author's own words."""
+
+import json
+import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepsiam.data_prep.sources.document import Document, Dropped
+from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 from deepsiam.data_prep.sources.reddit import threads
+from deepsiam.data_prep.sources.reddit.markdown import is_links_only, paragraphs
 from deepsiam.data_prep.sources.reddit.threads import CONTEXT, UTTERANCES, Utterance
+from deepsiam.data_prep.sources.reddit.utterances import REDDIT
 
 
 def comment(name: int, parent: int, text: str = "", dropped: str = "", retrieved: int = 0, score: int = 0) -> Utterance:
@@ -168,3 +176,128 @@ def circles(kept: dict[str, Utterance]) -> int:
             name = kept[name].parent
         ends.add(frozenset(members))
     return sum(len(members) > 1 for members in ends)
+
+
+@pytest.mark.parametrize(
+    ("markdown", "plain"),
+    [
+        ("Two lines\r\nof one paragraph.\n\nAnd another.", ["Two lines of one paragraph.", "And another."]),
+        ("&gt; what you said\nand went on\n\nI disagree.", ["I disagree."]),
+        ("before\n> quoted\n\nafter", ["before", "after"]),
+        ("&gt;!He dies!&lt; in the end", ["He dies in the end"]),
+        ("Try:\n\n    import this\n    more()\n\nIt works.", ["Try:", "It works."]),
+        ("Try:\n```python\nimport this\n\nmore()\n```\nIt works.", ["Try:", "It works."]),
+        ("```one line``` of code\nIt works.", ["one line of code It works."]),
+        ("Run `make test` first, or ``make`` alone", ["Run make test first, or make alone"]),
+        ("# Heading\n## Another\ntext #tag", ["Heading", "Another text #tag"]),
+        ("* one\n* two\n    goes on\n\n    still two\n1. three", ["one", "two goes on", "still two", "three"]),
+        ("a table:\n\nname | age\n---|---:\nBob | 7\n\nafter", ["a table:", "after"]),
+        ("cmd | grep x | less", ["cmd | grep x | less"]),
+        ("above\n\n---\n\n* * *\n\nbelow", ["above", "below"]),
+        ("**bold** and *so* ***on*** and __that__ _too_ ~~gone~~", ["bold and so on and that too gone"]),
+        ("2*3*4 = 24, snake_case_name, sh\\*tty, a * b * c", ["2*3*4 = 24, snake_case_name, sh*tty, a * b * c"]),
+        ("^^tiny ^(small print) but x^2", ["tiny small print but x^2"]),
+        ('see [the docs](http://x.org/a_(b)) and [these](/r/python "title").', ["see the docs and these."]),
+        ("see [this][1] of it\n\n[1]: http://x.org", ["see this of it"]),
+        ("look (http://x.org/a_(b)) at <https://y.org> or www.z.org/q?a=1 now", ["look at or now"]),
+        ("![gif](giphy|abc) nice", ["nice"]),
+        ("Tom &amp;amp; Jerry &amp; co &lt;3&amp;nbsp;x &amp;#x200B;", ["Tom & Jerry & co <3 x"]),
+        ("&amp;gt; typed as an entity", ["> typed as an entity"]),
+        ("half \ud83d an emoji\x00", ["half an emoji"]),
+        ("", []),
+        (" \n\n ", []),
+    ],
+)
+def test_paragraphs(markdown: str, plain: list[str]) -> None:
+    assert paragraphs(markdown) == plain
+
+
+@pytest.mark.parametrize(
+    ("markdown", "only"),
+    [
+        ("http://x.org", True),
+        ("[a label](http://x.org) - https://y.org!", True),
+        ("see http://x.org", False),
+        ("[1]: http://x.org", True),
+        (":-)", False),
+        ("", False),
+    ],
+)
+def test_links_only(markdown: str, only: bool) -> None:
+    assert is_links_only(markdown) == only
+
+
+@given(st.text(st.sampled_from('ab &;<>!*_~^`[]()#-|=:./\\\n"1\ud83d') | st.characters(), max_size=200))
+def test_any_text_becomes_lines_of_text(markdown: str) -> None:
+    for paragraph in paragraphs(markdown):
+        assert paragraph == " ".join(paragraph.split()) != ""
+        assert paragraph.encode()
+    assert is_links_only(markdown) in (True, False)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["[", "[a](", "[a](b ", "[a](b 'c", "![a](b", "*a", "**a ", "_a", "`", "``a", "~~a", ">!a", "^(", "^", "\\", "&lt;"]
+    + ["http://(", "www.((", "<http://", "(", "( ", "- ", "-|", "|", "> ", "[a]: ", "&amp;amp;", "[a", "[a](b(c", "*_"],
+)
+def test_time_is_linear(piece: str) -> None:
+    start = time.process_time()
+    text = piece * (100_000 // len(piece))
+    paragraphs(text)
+    is_links_only(text)
+    assert time.process_time() - start < 2
+
+
+TITLE, TEXT = "Why does the fox jump over the dog?", "I have seen it do so in the garden, and nobody could tell me."
+POST = {"id": "p", "created_utc": 1, "title": TITLE, "selftext": TEXT, "author": "asker"}
+
+
+def answer(number: int, score: int, author: str = "other", parent: str = "t3_p", **more: Any) -> dict[str, Any]:
+    body = f"The answer with number {number} is that it can, and that it likes to."
+    base = {"id": f"c{number}", "link_id": "t3_p", "parent_id": parent, "author": author}
+    return {**base, "created_utc": 2 + number, "body": body, "score": score, **more}
+
+
+def read(folder: Path, *records: dict[str, Any]) -> list[Document | Dropped]:
+    path = folder / "RC_2020-01"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    found = list(REDDIT.documents([path], pairs=True))
+    assert all(isinstance(item, Document | Dropped) for item in found)
+    return [item for item in found if isinstance(item, Document | Dropped)]
+
+
+def test_the_best_comments_to_the_post_itself_are_its_documents(tmp_path: Path) -> None:
+    comments = [answer(1, 2), answer(2, 9), answer(3, 2), answer(4, 99, parent="t1_c1"), answer(5, 5), answer(6, 2)]
+    records = read(tmp_path, *comments, POST)
+    pairs = [item for item in records if isinstance(item, Document)]
+    assert [pair.id for pair in pairs] == [f"reddit/t3_p/{name}" for name in ("body", "t1_c2", "t1_c5", "t1_c1")]
+    assert {pair.group for pair in pairs} == {"reddit/t3_p"}
+    assert pairs[0].segments == (TITLE, TEXT)
+    assert pairs[1].segments == (f"{TITLE} {TEXT}", comments[1]["body"])
+    assert [item for item in records if isinstance(item, Dropped)] == [Dropped("not among the best comments")] * 3
+
+
+def test_the_asker_bots_and_deleted_comments_answer_nothing(tmp_path: Path) -> None:
+    comments = [answer(1, 9, author="asker"), answer(2, 9, author="AutoModerator"), answer(3, 9, body="[deleted]")]
+    records = read(tmp_path, *comments, answer(4, 1, body="Because it does."), {**POST, "selftext": ""})
+    reasons = sorted(item.reason for item in records if isinstance(item, Dropped))
+    assert reasons == ["bot", "deleted", "no text or short", "not among the best comments"]
+    assert len(records) == 4
+
+
+def test_whoever_is_not_known_is_someone_else(tmp_path: Path) -> None:
+    records = read(tmp_path, answer(1, 9, author="[deleted]"), {**POST, "author": "[deleted]", "selftext": ""})
+    assert [type(item) for item in records] == [Document]
+
+
+def test_a_post_without_text_and_comments_is_left_out_and_so_are_comments_without_their_post(tmp_path: Path) -> None:
+    assert read(tmp_path, {**POST, "selftext": ""}) == [Dropped("alone")]
+    assert read(tmp_path, answer(1, 9), answer(2, 9)) == [Dropped("not among the best comments")] * 2
+
+
+def test_an_author_that_utf_8_cannot_hold_makes_the_line_bad(tmp_path: Path) -> None:
+    path = tmp_path / "RC_2020-01"
+    path.write_text(json.dumps(answer(1, 9, author="\ud800")))
+    (bad,) = REDDIT.documents([path], pairs=True)
+    assert isinstance(bad, Bad)
+    assert bad.reason == "half of a surrogate pair, which is not a character"

@@ -109,10 +109,7 @@ def test_comments_join_their_submission_in_any_order_of_files(tmp_path: Path) ->
         ({"body": "yes!"}, "too short"),
         ({"body": "word " * 410}, "too long"),
         ({"body": "&amp;" * 50_000}, "too long"),
-        (
-            {"body": GERMAN},
-            "other language",
-        ),
+        ({"body": GERMAN}, "other language"),
         ({"body": "すべての人間は、生まれながらにして自由である。"}, "other language"),
         ({"author": "HelperBot_"}, "bot"),
         ({"author": "bot-of-the-day"}, "bot"),
