@@ -142,7 +142,7 @@ def _kind(line: str) -> str:
 
 
 def _divided(part: _Part) -> tuple[_Part, _Part]:
-    """Split a part into its frame, up to the last typical paragraph, and the rest; after a book, a short rest is cut."""
+    """Split a part into its frame, up to its last typical paragraph, and the rest; after a book, a short rest goes."""
     end = _frame_end(part.lines)
     if part.kind == BEFORE and not _GUTENBERG.search("\n".join(islice(filter(str.strip, part.lines), BEGINNING))):
         end = 0

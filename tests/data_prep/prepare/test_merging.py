@@ -123,29 +123,20 @@ def two(tok: Path, tmp_path: Path) -> list[Path]:
     return raw.parts(tmp_path, 2, "jsonl", file, "--tokenizer", tok)
 
 
-def another(two: list[Path], tmp_path: Path, *arguments: object, file: str = "a.jsonl") -> Path:
-    """Prepare a second part with other options."""
-    out = tmp_path / "another"
-    raw.run("jsonl", tmp_path / file, *arguments, "--part", "2/2", "--out", out)
-    return out
-
-
-def test_a_missing_and_a_repeated_part_are_refused(
-    two: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    out = ["--out", tmp_path / "out"]
-    assert "part 2/2 is missing" in raw.refusal(capfd, "merge", two[0], *out)
-    assert "part 1/2 is missing" in raw.refusal(capfd, "merge", two[1], *out)
-    assert "part 1/2 is named twice" in raw.refusal(capfd, "merge", two[0], two[0], two[1], *out)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_part_of_another_division_is_refused(
+def test_missing_repeated_and_foreign_parts_are_refused(
     two: list[Path], tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "empty").mkdir()
     third = raw.parts(tmp_path, 3, "jsonl", tmp_path / "a.jsonl", "--tokenizer", tok)[1]
-    message = raw.refusal(capfd, "merge", two[0], third, "--out", tmp_path / "out")
-    assert message == f"{third}: is part 2/3 but {two[0]} is part 1/2; name parts of one division"
+    for parts, said in [
+        (two[:1], "part 2/2 is missing"),
+        (two[1:], "part 1/2 is missing"),
+        ([two[0], *two], "part 1/2 is named twice"),
+        ([two[0], third], f"{third}: is part 2/3 but {two[0]} is part 1/2; name parts of one division"),
+        ([two[0], tmp_path / "empty"], f"{tmp_path}/empty/shards/manifest.json: no such file"),
+    ]:
+        assert said in raw.refusal(capfd, "merge", *parts, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_parts_made_with_other_options_tokenizer_or_input_are_refused(
@@ -157,18 +148,16 @@ def test_parts_made_with_other_options_tokenizer_or_input_are_refused(
         (["--tokenizer", raw.vocabulary(tmp_path / "tokenizer.json", 120)], "a.jsonl", "options"),
         (["--tokenizer", tok], "b.jsonl", "inputs"),
     ]:
-        other = another(two, tmp_path, *arguments, file=file)
+        other = tmp_path / "another"
+        raw.run("jsonl", tmp_path / file, *arguments, "--part", "2/2", "--out", other)
         message = raw.refusal(capfd, "merge", two[0], other, "--out", tmp_path / "out")
         assert message == f"{other}: was made with other {what} than {two[0]}; prepare one of them again"
         shutil.rmtree(other)
 
 
-def test_a_folder_that_is_not_a_part_is_refused(
+def test_shards_that_are_no_part_are_refused(
     two: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "empty").mkdir()
-    message = raw.refusal(capfd, "merge", two[0], tmp_path / "empty", "--out", tmp_path / "out")
-    assert message.startswith(f"{tmp_path}/empty/shards/manifest.json: no such file")
     manifest = two[1] / "shards" / "manifest.json"
     record = json.loads(manifest.read_text())
     del record["source"]["part"]

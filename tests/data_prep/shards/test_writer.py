@@ -137,17 +137,19 @@ def test_a_token_beyond_the_vocabulary_cannot_be_written(small: Tokenizer, tmp_p
             writer.add("x", [[0, bad]])
 
 
+def write_in_a_block(directory: Path, tok: Tokenizer, *, fail: bool = False) -> None:
+    with ShardWriter(directory, tok, 20, 2) as writer:
+        for number, document in enumerate(DOCUMENTS):
+            writer.add(f"d{number}", document)
+        if fail:
+            assert list(directory.glob("shard-*.tar"))
+            raise KeyError
+
+
 def test_an_exception_in_the_block_leaves_an_empty_folder(small: Tokenizer, tmp_path: Path) -> None:
-    with pytest.raises(KeyError), ShardWriter(tmp_path, small, 20, 2) as writer:
-        write_until_key_error(writer)
+    with pytest.raises(KeyError):
+        write_in_a_block(tmp_path, small, fail=True)
     assert list(tmp_path.iterdir()) == []
-
-
-def write_until_key_error(writer: ShardWriter) -> None:
-    for number, document in enumerate(DOCUMENTS):
-        writer.add(f"d{number}", document)
-    assert list(writer.directory.glob("shard-*.tar"))
-    raise KeyError
 
 
 @pytest.mark.parametrize("good_syncs", range(10))
@@ -164,12 +166,6 @@ def test_a_full_disk_at_any_time_leaves_an_empty_folder(
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
     write_in_a_block(tmp_path, small)
-
-
-def write_in_a_block(directory: Path, tok: Tokenizer) -> None:
-    with ShardWriter(directory, tok, 20, 2) as writer:
-        for number, document in enumerate(DOCUMENTS):
-            writer.add(f"d{number}", document)
 
 
 def test_no_documents_and_an_occupied_folder_are_refused(small: Tokenizer, tmp_path: Path) -> None:
@@ -225,19 +221,14 @@ def test_damage_is_refused_naming_the_shard(
     assert [shard for shard, _ in verify.verify(tmp_path)] == [name]
 
 
-def test_a_shard_cut_short_after_it_was_opened_is_noticed(small: Tokenizer, tmp_path: Path) -> None:
-    shard = Shard.open(write(tmp_path, small, DOCUMENTS), 0)
-    shard.path.write_bytes(shard.path.read_bytes()[:1000])
-    with pytest.raises(InputError, match="chunk 1 is cut short"):
-        shard.read(1)
-
-
-def test_a_shard_cut_between_chunks_after_it_was_opened_is_noticed(small: Tokenizer, tmp_path: Path) -> None:
+def test_a_shard_that_changes_after_it_was_opened_is_noticed(small: Tokenizer, tmp_path: Path) -> None:
     shard = Shard.open(write(tmp_path, small, DOCUMENTS), 0)
     (start, _), _ = shard.members[1].values()
     shard.path.write_bytes(shard.path.read_bytes()[: start - 512])  # tarfile takes it for the end
     with pytest.raises(InputError, match="1 chunks in order, its headers list 2"):
         list(shard.documents())
+    with pytest.raises(InputError, match="chunk 1 is cut short"):
+        shard.read(1)
     shard.path.write_bytes(b"x" * 5000)
     with pytest.raises(InputError, match="shard-000000.tar: chunk 0: "):
         list(shard.documents())
@@ -316,22 +307,20 @@ def test_a_manifest_that_was_tampered_with_is_refused(
         Manifest.load(written)
 
 
-def test_a_manifest_with_another_tokenizer_is_refused(written: Path, large: Tokenizer) -> None:
-    (written / "tokenizer.json").write_bytes(large.path.read_bytes())
-    with pytest.raises(InputError, match=f"not the tokenizer .*fingerprint {large.fingerprint[:12]}"):
-        Manifest.load(written)
-    (written / "tokenizer.json").unlink()
-    with pytest.raises(InputError, match="tokenizer.json: cannot read"):
-        Manifest.load(written)
-
-
-def test_a_damaged_or_missing_manifest_is_refused(written: Path) -> None:
-    (written / NAME).write_text("[]")
-    with pytest.raises(InputError, match="format version None"):
-        Manifest.load(written)
-    (written / NAME).unlink()
-    with pytest.raises(InputError, match=r"manifest.json: no such file; is this a finished folder of shards\?"):
-        Manifest.load(written)
+def test_another_tokenizer_or_none_and_no_manifest_are_refused(written: Path, large: Tokenizer) -> None:
+    tokenizer, manifest = written / "tokenizer.json", written / NAME
+    for change, reason in [
+        (
+            lambda: tokenizer.write_bytes(large.path.read_bytes()),
+            f"not the tokenizer .*gerprint {large.fingerprint[:12]}",
+        ),
+        (tokenizer.unlink, "tokenizer.json: cannot read"),
+        (lambda: manifest.write_text("[]"), "format version None"),
+        (manifest.unlink, r"manifest.json: no such file; is this a finished folder of shards\?"),
+    ]:
+        change()
+        with pytest.raises(InputError, match=reason):
+            Manifest.load(written)
 
 
 def test_for_the_parent_folder_the_message_names_the_right_one(small: Tokenizer, tmp_path: Path) -> None:
