@@ -107,7 +107,9 @@ def read(url: str, limit: int, receive: Callable[[bytes], None]) -> None:
         require("remote", PACKAGES[scheme], what=f"{scheme}://")
     try:
         if scheme == "file":
-            _read_file(url, count)
+            with fsspec.filesystem("file").open(url, "rb") as file:
+                while block := file.read(BLOCK):
+                    count(block)
         else:
             asyncio.run(_read_stream(scheme, url, limit, count))
     except (TransferError, InputError):
@@ -136,12 +138,6 @@ def keep_trying(url: str, attempt: Callable[[], Result], sleep: Callable[[float]
             print(f"{without_secrets(url)}: {error}; {retry}", file=sys.stderr, flush=True)
             sleep(pause)
     raise AssertionError("the last try returns or raises")
-
-
-def _read_file(url: str, receive: Callable[[bytes], None]) -> None:
-    with fsspec.filesystem("file").open(url, "rb") as file:
-        while block := file.read(BLOCK):
-            receive(block)
 
 
 async def _read_stream(scheme: str, url: str, limit: int, receive: Callable[[bytes], None]) -> None:

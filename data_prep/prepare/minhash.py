@@ -56,7 +56,7 @@ def bands(text: str, threshold: float) -> np.ndarray:
     """
     count, rows = layout(threshold)
     words = ngrams.words(text)
-    shingles = ngrams.of_words(words, min(SHINGLE, len(words)))
+    shingles = ngrams.word_ngrams(words, min(SHINGLE, len(words)))
     minima = _no_shingles().copy()
     for start in range(0, len(shingles), _BLOCK):
         minima.update_batch(shingles[start : start + _BLOCK].tolist())

@@ -5,7 +5,7 @@ row with a text of the evaluation. A text of fewer than n words has no n-gram an
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -29,7 +29,7 @@ _BASE = np.uint64(0x9E3779B97F4A7C13)  # odd, so that multiplying by it loses no
 
 def hashes(text: str, n: int) -> np.ndarray:
     """Return the n-grams of a text in order, uint64 [words - n + 1], or [0] where it has fewer than n words."""
-    return of_words(words(text), n)
+    return word_ngrams(words(text), n)
 
 
 def words(text: str) -> np.ndarray:
@@ -38,7 +38,7 @@ def words(text: str) -> np.ndarray:
     return np.fromiter(map(_hash, runs), np.uint64, len(runs))
 
 
-def of_words(words: np.ndarray, n: int) -> np.ndarray:
+def word_ngrams(words: np.ndarray, n: int) -> np.ndarray:
     """Return the n-grams of hashed words, uint64 [max(0, words - n + 1)]; with n = 0 all are equal.
 
     Each is the polynomial of its words' hashes modulo 2^64 (Karp and Rabin 1987), evaluated by Horner's rule.
@@ -50,7 +50,7 @@ def of_words(words: np.ndarray, n: int) -> np.ndarray:
     return result
 
 
-def of_collections(folders: Iterable[str | Path], n: int) -> np.ndarray:
+def collection_ngrams(folders: Iterable[str | Path], n: int) -> np.ndarray:
     """Return all n-grams of the texts of collections or BEIR folders: uint64, sorted, unique.
 
     The texts are streamed; memory is about 24 bytes for each of their words.
@@ -58,16 +58,11 @@ def of_collections(folders: Iterable[str | Path], n: int) -> np.ndarray:
     Raises:
         InputError: a collection is missing or damaged, or a BEIR folder has a bad line (naming file and line).
     """
-    texts = _texts(folders)
+    texts = (text for folder in map(Path, folders) for text in track(texts_of(folder), f"n-grams of {folder}", "texts"))
     runs = [np.empty(0, np.uint64)]
     while batch := list(islice(texts, BATCH)):
         runs.append(np.unique(np.concatenate([hashes(normalise(text), n) for text in batch])))
     return np.unique(np.concatenate(runs))
-
-
-def _texts(folders: Iterable[str | Path]) -> Iterator[str]:
-    for folder in map(Path, folders):
-        yield from track(texts_of(folder), f"n-grams of {folder}", "texts")
 
 
 def shares(grams: np.ndarray, table: np.ndarray) -> bool:

@@ -168,7 +168,7 @@ class _Run:
         )
         if not options.stages.decontaminate:
             return steps
-        table = ngrams.of_collections(options.stages.decontaminate, options.stages.ngram)
+        table = ngrams.collection_ngrams(options.stages.decontaminate, options.stages.ngram)
         path = self.work / "ngrams.npy"
         save_array(path, table)
         return replace(steps, evaluation=str(path), evaluation_sha256=sha256_of(path))

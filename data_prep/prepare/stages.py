@@ -79,7 +79,7 @@ def build(options: StageOptions, paragraphs: bool, evaluation: np.ndarray | None
     Args:
         options: which stages.
         paragraphs: whether the source's segments are paragraphs; sentences and utterances are not split.
-        evaluation: `ngrams.of_collections(options.decontaminate, options.ngram)`; None without `decontaminate`.
+        evaluation: `ngrams.collection_ngrams(options.decontaminate, options.ngram)`; None without `decontaminate`.
         pairs: whether each document is a pair.
 
     Raises:

@@ -50,10 +50,10 @@ class Shard:
         _check_size(path, entry)
         if sha256_of(path) != entry.sha256:
             raise InputError(f"{path}: its SHA-256 is not the one in the manifest (damaged); {REBUILD}")
-        return cls.of_file(manifest, entry, path)
+        return cls.of_verified_file(manifest, entry, path)
 
     @classmethod
-    def of_file(cls, manifest: Manifest, entry: ShardEntry, path: Path) -> "Shard":
+    def of_verified_file(cls, manifest: Manifest, entry: ShardEntry, path: Path) -> "Shard":
         """Index the tar headers of a file whose SHA-256 was checked; raise InputError as `open` does."""
         _check_size(path, entry)
         try:

@@ -94,7 +94,7 @@ class Cache:
             file = self._hold(entry)
             assert file is not None  # only None without `wait`
             try:
-                mine.held[index] = file, Shard.of_file(self.manifest, entry, self.store.path(entry))
+                mine.held[index] = file, Shard.of_verified_file(self.manifest, entry, self.store.path(entry))
             except BaseException:
                 self.store.let_go(file)
                 raise

@@ -117,18 +117,18 @@ def _rows_at_once(path: Path, raw: BinaryIO, number: int, metadata: Any, name: s
     """
     inflated = 1
     for index in range(metadata.num_columns):
-        column, of_file = metadata.row_group(number).column(index), metadata.schema.column(index)
+        column, in_schema = metadata.row_group(number).column(index), metadata.schema.column(index)
         if name not in (column.path_in_schema, column.path_in_schema.partition(".")[0]):
             continue
-        found = pages(raw, column)
-        size = max(found.inflated, max(VALUE, of_file.length) * found.values)
-        if size > max(limits.over, limits.ratio * found.size):
+        in_pages = pages(raw, column)
+        size = max(in_pages.inflated, max(VALUE, in_schema.length) * in_pages.values)
+        if size > max(limits.over, limits.ratio * in_pages.size):
             raise InputError(
                 f"{path}: a bomb: row group {number + 1:,} of its column {column.path_in_schema} grows more than "
                 f"{limits.ratio} times, to {size:,} bytes, which no text does; do not use it"
             )
-        if not _is_listed(of_file):  # the file has a repeated text once, so that a row may be as large as all pages
-            inflated += found.inflated
+        if not _is_listed(in_schema):  # the file has a repeated text once, so that a row may be as large as all pages
+            inflated += in_pages.inflated
         elif delta := [encoding for encoding in column.encodings if encoding.startswith("DELTA")]:
             raise InputError(
                 f"{path}: its column {column.path_in_schema} has texts of lists in the encoding {delta[0]}, which is "
@@ -154,9 +154,9 @@ def _opened(path: Path, what: str, done: Sequence[int]) -> Iterator[Any]:
 
     try:
         metadata = parquet.read_metadata(path)
-        of_file = map(metadata.schema.column, range(metadata.num_columns))
+        in_schema = map(metadata.schema.column, range(metadata.num_columns))
         # else a list would have a text of few bytes as often as they say
-        lists = [column.path for column in of_file if _is_listed(column)]
+        lists = [column.path for column in in_schema if _is_listed(column)]
         keys = {"metadata": metadata, "read_dictionary": lists, "buffer_size": BUFFER, "pre_buffer": False}
         with parquet.ParquetFile(path, **keys) as file:
             yield file

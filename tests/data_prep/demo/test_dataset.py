@@ -170,12 +170,6 @@ def test_a_killed_run_leaves_no_output_and_the_next_one_finishes(
     assert contents(out) == contents(built)
 
 
-def test_a_path_that_cannot_be_written_is_refused(files: list[SourceFile], tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot create this folder"):
-        build(tmp_path / "file" / "out", OPTIONS, files, 1)
-
-
 def test_the_summary_has_the_counts(built: Path) -> None:
     manifest = Manifest.load(built / "shards")
     text = dataset._summary(built, manifest)

@@ -313,18 +313,18 @@ def test_collections_give_their_documents_titles_and_queries(tmp_path: Path, mon
     expected = np.unique(np.concatenate([ngrams.hashes(text, 3) for text in texts]))
     for batch in (1, 2, 4096):
         monkeypatch.setattr(ngrams, "BATCH", batch)
-        np.testing.assert_array_equal(ngrams.of_collections([one, str(two)], 3), expected)
+        np.testing.assert_array_equal(ngrams.collection_ngrams([one, str(two)], 3), expected)
     assert len(expected) == 3 + 1 + 2 + 1
-    assert ngrams.of_collections([two], 9).tolist() == ngrams.of_collections([], 3).tolist() == []
+    assert ngrams.collection_ngrams([two], 9).tolist() == ngrams.collection_ngrams([], 3).tolist() == []
 
 
 def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
     folder = collection(tmp_path / "beir", [("", "it is so")], ["is it so"])
     with pytest.raises(InputError, match="nowhere: no such folder"):
-        ngrams.of_collections([folder, tmp_path / "nowhere"], 2)
+        ngrams.collection_ngrams([folder, tmp_path / "nowhere"], 2)
     (folder / "queries.jsonl").write_text('{"_id": "a", "text": "is it so"}\n{"_id": "b"')
     with pytest.raises(InputError, match=r"beir/queries\.jsonl:2: not JSON"):
-        ngrams.of_collections([folder], 2)
+        ngrams.collection_ngrams([folder], 2)
     (folder / "queries.jsonl").unlink()
     with pytest.raises(InputError, match=r"beir/queries\.jsonl: cannot read"):
-        ngrams.of_collections([folder], 2)
+        ngrams.collection_ngrams([folder], 2)

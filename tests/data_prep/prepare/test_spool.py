@@ -206,19 +206,6 @@ def test_the_number_of_shards_suits_the_size() -> None:
         assert writing.shards_of(documents, size, wanted) == expected
 
 
-@given(st.lists(st.integers(0, spool.KEYS - 1)), st.integers(0, spool.KEYS - 1))
-def test_a_key_is_found_in_a_sorted_array(keys: list[int], key: int) -> None:
-    array = np.array(sorted(keys), np.uint64)
-    assert writing.contains(array, key) == (key in keys)
-    assert all(writing.contains(array, one) for one in keys)
-
-
-def test_the_shards_of_a_split_share_all_keys() -> None:
-    ranges = [ShardPlan("shards", number, 7).range for number in range(7)]
-    assert (ranges[0][0], ranges[-1][1]) == (0, spool.KEYS)
-    assert all(one[1] == other[0] for one, other in zip(ranges, ranges[1:], strict=False))
-
-
 def test_documents_are_tokenised_in_batches_as_one_by_one(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["the fox", "", "a dog sleeps", "[MASK] jumps"]
     documents = [
