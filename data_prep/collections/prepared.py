@@ -16,7 +16,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.shards.document import TokenDocument
 from deepsiam.data_prep.shards.manifest import NAME, Manifest
 from deepsiam.data_prep.shards.reader import Shard
-from deepsiam.data_prep.sources.bytes_read import tally
+from deepsiam.data_prep.sources.bytes_read import counter
 from deepsiam.data_prep.tokenizers import tokenizer
 
 Numbered = tuple[Where, TokenDocument]  # a document, with its number in the shard from 1
@@ -47,7 +47,7 @@ class ShardFolder:
             documents = [(Where(shard.path, number), item) for number, item in enumerate(shard.documents(), 1)]
             for where, item in documents:
                 check_id(item.id, "id", where)
-            tally.bytes += shard.entry.bytes
+            counter.bytes += shard.entry.bytes
             yield documents
 
     def text(self, tokens: np.ndarray) -> str:

@@ -14,7 +14,7 @@ from itertools import islice
 from deepsiam.data_prep.common.errors import CutOffError, InputError
 from deepsiam.data_prep.common.files import os_errors_as_input_errors
 from deepsiam.data_prep.prepare import spool
-from deepsiam.data_prep.sources.bytes_read import tally
+from deepsiam.data_prep.sources.bytes_read import counter
 from deepsiam.data_prep.sources.source import Choices, File, Piece, Source
 
 LEAST, LARGEST = 1 << 20, 1 << 24  # bytes of a batch's pieces
@@ -81,7 +81,7 @@ def batches(
     for index, (file, (size, identity)) in enumerate(zip(files, identities, strict=True)):
         if came == limit:
             break
-        before, first = tally.bytes, came
+        before, first = counter.bytes, came
         # this share of all files begin a batch, chosen independently of the files before
         if size > large or spool.key_of(identity) < size / large * spool.KEYS:
             yield from batch.close(done)
@@ -92,7 +92,7 @@ def batches(
                 if part.has(index + ordinal):
                     batch.add(file, identity, ordinal, piece)
                 if batch.size >= large or len(batch.pieces) >= MOST:
-                    yield from batch.close(done + min(size, tally.bytes - before))
+                    yield from batch.close(done + min(size, counter.bytes - before))
         except CutOffError as error:
             yield from batch.close(done)
             if cut_off is None:

@@ -8,20 +8,20 @@ from deepsiam.data_prep.common.progress import BYTES, Item, meter
 
 
 @dataclass
-class Tally:
+class ByteCounter:
     """A number of bytes, as they are in the files: compressed ones count before they are inflated."""
 
     bytes: int = 0
 
 
-tally = Tally()  # each reader of files adds to it
+counter = ByteCounter()  # each reader of files adds to it
 
 
 def track_files(items: Iterable[Item], what: str, unit: str, files: Sequence[Path]) -> Iterator[Item]:
     """Yield items that are read from these files; report on stderr how much of them was read, and the time left."""
     total = sum(file.stat().st_size for file in files)
-    before = tally.bytes
+    before = counter.bytes
     with meter(what, BYTES, total) as report:
         for number, item in enumerate(items, 1):
             yield item
-            report(min(tally.bytes - before, total), f"{number:,} {unit}")
+            report(min(counter.bytes - before, total), f"{number:,} {unit}")

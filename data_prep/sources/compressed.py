@@ -20,7 +20,7 @@ from deepsiam.data_prep.common.errors import CutOffError, InputError
 from deepsiam.data_prep.common.extras import require
 from deepsiam.data_prep.common.files import os_errors_as_input_errors
 from deepsiam.data_prep.sources import bzip2_streams
-from deepsiam.data_prep.sources.bytes_read import tally
+from deepsiam.data_prep.sources.bytes_read import counter
 
 STEP = 1 << 10  # bytes of input inflated at a time; 4 bytes of zstd can inflate to 128 KiB
 PIECE = 1 << 20  # bytes of output inflated at a time, in the formats that can limit it
@@ -247,5 +247,5 @@ def _inflate(inflater: Any, data: bytes, path: Path, kind: str, at: int) -> Iter
 def _read(path: Path, file: BinaryIO, size: int) -> bytes:
     with os_errors_as_input_errors(path, "read"):
         data = file.read(size)
-    tally.bytes += len(data)
+    counter.bytes += len(data)
     return data

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.extras import require
-from deepsiam.data_prep.sources.bytes_read import tally
+from deepsiam.data_prep.sources.bytes_read import counter
 from deepsiam.data_prep.sources.compressed import LIMITS, Growth, Limits
 from deepsiam.data_prep.sources.parquet_pages import pages
 
@@ -58,7 +58,7 @@ def parquet_rows(
             ]
             for row, values in enumerate(zip(*streams, strict=True), 1):
                 done[0] += 1
-                tally.bytes += place.position(row) - place.position(row - 1)
+                counter.bytes += place.position(row) - place.position(row - 1)
                 yield done[0], list(values)
 
 

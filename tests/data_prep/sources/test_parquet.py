@@ -13,7 +13,7 @@ from deepsiam.data_prep.collections.format import text_lines
 from deepsiam.data_prep.common import extras, progress
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.sources import parquet
-from deepsiam.data_prep.sources.bytes_read import tally, track_files
+from deepsiam.data_prep.sources.bytes_read import counter, track_files
 from deepsiam.data_prep.sources.compressed import Limits
 from deepsiam.data_prep.sources.parquet import parquet_columns, parquet_rows
 from deepsiam.data_prep.sources.recognise import not_text
@@ -275,8 +275,8 @@ def test_rows_of_parquet_count_their_share_of_the_file(tmp_path: Path) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "rows.parquet"
     parquet.write_table(pyarrow.table({"text": [f"text {i}" for i in range(1000)]}), path, row_group_size=600)
-    before = tally.bytes
-    read = [tally.bytes - before for _ in parquet_rows(path, ["text"])]
+    before = counter.bytes
+    read = [counter.bytes - before for _ in parquet_rows(path, ["text"])]
     assert read == sorted(read)
     assert read[0] < 100
     assert 0.5 * path.stat().st_size < read[-1] < path.stat().st_size
