@@ -125,10 +125,15 @@ def agree(folder: Path, source: str, *arguments: object, numbers: Sequence[int] 
 
 
 def refusal(capfd: pytest.CaptureFixture[str], source: str, *arguments: object, workers: int = 1) -> str:
-    """Run a command that must end with code 2; return its line on stderr, without those of bad records."""
+    """Run a source's command that must end with code 2; return its line on stderr, without those of bad records."""
+    return refused(capfd, *command(source, *arguments, workers=workers))
+
+
+def refused(capfd: pytest.CaptureFixture[str], *words: object) -> str:
+    """Do the same with any command."""
     capfd.readouterr()
     with pytest.raises(SystemExit) as ended:
-        main(command(source, *arguments, workers=workers))
+        main([str(word) for word in words])
     assert ended.value.code == 2
     lines = capfd.readouterr().err.splitlines()
     assert len([line for line in lines if not line.startswith("bad record: ")]) == 1, lines

@@ -138,11 +138,28 @@ def test_a_variable_is_set_in_the_block_alone(monkeypatch: pytest.MonkeyPatch, b
     assert os.environ.get("DEEPSIAM_TEST") == before
 
 
-def test_an_input_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (InputError("a file: bad\nin two lines"), 2, "a file: bad in two lines"),
+        (KeyboardInterrupt(), 130, "interrupted; run the same command to continue"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "x\x1bx"), 2, r"x\x1bx: File name too long"),
+        (  # not of the output, which has room
+            OSError(errno.ENOSPC, "No space left on device"),
+            2,
+            "No space left on device, in a file without a name: make room in /dev/shm",
+        ),
+    ],
+    ids=["bad input", "Ctrl-C", "a path", "a full disk"],
+)
+def test_what_the_user_can_fix_is_one_line(
+    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms = {errors.SHARED_MEMORY: 0}
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=rooms.get(folder, 1 << 30)))
     with pytest.raises(SystemExit) as stopped, exit_on_input_error("tool"):
-        raise InputError("a file: bad\nin two lines")
-    assert stopped.value.code == 2
-    assert capsys.readouterr().err == "tool: a file: bad in two lines\n"
+        raise error
+    assert (stopped.value.code, capsys.readouterr().err) == (code, f"tool: {said}\n")
 
 
 def test_a_long_id_leaves_what_is_said_of_it() -> None:
@@ -152,26 +169,11 @@ def test_a_long_id_leaves_what_is_said_of_it() -> None:
     assert said.endswith(r"xxx\x1b[2J: no such document; remove the line")
 
 
-def test_other_errors_and_success_pass_through() -> None:
+def test_other_errors_and_success_pass_through(tmp_path: Path) -> None:
     with exit_on_input_error("tool"):
         pass
     with pytest.raises(ZeroDivisionError), exit_on_input_error("tool"):
         _ = 1 / 0
-
-
-def test_ctrl_c_prints_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped, exit_on_input_error("tool"):
-        raise KeyboardInterrupt
-    assert stopped.value.code == 130
-    assert capsys.readouterr().err.startswith("tool: interrupted")
-
-
-def test_a_path_that_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    long = tmp_path / ("x" * 300)
-    with pytest.raises(SystemExit) as stopped, exit_on_input_error("tool"):
-        long.stat()
-    assert stopped.value.code == 2
-    assert capsys.readouterr().err == f"tool: {long}: File name too long\n"
     with pytest.raises(FileNotFoundError), exit_on_input_error("tool"):  # a missing file is a bug: commands look first
         (tmp_path / "missing").stat()
 
@@ -198,18 +200,6 @@ def test_an_output_that_cannot_be_written_is_one_line(end: str, code: int, said:
     environment = {**os.environ, "PROGRAM": PROGRAM.format(size=size)}
     ended = subprocess.run(["sh", "-c", command], env=environment, stderr=subprocess.PIPE, text=True)
     assert (ended.returncode, ended.stderr) == (code, said)
-
-
-def test_a_full_disk_that_is_not_the_outputs_is_not_blamed_on_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rooms = {errors.SHARED_MEMORY: 0}
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=rooms.get(folder, 1 << 30)))
-    with pytest.raises(SystemExit) as stopped, exit_on_input_error("tool"):
-        raise OSError(errno.ENOSPC, "No space left on device")
-    assert stopped.value.code == 2
-    said = "tool: No space left on device, in a file without a name: make room in /dev/shm\n"
-    assert capsys.readouterr().err == said
 
 
 def test_the_nearest_known_name_is_suggested() -> None:
