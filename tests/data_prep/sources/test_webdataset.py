@@ -18,8 +18,6 @@ from deepsiam.data_prep.sources.plain_text import LONGEST
 from deepsiam.data_prep.sources.webdataset import WEBDATASET
 from tests.data_prep import raw
 from tests.data_prep.forge import TouchesAFile
-from tests.data_prep.prepare.run.test_faults import go_on, kill, wait_for
-from tests.data_prep.server import serving
 from tests.data_prep.sources.test_tar_stream import packed
 
 FOX, DOG = "The fox jumps over the lazy dog.", "The dog sleeps while the fox jumps."
@@ -263,49 +261,3 @@ def test_what_is_bad_is_counted_and_printed(tmp_path: Path, capfd: pytest.Captur
     ]
     assert raw.source_of(tmp_path / "out")["stages"][0]["dropped"] == {"bad": 2}
     assert len(raw.documents(tmp_path / "out")) == 21
-
-
-@pytest.fixture(scope="module")
-def tars(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six tars of 60 samples, in 18 batches or more: an unused field makes them large."""
-    folder = tmp_path_factory.mktemp("tars")
-    for number in range(6):
-        texts = raw.texts(60, number)
-        write(folder / f"t-{number}.tar", *({"json": {"body": text, "pad": "x" * 50_000}} for text in texts))
-    return folder
-
-
-OPTIONS = ["--text", "json:body", "--shards", 30, "--held-out", 0.2, "--chunk-tokens", 100]
-
-
-@pytest.mark.slow
-def test_workers_addresses_and_kills_do_not_change_a_byte(
-    tars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pattern = tars / "t-{0..5}.tar"
-    raw.run("webdataset", pattern, "--out", tmp_path / "whole", *OPTIONS)
-    whole = raw.contents(tmp_path / "whole")
-    assert len(raw.documents(tmp_path / "whole")) + len(raw.documents(tmp_path / "whole", "held_out")) == 360
-    raw.run("webdataset", pattern, "--out", tmp_path / "three", *OPTIONS, workers=3)
-    assert raw.contents(tmp_path / "three") == whole
-    with serving(tars) as server:
-        raw.run("webdataset", f"{server.url}/t-{{0..5}}.tar", "--out", tmp_path / "remote", *OPTIONS)
-    assert raw.contents(tmp_path / "remote") == whole
-    for moment, number in (("read/*", 4), ("written-*/done/*", 3)):
-        out = tmp_path / f"killed {number}"
-        run = raw.start("webdataset", pattern, "--out", out, *OPTIONS, workers=2)
-        wait_for(run, f"{out}/.partial/{moment}", number)
-        kill(run, parent_alone=False)
-        go_on(monkeypatch, out, "webdataset", pattern, "--out", out, *OPTIONS)
-        assert raw.contents(out) == whole
-
-
-@pytest.mark.slow
-def test_parts_agree_and_dialogues_are_recorded(tmp_path: Path) -> None:
-    threads = [raw.texts(4, number, 1) for number in range(50)]
-    write(tmp_path / "a.tar", *({"txt": "\n".join(turns)} for turns in threads[:30]))
-    write(tmp_path / "b.tar", *({"txt": "\n".join(turns)} for turns in threads[30:]))
-    given = [tmp_path / "{a,b}.tar", "--segments", "utterances", "--tokenizer", raw.vocabulary(tmp_path / "t.json")]
-    whole = raw.agree(tmp_path, "webdataset", *given, numbers=(2,))
-    assert raw.source_of(whole)["dialogues"]
-    assert sorted(map(len, raw.decoded(whole).values())) == [4] * 50
