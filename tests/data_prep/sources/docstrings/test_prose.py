@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.sources.docstrings.prose import paragraphs
-from tests.data_prep.linear import is_linear
 
 
 def rest(docstring: str) -> list[str]:
@@ -207,10 +206,3 @@ def test_inline_markup_is_removed_and_its_text_kept(marked: str, plain: str) -> 
 def test_any_text_can_be_read(docstring: str) -> None:
     opening, others = paragraphs(docstring)
     assert all(text == " ".join(text.split()) and text for text in [*others, opening or "x"])
-
-
-@pytest.mark.parametrize(
-    "piece", [":", "[", "[a](", "`a <", ":a:`~.", "a ]  ", "  [1]_", "Args:\n    a (", ":param a: ", "\n"]
-)
-def test_any_docstring_takes_linear_time(piece: str) -> None:
-    assert is_linear(lambda size: paragraphs("A " + piece * size), longest=20_000)

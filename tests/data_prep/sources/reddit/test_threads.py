@@ -1,7 +1,6 @@
 """Threads are cut into documents, or made pairs; Markdown becomes the author's own words."""
 
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -233,19 +232,6 @@ def test_any_text_becomes_lines_of_text(markdown: str) -> None:
         assert paragraph == " ".join(paragraph.split()) != ""
         assert paragraph.encode()
     assert is_links_only(markdown) in (True, False)
-
-
-@pytest.mark.parametrize(
-    "piece",
-    ["[", "[a](", "[a](b ", "[a](b 'c", "![a](b", "*a", "**a ", "_a", "`", "``a", "~~a", ">!a", "^(", "^", "\\", "&lt;"]
-    + ["http://(", "www.((", "<http://", "(", "( ", "- ", "-|", "|", "> ", "[a]: ", "&amp;amp;", "[a", "[a](b(c", "*_"],
-)
-def test_time_is_linear(piece: str) -> None:
-    start = time.process_time()
-    text = piece * (100_000 // len(piece))
-    paragraphs(text)
-    is_links_only(text)
-    assert time.process_time() - start < 2
 
 
 TITLE, TEXT = "Why does the fox jump over the dog?", "I have seen it do so in the garden, and nobody could tell me."
