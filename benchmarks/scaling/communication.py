@@ -129,7 +129,7 @@ def run(hosts: Hosts, stage: int, steps: int) -> dict[str, Any]:
 def compare(measured: Mapping[str, Any], hosts: int, stage: int) -> list[dict[str, Any]]:
     """Return for each limited network what was measured, what the model predicts, and their ratios."""
     alone = statistics.median(measured["without_exchange"])
-    step = collectives(measured["sizes"], Zero.of({"zero_optimization": ZERO[stage]}), ACCUMULATION, "gloo")
+    step = collectives(measured["sizes"], Zero.from_config({"zero_optimization": ZERO[stage]}), ACCUMULATION, "gloo")
     rows = []
     for one in measured["networks"]:
         link = Link(one["bits"] / 8 * PAYLOAD, one["delay"])

@@ -172,7 +172,6 @@ def _labels(folder: Path) -> int:
 
 
 def _examples(name: str, source: PairsConfig, method: MatchingConfig, seed: int) -> int:
-    """Count the examples of a source of a run's data, all of which it was trained on."""
     collection, section = Collection.open(source.collection), f"data.mix.{name}" if name else "data"
     return len(GroupSource(collection, source.split, method.unit, None, seed, section, unit=EXAMPLES_OF_A_UNIT))
 

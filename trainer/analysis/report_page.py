@@ -76,12 +76,12 @@ def report_page(
     """
     sections = []
     if results is not None:
-        sections += list(_of_results(results, rankings))
-    sections += [section("Curves", *_curves(curves)), section("What it is of", *_about(results, runs))]
+        sections += list(_result_sections(results, rankings))
+    sections += [section("Curves", *_curves(curves)), section("What it was made from", *_about(results, runs))]
     return page(heading, sections)
 
 
-def _of_results(results: Results, rankings: Path) -> Iterator[str]:
+def _result_sections(results: Results, rankings: Path) -> Iterator[str]:
     yield section("Results", *_results(results))
     found = _rankings(results, rankings)
     if isinstance(found, str):
@@ -102,7 +102,7 @@ def _rankings(results: Results, rankings: Path) -> tuple[Task, dict[str, list[Ra
         return f"{missing} (trainer.evaluate --write-runs {rankings})"
     collection = Collection.open(directory)
     if results.about.collection_sha256 not in (None, collection.sha256):
-        return f"the collection {directory} is another one than the results are of"
+        return f"the collection {directory} is another one than that of the results"
     task = Task.of(collection, results.about.split)
     ranked = {name: run_file.read(path, task).ranked for name, path in files.items()}
     for name, of_system in ranked.items():
@@ -199,7 +199,6 @@ def _curves(curves: Mapping[str, Mapping[str, Curve]]) -> Iterator[str]:
 
 
 def _lines(tag: str, steps: Any, values: Any) -> dict[str, Line]:
-    """Return the lines to draw: a loss as logged and its moving average; any other scalar as logged."""
     if tag.startswith("loss/"):
         return {"moving average": Line(steps, smooth(values)), "as logged": Line(steps, values, faint=True)}
     return {tag: Line(steps, values)}
@@ -225,7 +224,6 @@ def _about(results: Results | None, runs: Mapping[str, Path]) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    """Format a value of environment.json in one line."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {_shown(inner)}" for key, inner in value.items())
     return value if isinstance(value, str) else json.dumps(value)

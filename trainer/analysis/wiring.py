@@ -118,7 +118,6 @@ def _losses(model: TrunkModel, arrays: Arrays) -> dict[str, float]:
 
 
 def _replace_token(arrays: Arrays, name: str, place: tuple[int, ...]) -> Arrays:
-    """Return the micro-batch with a different word in one place."""
     ids = arrays[name].copy()
     ids[place] = len(SPECIAL) + (ids[place] == len(SPECIAL))
     return arrays | {name: ids}

@@ -21,7 +21,7 @@ def measured(stage: int, ranks: int, bits: float, delay: float) -> dict[str, Any
     # each byte goes around the ring twice for an all-reduce and once for an all-gather
     passes = {1: 2 + 1, 2: 2 * ACCUMULATION + 1, 3: ACCUMULATION * (1 + 2)}[stage]
     size = passes * (ranks - 1) / ranks * BYTES
-    step = collectives(SIZES, Zero.of({"zero_optimization": ZERO[stage]}), ACCUMULATION, "gloo")
+    step = collectives(SIZES, Zero.from_config({"zero_optimization": ZERO[stage]}), ACCUMULATION, "gloo")
     links = sum(one.rounds * one.calls * (2 if one.kind == "all_reduce" else 1) for one in step) * (ranks - 1)
     seconds = 0.25 + size / (bits / 8 * PAYLOAD) + links * delay
     networks = [

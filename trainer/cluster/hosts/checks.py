@@ -135,8 +135,8 @@ class Numbers(NamedTuple):
     saved: int  # those that a checkpoint contains; adapters leave out their base's
 
     @classmethod
-    def of(cls, model: TrunkModel) -> Numbers:
-        """Count those of a model."""
+    def from_model(cls, model: TrunkModel) -> Numbers:
+        """Count a model's numbers."""
         named = dict(model.named_parameters())
         return cls(
             sum(parameter.numel() for parameter in named.values()),

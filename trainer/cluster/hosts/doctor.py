@@ -92,19 +92,19 @@ def examine(
         else:
             told = ask(list(cluster.slots), cluster.ssh_port, place, cluster.port, file, cache)
     slots = {host: number or len(here.gpus) or 1 for host, number in cluster.slots.items()}
-    facts = {host: one for host, one in told.items() if isinstance(one, HostFacts)}
-    found = list(checks.answers(told))
+    facts = {host: answer for host, answer in told.items() if isinstance(answer, HostFacts)}
+    findings = list(checks.answers(told))
     if facts:
-        found += checks.versions(facts, here)
-        found += checks.gpus(facts, slots)
-        found += checks.clocks(facts)
-        found += checks.shared(facts, place, probe)
-        found += checks.port(facts, cluster.port)
-    found += checks.layout(recipe, sum(slots.values()))
+        findings += checks.versions(facts, here)
+        findings += checks.gpus(facts, slots)
+        findings += checks.clocks(facts)
+        findings += checks.shared(facts, place, probe)
+        findings += checks.port(facts, cluster.port)
+    findings += checks.layout(recipe, sum(slots.values()))
     if facts and sum(slots.values()) > 1:
-        found += _interface(facts, alone)
-    yield from found
-    can_start = not any(finding.state == "wrong" and finding.check in FIRST_OF_ALL for finding in found)
+        findings += _interface(facts, alone)
+    yield from findings
+    can_start = not any(finding.state == "wrong" and finding.check in FIRST_OF_ALL for finding in findings)
     yield from _examine_recipe(recipe, cluster.start(slots) if can_start else [], facts, slots, full)
 
 
@@ -121,7 +121,7 @@ def _examine_recipe(
     except InputError as error:
         yield Finding("recipe", "wrong", str(error), "correct the recipe or its data")
         return
-    numbers = checks.Numbers.of(job.model)
+    numbers = checks.Numbers.from_model(job.model)
     trains = "" if numbers.trained == numbers.all else f", of which it trains {numbers.trained:,}"
     yield Finding("recipe", "ok", f"{recipe.method.name}, {numbers.all:,} parameters{trains}")
     damaged = list(checks.shards(job.order.sources, full))

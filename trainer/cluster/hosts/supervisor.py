@@ -95,7 +95,7 @@ class Training:
         return choice.command
 
     def stopped_for_good(self) -> bool:
-        """Return whether the last checkpoint is of a run that ended because its probes no longer gained."""
+        """Return whether the run ended because its probes no longer gained."""
         newest = checkpoint.newest(self.run)
         return bool(self.stop_after and newest and checkpoint.read_state(newest).best.bad >= self.stop_after)
 
@@ -139,7 +139,8 @@ def supervise(
             _report(f"{ended}: trained until its probes no longer gained")
             return 0
         if failed == tries and not signals:
-            _report(f"{ended}: giving up: no checkpoint after step {step} in {_starts(tries)}; see the errors above")
+            starts = f"{tries} start{'s' * (tries > 1)}"
+            _report(f"{ended}: giving up: no checkpoint after step {step} in {starts}; see the errors above")
             return code or 1
         if not signals:
             seconds = 0 if code == RESUME else pause(failed)
@@ -188,13 +189,12 @@ def _run(training: Training, command: Sequence[str], signals: Sequence[int], sle
 
 
 def _kill(session: int) -> None:
-    """Kill the remaining processes of a session: a restart needs their port and their devices."""
+    # a restart needs the port and the devices of what is left
     if remaining := kill(session):
         _report(f"cannot kill {', '.join(map(str, remaining))}: the next start may find the port taken")
 
 
 def _wait(seconds: float, signals: Sequence[int], sleep: Callable[[float], None]) -> None:
-    """Sleep until the time has passed or a signal arrives."""
     while seconds > 0 and not signals:
         sleep(min(POLL_SECONDS, seconds))
         seconds -= POLL_SECONDS
@@ -212,10 +212,6 @@ def _explain(code: int, by_ssh: bool) -> str:
         cause = f"killed by {signal.Signals(number).name}" if number in set(signal.Signals) else ""
         meaning = MEANINGS.get(code, cause)
     return f"{code} ({meaning})" if meaning else str(code)
-
-
-def _starts(count: int) -> str:
-    return f"{count} start{'s' * (count > 1)}"
 
 
 def _report(line: str) -> None:

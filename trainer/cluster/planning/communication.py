@@ -82,7 +82,7 @@ class Zero:
     reuse_distance: int = 1_000_000_000
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], stage: int | None = None) -> Zero:
+    def from_config(cls, config: Mapping[str, Any], stage: int | None = None) -> Zero:
         """Read a DeepSpeed configuration; `stage` replaces its ZeRO stage."""
         keys = config.get("zero_optimization", {})
         width = 2 if any(config.get(name, {}).get("enabled") for name in ("fp16", "bf16")) else 4
@@ -176,8 +176,7 @@ def exposed(communication: float, compute: float, overlap: float) -> float:
 
 
 def _passes(kind: Kind) -> int:
-    """Return how often each byte goes around the ring."""
-    return 2 if kind == "all_reduce" else 1
+    return 2 if kind == "all_reduce" else 1  # how often each byte goes around the ring
 
 
 def _ring_latency(network: Network) -> float:

@@ -70,7 +70,7 @@ class Kernels(TorchDispatchMode):
         return out
 
     def _runs_here(self, args: Any, kwargs: Any, out: Any) -> bool:
-        """Whether the result is on the device, and no copy from another one."""
+        # a copy from another device runs there
         return bool(self._tensors(out)) and all(x.device.type == self.device_type for x in _tensors(args, kwargs)[:1])
 
     def _bytes(self, name: str, args: Any, kwargs: Any, out: Any) -> int:

@@ -54,7 +54,7 @@ def print_plan(chosen: argparse.Namespace) -> None:
     machines, speed = _machines(chosen, recipe)
     assumptions = [
         f"{recipe.method.name}: {work.parameters:,} parameters, {work.flops / 1e9:,.4g} GFLOP an example, {file.stem}",
-        *report.of_machines(machines, speed),
+        *report.machine_lines(machines, speed),
     ]
     rows = [plan(recipe, work, config, machines, hosts) for hosts in chosen.hosts]
     ends = limits(recipe, work, config, machines, max(chosen.hosts))

@@ -59,7 +59,7 @@ def pays(limits: Sequence[Limit]) -> Iterator[str]:
     yield from table(["batch.size", *(f"ZeRO-{stage}" for stage in stages)], rows)
 
 
-def of_machines(machines: Machines, speed: str) -> list[str]:
+def machine_lines(machines: Machines, speed: str) -> list[str]:
     """Return a line for each group of assumptions."""
     between, within = machines.between, machines.within
     overlap = "half at ZeRO-3, none below" if machines.overlap is None else f"{machines.overlap:.0%}"

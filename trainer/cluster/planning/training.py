@@ -93,7 +93,7 @@ def plan(recipe: PretrainRecipe, work: Work, config: Mapping[str, Any], machines
         hosts: the number of hosts.
     """
     layout = fit(recipe, hosts * machines.gpus)
-    zero, steps = Zero.of(config), layout.recipe.steps
+    zero, steps = Zero.from_config(config), layout.recipe.steps
     step = plan_step(layout, work, zero, machines)
     rate = step.tokens / step.seconds
     hours = steps * step.seconds / HOUR
@@ -148,9 +148,9 @@ def limits(recipe: PretrainRecipe, work: Work, config: Mapping[str, Any], machin
     for factor in BATCHES:
         size = factor * recipe.batch.size
         scaled = recipe.model_copy(update={"batch": recipe.batch.model_copy(update={"size": size})})
-        alone = plan_step(fit(scaled, machines.gpus), work, Zero.of(config, STAGES[0]), machines)
+        alone = plan_step(fit(scaled, machines.gpus), work, Zero.from_config(config, STAGES[0]), machines)
         for stage in STAGES:
-            hosts, because = _limit(scaled, work, Zero.of(config, stage), machines, most, alone)
+            hosts, because = _limit(scaled, work, Zero.from_config(config, stage), machines, most, alone)
             found.append(Limit(size, stage, hosts, because))
     return found
 

@@ -1,6 +1,7 @@
 """The checks before a launch: each one passes when all is right and fails when something is wrong."""
 
 import shutil
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,19 @@ from deepsiam.trainer.training.recipe.yaml_file import load
 from deepsiam.trainer.training.run.job import Job
 from tests import toy
 from tests.models import tiny
-from tests.trainer.cluster.hosts.finding import only
 
 GB = 10**9
 FACTS = HostFacts(
     {"torch": "2.13.0", "commit": "abc"}, [80 * GB] * 8, 512 * GB, 0.0, 1000 * GB, ["probe"], True, {}, ""
 )
 TWO = {"a": FACTS, "b": FACTS}
+
+
+def only(findings: Iterable[Finding]) -> Finding:
+    """Return the only finding; one that is not ok says what to do."""
+    (finding,) = findings
+    assert bool(finding.todo) == (finding.state != "ok")
+    return finding
 
 
 def changed(**changes: Any) -> dict[str, HostFacts]:
@@ -184,11 +191,11 @@ def test_what_is_offloaded_is_not_counted_and_refuses_nothing(key: str) -> None:
 def test_the_numbers_of_a_model_with_adapters() -> None:
     model = build_model(MlmConfig(name="mlm", max_tokens=16), build_trunk(tiny.CONFIG))
     whole = sum(parameter.numel() for parameter in model.parameters())
-    assert Numbers.of(model) == (whole, whole, whole)
+    assert Numbers.from_model(model) == (whole, whole, whole)
     first, *_ = dict(model.named_parameters())
     parameter = dict(model.named_parameters())[first].requires_grad_(False)
     model.from_base = frozenset([first])
-    assert Numbers.of(model) == (whole, whole - parameter.numel(), whole - parameter.numel())
+    assert Numbers.from_model(model) == (whole, whole - parameter.numel(), whole - parameter.numel())
 
 
 def test_the_bytes_of_each_stage_are_those_of_the_paper() -> None:

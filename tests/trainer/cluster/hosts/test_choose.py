@@ -1,4 +1,4 @@
-"""The choice of hosts, with an ssh that answers as a test specifies."""
+"""Hosts asked by ssh, and the choice among them; fake programs answer. Real hosts: launches/test_hosts.py."""
 
 import json
 import sys
@@ -16,6 +16,7 @@ from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
 from tests.trainer.cluster.hosts.fake_ssh import answer
+from tests.trainer.cluster.hosts.test_checks import FACTS
 
 
 def launch(*hosts: str, slots: int = 1) -> Launch:
@@ -112,3 +113,25 @@ def test_ask_runs_this_python_in_this_folder(cluster: Path) -> None:
     assert isinstance(reason, str)
     assert f"{sys.executable} -m deepsiam.trainer.cluster.hosts.facts" in reason
     assert str(Path.cwd())[-20:] in reason
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program in place of ssh; it prints the bytes of the file beside it, and ends with the code of another."""
+    (tmp_path / "ssh").write_text(
+        f"#!/bin/sh\ncat {tmp_path}/said\ncat {tmp_path}/said >&2\nexit $(cat {tmp_path}/code)\n"
+    )
+    (tmp_path / "ssh").chmod(0o755)
+    (tmp_path / "code").write_text("0")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
+
+
+def test_a_banner_in_another_encoding_is_no_error(ssh: Path) -> None:
+    (ssh / "said").write_bytes(b"M\xfchle\n" + json.dumps(asdict(FACTS)).encode() + b"\n")
+    (answer,) = ask(["a"]).values()
+    assert not isinstance(answer, str)
+    assert answer.versions == FACTS.versions
+    (ssh / "code").write_text("1")
+    (ssh / "said").write_bytes(b"M\xfchle is closed\n")
+    assert ask(["a"]) == {"a": "M\ufffdhle is closed"}

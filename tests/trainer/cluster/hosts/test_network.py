@@ -11,7 +11,7 @@ import pytest
 from deepsiam.trainer.cluster.hosts import network
 from deepsiam.trainer.cluster.hosts.facts import HostFacts
 from deepsiam.trainer.cluster.hosts.network import meet
-from tests.trainer.cluster.hosts.finding import only
+from tests.trainer.cluster.hosts.test_checks import only
 
 INTERFACES = {"lo": ["127.0.0.1", "::1"], "eth0": ["10.0.0.1"], "docker0": ["172.17.0.1"], "ib0": ["10.1.0.1"]}
 FACTS = HostFacts({}, [], 0, 0.0, 0, [], True, INTERFACES, "10.0.0.1")

@@ -122,13 +122,13 @@ def test_what_runs_beside_compute_is_hidden_up_to_its_length() -> None:
 
 @pytest.mark.parametrize("name", ["zero1_bf16", "zero2_bf16", "zero3_bf16", "cpu"])
 def test_a_configuration_is_read(name: str) -> None:
-    zero = Zero.of(ds_config.load(name)[1])
+    zero = Zero.from_config(ds_config.load(name)[1])
     assert zero.stage == (1 if name == "cpu" else int(name[4]))
     assert zero.bytes_per_number == (4 if name == "cpu" else 2)
     assert zero.gradient_bytes == zero.bytes_per_number
     in_fp32 = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
-    zero = Zero.of({**ds_config.load(name)[1], **in_fp32})
+    zero = Zero.from_config({**ds_config.load(name)[1], **in_fp32})
     assert (zero.gradient_bytes, zero.sums_in_fp32) == (4, name != "cpu")
     assert zero.reduce_bucket == 50_000_000
     assert zero.persistence_threshold == (10_000 if zero.stage == 3 else 100_000)
-    assert Zero.of(ds_config.load(name)[1], stage=3).stage == 3
+    assert Zero.from_config(ds_config.load(name)[1], stage=3).stage == 3

@@ -57,7 +57,7 @@ def recorded(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 def planned(recipe: PretrainRecipe, kind: Kind) -> tuple[float, int]:
     """The bytes of large tensors and the number of calls that the model predicts for a kind of call."""
-    zero = Zero.of(ds_config.load(recipe.deepspeed)[1])
+    zero = Zero.from_config(ds_config.load(recipe.deepspeed)[1])
     step = [one for one in collectives(count(recipe, 300).trained, zero, 2) if one.kind == kind]
     return sum(one.size * one.rounds for one in step), sum(one.calls * one.rounds for one in step)
 

@@ -1,4 +1,4 @@
-"""The plan of a training: its parts against hand computation."""
+"""The plan of a training, and its text."""
 
 from dataclasses import replace
 from functools import partial
@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from deepsiam.trainer.cluster.planning import report
 from deepsiam.trainer.cluster.planning.communication import Link, Zero, collectives, step_seconds
 from deepsiam.trainer.cluster.planning.compute import Work
 from deepsiam.trainer.cluster.planning.kernels import Kernel
 from deepsiam.trainer.cluster.planning.layout import fit
 from deepsiam.trainer.cluster.planning.machines import Machines
 from deepsiam.trainer.cluster.planning.roofline import BANDWIDTH, GRADIENT_BYTES, STATE_BYTES, Roofline
-from deepsiam.trainer.cluster.planning.training import fitting, limits, plan, plan_step
+from deepsiam.trainer.cluster.planning.training import Limit, fitting, limits, plan, plan_step
 from deepsiam.trainer.training.engine import ds_config
 from deepsiam.trainer.training.engine.hardware import DEVICES
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
@@ -46,19 +47,19 @@ planned = partial(plan, RECIPE, WORK, CONFIG)
 
 def test_a_step_is_compute_and_the_communication_that_it_does_not_hide() -> None:
     layout = fit(RECIPE, 8)
-    step = plan_step(layout, WORK, Zero.of(CONFIG), MACHINES)
+    step = plan_step(layout, WORK, Zero.from_config(CONFIG), MACHINES)
     # two micro-batches of 16 examples, 1 ms each; DeepSpeed's passes over gradients and over a rank's eighth of states
     assert step.compute == pytest.approx(2 * 0.016 + (GRADIENT_BYTES + STATE_BYTES / 8) * 1e8 / 1e12)
-    exchanged = step_seconds(collectives(WORK.trained, Zero.of(CONFIG), 2), MACHINES.network(8))
+    exchanged = step_seconds(collectives(WORK.trained, Zero.from_config(CONFIG), 2), MACHINES.network(8))
     assert step.communication == step.exposed == exchanged
     assert step.tokens == 256 * 480
-    hidden = plan_step(layout, WORK, Zero.of(CONFIG), replace(MACHINES, overlap=0.75))
+    hidden = plan_step(layout, WORK, Zero.from_config(CONFIG), replace(MACHINES, overlap=0.75))
     assert hidden.exposed == pytest.approx(exchanged / 4)
-    assert plan_step(layout, WORK, Zero.of(CONFIG, 3), MACHINES).exposed < exchanged * 10
+    assert plan_step(layout, WORK, Zero.from_config(CONFIG, 3), MACHINES).exposed < exchanged * 10
 
 
 def test_a_step_is_no_faster_than_its_shards_are_read() -> None:
-    slow = plan_step(fit(RECIPE, 16), WORK, Zero.of(CONFIG), replace(MACHINES, disk=1e6))
+    slow = plan_step(fit(RECIPE, 16), WORK, Zero.from_config(CONFIG), replace(MACHINES, disk=1e6))
     assert slow.seconds == slow.loading == pytest.approx(2.3 * 256 * 480 / 2 / 1e6)
     row = planned(replace(MACHINES, disk=1e6), 2)
     assert (row.step_seconds, row.read_share) == (slow.seconds, 1)
@@ -81,24 +82,24 @@ def of_size(parameters: int, trained: int | None = None) -> Work:
 
 def test_frozen_weights_take_their_own_bytes_alone() -> None:
     small = replace(MACHINES, device=replace(DEVICES["h100"], memory=4e9))
-    assert fitting(of_size(10**9), Zero.of(CONFIG), small, 1, 1) == []
-    assert 1 in fitting(of_size(10**9, trained=10**7), Zero.of(CONFIG), small, 1, 1)
+    assert fitting(of_size(10**9), Zero.from_config(CONFIG), small, 1, 1) == []
+    assert 1 in fitting(of_size(10**9, trained=10**7), Zero.from_config(CONFIG), small, 1, 1)
 
 
 @pytest.mark.parametrize(("parameters", "stages"), [(1e8, [1, 2, 3]), (1.6e10, [2, 3]), (5e10, [3]), (1e12, [])])
 def test_stages_fit_by_their_states(parameters: float, stages: list[int]) -> None:
-    assert fitting(of_size(int(parameters)), Zero.of(CONFIG), MACHINES, 128, 1) == stages
+    assert fitting(of_size(int(parameters)), Zero.from_config(CONFIG), MACHINES, 128, 1) == stages
 
 
 def test_stage_3_holds_what_it_has_gathered() -> None:
     small = replace(MACHINES, device=replace(DEVICES["h100"], memory=2.9e9))  # 80 % of it can be used
     # 16 bytes per parameter split over 128 ranks, 0.1 GB of activations, and 2 bytes for each gathered parameter
-    assert fitting(of_size(10**9), Zero.of(CONFIG), small, 128, 1) == [2, 3]
-    assert fitting(of_size(11 * 10**8), Zero.of(CONFIG), small, 64, 1) == []
+    assert fitting(of_size(10**9), Zero.from_config(CONFIG), small, 128, 1) == [2, 3]
+    assert fitting(of_size(11 * 10**8), Zero.from_config(CONFIG), small, 64, 1) == []
 
 
 def test_activations_count() -> None:
-    assert fitting(WORK, Zero.of(CONFIG), MACHINES, 8, 1000) == []
+    assert fitting(WORK, Zero.from_config(CONFIG), MACHINES, 8, 1000) == []
 
 
 def found(machines: Machines, most: int = 512, **changes: Any) -> dict[tuple[int, int], tuple[int, str]]:
@@ -128,3 +129,38 @@ def test_operations_that_take_long_to_start_end_what_pays() -> None:
 
 def test_ranks_that_do_not_divide_the_batch_have_no_plan() -> None:
     assert found(replace(MACHINES, gpus=7))[256, 1] == (0, "batch.size")
+
+
+def test_columns_are_as_wide_as_their_longest_cell() -> None:
+    assert report.table(["a", "long"], [["1,000", "x"], ["2", "y"]]) == ["    a  long", "1,000     x", "    2     y"]
+
+
+def test_where_more_hosts_stop_paying() -> None:
+    limits = [
+        Limit(256, 1, 4, "communication"),
+        Limit(256, 2, 0, "batch.size"),
+        Limit(1024, 1, 8, ""),
+        Limit(1024, 2, 8, ""),
+    ]
+    title, heads, first, second = report.pays(limits)
+    assert "at least 50% of what one alone does" in title
+    assert heads.split() == ["batch.size", "ZeRO-1", "ZeRO-2"]
+    assert first.split("  ")[-2:] == ["4 (communication)", "not even 1 (batch.size)"]
+    assert second.split() == ["1,024", "8", "or", "more", "8", "or", "more"]
+
+
+def test_changes_name_the_overrides_and_another_experiment() -> None:
+    row = planned(MACHINES, 1)
+    assert list(report.changes(row)) == []
+    changed = replace(row, ranks=1024, changes=("batch.size=1024", "steps=5"), same_experiment=False)
+    (line,) = report.changes(changed)
+    assert line == ("1,024 ranks cannot share the recipe: planned with batch.size=1024 steps=5 (another experiment)")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.0012, "1.2 ms"), (1.4, "1,400 ms"), (2.0, "2 s"), (100.0, "1.67 min"), (86400.0, "24 h")],
+)
+def test_times_have_a_unit_that_suits_them(seconds: float, shown: str) -> None:
+    row = replace(planned(MACHINES, 1), step_seconds=seconds)
+    assert report.COLUMNS["step"](row) == shown
