@@ -97,17 +97,6 @@ def test_exact_search_is_the_ranking_of_evaluation(
                 np.testing.assert_array_equal(ranked.documents[clear], row.documents[clear])
 
 
-def test_a_score_is_that_of_a_plain_loop(index: MultiVectorIndex, trained: LoadedModel, collection: Collection) -> None:
-    of_queries = ranker_of(trained, collection).system(Texts(collection, QUERIES, [0])).queries  # type: ignore[union-attr]
-    starts = np.concatenate([[0], index.ends[:-1]])
-    for number, ranked in enumerate(index.search(texts(collection), 20)):
-        query = of_queries.of(of_queries.rows[number]).astype(np.float64)
-        for document, score in zip(ranked.documents[::5].tolist(), ranked.scores[::5], strict=True):
-            text = index.documents.rows[document]
-            own = index.vectors[np.arange(starts[text], index.ends[text])].astype(np.float64)
-            assert score == pytest.approx(sum(max(own @ vector) for vector in query), abs=1e-5)
-
-
 def test_the_scores_of_one_query_are_those_among_many(index: MultiVectorIndex, collection: Collection) -> None:
     many = index.search(texts(collection), 10)
     near = index.search(texts(collection), 10, centroids.NAME)

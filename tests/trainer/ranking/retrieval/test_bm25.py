@@ -1,7 +1,10 @@
 """BM25 against its formula, and against published results on Cranfield."""
 
 import json
+import subprocess
+import sys
 from math import log
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from deepsiam.trainer.ranking.evaluation.metrics import measure
 from deepsiam.trainer.ranking.retrieval.bm25 import K1, B, Bm25
 from tests.samples import DATA, needs
+from tests.toy import ROOT
 from tests.trainer.ranking.retrieval.fakes import positions
 
 
@@ -28,15 +32,7 @@ def formula(query: str, documents: list[str]) -> list[float]:
     return scores
 
 
-def test_order_is_the_formulas() -> None:
-    documents = ["lift drag wing", "wing wing wing flow heat", "heat", "drag drag heat", "shock wave tube lift lift"]
-    for query in ("wing", "heat drag", "lift wing heat", "drag drag shock"):
-        scores = formula(query, documents)
-        expected = [i for i in sorted(range(len(documents)), key=lambda i: -scores[i]) if scores[i] > 0]
-        assert positions(Bm25.of_texts([query], documents).rank(10)) == [expected]
-
-
-def test_scores_are_the_formulas_for_every_document() -> None:
+def test_scores_and_order_are_the_formulas_for_every_document() -> None:
     documents = ["lift drag wing", "wing wing wing flow heat", "heat", "drag drag heat", "shock wave tube lift lift"]
     queries = ["wing", "heat drag", "unheard", "drag drag shock"]
     bm25 = Bm25.of_texts(queries, documents)
@@ -44,6 +40,10 @@ def test_scores_are_the_formulas_for_every_document() -> None:
     scores = bm25.scores(slice(1, 4))
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, [formula(query, documents) for query in queries[1:]], rtol=1e-6)
+    for query in ("wing", "heat drag", "lift wing heat", "drag drag shock"):
+        plain = formula(query, documents)
+        expected = [i for i in sorted(range(len(documents)), key=lambda i: -plain[i]) if plain[i] > 0]
+        assert positions(Bm25.of_texts([query], documents).rank(10)) == [expected]
     np.testing.assert_array_equal(Bm25.of_texts(queries, ["", "the"]).scores(slice(0, 4)), np.zeros((4, 2), np.float32))
 
 
@@ -106,3 +106,15 @@ def test_cranfield() -> None:
     assert metrics.means["mrr@10"] == pytest.approx(0.487, abs=0.005)
     assert metrics.means["ndcg@10"] == pytest.approx(0.338, abs=0.005)
     assert metrics.means["recall@100"] == pytest.approx(0.701, abs=0.005)
+
+
+def test_a_ranking_by_words_leaves_jax_alone(tmp_path: Path) -> None:
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("raise SystemExit('JAX was imported')\n")
+    program = (
+        "import sys; from deepsiam.trainer.ranking.retrieval.bm25 import index_words; "
+        "print(index_words(['one word', 'two words']).scores['num_docs'], 'jax' in sys.modules)"
+    )
+    environment = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == ["2", "False"], done.stderr

@@ -114,23 +114,20 @@ def test_a_generation_is_a_plain_search_with_the_checkpoints_weights(
     assert generations.source.generation is None
 
 
-def test_a_sources_own_prompts_are_put_before_its_texts(saved: Path, opened: Collection) -> None:
-    prompts = {"query_prompt": "abc de", "document_prompt": "abc"}
+@pytest.mark.parametrize(
+    ("name", "prompts"), [("siamese", {"query_prompt": "abc de", "document_prompt": "abc"}), ("sparse", {})]
+)
+def test_a_sources_prompts_and_a_sparse_model_mine_as_a_plain_search(
+    toy_collection: Path, opened: Collection, tmp_path: Path, name: str, prompts: dict[str, str]
+) -> None:
+    write_run(tmp_path / name, toy_collection / "tokenizer.json", name=name, **LENGTHS)
+    saved = checkpoint.folder(tmp_path / name, STEP)
     alone(saved, opened, **prompts).make(STEP, saved, lambda: None)
     made = Generation.map(saved.parents[1] / "negatives" / f"step-{STEP:08d}")
     expected = plain(saved, opened, None, **prompts)
-    assert (
-        {query: sorted(made.negatives(query).tolist()) for query in expected} == expected != plain(saved, opened, None)
-    )
-
-
-def test_a_sparse_models_generation_is_a_plain_search(toy_collection: Path, opened: Collection, tmp_path: Path) -> None:
-    write_run(tmp_path / "sparse", toy_collection / "tokenizer.json", name="sparse", **LENGTHS)
-    saved = checkpoint.folder(tmp_path / "sparse", STEP)
-    alone(saved, opened).make(STEP, saved, lambda: None)
-    made, expected = Generation.map(saved.parents[1] / "negatives" / f"step-{STEP:08d}"), plain(saved, opened, None)
     assert {query: sorted(made.negatives(query).tolist()) for query in expected} == expected
     assert any(expected.values())
+    assert not prompts or expected != plain(saved, opened, None)
 
 
 @pytest.mark.parametrize("stage", ["encode", "search", "publish", "rename", "tidy"])
@@ -245,17 +242,11 @@ def test_a_trace_shows_the_negatives_that_the_run_mined(
         digests(2 * EVERY + 1, 2 * EVERY + 1, True)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"negatives": "micro_batch", "hard_negatives": 0}, "what is mined is drawn as hard negatives"),
-        ({"loss": "kl", "hard_negatives": 0}, "what is mined is drawn as hard negatives"),
-    ],
-)
-def test_recipes_whose_negatives_are_not_drawn_are_refused(changes: dict[str, object], message: str) -> None:
+@pytest.mark.parametrize("changes", [{"negatives": "micro_batch"}, {"loss": "kl"}], ids=str)
+def test_recipes_whose_negatives_are_not_drawn_are_refused(changes: dict[str, object]) -> None:
     values = recipe_values(Path("c"), Path("run"))
-    values["method"] |= changes
-    with pytest.raises(InputError, match=message):
+    values["method"] |= {**changes, "hard_negatives": 0}
+    with pytest.raises(InputError, match="what is mined is drawn as hard negatives"):
         build_recipe(FinetuneRecipe, values, "recipe.yaml")
 
 
