@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -53,26 +54,22 @@ def _small_blocks() -> Iterator[None]:
         yield
 
 
+class Kinds(NamedTuple):
+    runs: dict[str, list[Path]]  # two for each kind of index that has a model
+    rankers: dict[str, Ranker]
+    made: dict[str, Index]  # one of each kind and coded dtype; the last 30 of its 120 documents repeat the first 30
+
+
 @pytest.fixture(scope="module")
-def runs(copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
-    """Two runs for each kind of index that has a model."""
-    folder, tokenizer = tmp_path_factory.mktemp("runs"), copies.directory / "tokenizer.json"
-    return {
+def kinds(copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> Kinds:
+    folder, tokenizer = tmp_path_factory.mktemp("kinds"), copies.directory / "tokenizer.json"
+    runs = {
         kind: [write_run(folder / f"{kind}{seed}", tokenizer, seed=seed, **method) for seed in (0, 1)]
         for kind, method in METHODS.items()
     }
-
-
-@pytest.fixture(scope="module")
-def rankers(runs: dict[str, list[Path]], copies: Collection) -> dict[str, Ranker]:
-    return {"bm25": Bm25Ranker(copies)} | {kind: open_ranker(first, copies) for kind, (first, _) in runs.items()}
-
-
-@pytest.fixture(scope="module")
-def made(rankers: dict[str, Ranker], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Index]:
-    """An index of each kind and coded dtype; the last 30 of its 120 documents are copies of the first 30."""
-    folder = tmp_path_factory.mktemp("made")
-    return {name: build_named(name, rankers, folder / name) for name in (*KINDS, *CODED)}
+    rankers = {"bm25": Bm25Ranker(copies)} | {kind: open_ranker(first, copies) for kind, (first, _) in runs.items()}
+    made = {name: build_named(name, rankers, folder / name) for name in (*KINDS, *CODED)}
+    return Kinds(runs, rankers, made)
 
 
 def build_named(name: str, rankers: dict[str, Ranker], folder: Path, rank: int = 0, ranks: int = 1) -> Index:
@@ -82,12 +79,10 @@ def build_named(name: str, rankers: dict[str, Ranker], folder: Path, rank: int =
 
 
 @ALL
-def test_its_files_are_plain_arrays_and_json_and_the_same_every_time(
-    made: dict[str, Index], rankers: dict[str, Ranker], tmp_path: Path, kind: str
-) -> None:
-    folder = made[kind].folder
+def test_its_files_are_plain_arrays_and_json_and_the_same_every_time(kinds: Kinds, tmp_path: Path, kind: str) -> None:
+    folder = kinds.made[kind].folder
     expected = tree(folder.directory)
-    build(kind, rankers[kind], tmp_path / "again")
+    build(kind, kinds.rankers[kind], tmp_path / "again")
     assert tree(tmp_path / "again") == expected
     for name, content in expected.items():
         if name.endswith(".npy"):
@@ -96,17 +91,19 @@ def test_its_files_are_plain_arrays_and_json_and_the_same_every_time(
             json.loads(content)
     assert set(folder.manifest["sha256"]) | {"manifest.json"} >= {n for n in expected if not n.startswith("centroids")}
     times = {path: path.stat().st_mtime_ns for path in folder.directory.rglob("*")}
-    assert str(build(kind, rankers[kind], folder.directory)) == str(made[kind])  # a complete one is only opened
+    assert str(build(kind, kinds.rankers[kind], folder.directory)) == str(
+        kinds.made[kind]
+    )  # a complete one is only opened
     assert {path: path.stat().st_mtime_ns for path in folder.directory.rglob("*")} == times
 
 
 @WAYS
 @pytest.mark.parametrize("ranks", [2, 4, 7, 40])
 def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
-    made: dict[str, Index], copies: Collection, name: str, approximation: str | None, ranks: int
+    kinds: Kinds, copies: Collection, name: str, approximation: str | None, ranks: int
 ) -> None:
     for k in (1, 9, 500):
-        shares = search_shares(made[name], queries(copies), k, ranks, approximation)
+        shares = search_shares(kinds.made[name], queries(copies), k, ranks, approximation)
         assert len(shares) == ranks
         if name not in ("bm25", "int8", "binary"):  # queries are shared out; there are only five blocks
             assert all(len(ranked.documents) == 0 for found in shares[5:] for ranked in found)
@@ -115,31 +112,21 @@ def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
 @NAMES
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_change_no_byte(
-    made: dict[str, Index],
-    rankers: dict[str, Ranker],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    ranks: int,
+    kinds: Kinds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ranks: int
 ) -> None:
     barrier = threading.Barrier(ranks)
     for module in (shared, writer, residual, small_vectors, centroids):
         monkeypatch.setattr(module, "wait_for", lambda ranks: barrier.wait(60) if ranks > 1 else None)
     with ThreadPoolExecutor(ranks) as threads:
-        done = [threads.submit(build_named, name, rankers, tmp_path / "i", rank, ranks) for rank in range(ranks)]
+        done = [threads.submit(build_named, name, kinds.rankers, tmp_path / "i", rank, ranks) for rank in range(ranks)]
         for of_rank in done:
             of_rank.result()
-    assert tree(tmp_path / "i") == tree(made[name].folder.directory)
+    assert tree(tmp_path / "i") == tree(kinds.made[name].folder.directory)
 
 
 @pytest.mark.parametrize(("name", "files"), [(name, files) for name in STOPS for files in STOPS[name]])
 def test_a_build_that_stops_anywhere_goes_on_to_the_same_bytes(
-    made: dict[str, Index],
-    rankers: dict[str, Ranker],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    files: int,
+    kinds: Kinds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, files: int
 ) -> None:
     saved: list[Path] = []
 
@@ -153,26 +140,24 @@ def test_a_build_that_stops_anywhere_goes_on_to_the_same_bytes(
         for module in (writer, residual, small_vectors):
             patched.setattr(module, "save_array", stops)
         with pytest.raises(KeyboardInterrupt):
-            build_named(name, rankers, tmp_path / "i")
+            build_named(name, kinds.rankers, tmp_path / "i")
     with pytest.raises(InputError, match="an unfinished index: run trainer.index again, it goes on"):
         Folder.open(tmp_path / "i")
     written = {file: file.stat().st_mtime_ns for file in (tmp_path / "i" / "blocks").glob("*.npy")}
-    build_named(name, rankers, tmp_path / "i")
-    assert tree(tmp_path / "i") == tree(made[name].folder.directory)
+    build_named(name, kinds.rankers, tmp_path / "i")
+    assert tree(tmp_path / "i") == tree(kinds.made[name].folder.directory)
     assert {file: file.stat().st_mtime_ns for file in written} == written  # a block is encoded once
 
 
 @pytest.mark.slow  # two real ranks
-def test_two_real_ranks_make_the_same_files_and_find_the_same(
-    made: dict[str, Index], runs: dict[str, list[Path]], tmp_path: Path
-) -> None:
-    collection = made["bm25"].collection.directory
-    indexes = {kind: (kind, str(runs[kind][0]) if kind in runs else "bm25", None) for kind in KINDS}
-    indexes |= {dtype: (kind, str(runs[kind][0]), dtype) for dtype, kind in CODED.items()}
+def test_two_real_ranks_make_the_same_files_and_find_the_same(kinds: Kinds, tmp_path: Path) -> None:
+    collection = kinds.made["bm25"].collection.directory
+    indexes = {kind: (kind, str(kinds.runs[kind][0]) if kind in kinds.runs else "bm25", None) for kind in KINDS}
+    indexes |= {dtype: (kind, str(kinds.runs[kind][0]), dtype) for dtype, kind in CODED.items()}
     (tmp_path / "indexes.json").write_text(json.dumps(indexes))
     done = toy.launch(2, "tests.trainer.ranking.indexes.five_blocks", collection, tmp_path / "indexes.json")
     assert done.returncode == 0, done.stderr
-    for name, index in made.items():
+    for name, index in kinds.made.items():
         files = tree(tmp_path / name)
         assert files == tree(index.folder.directory), name
         assert name == "bm25" or sum(file.startswith("blocks/") for file in files) == 5
@@ -182,9 +167,9 @@ def test_two_real_ranks_make_the_same_files_and_find_the_same(
 
 @WAYS
 def test_equal_documents_tie_in_the_order_of_the_collection(
-    made: dict[str, Index], copies: Collection, name: str, approximation: str | None
+    kinds: Kinds, copies: Collection, name: str, approximation: str | None
 ) -> None:
-    for ranked in made[name].search(queries(copies), 120, approximation):
+    for ranked in kinds.made[name].search(queries(copies), 120, approximation):
         place = {document: rank for rank, document in enumerate(ranked.documents.tolist())}
         for i in range(30):
             assert (i in place) == (90 + i in place)
@@ -195,33 +180,27 @@ def test_equal_documents_tie_in_the_order_of_the_collection(
 
 @ALL
 def test_a_folder_of_another_collection_model_or_kind_or_of_nobody_is_left_alone(
-    made: dict[str, Index],
-    rankers: dict[str, Ranker],
-    runs: dict[str, list[Path]],
-    copies: Collection,
-    opened: Collection,
-    tmp_path: Path,
-    kind: str,
+    kinds: Kinds, copies: Collection, opened: Collection, tmp_path: Path, kind: str
 ) -> None:
-    index = shutil.copytree(made[kind].folder.directory, tmp_path / "index")
+    index = shutil.copytree(kinds.made[kind].folder.directory, tmp_path / "index")
     before = tree(index)
-    others = {"collection": Bm25Ranker(opened) if kind == "bm25" else open_ranker(runs[kind][0], opened)}
+    others = {"collection": Bm25Ranker(opened) if kind == "bm25" else open_ranker(kinds.runs[kind][0], opened)}
     if kind != "bm25":
-        others["model"] = open_ranker(runs[kind][1], copies)
+        others["model"] = open_ranker(kinds.runs[kind][1], copies)
     for what, ranker in others.items():
         with pytest.raises(InputError, match=f"holds an index with another {what}: name another folder"):
             build(kind, ranker, index)
     of_other_kind = next(name for name in KINDS if name != kind)
     with pytest.raises(InputError, match="holds an index with another kind"):
-        build(of_other_kind, rankers[of_other_kind], index)
+        build(of_other_kind, kinds.rankers[of_other_kind], index)
     if kind != "bm25":
         with pytest.raises(InputError, match="holds an index with another --dtype"):
-            build(kind, rankers[kind], index, [*KINDS[kind].WRITERS][1])
+            build(kind, kinds.rankers[kind], index, [*KINDS[kind].WRITERS][1])
     assert tree(index) == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years")
     with pytest.raises(InputError, match="holds something that is not an index"):
-        build(kind, rankers[kind], tmp_path / "mine")
+        build(kind, kinds.rankers[kind], tmp_path / "mine")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
@@ -234,19 +213,17 @@ def read(kind: str, ranker: Ranker, folder: Path) -> None:
 
 @ALL
 @pytest.mark.parametrize("content", [b"none", None], ids=["damaged", "missing"])
-def test_a_damaged_or_missing_file_is_refused(
-    made: dict[str, Index], rankers: dict[str, Ranker], tmp_path: Path, kind: str, content: bytes | None
-) -> None:
-    index = shutil.copytree(made[kind].folder.directory, tmp_path / "index")
+def test_a_damaged_or_missing_file_is_refused(kinds: Kinds, tmp_path: Path, kind: str, content: bytes | None) -> None:
+    index = shutil.copytree(kinds.made[kind].folder.directory, tmp_path / "index")
     for name, sound in tree(index).items():
         if content is None:
             (index / name).unlink()
         else:
             (index / name).write_bytes(content)
         with pytest.raises(InputError, match="damaged|not an index|no such file"):
-            read(kind, rankers[kind], index)
+            read(kind, kinds.rankers[kind], index)
         (index / name).write_bytes(sound)
-    read(kind, rankers[kind], index)
+    read(kind, kinds.rankers[kind], index)
     manifest = json.loads((index / "manifest.json").read_text())
     for changed in ({"kind": next(other for other in KINDS if other != kind)}, {"precision": "fp16"}):
         (index / "manifest.json").write_text(json.dumps({**manifest, **changed}))
@@ -254,4 +231,4 @@ def test_a_damaged_or_missing_file_is_refused(
             open_index(index)
     (index / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="damaged, or not an index's"):
-        read(kind, rankers[kind], index)
+        read(kind, kinds.rankers[kind], index)
