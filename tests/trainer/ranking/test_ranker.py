@@ -74,14 +74,23 @@ def test_other_prompts_rank_as_the_models_own(opened: Collection, tmp_path: Path
         without.with_options({"prompt": "abc"})
 
 
-def test_an_index_keeps_its_prompts(opened: Collection, tmp_path: Path) -> None:
+def test_an_index_keeps_its_prompts_and_dimensions(
+    opened: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = write_run(tmp_path / "run", opened.directory / "tokenizer.json", seed=3, name="siamese", **LENGTHS)
     options = [f"--{name.replace('_', '-')}={text}" for name, text in PROMPTS.items()]
-    index.main([str(run), f"--collection={opened.directory}", f"--out={tmp_path / 'index'}", *options])
-    found, prompted = open_index(tmp_path / "index"), ranker_of(load_trained(run), opened).with_options(PROMPTS)
-    assert isinstance(found, DenseIndex)
+    arguments = [str(run), f"--collection={opened.directory}", f"--out={tmp_path / 'index'}", *options]
+    index.main([*arguments, "--dimensions=9"])
+    note, line = capsys.readouterr().out.splitlines()
+    assert "not for its first 9" in note
+    assert "different texts, 9 x float32 each" in line
+    found, ranker = open_index(tmp_path / "index"), ranker_of(load_trained(run), opened).with_options(PROMPTS).cut(9)
     texts = Texts(opened, [0, 1, 2], list(range(len(opened.corpus))))
     words = [opened.queries.text(i) for i in texts.queries]
-    for ranked, other in zip(found.search(words, 10), prompted.system(texts).rank(10), strict=True):
+    for ranked, other in zip(found.search(words, 10), ranker.system(texts).rank(10), strict=True):
         assert ranked.documents.tolist() == other.documents.tolist()
         np.testing.assert_allclose(ranked.scores, other.scores, atol=1e-6)
+    for number in ("--dimensions=8", "--dimensions=32"):
+        with pytest.raises(SystemExit):
+            index.main([*arguments, number])
+        assert "holds an index with another --dimensions: name another folder" in capsys.readouterr().err

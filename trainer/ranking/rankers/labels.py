@@ -150,12 +150,6 @@ class Pointwise(ByLabels):
         return documents
 
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
-        """Score each list's documents for its query, fp32 [n]; equal prompts are read once, so that they tie.
-
-        Raises:
-            InputError: a score is not finite.
-        """
-
         def read(query: int, document: int) -> np.ndarray:
             return self._prompt(query, [document])
 
@@ -195,9 +189,6 @@ class Listwise(ByLabels):
         """Score each list's documents, fp32 [n]: n for the best, 1 for the last; equal logits keep the list's order.
 
         `passes_made` becomes that of these lists.
-
-        Raises:
-            InputError: a logit is not finite.
         """
         most = sum(self.passes(len(documents)) for _, documents in lists)
         limit = "" if self.options.sort == "window" else "at most "
@@ -241,6 +232,6 @@ class Listwise(ByLabels):
 
 
 def _shuffled(window: Sequence[int], query: int, documents: Sequence[int], number: int) -> list[list[int]]:
-    """Return a window in random orders, which depend on the query and the window's documents."""
+    # so that an order depends on the query and the window's documents alone
     keys = [(query, i, *(int(documents[place]) for place in window)) for i in range(number)]
     return [[window[i] for i in rng.permutation(len(window))] for rng in keyed_rngs("shuffles", keys)]

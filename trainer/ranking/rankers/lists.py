@@ -20,14 +20,13 @@ class Lists(VectorRanker):
         texts = Texts.of_lists(self.collection, lists)
         queries, documents = self.queries.vectors(texts.query_tokens()), self.documents.vectors(texts.pool_tokens())
 
-        def of(query: int, listed: np.ndarray) -> np.ndarray:
-            """Score one list; equal texts tie, and the model reads each."""
+        def score_list(query: int, listed: np.ndarray) -> np.ndarray:
             rows = documents.rows[listed]
             with torch.inference_mode():
                 of_query = queries.padded(queries.rows[query : query + 1], self.device)
                 scores = self.model.score(of_query, documents.padded(rows, self.device)).float().cpu().numpy()[0]
             _, first, places = np.unique(rows, return_index=True, return_inverse=True)
-            tied: np.ndarray = scores[first][places]
+            tied: np.ndarray = scores[first][places]  # equal texts, of which the model reads each
             return tied
 
-        return scores_of_lists(of, texts, lists, what)
+        return scores_of_lists(score_list, texts, lists, what)

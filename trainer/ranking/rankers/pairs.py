@@ -23,13 +23,7 @@ class Pairs(ModelRanker):
         return documents
 
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
-        """Score each list's documents for its query: fp32 [n], or logits of classes [n, C], in the order given.
-
-        Pairs that are equal after truncation are scored once, so that they tie.
-
-        Raises:
-            InputError: a score is not finite.
-        """
+        """Score each list's documents for its query: fp32 [n], or logits of classes [n, C], in the order given."""
         framing = self.method.pair_framing(self.loaded.tokenizer)
         queries, documents = self.collection.queries, self.collection.corpus
 

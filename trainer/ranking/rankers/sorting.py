@@ -114,8 +114,7 @@ def central_order(orders: Sequence[Sequence[int]]) -> list[int]:
     return [items[i] for i in order]
 
 
-def _distance(order: Sequence[int], before: np.ndarray) -> int:
-    """Return the number of pairs, over all orders, that an order has the other way round."""
+def _distance(order: Sequence[int], before: np.ndarray) -> int:  # pairs of all orders that this one has reversed
     return int(np.tril(before[np.ix_(order, order)], -1).sum())
 
 
@@ -129,8 +128,7 @@ def _gains(order: Sequence[int], place: int, before: np.ndarray) -> list[int]:
     return gains
 
 
-def _first_leaf(number: int, size: int) -> int:
-    """Return the number of a heap's nodes that have children."""
+def _first_leaf(number: int, size: int) -> int:  # the number of a heap's nodes that have children
     return 0 if number < 2 else (number - 2) // (size - 1) + 1
 
 

@@ -8,9 +8,7 @@ import pytest
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer import evaluate, index
-from deepsiam.trainer.ranking.indexes.dense import DenseIndex
-from deepsiam.trainer.ranking.indexes.registry import open_index
+from deepsiam.trainer import evaluate
 from deepsiam.trainer.ranking.rankers.dense import Dense
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from deepsiam.trainer.ranking.retrieval.system import Texts
@@ -72,28 +70,6 @@ def test_more_than_there_are_and_other_models_are_refused(runs: dict[str, Path],
     ):
         with pytest.raises(ValueError, match=said):
             ranker(runs["cosine"], opened).with_options(options)
-
-
-def test_an_index_keeps_the_number(
-    runs: dict[str, Path], opened: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = [str(runs["cosine"]), f"--collection={opened.directory}", f"--out={tmp_path / 'index'}"]
-    index.main([*arguments, "--dimensions=9"])
-    note, line = capsys.readouterr().out.splitlines()
-    assert "not for its first 9" in note
-    assert "different texts, 9 x float32 each" in line
-    found = open_index(tmp_path / "index")
-    assert isinstance(found, DenseIndex)
-    cut = ranker(runs["cosine"], opened).cut(9)
-    texts = Texts(opened, [0, 1, 2], list(range(len(opened.corpus))))
-    words = [opened.queries.text(i) for i in texts.queries]
-    for ranked, other in zip(found.search(words, 10), cut.system(texts).rank(10), strict=True):
-        assert ranked.documents.tolist() == other.documents.tolist()
-        np.testing.assert_allclose(ranked.scores, other.scores, atol=1e-6)
-    for number in ("--dimensions=8", "--dimensions=32"):
-        with pytest.raises(SystemExit):
-            index.main([*arguments, number])
-        assert "holds an index with another --dimensions: name another folder" in capsys.readouterr().err
 
 
 def test_systems_of_several_sizes_are_compared(
