@@ -31,7 +31,7 @@ from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
 from deepsiam.models.batching.candidates import text_key
 from deepsiam.trainer.ranking.published import load_any
-from deepsiam.trainer.ranking.rankers.dense import Dense
+from deepsiam.trainer.ranking.rankers.dense import DenseRanker
 from deepsiam.trainer.ranking.retrieval.resumable import open_work_folder
 from deepsiam.trainer.ranking.retrieval.shared import rank_0_first, shared_by, wait_for
 from deepsiam.trainer.ranking.retrieval.system import Embedded
@@ -44,7 +44,7 @@ class Filter:
     """A model, and the pool that it searches for the queries of pairs."""
 
     pairs: Manifest
-    ranker: Dense
+    ranker: DenseRanker
     k: int
     size: int | None  # documents drawn for the pool; None: all
     seed: int
@@ -64,7 +64,7 @@ class Filter:
             raise InputError(f"{loaded.checkpoint}: a {loaded.kind} has no one vector for a text to filter pairs by")
         again = f"prepare the pairs again with --tokenizer {loaded.tokenizer.path}"
         require_same_tokenizer(loaded.tokenizer, loaded.checkpoint, pairs.tokenizer["fingerprint"], shards, again)
-        ranker = Dense(loaded, None, precision)  # type: ignore[arg-type]  # the texts are in no collection
+        ranker = DenseRanker(loaded, None, precision)  # type: ignore[arg-type]  # the texts are in no collection
         return cls(pairs, ranker, k, size, seed)
 
     @property

@@ -29,7 +29,7 @@ from deepsiam.trainer.ranking.mining import (
     with_scores,
 )
 from deepsiam.trainer.ranking.published import load_any
-from deepsiam.trainer.ranking.rankers.likelihoods import Likelihoods
+from deepsiam.trainer.ranking.rankers.likelihoods import LikelihoodRanker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
 from deepsiam.trainer.ranking.retrieval.shared import rank_0_first
 from deepsiam.trainer.training.engine.world import World, failed_rank_exits_first, joined, rank_0_speaks, say
@@ -122,7 +122,7 @@ def _score(collection: Collection, chosen: argparse.Namespace) -> Collection:
 def _expand(collection: Collection, chosen: argparse.Namespace) -> None:
     """Add to each document the terms that a model finds likeliest."""
     ranker = open_ranker(chosen.expand, collection, chosen.precision)
-    if not isinstance(ranker, Likelihoods):
+    if not isinstance(ranker, LikelihoodRanker):
         raise InputError(f"--expand: {ranker.title} gives terms no likelihoods: name a run of tilde")
     kept = chosen.out.with_name(f"{chosen.out.name}.terms")
     added = likeliest_terms(ranker, chosen.terms, kept)

@@ -16,14 +16,14 @@ import numpy as np
 from deepsiam.data_prep.common.files import save_array
 from deepsiam.data_prep.common.progress import meter
 from deepsiam.models.matching.tilde import terms_in
-from deepsiam.trainer.ranking.rankers.likelihoods import Likelihoods
+from deepsiam.trainer.ranking.rankers.likelihoods import LikelihoodRanker
 from deepsiam.trainer.ranking.retrieval.encode import distinct, require_finite
 from deepsiam.trainer.ranking.retrieval.resumable import open_work_folder
 
 BLOCK = 4096  # texts
 
 
-def likeliest_terms(ranker: Likelihoods, number: int, folder: Path) -> Iterator[np.ndarray]:
+def likeliest_terms(ranker: LikelihoodRanker, number: int, folder: Path) -> Iterator[np.ndarray]:
     """Yield the ids of the likeliest terms that each document of the ranker's collection lacks; ties go to smaller ids.
 
     Raises:
@@ -48,7 +48,7 @@ def likeliest_terms(ranker: Likelihoods, number: int, folder: Path) -> Iterator[
         yield terms[terms >= 0]
 
 
-def _terms(ranker: Likelihoods, texts: list[np.ndarray], number: int) -> np.ndarray:
+def _terms(ranker: LikelihoodRanker, texts: list[np.ndarray], number: int) -> np.ndarray:
     """Return the terms of some texts, int32 [n, number], padded with -1."""
     allowed = terms_in(ranker.loaded.tokenizer)
     terms = np.full((len(texts), number), -1, np.int32)

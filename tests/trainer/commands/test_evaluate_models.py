@@ -19,8 +19,8 @@ from deepsiam.trainer.ranking.evaluation.metrics import LIST_HEADINGS
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.rankers import registry
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
-from deepsiam.trainer.ranking.rankers.multi_vector import MultiVector
-from deepsiam.trainer.ranking.rankers.pairs import Pairs
+from deepsiam.trainer.ranking.rankers.multi_vector import MultiVectorRanker
+from deepsiam.trainer.ranking.rankers.pairs import PairRanker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests import toy
@@ -227,12 +227,12 @@ def test_each_distinct_part_is_evaluated_once(
 ) -> None:
     """BM25 is indexed once, the pool is encoded once, and pairs are scored once."""
     indexed, encoded, scored = (
-        Mock(side_effect=method) for method in (Bm25Ranker.system, MultiVector.system, Pairs.scores)
+        Mock(side_effect=method) for method in (Bm25Ranker.system, MultiVectorRanker.system, PairRanker.scores)
     )
     for kind, name, spy in (
         (Bm25Ranker, "system", indexed),
-        (MultiVector, "system", encoded),
-        (Pairs, "scores", scored),
+        (MultiVectorRanker, "system", encoded),
+        (PairRanker, "scores", scored),
     ):
         monkeypatch.setattr(kind, name, lambda *given, spy=spy: spy(*given))
     opened_once = Mock(side_effect=registry.load_any)

@@ -13,7 +13,7 @@ from deepsiam.trainer import evaluate
 from deepsiam.trainer.ranking.evaluation.fusion import ONLY_SECOND, reordered
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
-from deepsiam.trainer.ranking.rankers.pairs import Pairs
+from deepsiam.trainer.ranking.rankers.pairs import PairRanker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from tests import toy
 from tests.trainer.interop.causal_folders import write_causal_lm
@@ -49,8 +49,8 @@ def test_stages_are_chained_and_their_costs_are_kept(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    read_pairs = Mock(side_effect=Pairs.scores)
-    monkeypatch.setattr(Pairs, "scores", lambda *given: read_pairs(*given))
+    read_pairs = Mock(side_effect=PairRanker.scores)
+    monkeypatch.setattr(PairRanker, "scores", lambda *given: read_pairs(*given))
     mono, duo = f"bm25 > 30 {runs['mono']}", runs["duo"]
     systems = ["bm25", f"mono={mono}", f"duo=mono > 5 {duo}", f"few=mono > 5 {duo}(pairs=2, aggregate=min)"]
     results = run(toy_collection, tmp_path / "r.json", *systems)

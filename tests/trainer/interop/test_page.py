@@ -14,7 +14,7 @@ from deepsiam.models.matching.siamese import Siamese
 from deepsiam.trainer import index
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
-from deepsiam.trainer.ranking.rankers.sparse import Sparse
+from deepsiam.trainer.ranking.rankers.sparse import SparseRanker
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests.toy import ROOT
@@ -91,7 +91,7 @@ def test_the_lines_for_anserini_have_the_documents_and_their_weights(toy_collect
     lines = list(map(json.loads, Path("mine.jsonl").read_text().splitlines()))
     collection = Collection.open(toy_collection)
     vocabulary, ranker = collection.tokenizer.vocabulary(), open_ranker(Path("runs/mine"), collection)
-    assert isinstance(ranker, Sparse)
+    assert isinstance(ranker, SparseRanker)
     encoded = ranker.documents.vectors(map(collection.corpus.tokens, range(len(lines))))
     assert sorted(line["id"] for line in lines) == sorted(collection.corpus.ids)
     for line in lines:

@@ -22,7 +22,7 @@ from deepsiam.trainer.ranking.indexes.index import Index
 from deepsiam.trainer.ranking.indexes.small_vectors import CODES, CodedVector, Codes, open_codes
 from deepsiam.trainer.ranking.indexes.writer import OneVector
 from deepsiam.trainer.ranking.ranker import Ranker
-from deepsiam.trainer.ranking.rankers.dense import Dense
+from deepsiam.trainer.ranking.rankers.dense import DenseRanker
 from deepsiam.trainer.ranking.retrieval.search import Ranked, search
 from deepsiam.trainer.ranking.retrieval.shared import NOTHING, merge, split_queries_by_rank, wait_for
 
@@ -33,7 +33,7 @@ DEPTHS, QUERIES = (10, 100), 64  # recall: how many of the first documents are c
 class DenseIndex(Index):
     """An opened index of one vector per text."""
 
-    ranker: Dense
+    ranker: DenseRanker
     vectors: Blocks
     documents: TextDocuments
     codes: Codes | None = None  # where texts are searched by these first
@@ -44,7 +44,7 @@ class DenseIndex(Index):
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> DenseIndex:
-        assert isinstance(ranker, Dense)
+        assert isinstance(ranker, DenseRanker)
         coded = folder.manifest.get("dtype") in CODES
         vectors, documents = open_blocks(folder, ["float16"] if coded else blocks.DTYPES)
         if len(vectors) != folder.manifest["texts"]:

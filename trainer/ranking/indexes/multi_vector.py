@@ -24,7 +24,7 @@ from deepsiam.trainer.ranking.indexes.index import Index
 from deepsiam.trainer.ranking.indexes.residual import BITS, Residuals, ResidualVectors
 from deepsiam.trainer.ranking.indexes.writer import SeveralVectors
 from deepsiam.trainer.ranking.ranker import Ranker
-from deepsiam.trainer.ranking.rankers.multi_vector import MultiVector
+from deepsiam.trainer.ranking.rankers.multi_vector import MultiVectorRanker
 from deepsiam.trainer.ranking.retrieval.encode import TextVectors
 from deepsiam.trainer.ranking.retrieval.search import Ranked, best, merged, packed
 from deepsiam.trainer.ranking.retrieval.shared import NOTHING
@@ -35,7 +35,7 @@ from deepsiam.trainer.ranking.retrieval.system import Scored
 class MultiVectorIndex(Index):
     """An opened index of several vectors per text."""
 
-    ranker: MultiVector
+    ranker: MultiVectorRanker
     vectors: Blocks | Residuals
     documents: TextDocuments
     bounds: np.ndarray  # int64 [blocks + 1], the number of each block's first text
@@ -46,7 +46,7 @@ class MultiVectorIndex(Index):
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> MultiVectorIndex:
-        assert isinstance(ranker, MultiVector)
+        assert isinstance(ranker, MultiVectorRanker)
         compressed = folder.manifest.get("dtype") in BITS
         rows, documents = open_blocks(folder, ["uint8"] if compressed else blocks.DTYPES)
         ends, bounds = open_ends(folder, rows)

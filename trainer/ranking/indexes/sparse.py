@@ -22,7 +22,7 @@ from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.index import Index, Terms
 from deepsiam.trainer.ranking.indexes.writer import Writer
 from deepsiam.trainer.ranking.ranker import Ranker
-from deepsiam.trainer.ranking.rankers.sparse import Sparse
+from deepsiam.trainer.ranking.rankers.sparse import SparseRanker
 from deepsiam.trainer.ranking.retrieval.search import Ranked
 from deepsiam.trainer.ranking.retrieval.sparse import BLOCK, Postings, search_postings, term_type, warn_of_empty
 
@@ -47,7 +47,7 @@ class TermWriter(Writer):
 class SparseIndex(Index):
     """An opened index of terms."""
 
-    ranker: Sparse
+    ranker: SparseRanker
     blocks: list[Postings]
     documents: TextDocuments
 
@@ -55,7 +55,7 @@ class SparseIndex(Index):
 
     @classmethod
     def open(cls, folder: Folder, ranker: Ranker) -> SparseIndex:
-        assert isinstance(ranker, Sparse)
+        assert isinstance(ranker, SparseRanker)
         documents = open_documents(folder)
         arrays = (
             map_blocks(folder, "counts", [np.int32], 1),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DIMENSIONS = "dimensions"
 
 
-class Dense(VectorRanker):
+class DenseRanker(VectorRanker):
     """Ranks by exact search among embeddings, or among their first `dimensions` numbers."""
 
     OPTIONS = {**PROMPTS, DIMENSIONS: NUMBER}

@@ -87,7 +87,7 @@ def position_bias(tables: Sequence[np.ndarray]) -> float | None:
     return float(np.concatenate(pairs).mean()) if any(map(len, pairs)) else None
 
 
-class Duels(ModelRanker):
+class DuelRanker(ModelRanker):
     """Re-ranks lists by comparing their documents, two at a time."""
 
     searches = by_itself = False
@@ -98,7 +98,7 @@ class Duels(ModelRanker):
         super().__init__(loaded, collection, precision)
         self._logits: dict[Hashable, np.ndarray] = {}  # of lists: rankers of other aggregates share them
 
-    def with_options(self, options: Mapping[str, str]) -> Duels:
+    def with_options(self, options: Mapping[str, str]) -> DuelRanker:
         check_options(options, OPTIONS, "duels")
         chosen = copy.copy(self)
         typed = {name: int(value) if name == "most" else value for name, value in options.items()}
@@ -119,7 +119,7 @@ class Duels(ModelRanker):
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
         """Score each list's documents for its query, fp32 [n], by its duels; equal texts get the score of the first.
 
-        Duels that are equal after truncation are fought once. `position_bias` becomes that of these lists.
+        DuelRanker that are equal after truncation are fought once. `position_bias` becomes that of these lists.
 
         Raises:
             InputError: a list is too long, or a logit is not finite.

@@ -13,7 +13,7 @@ from deepsiam.trainer.ranking.retrieval.encode import TextEncoder, distinct, req
 from deepsiam.trainer.ranking.retrieval.system import List, Texts
 
 
-class Likelihoods(VectorRanker):
+class LikelihoodRanker(VectorRanker):
     """Re-ranks: no likelihood of all terms outlives its batch, for a collection's would take 120 KB a text."""
 
     searches = False

@@ -11,7 +11,7 @@ from deepsiam.trainer.ranking.ranker import VectorRanker
 from deepsiam.trainer.ranking.retrieval.system import List, Texts, scores_of_lists
 
 
-class Lists(VectorRanker):
+class ListRanker(VectorRanker):
     """Re-ranks lists, each as a whole."""
 
     searches = by_itself = False

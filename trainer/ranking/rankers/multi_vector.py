@@ -8,7 +8,7 @@ from deepsiam.trainer.ranking.ranker import VectorRanker
 from deepsiam.trainer.ranking.retrieval.system import Scored, System, Texts
 
 
-class MultiVector(VectorRanker):
+class MultiVectorRanker(VectorRanker):
     """Ranks by scoring every document of a pool."""
 
     def system(self, texts: Texts, known: System | None = None) -> Scored:

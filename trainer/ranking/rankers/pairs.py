@@ -13,7 +13,7 @@ from deepsiam.trainer.ranking.ranker import ModelRanker, split_by_list
 from deepsiam.trainer.ranking.retrieval.system import List
 
 
-class Pairs(ModelRanker):
+class PairRanker(ModelRanker):
     """Re-ranks: it scores or classifies pairs of a query and a document."""
 
     searches = False

@@ -12,25 +12,25 @@ from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.ranker import ModelRanker, Ranker
 from deepsiam.trainer.ranking.rankers import generated
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
-from deepsiam.trainer.ranking.rankers.dense import Dense
-from deepsiam.trainer.ranking.rankers.duels import Duels
+from deepsiam.trainer.ranking.rankers.dense import DenseRanker
+from deepsiam.trainer.ranking.rankers.duels import DuelRanker
 from deepsiam.trainer.ranking.rankers.labels import Listwise, Pointwise
-from deepsiam.trainer.ranking.rankers.likelihoods import Likelihoods
-from deepsiam.trainer.ranking.rankers.lists import Lists
-from deepsiam.trainer.ranking.rankers.multi_vector import MultiVector
-from deepsiam.trainer.ranking.rankers.pairs import Pairs
-from deepsiam.trainer.ranking.rankers.sparse import Sparse
+from deepsiam.trainer.ranking.rankers.likelihoods import LikelihoodRanker
+from deepsiam.trainer.ranking.rankers.lists import ListRanker
+from deepsiam.trainer.ranking.rankers.multi_vector import MultiVectorRanker
+from deepsiam.trainer.ranking.rankers.pairs import PairRanker
+from deepsiam.trainer.ranking.rankers.sparse import SparseRanker
 from deepsiam.trainer.ranking.retrieval.bm25 import NAME
 
 RANKERS: dict[str, type[ModelRanker]] = {
-    "dense": Dense,
-    "multi_vector": MultiVector,
-    "poly": MultiVector,
-    "sparse": Sparse,
-    "lists": Lists,
-    "likelihoods": Likelihoods,
-    "pairs": Pairs,
-    "duels": Duels,
+    "dense": DenseRanker,
+    "multi_vector": MultiVectorRanker,
+    "poly": MultiVectorRanker,
+    "sparse": SparseRanker,
+    "lists": ListRanker,
+    "likelihoods": LikelihoodRanker,
+    "pairs": PairRanker,
+    "duels": DuelRanker,
     "pointwise": Pointwise,
     "listwise": Listwise,
 }

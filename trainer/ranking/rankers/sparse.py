@@ -13,7 +13,7 @@ from deepsiam.trainer.ranking.retrieval.sparse import SparseSystem, terms_of
 from deepsiam.trainer.ranking.retrieval.system import System, Texts
 
 
-class Sparse(VectorRanker):
+class SparseRanker(VectorRanker):
     """Ranks by exact search among the terms of texts; those of weight 0 take no memory beyond their batch."""
 
     def passes(self, documents: int) -> int:

@@ -14,7 +14,7 @@ from deepsiam.trainer.ranking.indexes.blocks import Blocks
 from deepsiam.trainer.ranking.indexes.multi_vector import MultiVectorIndex
 from deepsiam.trainer.ranking.indexes.registry import open_index
 from deepsiam.trainer.ranking.indexes.residual import BITS, Codec, Residuals, ResidualVectors, fit, pack, unit
-from deepsiam.trainer.ranking.rankers.multi_vector import MultiVector
+from deepsiam.trainer.ranking.rankers.multi_vector import MultiVectorRanker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
 from tests.trainer.ranking.indexes.five_blocks import small_blocks
 from tests.trainer.ranking.retrieval.fakes import tokens_run
@@ -121,7 +121,7 @@ def queries(collection: Collection) -> list[str]:
 
 def test_the_sample_is_some_of_the_different_texts(run: Path, copies: Collection, tmp_path: Path) -> None:
     ranker = open_ranker(run, copies)
-    assert isinstance(ranker, MultiVector)
+    assert isinstance(ranker, MultiVectorRanker)
     writer = ResidualVectors(ranker, tmp_path / "i", "residual2")
     assert not writer.begin()
     sample = writer._sample()

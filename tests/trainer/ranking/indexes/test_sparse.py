@@ -12,7 +12,7 @@ from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.serve import page
 from deepsiam.trainer.ranking.indexes.sparse import SparseIndex, TermWriter
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
-from deepsiam.trainer.ranking.rankers.sparse import Sparse
+from deepsiam.trainer.ranking.rankers.sparse import SparseRanker
 from deepsiam.trainer.ranking.retrieval.system import Texts
 from tests.trainer.ranking.retrieval.fakes import terms_run
 
@@ -21,18 +21,20 @@ BLOCK = 25  # of 90 different texts
 
 
 @pytest.fixture(scope="module")
-def ranker(copies: Collection) -> Sparse:
+def ranker(copies: Collection) -> SparseRanker:
     ranker = ranker_of(terms_run(copies), copies)
-    assert isinstance(ranker, Sparse)
+    assert isinstance(ranker, SparseRanker)
     return ranker
 
 
 @pytest.fixture(scope="module", params=["float16", "float32"])
-def index(request: pytest.FixtureRequest, ranker: Sparse, tmp_path_factory: pytest.TempPathFactory) -> SparseIndex:
+def index(
+    request: pytest.FixtureRequest, ranker: SparseRanker, tmp_path_factory: pytest.TempPathFactory
+) -> SparseIndex:
     return build(ranker, tmp_path_factory.mktemp("made") / "index", request.param)
 
 
-def build(ranker: Sparse, folder: Path, dtype: str | None = None) -> SparseIndex:
+def build(ranker: SparseRanker, folder: Path, dtype: str | None = None) -> SparseIndex:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(TermWriter, "BLOCK", BLOCK)
         return SparseIndex.build(ranker, folder, dtype=dtype)
@@ -42,7 +44,7 @@ def texts(collection: Collection) -> list[str]:
     return [collection.queries.text(i) for i in QUERIES]
 
 
-def test_search_is_the_ranking_of_evaluation(index: SparseIndex, ranker: Sparse, copies: Collection) -> None:
+def test_search_is_the_ranking_of_evaluation(index: SparseIndex, ranker: SparseRanker, copies: Collection) -> None:
     evaluated = ranker.system(Texts(copies, QUERIES, list(range(120))))
     expected = evaluated.scores(slice(0, len(QUERIES)))
     exact = index.folder.manifest["dtype"] == "float32"
@@ -55,7 +57,7 @@ def test_search_is_the_ranking_of_evaluation(index: SparseIndex, ranker: Sparse,
 
 
 def test_it_tells_the_terms_of_texts_and_what_a_query_costs(
-    index: SparseIndex, ranker: Sparse, copies: Collection
+    index: SparseIndex, ranker: SparseRanker, copies: Collection
 ) -> None:
     system = ranker.system(Texts(copies, list(range(len(copies.queries))), list(range(120))))
     different = np.unique(system.documents.rows)
@@ -71,7 +73,9 @@ def test_it_tells_the_terms_of_texts_and_what_a_query_costs(
     assert f"{flops:.2f} FLOPS" in text
 
 
-def test_it_gives_back_the_terms_of_every_document(index: SparseIndex, ranker: Sparse, copies: Collection) -> None:
+def test_it_gives_back_the_terms_of_every_document(
+    index: SparseIndex, ranker: SparseRanker, copies: Collection
+) -> None:
     encoded = ranker.documents.vectors(map(copies.corpus.tokens, range(120)))
     found = dict(index.texts())
     assert sorted(found) == list(range(120))
@@ -124,7 +128,7 @@ def set_(place: tuple[int, ...], value: int) -> Callable[[np.ndarray], np.ndarra
     ids=range(12),
 )
 def test_damaged_arrays_are_refused(
-    ranker: Sparse, tmp_path: Path, file: str, change: Callable[[np.ndarray], np.ndarray], words: str
+    ranker: SparseRanker, tmp_path: Path, file: str, change: Callable[[np.ndarray], np.ndarray], words: str
 ) -> None:
     index = build(ranker, tmp_path / "index")
     path = index.folder.directory / file / "000001.npy"

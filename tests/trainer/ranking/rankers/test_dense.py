@@ -9,7 +9,7 @@ import pytest
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer import evaluate
-from deepsiam.trainer.ranking.rankers.dense import Dense
+from deepsiam.trainer.ranking.rankers.dense import DenseRanker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from deepsiam.trainer.ranking.retrieval.system import Texts
 from tests.trainer.runs import write_run
@@ -24,9 +24,9 @@ def runs(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     return {name: write_run(folder / name, tokenizer, **METHOD, **more) for name, more in keys.items()}
 
 
-def ranker(run: Path, collection: Collection) -> Dense:
+def ranker(run: Path, collection: Collection) -> DenseRanker:
     opened = open_ranker(run, collection)
-    assert isinstance(opened, Dense)
+    assert isinstance(opened, DenseRanker)
     return opened
 
 

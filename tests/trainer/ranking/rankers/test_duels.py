@@ -19,7 +19,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.matching.duobert import DuobertConfig
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.ranking.rankers.duels import AGGREGATES, DuelOptions, Duels, position_bias
+from deepsiam.trainer.ranking.rankers.duels import AGGREGATES, DuelOptions, DuelRanker, position_bias
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.encode import BATCH_TOKENS
 from deepsiam.trainer.ranking.retrieval.system import List
@@ -55,10 +55,10 @@ class Plain(TrunkModel):
         return torch.tensor(logits)
 
 
-def ranker(model: Any = None) -> Duels:
+def ranker(model: Any = None) -> DuelRanker:
     texts: Any = SimpleNamespace(queries=QUERIES, corpus=DOCUMENTS)
     tokenizer: Any = VOCABULARY
-    return Duels(LoadedModel(model or Plain(), KEYS, tokenizer, Path("run/step")), texts)
+    return DuelRanker(LoadedModel(model or Plain(), KEYS, tokenizer, Path("run/step")), texts)
 
 
 def cut(query: int, document: int) -> tuple[list[int], list[int]]:

@@ -15,7 +15,7 @@ from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
-from deepsiam.trainer.ranking.rankers.sparse import Sparse
+from deepsiam.trainer.ranking.rankers.sparse import SparseRanker
 from deepsiam.trainer.ranking.retrieval import system
 from deepsiam.trainer.ranking.retrieval.search import salts_of
 from deepsiam.trainer.ranking.retrieval.system import Texts
@@ -37,13 +37,15 @@ def trained(collection: Collection) -> LoadedModel:
 
 
 @pytest.fixture(scope="module")
-def ranker(trained: LoadedModel, collection: Collection) -> Sparse:
+def ranker(trained: LoadedModel, collection: Collection) -> SparseRanker:
     ranker = ranker_of(trained, collection)
-    assert isinstance(ranker, Sparse)
+    assert isinstance(ranker, SparseRanker)
     return ranker
 
 
-def test_a_pool_and_lists_have_the_models_scores(ranker: Sparse, trained: LoadedModel, collection: Collection) -> None:
+def test_a_pool_and_lists_have_the_models_scores(
+    ranker: SparseRanker, trained: LoadedModel, collection: Collection
+) -> None:
     system = ranker.system(Texts(collection, QUERIES, list(range(120))))
     scores = system.scores(slice(0, len(QUERIES)))
     lists = [(query, [5, 90, 2, 17]) for query in QUERIES]
@@ -57,7 +59,7 @@ def test_a_pool_and_lists_have_the_models_scores(ranker: Sparse, trained: Loaded
     np.testing.assert_array_equal(other.scores(slice(0, len(QUERIES) - 1)), scores[1:])
 
 
-def test_with_salts_ties_are_the_querys_own(ranker: Sparse, collection: Collection) -> None:
+def test_with_salts_ties_are_the_querys_own(ranker: SparseRanker, collection: Collection) -> None:
     system = ranker.system(Texts(collection, QUERIES, list(range(120))))
     plain, salted = system.rank(120), system.rank(120, salts_of(QUERIES))
     for one, other in zip(plain, salted, strict=True):
@@ -65,7 +67,7 @@ def test_with_salts_ties_are_the_querys_own(ranker: Sparse, collection: Collecti
         np.testing.assert_allclose(one.scores, other.scores, rtol=2.0**-11)
 
 
-def test_weights_of_zero_are_not_held(ranker: Sparse, collection: Collection) -> None:
+def test_weights_of_zero_are_not_held(ranker: SparseRanker, collection: Collection) -> None:
     held = ranker.documents.vectors(map(collection.corpus.tokens, range(120))).flat
     assert held.dtype.names == ("term", "weight")  # type: ignore[attr-defined]
     assert held["weight"].all()  # type: ignore[call-overload]

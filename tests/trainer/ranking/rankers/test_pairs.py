@@ -15,7 +15,7 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.ranking.rankers.pairs import List, Pairs
+from deepsiam.trainer.ranking.rankers.pairs import List, PairRanker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.encode import BATCH_TOKENS
 from tests.trainer.ranking.retrieval.fakes import Overlap, OverlapConfig, overlap_run, plain_overlap
@@ -39,10 +39,10 @@ class Some:
 QUERIES, DOCUMENTS = Some(10, 9, seed=0), Some(30, 25, seed=1)
 
 
-def ranker(model: Overlap) -> Pairs:
+def ranker(model: Overlap) -> PairRanker:
     texts: Any = SimpleNamespace(queries=QUERIES, corpus=DOCUMENTS)
     tokenizer: Any = VOCABULARY
-    return Pairs(LoadedModel(model, OverlapConfig(), tokenizer, Path("run/step")), texts)
+    return PairRanker(LoadedModel(model, OverlapConfig(), tokenizer, Path("run/step")), texts)
 
 
 def cut(query: int, document: int) -> tuple[list[int], list[int]]:
