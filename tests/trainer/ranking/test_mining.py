@@ -190,6 +190,12 @@ def test_every_group_of_a_query_gets_its_negatives_behind_its_own(planted: Colle
     assert len(documents) == len(labels) == len(found_by) == len(scores) == start > 3 * len(groups.labels)
     assert taught is None
     assert all(array.dtype == dtype for array, dtype in ((labels, np.float32), (found_by, np.uint8)))
+    given_scores = np.arange(len(groups.labels), dtype=np.float32)
+    taught = with_negatives(replace(groups, scores=given_scores), merged([mined], 3)).scores
+    assert taught is not None
+    assert taught.dtype == np.float32
+    np.testing.assert_array_equal(taught[found_by == 0], given_scores)
+    assert np.isnan(taught[found_by == 3]).all()
 
 
 def test_what_several_systems_found_is_merged_in_turn() -> None:
@@ -228,17 +234,6 @@ def test_a_document_serves_the_queries_that_have_it_nearest_the_top() -> None:
         assert max(uses.values()) <= most
     nothing = {3: Negatives(np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.uint8))}
     assert not len(limited(nothing, 1)[3].documents)
-
-
-def test_a_teachers_scores_stay_beside_the_labels_and_new_negatives_have_none(planted: Collection) -> None:
-    groups, texts = planted.groups("train"), mining_texts(planted, "train")
-    given = np.arange(len(groups.labels), dtype=np.float32)
-    mined = mine(texts, Relevant.of_groups(planted, groups), Bm25Ranker(texts.collection).system(texts).rank(20), None)
-    made = with_negatives(replace(groups, scores=given), merged([mined], 1))
-    assert made.scores is not None
-    assert made.scores.dtype == np.float32
-    np.testing.assert_array_equal(made.scores[made.found_by == 0], given)
-    assert np.isnan(made.scores[made.found_by == 1]).all()
 
 
 def test_a_teacher_scores_every_candidate_and_replaces_no_label(planted: Collection) -> None:

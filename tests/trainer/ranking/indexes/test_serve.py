@@ -151,12 +151,9 @@ def test_a_malformed_address_is_answered(path: str, status: int) -> None:
         assert get(port, path, "localhost")[0].status == status
 
 
-def test_a_port_in_use_is_refused() -> None:
+def test_a_port_in_use_and_an_address_of_another_machine_are_refused() -> None:
     with served() as port, pytest.raises(InputError, match=f"--serve {port}: cannot listen at 127.0.0.1:{port}: "):
         make_server({}, "127.0.0.1", port, 5)
-
-
-def test_an_address_of_another_machine_is_refused() -> None:
     with pytest.raises(InputError, match="cannot listen at 203.0.113.1:0"):
         make_server({}, "203.0.113.1", 0, 5)
 

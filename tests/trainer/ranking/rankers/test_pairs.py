@@ -11,14 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.rankers.pairs import List, PairRanker
-from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.encode import BATCH_TOKENS
-from tests.trainer.ranking.retrieval.fakes import Overlap, OverlapConfig, overlap_run, plain_overlap
+from tests.trainer.ranking.retrieval.fakes import Overlap, OverlapConfig, plain_overlap
 
 VOCABULARY = Vocabulary(100, pad=0, unk=1, cls=2, sep=3, mask=4)
 LISTS = st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(0, 29), min_size=1, max_size=8)), min_size=1)
@@ -71,12 +69,3 @@ def test_scores_that_are_not_finite_are_refused() -> None:
 
     with pytest.raises(InputError, match="its scores are not finite"):
         ranker(Broken()).scores([(0, [1])], what="re-rank")
-
-
-def test_a_collections_texts_are_scored_by_their_numbers(opened: Collection) -> None:
-    lists: list[List] = [(3, [7, 3]), (0, [0])]
-    scores = ranker_of(overlap_run(opened), opened).scores(lists)
-    queries, corpus = opened.queries, opened.corpus
-    for (query, documents), of_list in zip(lists, scores, strict=True):
-        texts = [(queries.tokens(query)[:6].tolist(), corpus.tokens(i)[:14].tolist()) for i in documents]
-        assert of_list.tolist() == [plain_overlap(*pair) for pair in texts]

@@ -194,10 +194,3 @@ def test_memory_does_not_grow_with_a_block_of_scores_for_every_query() -> None:
         return highest
 
     assert peak(queries) - peak(queries[:64]) < block_of_scores
-
-
-def test_search_takes_more_queries_than_a_block() -> None:
-    corpus = np.eye(7, dtype=np.float32)
-    ranking = search(np.tile(corpus, (300, 1)), corpus, 1)
-    np.testing.assert_array_equal(ranking.documents[:, 0], np.tile(np.arange(7), 300))
-    assert ranking.scores.dtype == np.float32
