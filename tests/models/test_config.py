@@ -181,3 +181,16 @@ def test_which_losses_depend_on_the_other_examples_of_the_micro_batch() -> None:
     methods.append(METHODS["pairs"].model_validate({"name": "pairs", "negatives": "step"}))
     comparing = [method.name for method in methods if method.compares_micro_batch]
     assert comparing == ["ict", "pairs", "siamese", "poly_encoder", "colbert", "sparse"]
+
+
+def test_an_example_has_the_tokens_of_all_its_texts_and_the_longest_needs_the_positions() -> None:
+    keys: dict[str, dict[str, Any]] = {
+        "ict": {"max_tokens": 30, "max_query_tokens": 10},
+        "pairs": {"max_document_tokens": 30, "max_query_tokens": 10},
+        "cross_thought": {"sequences": 4, "sequence_tokens": 7, "special_tokens": 3},
+        "poly": {"max_tokens": 30, "tokens": 90},
+        "mlm": {"max_tokens": 30},
+    }
+    methods = {name: METHODS[name].model_validate({"name": name, **given}) for name, given in keys.items()}
+    expected = {"ict": (30, 40), "pairs": (30, 40), "cross_thought": (10, 40), "poly": (30, 90), "mlm": (30, 30)}
+    assert {name: (method.positions, method.example_tokens) for name, method in methods.items()} == expected  # type: ignore[attr-defined]
