@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 
 from deepsiam.trainer import evaluate, export, index
 from deepsiam.trainer.cluster.hosts.supervisor import Training
-from deepsiam.trainer.training.checkpoints import best as best_module
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.checkpoint import State, save_best
 from deepsiam.trainer.training.checkpoints.load import load_trained
@@ -79,7 +78,7 @@ def test_a_kill_at_any_point_leaves_a_whole_best(
     with monkeypatch.context() as patch:
         death = Mock(side_effect=KeyboardInterrupt)
         patch.setattr(
-            *((checkpoint, "_finish", death) if dies_in == "_finish" else (best_module, "shutil", Mock(rmtree=death)))
+            *((checkpoint, "_finish", death) if dies_in == "_finish" else (checkpoint, "shutil", Mock(rmtree=death)))
         )
         with pytest.raises(KeyboardInterrupt):
             save(6)
