@@ -24,9 +24,9 @@ class Section(BaseModel):
 
 
 def unhashed(default: Any, **bounds: Any) -> Any:
-    """Declare a key that is left out of a recipe's hash at its default.
+    """Declare a key that a saved recipe, and its hash, lack at its default.
 
-    A key that comes later would otherwise change the hash of all recipes, and with it what a run may resume.
+    A key that comes later would otherwise change the hash of all recipes, and so what older runs may resume.
     """
     return Field(default, exclude_if=lambda value: value == default, **bounds)
 

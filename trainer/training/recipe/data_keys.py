@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-from deepsiam.models.config import Section
+from deepsiam.models.config import Section, unhashed
 
 # two keys of which a recipe has only one, each with the keys that belong to it
 EXCLUSIVE = (
@@ -30,21 +30,13 @@ def _source_name(name: str) -> str:
 SourceName = Annotated[str, AfterValidator(_source_name)]  # folders of a run are named so, too
 
 
-def left_out_at(default: Any, **bounds: Any) -> Any:
-    """Declare a key that a saved recipe lacks at its default.
-
-    Runs that are older than the key still resume: a resume compares all keys of a recipe's sections.
-    """
-    return Field(default, exclude_if=lambda value: value == default, **bounds)
-
-
 class LanesConfig(Section):
     """The deterministic order of data (trainer/training/data/lanes.py); a resumed run may change only `workers`."""
 
     lanes: int = Field(64, ge=1, le=1 << 16)
     window: PositiveInt = 16  # chunks (in fine-tuning, units of pairs) that are shuffled together
     workers: int = Field(0, ge=0, le=1 << 10)  # loader processes per rank
-    one_source_per: Literal["micro_batch", "step"] = left_out_at("micro_batch")  # of a mix
+    one_source_per: Literal["micro_batch", "step"] = unhashed("micro_batch")  # of a mix
 
     @property
     @abstractmethod
@@ -116,7 +108,7 @@ class MixedPairsConfig(PairsConfig):
     model_config = ConfigDict(extra="allow")
 
     weight: PositiveFloat | None = None  # relative to the other sources
-    refresh: bool = left_out_at(True)  # whether a run with `refresh` mines for it
+    refresh: bool = unhashed(True)  # whether a run with `refresh` mines for it
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -130,9 +122,9 @@ class PairDataConfig(LanesConfig):
     collection: Path | None = None
     split: str = "train"
     pairs: PositiveInt | None = None
-    mix: dict[SourceName, MixedPairsConfig] | None = left_out_at(None)
+    mix: dict[SourceName, MixedPairsConfig] | None = unhashed(None)
     # instead of weights: a source weighs its number of examples to the power of 1 / this
-    mix_temperature: float | None = left_out_at(None, ge=0.1)
+    mix_temperature: float | None = unhashed(None, ge=0.1)
 
     @model_validator(mode="after")
     def _one_or_a_mix(self) -> PairDataConfig:

@@ -21,7 +21,7 @@ from pydantic import (
 
 from deepsiam.data_prep.common.errors import did_you_mean
 from deepsiam.models.adapters import Adapters
-from deepsiam.models.config import MethodConfig, Section
+from deepsiam.models.config import MethodConfig, Section, unhashed
 from deepsiam.models.matching.config import LOSS_TAGS, MatchingConfig, compares_batch
 from deepsiam.models.registry import MATCHING, MatchingMethod, PretrainingMethod
 from deepsiam.trainer.training.recipe.data_keys import (
@@ -29,7 +29,6 @@ from deepsiam.trainer.training.recipe.data_keys import (
     LanesConfig,
     PairDataConfig,
     ShardDataConfig,
-    left_out_at,
     on_source,
     with_source_keys,
 )
@@ -197,7 +196,7 @@ class Recipe(Section):
     checkpoint: CheckpointConfig = CheckpointConfig()
     faults: FaultsConfig = FaultsConfig()
     log_every: PositiveInt = 20
-    wandb: str | None = left_out_at(None, min_length=1)  # a project of Weights & Biases that gets the events, too
+    wandb: str | None = unhashed(None, min_length=1)  # a project of Weights & Biases that gets the events, too
     data: LanesConfig
     validation: ValidationConfig | None = None
     method: MethodConfig
