@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from transformers import PreTrainedModel
 
 from deepsiam.models.causality import is_causal
 from deepsiam.models.interface import Vocabulary
 from deepsiam.models.sizes import check_sizes
-from deepsiam.models.trunk import TrunkModel
+from deepsiam.models.trunk import TrunkModel, token_embedding
 
 Side = Literal["query", "document"]
 
@@ -39,6 +40,8 @@ class MethodConfig(Section):
     folder_kind: ClassVar[str] = ""
     # marker tokens that tell kinds of texts apart: extra embedding rows, random if the encoder lacks them
     markers: ClassVar[int] = 0
+
+    ranks_untuned: ClassVar[bool] = False  # a pre-training method whose embeddings rank, by inner products, as they are
 
     name: str
 
@@ -128,3 +131,22 @@ class MethodConfig(Section):
 
 
 AnyMethod = TypeVar("AnyMethod", bound=MethodConfig)
+
+
+def resize_embeddings(
+    method: MethodConfig, trunk: PreTrainedModel, vocabulary: Vocabulary, known: Sequence[int] = ()
+) -> None:
+    """Add a row to the trunk's token embedding for each token that the method adds after the tokenizer's.
+
+    The new rows are drawn at random, or copies of the rows `known`, in which the trunk has learned these tokens.
+    """
+    added = method.added_tokens + method.markers
+    rows = vocabulary.vocab_size + added
+    if not added:
+        return
+    learned = token_embedding(trunk)[list(known)].detach()
+    if trunk.config.vocab_size != rows:
+        trunk.resize_token_embeddings(rows, mean_resizing=False)
+    if known:
+        with torch.no_grad():
+            token_embedding(trunk)[vocabulary.vocab_size :] = learned

@@ -63,6 +63,13 @@ def max_positions(trunk: PreTrainedModel) -> int:
     return positions - first_position(trunk)
 
 
+def require_positions(trunk: PreTrainedModel, tokens: int) -> None:
+    """Raise ValueError where inputs of `tokens` tokens exceed the trunk's positions."""
+    positions = max_positions(trunk)
+    if tokens > positions:
+        raise ValueError(f"{tokens} tokens are more than the trunk's {positions} positions")
+
+
 def token_embedding(trunk: PreTrainedModel) -> nn.Parameter:
     """Return the trunk's token embeddings [V, H]. Call it inside forward only, where ZeRO-3 gathers them."""
     weight = trunk.get_input_embeddings().weight

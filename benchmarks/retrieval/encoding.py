@@ -19,7 +19,7 @@ from benchmarks.common.calibration import cpu_seconds
 from benchmarks.common.made_up_pairs import PairSizes, made_up_pairs, write_encoder, write_tokenizer
 from benchmarks.common.side_by_side import ratios, rounds, spread
 from deepsiam.models.matching.siamese import Siamese, SiameseConfig
-from deepsiam.trainer.ranking.published import load_published
+from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 
 OURS, LIBRARY = "deepsiam", "sentence-transformers"
@@ -37,7 +37,7 @@ class Encoders:
         vocabulary = write_tokenizer(sizes.words, folder / "tokenizer.json")
         write_encoder(sizes, vocabulary, folder)
         self.texts = [json.loads(line)["document"] for line in made_up_pairs(sizes)]
-        loaded = load_published(folder / "encoder")
+        loaded = load_any(folder / "encoder")
         assert isinstance(loaded.model, Siamese)
         assert isinstance(loaded.method, SiameseConfig)
         self.model, self.tokenizer = loaded.model.to(dtype), loaded.tokenizer

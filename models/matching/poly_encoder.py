@@ -31,6 +31,8 @@ Reduction = Literal["first", "mean"]
 class PolyEncoderConfig(DualEncoderConfig):
     """Fine-tuning of a Poly-encoder; lengths are ParlAI's, and by default a dialogue keeps its last turns."""
 
+    folder_kind = "two encoders"
+
     name: Literal["poly_encoder"]
     codes: VectorsOfQuery = "learnt"  # or m of the states; last_and_first adds h_1 (appendix C)
     m: PositiveInt = 64  # the paper tests 16, 64 and 360

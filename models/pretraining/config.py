@@ -17,7 +17,6 @@ class PretrainingConfig(MethodConfig):
 
     loss_terms: ClassVar[tuple[str, ...]] = ()
     size_keys: ClassVar[tuple[str, ...]] = ("max_tokens",)  # the keys that determine an example's memory
-    ranks_untuned: ClassVar[bool] = False  # its embeddings also rank, by inner products, without fine-tuning
     needs_pairs: ClassVar[bool] = False  # a document must have two segments, a query and what it should find
 
     @property

@@ -11,13 +11,14 @@ from safetensors.torch import save_file
 
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.build_trunk import settings_of
+from deepsiam.models.config import resize_embeddings
 from deepsiam.models.registry import MATCHING
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.data.cursor import Cursor
 from deepsiam.trainer.training.data.lanes import START
-from deepsiam.trainer.training.recipe.build import build_model, new_trunk, resize_embeddings
+from deepsiam.trainer.training.recipe.build import build_model, new_trunk
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from deepsiam.trainer.training.run.job import Job

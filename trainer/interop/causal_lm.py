@@ -10,24 +10,36 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError, as_input_error
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.build_trunk import REFUSALS
 from deepsiam.models.causality import two_texts
 from deepsiam.models.layers.label_head import LabelHead, language_model, name_of_output
-from deepsiam.models.trunk import token_embedding
+from deepsiam.models.matching.label_ranker import LabelRankerConfig
+from deepsiam.models.trunk import max_positions, require_positions, token_embedding
 from deepsiam.trainer.interop.hugging_face import CONFIG, WEIGHTS, architecture_of, read_config, read_keys, weight_files
-from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_of
-from deepsiam.trainer.interop.settings import MODULES
+from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.interop.modules import encoder_of, is_sentence_transformer, modules_of
+from deepsiam.trainer.interop.settings import MODULES, TOKENIZER
+from deepsiam.trainer.interop.start import Opener, PretrainedEncoder
 
 CLASSES = ("ForCausalLM", "LMHeadModel")  # how the names of Hugging Face's classes end
 NAMES = ("lm_head", "embed_out")  # of the output layer in files, also of earlier releases
 ROUNDING = 1e-4  # relative to the largest logit
 
 
+MOST_PROMPT_TOKENS = 4096  # of a published model's prompts, unless a recipe says otherwise
+
+
 def is_causal_lm(path: Path) -> bool:
     """Return whether a folder's weights are of a causal language model."""
     return (path / CONFIG).is_file() and architecture_of(path).endswith(CLASSES)
+
+
+def is_mine(folder: Path) -> bool:
+    """Return whether a folder has a causal language model, alone or with `LogitScore`."""
+    return is_logit_score(folder) or (not is_sentence_transformer(folder) and is_causal_lm(folder))
 
 
 def read_label_head(folder: Path, trunk: PreTrainedModel, tokens: Sequence[int]) -> dict[str, Tensor]:
@@ -52,6 +64,18 @@ def read_label_head(folder: Path, trunk: PreTrainedModel, tokens: Sequence[int])
             raise InputError(f"{folder}: lacks {name_of_output(model)}.bias, which {architecture_of(folder)} has")
         head["bias"] = bias
     return head
+
+
+def add_head_rows(encoder: PretrainedEncoder, tokens: Sequence[int]) -> None:
+    """Add to an encoder's heads the rows `labels.` of a causal language model's, where it is one.
+
+    Raises:
+        InputError: its head is not supported.
+    """
+    folder = encoder_of(encoder.path)
+    require_known_head(folder, encoder.trunk)
+    head = read_label_head(folder, encoder.trunk, tokens)
+    encoder.heads.update({f"labels.{name}": tensor for name, tensor in head.items()})
 
 
 def require_known_head(folder: Path, trunk: PreTrainedModel) -> None:
@@ -126,3 +150,40 @@ def remark_on_labels(folder: Path, labels: Sequence[int], tokenizer: Tokenizer) 
         return ""
     theirs, ours = (" with ".join(repr(tokenizer.decode([token])) for token in ids) for ids in (tokens, labels))
     return f"{folder}: was published to compare {theirs}{' alone' * (len(tokens) == 1)}; the labels compare {ours}"
+
+
+def load(path: Path, open_encoder: Opener) -> LoadedModel:
+    """Load a folder's causal language model as a ranker by labels, of lists with the default template.
+
+    Raises:
+        InputError: a file is damaged, the model has no head that is supported, or its tokenizer lacks the labels.
+    """
+    if is_logit_score(path):
+        refuse_other_modules(path)
+    folder = encoder_of(path)
+    tokenizer = tokenizers.load(folder / TOKENIZER)
+    trunk = open_encoder(path, tokenizer).trunk
+    require_known_head(folder, trunk)
+    most = min(MOST_PROMPT_TOKENS, max_positions(trunk))
+    keys = LabelRankerConfig(name="label_ranker", loss="rank_net", max_prompt_tokens=most)
+    return by_labels(path, trunk, tokenizer, keys)
+
+
+def by_labels(path: Path, trunk: PreTrainedModel, tokenizer: Tokenizer, method: LabelRankerConfig) -> LoadedModel:
+    """Make a ranker by labels of a folder's causal language model, whose trunk is loaded.
+
+    Raises:
+        InputError: the model has no head, or no positions for the longest prompt, or its tokenizer lacks the labels.
+    """
+    with as_input_error(f"{path}: method"):
+        tokens = method.head_tokens(tokenizer)
+        model = method.model(trunk)
+    with as_input_error(f"{path}: method.max_prompt_tokens"):
+        require_positions(trunk, method.max_prompt_tokens)
+    head = read_label_head(encoder_of(path), trunk, tokens)
+    if not head:
+        raise InputError(f"{path}: has no head of a causal language model, from which the logits of labels are")
+    model.labels.load_state_dict(head)
+    remark = remark_on_labels(path, tokens, tokenizer) if is_logit_score(path) else ""
+    remarks = (remark,) if remark and not method.is_list else ()
+    return LoadedModel(model.eval(), method, tokenizer, path, remarks=remarks)

@@ -14,10 +14,12 @@ from typing import Any
 
 from torch import Tensor
 
-from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError, as_input_error
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from deepsiam.models.config import MethodConfig, resize_embeddings
 from deepsiam.models.matching.colbert import ColbertConfig
+from deepsiam.models.trunk import max_positions, require_positions
 from deepsiam.trainer.interop.files import (
     refuse,
     save_tensors,
@@ -43,6 +45,7 @@ from deepsiam.trainer.interop.modules import (
 )
 from deepsiam.trainer.interop.sentence_transformer import longest_texts, text_length, transformer_file
 from deepsiam.trainer.interop.settings import MODULES, SETTINGS
+from deepsiam.trainer.interop.start import Opener
 
 STANFORD, METADATA = "HF_ColBERT", "artifact.metadata"  # its architecture, its file of settings
 PLAIN = {"bias": False, "activation_function": "torch.nn.modules.linear.Identity", "use_residual": False}
@@ -62,6 +65,18 @@ def is_colbert(folder: Path) -> bool:
         modules = modules_of(folder)
         return "Dense" in modules and "Pooling" not in modules
     return (folder / CONFIG).is_file() and architecture_of(folder) == STANFORD
+
+
+def start_keys(start: Path, method: MethodConfig) -> dict[str, Any]:
+    """Return the keys that a ColBERT takes from a folder of one."""
+    return read_habits(start, tokenizers.load(encoder_of(start) / TOKENIZER)) | start_prompts(start)
+
+
+def start_prompts(start: Path) -> dict[str, str]:
+    """Return the keys of the prompts that a ColBERT takes from a folder of the library; none from Stanford's."""
+    if not is_sentence_transformer(start):
+        return {}
+    return read_prompts(start, tokenizers.load(encoder_of(start) / TOKENIZER).vocabulary())
 
 
 def read_projection(folder: Path) -> dict[str, Tensor]:
@@ -255,6 +270,30 @@ queries, documents = model.encode_query(["a query"]), model.encode_document(["a 
 print(model.similarity(queries, documents))
 ```
 """
+
+
+def load(path: Path, open_encoder: Opener) -> LoadedModel:
+    """Load a folder's ColBERT, with its markers, its [MASK]s after queries and its skip list.
+
+    Raises:
+        InputError: a file is damaged, or the model does more than ours, or no token marks queries and documents.
+    """
+    tokenizer = tokenizers.load(encoder_of(path) / TOKENIZER)
+    encoder = open_encoder(path, tokenizer)
+    if not encoder.marker_rows:
+        raise InputError(f"{path / SETTINGS}: no token marks queries and documents: fine-tune it first, with init_from")
+    lengths = read_lengths(path, max_positions(encoder.trunk))
+    keys = read_habits(path, tokenizer) | read_prompts(path, tokenizer.vocabulary())
+    method = ColbertConfig(name="colbert", **{**lengths, **keys})
+    with as_input_error(str(path / SETTINGS)):  # a prompt may leave no room for a text
+        method.check_frame(tokenizer)
+    with as_input_error(f"{path}: the length of queries"):
+        require_positions(encoder.trunk, method.max_query_tokens)
+    resize_embeddings(method, encoder.trunk, tokenizer, encoder.rows_for(method))
+    with as_input_error("method"):
+        model = method.model(encoder.trunk)
+    encoder.fill_heads(model, method)
+    return LoadedModel(model.eval(), method, tokenizer, path)
 
 
 def write(trained: LoadedModel, method: ColbertConfig, folder: Path, facts: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ computed exactly is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -18,11 +18,12 @@ from transformers import AutoTokenizer, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS
 
-from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError, as_input_error
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
+from deepsiam.models.config import MethodConfig
 from deepsiam.models.matching.cross_encoder import Activation, CrossEncoderConfig
-from deepsiam.models.trunk import token_types
+from deepsiam.models.trunk import max_positions, token_types
 from deepsiam.trainer.interop.files import class_for, refuse, write_headed, write_tokenizer
 from deepsiam.trainer.interop.hugging_face import (
     CONFIG,
@@ -37,6 +38,7 @@ from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_of
 from deepsiam.trainer.interop.prompts import refuse_prompts
 from deepsiam.trainer.interop.sentence_transformer import longest_input
 from deepsiam.trainer.interop.settings import MODEL_TYPES, MODULES, PAIRS, SETTINGS
+from deepsiam.trainer.interop.start import Opener, PretrainedEncoder
 
 CLASSIFIER = "ForSequenceClassification"  # the end of the names of Hugging Face's classes
 SHORTEST = 8  # tokens of a pair of short texts
@@ -164,11 +166,34 @@ def read(folder: Path) -> CrossEncoderFolder:
     return CrossEncoderFolder(folder, labels, keys, _activation(folder, settings, labels), class_names(config))
 
 
+def start_keys(start: Path, method: MethodConfig) -> dict[str, Any]:
+    """Return the keys that a model of pairs takes from a folder of one; of the hidden layer if it has one."""
+    has_layer = getattr(method, "hidden_layer", True)
+    return {key: value for key, value in read(start).keys.items() if has_layer or not key.startswith("hidden_")}
+
+
 def class_names(config: PreTrainedConfig) -> tuple[str, ...]:
     """Return the names of a configuration's classes, in the order of the logits; none if they are only numbered."""
     named = {int(number): str(name) for number, name in (config.id2label or {}).items()}
     names = tuple(name for _, name in sorted(named.items()))
     return () if names == tuple(f"LABEL_{i}" for i in range(len(names))) else names
+
+
+def order_classes(encoder: PretrainedEncoder, classes: Sequence[str]) -> list[str]:
+    """Bring the last layer of a classifier into the order of these classes, or remove it where it has others.
+
+    Return a line that says so, where it was not in this order before.
+    """
+    theirs, ours = class_names(encoder.trunk.config), [name.casefold() for name in classes]
+    layers = {name.rpartition(".")[0] for name in encoder.heads if name.startswith("head.")}
+    if not theirs or not layers or (known := [name.casefold() for name in theirs]) == ours:
+        return []
+    for name in [name for name in encoder.heads if name.startswith(f"{max(layers)}.")]:
+        rows = encoder.heads.pop(name)
+        if sorted(known) == sorted(ours):
+            encoder.heads[name] = rows[[known.index(one) for one in ours]]
+    done = "is brought into their order" if sorted(known) == sorted(ours) else "is new"
+    return [f"{encoder.path} has the classes {', '.join(theirs)}; of {', '.join(classes)}, the last layer {done}"]
 
 
 def read_heads(folder: Path) -> dict[str, Tensor]:
@@ -264,6 +289,26 @@ print(model.predict([("a query", "a document"), ("a query", "another")]))
 
 `transformers.AutoModelForSequenceClassification` loads the same folder.
 """
+
+
+def load(path: Path, open_encoder: Opener) -> LoadedModel:
+    """Load a folder's cross-encoder: a score, or the logits of classes, as sentence-transformers predicts them.
+
+    Raises:
+        InputError: a file is damaged, or the model is of another kind than those that can be computed exactly.
+    """
+    about = read(path)
+    tokenizer = tokenizers.load(about.folder / TOKENIZER)
+    encoder = open_encoder(path, tokenizer)
+    tokens = min(about.keys["max_pair_tokens"] or max_positions(encoder.trunk), max_positions(encoder.trunk))
+    lengths = dict.fromkeys(("max_query_tokens", "max_document_tokens", "max_pair_tokens"), tokens)
+    of_labels = {"loss": "classes", "classes": about.labels} if about.labels > 1 else {"loss": "binary"}
+    method = CrossEncoderConfig(name="cross_encoder", **{**about.keys, **lengths, **of_labels})
+    with as_input_error("method"):
+        model = method.model(encoder.trunk)
+    encoder.fill_heads(model, method)
+    model.activation = about.activation
+    return LoadedModel(model.eval(), method, tokenizer, path, classes=about.classes)
 
 
 def write(trained: LoadedModel, method: CrossEncoderConfig, folder: Path, facts: Mapping[str, Any]) -> str:

@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.data_prep.common.json_file import read_json
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.other_formats import refuse_other_formats
-from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
-from deepsiam.trainer.interop.causal_lm import is_causal_lm, is_logit_score
+from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG, Tokenizer
+from deepsiam.models.config import MethodConfig
+from deepsiam.trainer.interop import (
+    causal_lm,
+    colbert,
+    cross_encoder,
+    poly_encoder,
+    pretrained,
+    prompts,
+    sentence_transformer,
+    sparse,
+)
+from deepsiam.trainer.interop.causal_lm import is_logit_score
 from deepsiam.trainer.interop.colbert import is_colbert, unmarked_prompts
 from deepsiam.trainer.interop.cross_encoder import is_cross_encoder, is_of_library
-from deepsiam.trainer.interop.hugging_face import AGAIN, CONFIG, read_keys
+from deepsiam.trainer.interop.hugging_face import AGAIN, CONFIG, load_hugging_face, read_keys, read_tensors
+from deepsiam.trainer.interop.masked_lm import read_masked_lm_head
+from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.modules import (
     encoder_of,
     is_sentence_transformer,
     modules_in_order,
-    modules_of,
 )
+from deepsiam.trainer.interop.same_reading import require_same_reading
 from deepsiam.trainer.interop.sentence_transformer import (
     NO_EFFECT,
     SHORTEST,
-    SPARSE_MODULES,
     longest_texts,
+    lower_cases,
+    read_mark,
     transformer_file,
 )
 from deepsiam.trainer.interop.settings import (
     CAUSAL,
     COLBERT,
     COMPUTED,
+    DECODER,
     DENSE,
     ENCODER,
     MODULES,
@@ -41,9 +61,41 @@ from deepsiam.trainer.interop.settings import (
     TRANSFORMER,
     Kind,
 )
+from deepsiam.trainer.interop.start import Opener, PretrainedEncoder, check_ids, rows_after
 from deepsiam.trainer.interop.table import unused
 
 Keys = dict[str, Any]
+
+
+class FolderKind(NamedTuple):
+    """What this project does with one kind of folder.
+
+    Attributes:
+        is_mine: whether a folder with an encoder is one.
+        load: makes the model that ranks as the folder's; None where it needs a fine-tuning first.
+        write: writes a model of ours; None where no library loads one.
+        keys: the keys that a method of the same kind starts with; None if there are none.
+    """
+
+    is_mine: Callable[[Path], bool]
+    load: Callable[[Path, Opener], LoadedModel] | None
+    write: Callable[..., str] | None
+    keys: Callable[[Path, MethodConfig], Keys] | None = None
+
+
+# in this order: a folder is of the first kind that knows it
+FOLDER_KINDS: dict[Kind, FolderKind] = {
+    PAIRS: FolderKind(is_cross_encoder, cross_encoder.load, cross_encoder.write, cross_encoder.start_keys),
+    CAUSAL: FolderKind(causal_lm.is_mine, causal_lm.load, None),
+    COLBERT: FolderKind(is_colbert, colbert.load, colbert.write, colbert.start_keys),
+    SPARSE: FolderKind(sparse.is_mine, None, sparse.write, sparse.start_keys),
+    DENSE: FolderKind(is_sentence_transformer, sentence_transformer.load, sentence_transformer.write),
+    ENCODER: FolderKind(lambda _: True, None, pretrained.write),
+}
+WRITERS: dict[str, Callable[..., str]] = {  # by the kind of folder of a method
+    **{name: kind.write for name, kind in FOLDER_KINDS.items() if kind.write},
+    poly_encoder.KIND: poly_encoder.write,
+}
 
 
 def kind_of(folder: Path) -> Kind | None:
@@ -57,15 +109,96 @@ def kind_of(folder: Path) -> Kind | None:
     refuse_other_formats(encoder)
     if not (encoder / CONFIG).is_file():
         return None
-    if is_cross_encoder(folder):
-        return PAIRS
-    if is_logit_score(folder):
-        return CAUSAL
-    if is_colbert(folder):
-        return COLBERT
-    if is_sentence_transformer(folder):
-        return SPARSE if SPARSE_MODULES & modules_of(folder).keys() else DENSE
-    return CAUSAL if is_causal_lm(folder) else ENCODER
+    return next(name for name, kind in FOLDER_KINDS.items() if kind.is_mine(folder))
+
+
+def load(path: Path, kind: Kind) -> LoadedModel:
+    """Load a published folder's model to rank with; its remarks say what a recipe replaces.
+
+    Raises:
+        InputError: it needs a fine-tuning first, is damaged, or has a setting that is not supported.
+    """
+    loader = FOLDER_KINDS[kind].load
+    if loader is None:
+        what = "a SparseEncoder" if kind == SPARSE else "an encoder without a pooling and a similarity"
+        raise InputError(f"{path}: {what}: fine-tune it first, with init_from")
+    without = check_settings(path, kind, to_rank=True)
+    loaded = loader(path, partial(open_encoder, kind=kind))
+    if kind != CAUSAL or not is_logit_score(path):
+        return loaded
+    remark = (
+        f"{path}: is read as a plain language model, with the prompt and the labels of a recipe, such as "
+        f"recipes/yes_no.yaml, in place of {', '.join(['its chat template', *without])}"
+    )
+    return replace(loaded, remarks=(*loaded.remarks, remark))
+
+
+def open_encoder(path: Path, tokenizer: Tokenizer, kind: Kind) -> PretrainedEncoder:
+    """Open the encoder of a published folder, with its heads, for data of a tokenizer.
+
+    Only configuration, safetensors and the tokenizer are read, and no code from the folder is run.
+
+    Raises:
+        InputError: the folder is damaged, has a setting that is not supported (`table.TABLE`), or its token ids differ
+            from those of `tokenizer`.
+    """
+    folder = encoder_of(path)
+    mark = read_mark(folder)
+    check_settings(path, kind, to_rank=False)
+    check_ids(path, mark.tokenizer, folder / TOKENIZER, tokenizer)
+    trunk = load_hugging_face(folder)
+    heads = cross_encoder.read_heads(folder) | read_masked_lm_head(folder, trunk)
+    special: Sequence[int] = ()
+    markers: Sequence[int] = ()
+    if (folder / DECODER).is_file():
+        heads = read_tensors(folder / DECODER)
+    if mark.added_tokens:
+        special = rows_after(tokenizers.load(folder / TOKENIZER), mark.added_tokens)
+    if kind == COLBERT:
+        heads = colbert.read_projection(path)
+        markers = colbert.read_markers(path, tokenizers.load(folder / TOKENIZER).vocabulary())
+    needed = 1 + max([tokenizer.vocab_size - 1, *special[-1:], *markers])
+    if trunk.config.vocab_size < needed:
+        raise InputError(
+            f"{folder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the {needed:,} tokens of "
+            "its tokenizer.json and its training: they are not of one model"
+        )
+    if sha256_of(folder / TOKENIZER) == tokenizer.fingerprint:  # else the data's differs on purpose, with the same ids
+        require_same_reading(folder, tokenizers.load(folder / TOKENIZER), lower_case=lower_cases(folder))
+    return PretrainedEncoder(path, trunk, heads, mark.added_tokens, special, markers)
+
+
+def start_keys(start: Path, method: MethodConfig) -> Keys:
+    """Return the keys of `method` that a published folder gives, to compute what its model computes.
+
+    Raises:
+        InputError: the folder is damaged, or its model does more than ours.
+    """
+    kind = FOLDER_KINDS.get(cast(Kind, method.folder_kind))
+    if kind and kind.keys and kind.is_mine(start) and (keys := kind.keys(start, method)):
+        return keys
+    keys = sentence_transformer.keys_of(start, method) if method.folder_kind in (DENSE, ENCODER) else {}
+    if "query_prompt" in method.start_keys:
+        ranking = method.ranking_config
+        keys |= _prompt_keys(start, ranking, keys.get("pooling", getattr(ranking, "pooling", "")))
+    return keys
+
+
+def prompt_remarks(start: Path, method: MethodConfig) -> list[str]:
+    """Return a line on the prompts that a model has of the folder that it starts from."""
+    method = method.ranking_config
+    if "query_prompt" not in method.start_keys:
+        return []
+    keys = _prompt_keys(start, method, getattr(method, "pooling", ""))
+    said = [f"{key}={value!r}" for key, value in keys.items() if getattr(method, key) == value]
+    return [f"{start}: of its prompts, training starts with {', '.join(said)}"] if said else []
+
+
+def _prompt_keys(start: Path, method: MethodConfig, pooling: str) -> Keys:
+    """Return the prompts that a folder has for a model; those of a ColBERT's folder follow its markers."""
+    if not is_colbert(start):
+        return prompts.keys_of(start, method, pooling)
+    return colbert.start_prompts(start) if method.folder_kind == COLBERT else {}
 
 
 def check_settings(folder: Path, kind: Kind, *, to_rank: bool, method: str = "") -> list[str]:

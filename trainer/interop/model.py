@@ -19,6 +19,7 @@ class LoadedModel:
     tokenizer: Tokenizer
     checkpoint: Path  # or the folder of a published model
     classes: tuple[str, ...] = field(default=(), kw_only=True)  # of a published model's logits, in order, if it says
+    remarks: tuple[str, ...] = field(default=(), kw_only=True)  # what is done otherwise than its folder says
 
     @property
     def kind(self) -> str:

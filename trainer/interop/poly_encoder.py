@@ -15,6 +15,7 @@ from deepsiam.models.matching.poly_encoder import PolyEncoder, PolyEncoderConfig
 from deepsiam.trainer.interop.files import refuse, save_tensors, write_encoder, write_tokenizer
 from deepsiam.trainer.interop.model import LoadedModel
 
+KIND = "two encoders"  # of folder, which no library loads as one
 CANDIDATE, CODES = "candidate", "codes.safetensors"
 CARD = """---
 library_name: transformers

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.pretraining.config import PretrainingConfig
 from deepsiam.trainer.interop.files import (
     LIBRARY_MODULES,
     save_tensors,
@@ -58,7 +59,7 @@ DECODER_CARD = """
 """
 
 
-def write(trained: LoadedModel, folder: Path, facts: Mapping[str, Any]) -> str:
+def write(trained: LoadedModel, _: PretrainingConfig, folder: Path, facts: Mapping[str, Any]) -> str:
     """Write encoder and tokenizer; return the README.md."""
     write_encoder(trained.model.trunk, folder)
     write_tokenizer(trained.tokenizer, trained.text_tokens, folder)

@@ -6,15 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.config import MethodConfig, Side
-from deepsiam.models.matching.dual_encoder import DualEncoderConfig
-from deepsiam.models.pretraining.config import PretrainingConfig
-from deepsiam.trainer.interop import colbert
-from deepsiam.trainer.interop.colbert import is_colbert
 from deepsiam.trainer.interop.hugging_face import read_keys
-from deepsiam.trainer.interop.modules import encoder_of, is_sentence_transformer, modules_of
-from deepsiam.trainer.interop.settings import COLBERT, SETTINGS, TOKENIZER
+from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_of
+from deepsiam.trainer.interop.settings import SETTINGS
 
 # the names of each side's prompt in the library, the first of which counts that has a text
 NAMES: dict[Side, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
@@ -75,34 +70,12 @@ def refuse_prompts(path: Path) -> None:
 
 
 def keys_of(start: Path, method: MethodConfig, pooling: str) -> dict[str, Any]:
-    """Return the keys that a model with a pooling takes from a folder that it starts from, where its recipe sets none.
+    """Return the prompts that a model with a pooling takes from a sentence-transformers folder; none of others.
 
     Raises:
         InputError: the folder is damaged, or a prompt is not a text.
     """
-    return {key: value for key, value in _all(start, method, pooling).items() if key not in method.model_fields_set}
-
-
-def remarks(start: Path, method: MethodConfig) -> list[str]:
-    """Return a line on the prompts that a model has of the folder that it starts from."""
-    if isinstance(method, PretrainingConfig):
-        method = method.ranking_config
-    if not isinstance(method, DualEncoderConfig):
-        return []
-    keys = _all(start, method, getattr(method, "pooling", ""))
-    said = [f"{key}={value!r}" for key, value in keys.items() if getattr(method, key) == value]
-    return [f"{start}: of its prompts, training starts with {', '.join(said)}"] if said else []
-
-
-def _all(start: Path, method: MethodConfig, pooling: str) -> dict[str, Any]:
-    """Return the keys that a folder has for a model; the prompts of a ColBERT's folder follow its markers."""
-    if not is_sentence_transformer(start):
-        return {}
-    if is_colbert(start):
-        if method.folder_kind != COLBERT:
-            return {}
-        return colbert.read_prompts(start, tokenizers.load(encoder_of(start) / TOKENIZER).vocabulary())
-    keys = prompts_of(start, pooling, to_rank=False)
+    keys = prompts_of(start, pooling, to_rank=False) if is_sentence_transformer(start) else {}
     if getattr(method, "query", None) == "tokens":  # no encoder reads them
         keys.pop("query_prompt", None)
     return keys

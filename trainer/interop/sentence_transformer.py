@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import PositiveInt
+from transformers import PreTrainedModel
 
-from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.json_file import Record, read_json
-from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
+from deepsiam.data_prep.common.errors import InputError, as_input_error
+from deepsiam.data_prep.common.json_file import Count, Record, read_json
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG, Tokenizer
 from deepsiam.models.config import MethodConfig
 from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.models.trunk import max_positions
 from deepsiam.trainer.interop.files import (
     LIBRARY_MODULES,
     refuse,
@@ -21,19 +24,21 @@ from deepsiam.trainer.interop.files import (
     write_pooling,
     write_tokenizer,
 )
-from deepsiam.trainer.interop.hugging_face import AGAIN, read_keys
+from deepsiam.trainer.interop.hugging_face import read_keys
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_in_order, modules_of
+from deepsiam.trainer.interop.prompts import prompts_of
 from deepsiam.trainer.interop.settings import (
     DENSE,
-    ENCODER_CONFIG,
     MARK,
     MODULES,
     NORMALIZE,
     POOLING,
     SETTINGS,
+    TOKENIZER,
     TRANSFORMER,
 )
+from deepsiam.trainer.interop.start import Opener
 from deepsiam.trainer.interop.table import unused
 
 KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -41,22 +46,24 @@ TRANSFORMERS = [f"sentence_{kind}_config.json" for kind in KINDS]  # names of TR
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}  # the library's name: ours
 SWITCH = "pooling_mode_"  # before the name of a pooling, in older releases
 NO_EFFECT = "Dropout"  # a module that does nothing outside of training
-SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "SparseAutoEncoder", "CSRSparsity"}  # weights of terms
+MARK_REMEDY = "damaged; export the run again, or copy the folder again"
 SHORTEST = 3  # tokens of a text that has one word
 UNLIMITED = 1e20  # a longer text is transformers' way to say that there is no longest one
 TEMPERATURE = 0.05  # 1 / 20, the scale of the library's losses for cosine similarities
 
 
-class _Mark(Record):
-    """What trainer.export wrote into a folder about its vectors."""
+class Mark(Record):
+    """What trainer.export wrote into a folder about its encoder and its vectors; nothing in any other folder."""
 
+    tokenizer: str  # its fingerprint
+    added_tokens: Count | None = None  # unknown of an older export
     dimensions: list[PositiveInt] = []
     max_query_tokens: PositiveInt | None = None
 
-    @classmethod
-    def of(cls, folder: Path) -> _Mark:
-        """Read a folder's mark; an empty one if it has none."""
-        return read_json(folder / MARK, cls, AGAIN) if (folder / MARK).is_file() else cls()
+
+def read_mark(folder: Path) -> Mark:
+    """Read a folder's mark; an empty one if it has none."""
+    return read_json(folder / MARK, Mark, MARK_REMEDY) if (folder / MARK).is_file() else Mark(tokenizer="")
 
 
 def read_modules(folder: Path) -> tuple[Path, dict[str, Any]]:
@@ -87,7 +94,7 @@ def dimensions_of(folder: Path, width: int) -> dict[str, Any]:
         raise InputError(
             f"{path}: truncate_dim cuts vectors that Normalize scales, for dot: set similarity_fn_name cosine"
         )
-    number, trained = min(number, width), _Mark.of(folder).dimensions
+    number, trained = min(number, width), read_mark(folder).dimensions
     return {"dimensions": sorted({number, *(smaller for smaller in trained if smaller < number)}, reverse=True)}
 
 
@@ -106,7 +113,7 @@ def longest_texts(encoder: Path, positions: int) -> tuple[int, int]:
     keys = read_keys(path, missing=True)
     of_call = _length_of_call(path, keys, SHORTEST)
     query, document = (of_call or text_length(path, keys, f"{side}_length") or limit for side in ("query", "document"))
-    query = _Mark.of(encoder).max_query_tokens or query
+    query = read_mark(encoder).max_query_tokens or query
     return min(query or positions, positions), min(document or positions, positions)
 
 
@@ -189,22 +196,6 @@ def _pooling_of(path: Path) -> str:
     return POOLINGS[modes[0]]
 
 
-def term_pooling_of(folder: Path) -> dict[str, Any]:
-    """Return the key of a SparseEncoder's pooling; nothing for other folders, or for one that only looks tokens up.
-
-    Raises:
-        InputError: the folder is damaged, or the pooling is not max or sum.
-    """
-    module = modules_of(folder).get("SpladePooling") if is_sentence_transformer(folder) else None
-    if module is None:
-        return {}
-    path = module / ENCODER_CONFIG
-    pooling = read_keys(path, missing=True).get("pooling_strategy", "max")
-    if pooling not in ("max", "sum"):
-        raise InputError(f"{path}: pooling_strategy is {pooling!r:.80}, not max or sum")
-    return {"pooling": pooling}
-
-
 def _similarity(folder: Path) -> dict[str, Any]:
     """Return the keys of the folder's similarity, dot or cosine; the library's default is cosine."""
     path = folder / SETTINGS
@@ -265,6 +256,32 @@ CUT = """
 It was trained to rank by the first {numbers} numbers of a vector, too:
 `SentenceTransformer("{out}", truncate_dim={least})`.
 """
+
+
+def load(path: Path, open_encoder: Opener) -> LoadedModel:
+    """Load a folder's encoder into a Siamese network with the folder's pooling, similarity, prompts and text length.
+
+    Raises:
+        InputError: a file is damaged, or the model does more than pool and normalise, or has another setting that is
+            not supported (`table.TABLE`).
+    """
+    folder, keys = read_modules(path)
+    tokenizer = tokenizers.load(folder / TOKENIZER)
+    trunk = open_encoder(path, tokenizer).trunk
+    keys |= dimensions_of(path, trunk.config.hidden_size) | prompts_of(path, keys["pooling"], to_rank=True)
+    return siamese(trunk, tokenizer, path, longest_texts(folder, max_positions(trunk)), keys)
+
+
+def siamese(
+    trunk: PreTrainedModel, tokenizer: Tokenizer, path: Path, lengths: tuple[int, int], keys: Mapping[str, Any]
+) -> LoadedModel:
+    """Put an encoder into a Siamese network that reads queries and documents up to their lengths in tokens."""
+    method = SiameseConfig(name="siamese", max_query_tokens=lengths[0], max_document_tokens=lengths[1], **keys)
+    with as_input_error(str(path / SETTINGS)):  # a prompt may leave no room for a text
+        method.check_frame(tokenizer)
+    with as_input_error("method"):
+        model = method.model(trunk)
+    return LoadedModel(model.eval(), method, tokenizer, path)
 
 
 def write(trained: LoadedModel, method: SiameseConfig, folder: Path, facts: Mapping[str, Any]) -> str:

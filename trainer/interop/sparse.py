@@ -12,7 +12,10 @@ from typing import Any
 
 import torch
 
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.models.config import MethodConfig
 from deepsiam.models.matching.sparse import Sparse, SparseConfig
+from deepsiam.trainer.interop import prompts
 from deepsiam.trainer.interop.files import (
     refuse,
     save_tensors,
@@ -20,8 +23,11 @@ from deepsiam.trainer.interop.files import (
     write_modules,
     write_tokenizer,
 )
+from deepsiam.trainer.interop.hugging_face import read_keys
 from deepsiam.trainer.interop.masked_lm import masked_lm_for, write_masked_lm
 from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_of
+from deepsiam.trainer.interop.settings import ENCODER_CONFIG
 
 MODULES = {  # class names that every version resolves
     "mlm": "sentence_transformers.sparse_encoder.models.MLMTransformer",
@@ -29,6 +35,7 @@ MODULES = {  # class names that every version resolves
     "own": "sentence_transformers.sparse_encoder.models.SparseStaticEmbedding",
     "router": "sentence_transformers.models.Router",
 }
+SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "SparseAutoEncoder", "CSRSparsity"}  # weights of terms
 NEVER = -1e4  # an output bias that leaves a term without a weight
 CARD = """---
 library_name: sentence-transformers
@@ -53,6 +60,37 @@ TOKENS = """
 A query is its tokens without stop words, each with weight 1: it needs no model. The library counts a token once that a
 query repeats; in training it counted each time.
 """
+
+
+def is_mine(folder: Path) -> bool:
+    """Return whether a folder is a SparseEncoder."""
+    return is_sentence_transformer(folder) and bool(SPARSE_MODULES & modules_of(folder).keys())
+
+
+def start_keys(start: Path, method: MethodConfig) -> dict[str, Any]:
+    """Return the keys that a sparse model takes from a SparseEncoder with SpladePooling; nothing from others.
+
+    Raises:
+        InputError: the folder is damaged, or the pooling is not max or sum.
+    """
+    pooling = term_pooling_of(start)
+    return pooling | prompts.keys_of(start, method, "") if pooling else {}
+
+
+def term_pooling_of(folder: Path) -> dict[str, Any]:
+    """Return the key of a SparseEncoder's pooling; nothing for other folders, or for one that only looks tokens up.
+
+    Raises:
+        InputError: the folder is damaged, or the pooling is not max or sum.
+    """
+    module = modules_of(folder).get("SpladePooling") if is_sentence_transformer(folder) else None
+    if module is None:
+        return {}
+    path = module / ENCODER_CONFIG
+    pooling = read_keys(path, missing=True).get("pooling_strategy", "max")
+    if pooling not in ("max", "sum"):
+        raise InputError(f"{path}: pooling_strategy is {pooling!r:.80}, not max or sum")
+    return {"pooling": pooling}
 
 
 def write(trained: LoadedModel, method: SparseConfig, folder: Path, facts: Mapping[str, Any]) -> str:

@@ -11,18 +11,22 @@ from deepsiam.data_prep.common.errors import InputError, as_input_error
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.adapters import Adapters
 from deepsiam.models.build_trunk import build_trunk, settings_of
+from deepsiam.models.config import resize_embeddings
 from deepsiam.models.matching.start_terms import DOCUMENTS, FitsStart
+from deepsiam.trainer.interop.causal_lm import add_head_rows
+from deepsiam.trainer.interop.cross_encoder import order_classes
+from deepsiam.trainer.interop.start import PretrainedEncoder
 from deepsiam.trainer.ranking.while_training.refresh import INDEXES, open_refresh
 from deepsiam.trainer.ranking.while_training.retrieval_probe import open_retrieval_probe
 from deepsiam.trainer.training.checkpoints.base import base_of
-from deepsiam.trainer.training.checkpoints.init_from import PretrainedEncoder, load_start
+from deepsiam.trainer.training.checkpoints.init_from import copy_heads, load_start
 from deepsiam.trainer.training.checkpoints.load import saved_trunk
 from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_checkpoint, with_keys_from_folder
 from deepsiam.trainer.training.data.group_source import GroupSource
 from deepsiam.trainer.training.data.open_pairs import pair_data
 from deepsiam.trainer.training.data.opened import Data
 from deepsiam.trainer.training.engine.world import say
-from deepsiam.trainer.training.recipe.build import build_model, check_length, new_trunk, resize_embeddings
+from deepsiam.trainer.training.recipe.build import build_model, check_length, new_trunk
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.run.job import Job, make_job, make_ready
 
@@ -43,15 +47,15 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     model = build_model(recipe.method, trunk.train())
     if getattr(recipe.method, "classes", None) and (classes := classes_of(data)):
         if encoder:
-            say(*encoder.order_classes(classes))
+            say(*order_classes(encoder, classes))
         name_classes(trunk, classes)
     if encoder:
         encoder.heads.pop("log_temperature", None)  # the recipe sets its initial value
         with as_input_error("method"):
             labels = recipe.method.head_tokens(data.tokenizer)
         if labels:
-            encoder.add_head_rows(labels)
-        say(encoder.copy_heads(model, recipe.method))
+            add_head_rows(encoder, labels)
+        say(copy_heads(encoder, model, recipe.method))
         if recipe.method.markers:
             say(_markers(recipe, encoder))
     if isinstance(model, FitsStart) and model.keys.start_terms and not resume_from:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import torch
 
+from deepsiam.models.config import resize_embeddings
 from deepsiam.trainer.training.checkpoints.base import base_of
 from deepsiam.trainer.training.checkpoints.load import saved_trunk
 from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.engine.memory import check_memory
 from deepsiam.trainer.training.engine.world import device_memory, say
-from deepsiam.trainer.training.recipe.build import build_model, check_length, new_trunk, resize_embeddings
+from deepsiam.trainer.training.recipe.build import build_model, check_length, new_trunk
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.run.job import Job, make_job, make_ready
 
@@ -22,7 +23,7 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
     """
     if recipe.init_from:  # what reads other libraries' folders is imported for runs that name one
-        from deepsiam.trainer.training.checkpoints.init_from import load_start
+        from deepsiam.trainer.training.checkpoints.init_from import copy_heads, load_start
         from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_checkpoint, with_keys_from_folder
 
         recipe = with_keys_from_checkpoint(recipe, resume_from) if resume_from else with_keys_from_folder(recipe)
@@ -43,7 +44,7 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     recipe = recipe.model_copy(update={"method": recipe.method.for_trunk(trunk)})
     model = build_model(recipe.method, trunk)
     if encoder:
-        say(encoder.copy_heads(model, recipe.method))
+        say(copy_heads(encoder, model, recipe.method))
     recipe = make_ready(model, recipe, resume_from)
     check_memory(recipe, model, device_memory())
     probe = None

@@ -15,14 +15,15 @@ from transformers import AutoModel
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.config import resize_embeddings
 from deepsiam.models.matching.colbert import ColbertConfig
 from deepsiam.trainer.interop.folder import left_out
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
-from deepsiam.trainer.training.checkpoints.init_from import load_encoder
+from deepsiam.trainer.training.checkpoints.init_from import copy_heads, load_encoder
 from deepsiam.trainer.training.checkpoints.start_keys import start_notes, with_keys_from_folder
-from deepsiam.trainer.training.recipe.build import build_model, resize_embeddings
+from deepsiam.trainer.training.recipe.build import build_model
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from tests.trainer.interop.published_folders import change, write, write_encoder
@@ -189,6 +190,6 @@ def test_a_model_built_without_a_recipe_says_what_it_leaves_out(
     tokenizer = tokenizers.load(folder / "tokenizer.json")
     start, method = load_encoder(folder, tokenizer), ColbertConfig(name="colbert", dimension=6, max_query_tokens=12)
     resize_embeddings(method, start.trunk, tokenizer, start.marker_rows)
-    start.copy_heads(build_model(method, start.trunk), method)
+    copy_heads(start, build_model(method, start.trunk), method)
     said = capsys.readouterr().out
     assert re.findall(rf"^{folder} was trained with method\.(\w+)=.*, and this run trains with ", said, re.M) == keys

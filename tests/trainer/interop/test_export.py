@@ -17,7 +17,7 @@ from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from deepsiam.models.batching.framing import Framing
 from deepsiam.models.matching.siamese import Siamese
 from deepsiam.trainer.ranking.export.export import export_encoder
-from deepsiam.trainer.ranking.published import load_published
+from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests import toy
@@ -106,7 +106,7 @@ def test_numbers_of_dimensions_are_told(tmp_path: Path, tokenizer_json: Path, di
     assert own.shape[1] == model.truncate_dim == dimensions[0]
     theirs = model.encode(TEXTS)
     np.testing.assert_allclose(model.similarity(theirs, theirs), own @ own.T, atol=1e-5)
-    assert load_published(tmp_path / "out").method.dimensions == tuple(dimensions)  # type: ignore[attr-defined]
+    assert load_any(tmp_path / "out").method.dimensions == tuple(dimensions)  # type: ignore[attr-defined]
     short = SentenceTransformer(str(tmp_path / "out"), device="cpu", truncate_dim=dimensions[-1]).encode(TEXTS)
     first = own[:, : dimensions[-1]] / np.linalg.norm(own[:, : dimensions[-1]], axis=1, keepdims=True)
     np.testing.assert_allclose(model.similarity(short, short), first @ first.T, atol=1e-5)

@@ -11,10 +11,10 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.arrays import on_device
 from deepsiam.models.matching.label_ranker import LabelRankerConfig
-from deepsiam.trainer.interop.causal_lm import remark_on_labels
+from deepsiam.trainer.interop.causal_lm import by_labels, remark_on_labels
 from deepsiam.trainer.interop.folder import check_settings
 from deepsiam.trainer.interop.settings import CAUSAL, MODULES, SETTINGS, TRANSFORMER
-from deepsiam.trainer.ranking.published import by_labels, load_any
+from deepsiam.trainer.ranking.published import load_any
 from tests.trainer.interop.causal_folders import write_causal_lm
 from tests.trainer.interop.published_folders import change, write
 

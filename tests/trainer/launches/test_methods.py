@@ -144,7 +144,8 @@ def test_a_trunk_of_any_kind_learns_or_is_refused_by_name(
     shards_of: dict[str, Path], tmp_path: Path, name: str
 ) -> None:
     from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
-    from deepsiam.trainer.training.recipe.build import build_model, resize_embeddings
+    from deepsiam.models.config import resize_embeddings
+    from deepsiam.trainer.training.recipe.build import build_model
     from deepsiam.trainer.training.recipe.schema import PretrainRecipe
     from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 

@@ -15,7 +15,7 @@ from deepsiam.models.pretraining.cross_thought import CrossThought
 from deepsiam.trainer import evaluate
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.export.export import export_encoder
-from deepsiam.trainer.ranking.published import load_any, load_published
+from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.system import Embedded
 from deepsiam.trainer.training.checkpoints.load import load_trained
@@ -44,9 +44,7 @@ def published(run: Path, tmp_path: Path) -> Path:
 
 def test_embeddings_are_those_of_the_run(run: Path, published: Path, toy_collection: Path) -> None:
     task = Task.of(Collection.open(toy_collection), "test")
-    own, loaded = (
-        ranker_of(model, task.collection).system(task) for model in (load_trained(run), load_published(published))
-    )
+    own, loaded = (ranker_of(model, task.collection).system(task) for model in (load_trained(run), load_any(published)))
     assert isinstance(own, Embedded)
     assert isinstance(loaded, Embedded)
     np.testing.assert_allclose(loaded.queries, own.queries, atol=1e-6)
@@ -88,11 +86,11 @@ def test_without_a_length_the_trunk_says_how_much_is_read(published: Path) -> No
     (published / "deepsiam.json").unlink()
     config = published / "tokenizer_config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "model_max_length": None}))
-    method: Any = load_published(published).method
+    method: Any = load_any(published).method
     assert (
         method.max_query_tokens
         == method.max_document_tokens
-        == load_published(published).model.trunk.config.max_position_embeddings
+        == load_any(published).model.trunk.config.max_position_embeddings
     )
 
 
@@ -104,14 +102,14 @@ def test_a_length_that_is_none_is_refused(published: Path, file: str, key: str, 
     (published / "sentence_bert_config.json").unlink()
     (published / file).write_text(json.dumps({key: tokens}))
     with pytest.raises(InputError, match=f"{file}: {key} is .* not a number of tokens"):
-        load_published(published)
+        load_any(published)
 
 
 @pytest.mark.parametrize("name", ["sentence_bert_config.json", "1_Pooling/config.json"])
 def test_a_file_of_another_kind_is_refused(published: Path, name: str) -> None:
     (published / name).write_text("[]")
     with pytest.raises(InputError, match="not its kind of JSON"):
-        load_published(published)
+        load_any(published)
 
 
 def test_an_encoder_that_does_not_say_how_to_compare_is_refused(

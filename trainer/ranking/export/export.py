@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,32 +10,19 @@ from deepsiam.data_prep.common.files import make_directory, whole_folder
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.adapters import Adapters
 from deepsiam.models.build_trunk import plain_encoder
-from deepsiam.models.matching.siamese import SiameseConfig
 from deepsiam.trainer.interop import (
     adapters,
-    colbert,
-    cross_encoder,
-    poly_encoder,
     pretrained,
-    sentence_transformer,
-    sparse,
 )
 from deepsiam.trainer.interop.files import write_json
+from deepsiam.trainer.interop.folder import WRITERS
 from deepsiam.trainer.interop.markdown import as_code
 from deepsiam.trainer.interop.same_reading import require_same_reading
-from deepsiam.trainer.interop.settings import ENCODER, MARK, TOKENIZER
+from deepsiam.trainer.interop.settings import DENSE, MARK, TOKENIZER
 from deepsiam.trainer.ranking.export import model_card
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.base import read_base
 from deepsiam.trainer.training.checkpoints.load import TrainedModel
-
-STOCK: dict[str, Callable[..., str]] = {
-    "siamese": sentence_transformer.write,
-    "cross_encoder": cross_encoder.write,
-    "colbert": colbert.write,
-    "poly_encoder": poly_encoder.write,
-    "sparse": sparse.write,
-}
 
 
 def export_encoder(
@@ -71,9 +57,8 @@ def export_encoder(
             card += pretrained.DECODER_CARD
         (folder / "README.md").write_text(model_card.complete(card, trained), encoding="utf-8")
         source: dict[str, Any] = {"kind": trained.kind, "checkpoint": str(trained.checkpoint), "step": trained.step}
-        if isinstance(trained.method, SiameseConfig):  # what a SentenceTransformer has no key for
-            source["max_query_tokens"] = trained.method.max_query_tokens
-            source |= {"dimensions": trained.method.dimensions} if trained.method.dimensions else {}
+        if trained.method.folder_kind == DENSE:  # what a SentenceTransformer has no key for
+            source |= trained.method.model_dump(include={"max_query_tokens", "dimensions"}, mode="json")
         tokens = {"tokenizer": trained.tokenizer.fingerprint, "added_tokens": trained.method.added_tokens}
         write_json(folder / MARK, source | tokens)
 
@@ -110,8 +95,6 @@ def _write(trained: TrainedModel, folder: Path, out: Path, form: str) -> str:
         weights, encoder = trained.checkpoint / checkpoint.WEIGHTS, Path(base.folder)
         bidirectional = trained.recipe.bidirectional
         return adapters.write(trained, train.lora, weights, encoder, folder, facts, bidirectional=bidirectional)
-    if method.folder_kind == ENCODER:
-        return pretrained.write(trained, folder, facts)
-    if method.name not in STOCK:
+    if method.folder_kind not in WRITERS:
         raise InputError(f"{trained.checkpoint}: no library loads a {method.name}; use the run")
-    return STOCK[method.name](trained, method, folder, facts)
+    return WRITERS[method.folder_kind](trained, method, folder, facts)

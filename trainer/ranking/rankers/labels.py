@@ -19,8 +19,8 @@ from deepsiam.data_prep.common.rng import keyed_rngs
 from deepsiam.models.arrays import on_device
 from deepsiam.models.batching.prompts import PromptFraming
 from deepsiam.models.matching.label_ranker import LabelRankerConfig
+from deepsiam.trainer.interop.causal_lm import by_labels
 from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.ranking.published import by_labels
 from deepsiam.trainer.ranking.ranker import NUMBER, TEXT, ModelRanker, check_options, split_by_list
 from deepsiam.trainer.ranking.rankers.sorting import (
     Sorting,
@@ -132,6 +132,8 @@ class ByLabels(ModelRanker):
         if not isinstance(method, LabelRankerConfig):
             raise ValueError(f"{path}: its method is {method.name}, not label_ranker")
         loaded = by_labels(self.loaded.checkpoint, self.model.trunk, self.loaded.tokenizer, method)
+        for remark in loaded.remarks:
+            warn(remark)
         return (Listwise if method.is_list else Pointwise)(loaded, self.collection, self.precision)
 
     def _prompt(self, query: int, documents: Sequence[int]) -> np.ndarray:

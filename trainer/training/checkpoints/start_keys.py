@@ -7,16 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.config import MethodConfig
 from deepsiam.models.matching.dual_encoder import DualEncoderConfig
 from deepsiam.models.matching.siamese import SiameseConfig
-from deepsiam.models.pretraining.config import PretrainingConfig
-from deepsiam.trainer.interop import colbert, cross_encoder, prompts, sentence_transformer
-from deepsiam.trainer.interop.folder import left_out
-from deepsiam.trainer.interop.hugging_face import TOKENIZER
-from deepsiam.trainer.interop.modules import encoder_of
-from deepsiam.trainer.interop.settings import COLBERT, PAIRS, SPARSE
+from deepsiam.trainer.interop.folder import left_out, prompt_remarks, start_keys
+from deepsiam.trainer.interop.settings import PAIRS, SPARSE
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, kind_of
 from deepsiam.trainer.training.recipe.yaml_file import build, read_one
@@ -48,7 +43,7 @@ def start_notes(start: Path, method: MethodConfig) -> list[str]:
     return [
         *overridden_keys(start, method),
         *left_out(start, method.ranking_config.folder_kind),
-        *prompts.remarks(start, method),
+        *prompt_remarks(start, method),
     ]
 
 
@@ -86,30 +81,14 @@ def _with(recipe: AnyRecipe, taken: dict[str, Any], source: Path) -> AnyRecipe:
 
 
 def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
-    if isinstance(method, PretrainingConfig | SiameseConfig):
-        taken = _of_a_run(start, method) or sentence_transformer.keys_of(start, method)
-        if isinstance(ranking := method.ranking_config, SiameseConfig):
-            taken |= prompts.keys_of(start, ranking, taken.get("pooling", ranking.pooling))
-        return taken
-    if method.folder_kind == COLBERT and colbert.is_colbert(start):
-        habits = colbert.read_habits(start, tokenizers.load(encoder_of(start) / TOKENIZER))
-        return habits | prompts.keys_of(start, method, "")
-    if method.folder_kind == PAIRS and cross_encoder.is_cross_encoder(start):
-        has_layer = getattr(method, "hidden_layer", True)
-        pairs = cross_encoder.read(start).keys
-        return {key: value for key, value in pairs.items() if has_layer or not key.startswith("hidden_")}
-    if method.folder_kind == SPARSE and (pooling := sentence_transformer.term_pooling_of(start)):
-        return pooling | prompts.keys_of(start, method, "")
-    if isinstance(method, DualEncoderConfig):
-        return _of_a_run(start, method) or prompts.keys_of(start, method, "")
-    return {}
+    return _of_a_run(start, method) or start_keys(start, method)
 
 
 def _of_a_run(start: Path, method: MethodConfig) -> dict[str, Any]:
     """Return the keys by which a run of vectors read and compared texts; of other models, their prompts alone."""
     asked = set(method.start_keys) & set(SiameseConfig.start_keys) - method.model_fields_set
-    if method.folder_kind == SPARSE:
-        asked -= {"pooling"}  # of terms, not of states
+    if method.folder_kind in (SPARSE, PAIRS):
+        asked -= {"pooling"}  # of terms, or of pairs, not of texts
     recipes = [folder / checkpoint.RECIPE for folder in (start, *checkpoint.newest_first(start))]
     recipe = next(filter(Path.is_file, recipes), None)
     if not asked or recipe is None:

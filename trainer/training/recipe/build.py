@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -18,7 +17,7 @@ from deepsiam.models.config import MethodConfig
 from deepsiam.models.freeze import freeze
 from deepsiam.models.interface import Batcher, Vocabulary
 from deepsiam.models.pretraining.config import PretrainingConfig
-from deepsiam.models.trunk import TrunkModel, max_positions, token_embedding
+from deepsiam.models.trunk import TrunkModel, require_positions
 from deepsiam.trainer.training.recipe.schema import AnyRecipe
 
 if TYPE_CHECKING:  # an extra
@@ -43,30 +42,10 @@ def trunk_of(settings: Mapping[str, Any], where: str, weights: Mapping[str, Tens
         return build_trunk(settings, weights)
 
 
-def resize_embeddings(
-    method: MethodConfig, trunk: PreTrainedModel, tokenizer: Tokenizer, known: Sequence[int] = ()
-) -> None:
-    """Add a row to the trunk's token embedding for each token that the method adds after the tokenizer's.
-
-    The new rows are drawn at random, or copies of the rows `known`, in which the trunk has learned these tokens.
-    """
-    added = method.added_tokens + method.markers
-    rows = tokenizer.vocab_size + added
-    if not added:
-        return
-    learned = token_embedding(trunk)[list(known)].detach()
-    if trunk.config.vocab_size != rows:
-        trunk.resize_token_embeddings(rows, mean_resizing=False)
-    if known:
-        with torch.no_grad():
-            token_embedding(trunk)[tokenizer.vocab_size :] = learned
-
-
 def check_length(key: str, tokens: int, trunk: PreTrainedModel) -> None:
     """Raise InputError naming `key` if inputs of `tokens` tokens exceed the trunk's positions."""
-    positions = max_positions(trunk)
-    if tokens > positions:
-        raise InputError(f"{key}: {tokens} tokens are more than the trunk's {positions} positions")
+    with as_input_error(key):
+        require_positions(trunk, tokens)
 
 
 def build_batcher(method: PretrainingConfig, vocabulary: Vocabulary) -> Batcher:

@@ -16,7 +16,7 @@ from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.registry import MATCHING
 from deepsiam.trainer.interop.settings import MARK
 from deepsiam.trainer.ranking.export.export import export_encoder
-from deepsiam.trainer.training.checkpoints.init_from import load_encoder
+from deepsiam.trainer.training.checkpoints.init_from import copy_heads, load_encoder
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.build import build_model
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
@@ -48,7 +48,7 @@ def test_a_run_gives_its_encoder_and_the_heads_of_the_same_method(run: Path, tok
     encoder = load_encoder(run, tokenizer)
     again = build_model(before.recipe.method, encoder.trunk)
     heads = sum(not name.startswith("trunk.") for name, _ in again.named_parameters())
-    line = encoder.copy_heads(again, before.recipe.method)
+    line = copy_heads(encoder, again, before.recipe.method)
     assert line.endswith(f"the encoder, and {heads} of the {heads} head weights")
     for name, weight in before.model.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], weight, rtol=0, atol=0)
@@ -59,7 +59,7 @@ def test_an_export_gives_the_weights_of_its_run(run: Path, tokenizer: Tokenizer,
     export_encoder(before, tmp_path / "published", with_decoder=True)
     encoder = load_encoder(tmp_path / "published", tokenizer)
     again = build_model(before.recipe.method, encoder.trunk)
-    encoder.copy_heads(again, before.recipe.method)
+    copy_heads(encoder, again, before.recipe.method)
     for name, weight in before.model.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], weight, rtol=0, atol=0)
     export_encoder(before, tmp_path / "published")
@@ -74,7 +74,7 @@ def test_another_method_takes_the_encoder_and_the_heads_in_common(run: Path, tok
     encoder = load_encoder(run, tokenizer)
     mlm = build(PretrainRecipe, {**VALUES, "init_from": str(run), "method": {"name": "mlm"}}, "test").method
     model = build_model(mlm, encoder.trunk)
-    line = encoder.copy_heads(model, mlm)
+    line = copy_heads(encoder, model, mlm)
     assert line.endswith("the encoder, and 5 of the 5 head weights")  # the head for masked tokens
 
 
@@ -86,7 +86,7 @@ def test_a_masked_lm_gives_a_sparse_encoder_its_head_and_another_is_refused(
     for path in (run, tmp_path / "published"):
         encoder = load_encoder(path, tokenizer)
         model = build_model(sparse, encoder.trunk)
-        encoder.copy_heads(model, sparse)
+        copy_heads(encoder, model, sparse)
     dense = published.cls.predictions.transform.dense.weight
     torch.testing.assert_close(model.lm_head.dense.weight, dense, rtol=0, atol=0)
     published.bert.save_pretrained(tmp_path / "published")
@@ -95,7 +95,7 @@ def test_a_masked_lm_gives_a_sparse_encoder_its_head_and_another_is_refused(
     for method, instead in ((sparse, ", or set method.head=new_mlm"), (tilde, "")):
         lacks = rf"published has no masked LM's head .*: start from a masked LM, .* optimizer\.train=0\){instead}$"
         with pytest.raises(InputError, match=lacks):
-            encoder.copy_heads(build_model(method, load_encoder(tmp_path / "published", tokenizer).trunk), method)
+            copy_heads(encoder, build_model(method, load_encoder(tmp_path / "published", tokenizer).trunk), method)
     assert sparse.model_copy(update={"head": "new_mlm"}).start_heads is None
 
 
