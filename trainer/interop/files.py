@@ -1,9 +1,13 @@
-"""The files of an export: weights and configuration of an encoder, its tokenizer, tensors, JSON."""
+"""The files of an export: weights and configuration of an encoder, its tokenizer, tensors, JSON, and the README.md.
+
+Foreign texts in a README.md, recipes, prompts and names of others, become neither Markdown nor HTML.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +20,10 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError, printable
 from deepsiam.data_prep.tokenizers.frame import Frames, Ids, read
 from deepsiam.data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG, Tokenizer
 from deepsiam.models.config import MethodConfig, Side
-from deepsiam.trainer.interop.markdown import as_code
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.settings import SETTINGS
 
@@ -200,3 +203,20 @@ def save_tensors(state: Mapping[str, Tensor], path: Path) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write a human-readable JSON file."""
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def as_text(text: object) -> str:
+    """Return a text on one line, for a sentence or a cell of a table."""
+    return re.sub(r"[\\`*\[\]<>|&]", r"\\\g<0>", printable(str(text)))
+
+
+def as_code(text: object) -> str:
+    """Return a text on one line, as code within a sentence."""
+    line = printable(str(text))
+    blank = " " if line.startswith("`") or line.endswith("`") else ""
+    return blank.join((fence(line, 1), line, fence(line, 1)))
+
+
+def fence(text: str, least: int = 3) -> str:
+    """Return a fence of at least `least` backticks that a text does not contain, to put it between two of them."""
+    return "`" * max(least, *(len(ticks) + 1 for ticks in re.findall("`+", text)), 0)

@@ -14,9 +14,8 @@ from deepsiam.trainer.interop import (
     adapters,
     pretrained,
 )
-from deepsiam.trainer.interop.files import write_json
+from deepsiam.trainer.interop.files import as_code, write_json
 from deepsiam.trainer.interop.folder import WRITERS
-from deepsiam.trainer.interop.markdown import as_code
 from deepsiam.trainer.interop.same_reading import require_same_reading
 from deepsiam.trainer.interop.settings import DENSE, MARK, TOKENIZER
 from deepsiam.trainer.ranking.export import model_card

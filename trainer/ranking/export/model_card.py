@@ -9,7 +9,7 @@ import yaml
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.interop.markdown import as_code, as_text, fence
+from deepsiam.trainer.interop.files import as_code, as_text, fence
 from deepsiam.trainer.ranking.evaluation.expression import Leaf
 from deepsiam.trainer.ranking.evaluation.results_file import read_results
 from deepsiam.trainer.ranking.evaluation.systems import contents_sha256
