@@ -16,6 +16,7 @@ from deepsiam.trainer.interop.files import refuse, save_tensors, write_encoder, 
 from deepsiam.trainer.interop.model import LoadedModel
 
 KIND = "two encoders"  # of folder, which no library loads as one
+BECOMES = "two encoders: no library loads a Poly-encoder, and README.md has the code that scores with them"
 CANDIDATE, CODES = "candidate", "codes.safetensors"
 CARD = """---
 library_name: transformers
