@@ -200,16 +200,19 @@ def test_the_loop_stays_short() -> None:
 
 def test_what_a_class_adds_has_a_docstring() -> None:
     """ruff asks overrides for docstrings too (D102), so the rule is here: only what a base documents may lack one."""
-    methods, bases = {}, {}
+    methods: dict[str, dict[str, str | None]] = {}
+    bases: dict[str, list[str]] = {}
     for file in (file for file in FILES if file.parts[0] != "benchmarks"):
         for node in ast.parse((ROOT / file).read_text()).body:
             if isinstance(node, ast.ClassDef):
-                bases[node.name] = [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
-                functions = [function for function in node.body if isinstance(function, ast.FunctionDef)]
-                methods[node.name] = {function.name: ast.get_docstring(function) for function in functions}
+                named = bases.setdefault(node.name, [])  # several classes may share a name
+                named += [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
+                for function in (function for function in node.body if isinstance(function, ast.FunctionDef)):
+                    methods.setdefault(node.name, {}).setdefault(function.name, ast.get_docstring(function))
 
-    def documented(name: str, method: str) -> bool:
-        return bool(methods.get(name, {}).get(method)) or any(documented(base, method) for base in bases.get(name, []))
+    def documented(name: str, method: str, seen: tuple[str, ...] = ()) -> bool:
+        above = [base for base in bases.get(name, []) if base not in seen]
+        return bool(methods.get(name, {}).get(method)) or any(documented(base, method, (*seen, name)) for base in above)
 
     classes = [name for name in methods if not name.startswith("_")]
     public = [(name, method) for name in classes for method in methods[name] if not method.startswith("_")]

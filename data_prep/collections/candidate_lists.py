@@ -46,7 +46,6 @@ class CandidateLists(Format):
     leaves_out: ClassVar[bool] = False
 
     def __init__(self, inputs: Sequence[Path]) -> None:
-        """Take any number of files."""
         self.by_split = files_by_split(inputs)
 
     @abstractmethod
@@ -59,11 +58,9 @@ class CandidateLists(Format):
             yield from self.lists(file)
 
     def files(self) -> list[Path]:
-        """Return every named file."""
         return self._listed()
 
     def corpus(self) -> Iterator[Text]:
-        """Yield every candidate."""
         for item in self._all():
             for candidate in item.candidates:
                 yield Text(content_id(candidate), [candidate], item.where)
@@ -74,18 +71,15 @@ class CandidateLists(Format):
             yield Text(item.query, item.turns, item.where)
 
     def splits(self) -> list[str]:
-        """Return the splits that the files are named after."""
         return list(self.by_split)
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """Yield the candidate lists of a split."""
         for item in self.of_split(split):
             if isinstance(item, CandidateList):
                 ids = [content_id(text) for text in item.candidates]
                 yield Labelled(item.query, ids, item.labels, item.where, item.scores)
 
     def group_files(self, split: str) -> list[Path]:
-        """Return the files of a split."""
         return self.by_split[split]
 
     def remarks(self) -> list[str]:

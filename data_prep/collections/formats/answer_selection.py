@@ -68,7 +68,6 @@ class AnswerSelection(CandidateLists):
         self.readers = {file: reader for file, reader in readers.items() if reader is not None}
 
     def files(self) -> list[Path]:
-        """Return every named file."""
         return self.named
 
     def group_files(self, split: str) -> list[Path]:
@@ -76,7 +75,6 @@ class AnswerSelection(CandidateLists):
         return self.named_of[split]
 
     def lists(self, file: Path) -> Iterator[CandidateList | LeftOut]:
-        """Yield a list for each question."""
         return self.readers[file](file)
 
 

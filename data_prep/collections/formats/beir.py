@@ -67,17 +67,14 @@ class Beir(Format):
             raise InputError(f"{self.folder}: has subsets: name one, such as {self.folder / subsets[0]}")
 
     def files(self) -> list[Path]:
-        """Return the files of the texts, and the existing qrels and pools."""
         judged = [path for paths in self._judged.values() for path in paths]
         pools = self._by_split("pools", ".txt").values()
         return [*self.text_files("corpus"), *self.text_files("queries"), *sorted([*judged, *pools])]
 
     def corpus(self) -> Iterator[Text]:
-        """Yield the title and text of each document, joined by a space."""
         return self._texts("corpus")
 
     def queries(self) -> Iterator[Text]:
-        """Yield the text of each query."""
         return self._texts("queries")
 
     def splits(self) -> list[str]:
@@ -91,27 +88,22 @@ class Beir(Format):
         return splits
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """Yield the judgements of a split."""
         for path in self._judged[split]:
             yield from _judgements(path) if path in self._by_split("qrels", ".tsv").values() else _judged_rows(path)
 
     def text_files(self, part: str) -> list[Path]:
-        """Return the files of the documents, or of the queries."""
         if not self._found("corpus.jsonl") and (tables := self._tables(part)):
             return [path for paths in tables.values() for path in paths]
         return [self._found(f"{part}.jsonl") or self.folder / f"{part}.jsonl"]
 
     def group_files(self, split: str) -> list[Path]:
-        """Return the qrels of a split."""
         return self._judged[split]
 
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
-        """Yield the documents of pools/SPLIT.txt."""
         path = self._by_split("pools", ".txt").get(split)
         return ((line, where) for where, line in text_lines(path)) if path else None
 
     def excluded(self) -> Iterator[Excluded]:
-        """Yield the `excluded_ids` of the queries that have some."""
         for where, record in self._records("queries"):
             if names := excluded_documents(where, record):
                 yield Excluded(_id(where, record), names, where)

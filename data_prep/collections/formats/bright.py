@@ -48,23 +48,18 @@ class Bright(Format):
         self.gold = "gold_ids_long" if any(path.parent.name == LONG for path in self.documents) else "gold_ids"
 
     def files(self) -> list[Path]:
-        """Return every named file."""
         return [*self.documents, *chain.from_iterable(self.examples.values())]
 
     def corpus(self) -> Iterator[Text]:
-        """Yield the documents."""
         return (_text(where, row, "content") for where, row in _rows(self.documents))
 
     def queries(self) -> Iterator[Text]:
-        """Yield the query of every example."""
         return (_text(where, row, "query") for where, row in _rows(self.text_files("queries")))
 
     def splits(self) -> list[str]:
-        """Return the splits of the examples."""
         return sorted(self.examples)
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """Yield the relevant documents of each query."""
         for where, row in _rows(self.examples[split]):
             if not isinstance(gold := row.get(self.gold), list):
                 raise InputError(f"{where}: {self.gold!r} is missing or not a list")
@@ -72,17 +67,14 @@ class Bright(Format):
             yield Labelled(check_id(row.get("id"), "id", where), names, [1] * len(names), where)
 
     def excluded(self) -> Iterator[Excluded]:
-        """Yield the documents that do not count for a query."""
         for where, row in _rows(self.text_files("queries")):
             if names := excluded_documents(where, row):
                 yield Excluded(check_id(row.get("id"), "id", where), names, where)
 
     def text_files(self, part: str) -> list[Path]:
-        """Return the files of documents, or of examples."""
         return self.documents if part == "corpus" else [*chain.from_iterable(self.examples.values())]
 
     def group_files(self, split: str) -> list[Path]:
-        """Return the examples of a split."""
         return self.examples[split]
 
 

@@ -31,7 +31,6 @@ class ConvAI2(CandidateLists):
     what = "ConvAI2 and Persona-Chat: ParlAI's .txt files"
 
     def lists(self, file: Path) -> Iterator[CandidateList]:
-        """Yield a list for each reply."""
         turns: list[str] = []
         number = 0
         for where, line in text_lines(file):

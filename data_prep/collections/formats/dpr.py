@@ -34,7 +34,6 @@ class Dpr(CandidateLists):
     leaves_out = True
 
     def lists(self, file: Path) -> Iterator[CandidateList | LeftOut]:
-        """Yield a list for each question."""
         for where, record in json_records(file):
             question = check_text(record.get("question"), "question", where)
             texts: list[str] = []

@@ -50,7 +50,6 @@ class Dstc7(CandidateLists):
         self.tables = [(path, _columns(path)) for path in tables]
 
     def files(self) -> list[Path]:
-        """Return every named file."""
         return [*super().files(), *(path for path, _ in self.tables)]
 
     def corpus(self) -> Iterator[Text]:
@@ -64,11 +63,9 @@ class Dstc7(CandidateLists):
         return self.files() if part == "corpus" else super().files()
 
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
-        """Yield the candidate pool, if a table has one."""
         return iter(self._pool.items()) if self._pool else None
 
     def lists(self, file: Path) -> Iterator[CandidateList]:
-        """Yield a list for each dialogue."""
         for where, item in json_items(file):
             said = groupby(_objects(item, MESSAGES, where), lambda message: message.get("speaker"))
             turns = [" ".join(_utterances(messages, where)) for _, messages in said]

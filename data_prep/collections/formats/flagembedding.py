@@ -33,7 +33,6 @@ class FlagEmbedding(CandidateLists):
     mined = True
 
     def lists(self, file: Path) -> Iterator[CandidateList]:
-        """Yield a list for each line."""
         for where, record in json_records(file):
             texts: list[str] = []
             labels: list[float] = []

@@ -44,13 +44,11 @@ class Mind(Format):
     whole = True
 
     def __init__(self, inputs: Sequence[Path]) -> None:
-        """Take any number of folders."""
         self.by_split: dict[str, list[tuple[Path, Path]]] = {}  # behaviors and news
         for split, folders in files_by_split(inputs).items():
             self.by_split[split] = [(_file(folder, "behaviors.tsv"), _file(folder, "news.tsv")) for folder in folders]
 
     def files(self) -> list[Path]:
-        """Return the two tables of every folder."""
         return [file for tables in self.by_split.values() for both in tables for file in both]
 
     def corpus(self) -> Iterator[Text]:
@@ -59,7 +57,6 @@ class Mind(Format):
             yield Text(name, [f"{title} {abstract}".strip()], where)
 
     def queries(self) -> Iterator[Text]:
-        """Yield every history."""
         for split in self.by_split:
             for history, _, where in self._impressions(split):
                 if unknown := [name for name in history if name not in self._titles]:
@@ -68,11 +65,9 @@ class Mind(Format):
                 yield Text(content_id(" ".join(history)), [self._titles[name] for name in history] or [""], where)
 
     def splits(self) -> list[str]:
-        """Return the splits that the folders are named after."""
         return list(self.by_split)
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """Yield the impressions of a split."""
         for history, shown, where in self._impressions(split):
             yield Labelled(content_id(" ".join(history)), [name for name, _ in shown], [y for _, y in shown], where)
 
@@ -83,7 +78,6 @@ class Mind(Format):
         return [news for tables in self.by_split.values() for _, news in tables]
 
     def group_files(self, split: str) -> list[Path]:
-        """Return the tables of behaviors of a split."""
         return [path for path, _ in self.by_split[split]]
 
     @cached_property

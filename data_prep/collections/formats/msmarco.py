@@ -138,7 +138,6 @@ class MsMarco(Format):
                 raise InputError(f"{path}: no candidate is relevant by the qrels (do their ids match?); leave it out")
 
     def files(self) -> list[Path]:
-        """Return every file that was found."""
         return list(chain.from_iterable(self.paths.values()))
 
     def corpus(self) -> Iterator[Text]:
@@ -165,7 +164,6 @@ class MsMarco(Format):
                 yield _text(line.query_id, "query", line.query, line.where)
 
     def splits(self) -> list[str]:
-        """Return the splits, named after the files with groups or as given."""
         return sorted(self.sources)
 
     def groups(self, split: str) -> Iterator[Labelled]:
@@ -180,7 +178,6 @@ class MsMarco(Format):
         yield from unlisted.values()
 
     def text_files(self, part: str) -> list[Path]:
-        """Return the files that the documents, or the queries, are in."""
         named = self.collections if part == "corpus" else self.paths[QUERIES]
         return [*named, *self.paths[TRIPLES], *([] if named else self.paths[CANDIDATES])]
 

@@ -62,7 +62,6 @@ class Nli(CandidateLists):
         self.classes = next(filter(None, map(self._classes, self.columns)), NLI)
 
     def lists(self, file: Path) -> Iterator[CandidateList | LeftOut]:
-        """Yield a list of one candidate for each pair."""
         return (item for _, item in self._pairs(file))
 
     def of_split(self, split: str) -> Iterator[CandidateList | LeftOut]:

@@ -43,7 +43,6 @@ class Pairs(CandidateLists):
                     )
 
     def lists(self, file: Path) -> Iterator[CandidateList]:
-        """Yield a list for each row."""
         columns = self.columns[file]
         for where, row in table_rows(file):
             columns.check_keys(row, where)

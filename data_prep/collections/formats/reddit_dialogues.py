@@ -63,28 +63,23 @@ class RedditDialogues(Format):
     whole = True
 
     def __init__(self, inputs: Sequence[Path]) -> None:
-        """Take any number of folders."""
         self.folders = shard_folders(files_by_split(inputs), dialogues=True)
 
     def files(self) -> list[Path]:
-        """Return the manifests, tokenizers and shards."""
         return [file for folders in self.folders.values() for folder in folders for file in folder.files()]
 
     def corpus(self) -> Iterator[Text]:
-        """Yield every reply."""
         for folder, shard in self._shards(*self.folders):
             for reply in shard:
                 yield Text(reply.id, [folder.text(reply.document.segments[reply.position])], reply.where)
 
     def queries(self) -> Iterator[Text]:
-        """Yield every context."""
         for folder, shard in self._shards(*self.folders):
             for reply in shard:
                 said = reply.document.segments[reply.beginning : reply.position]
                 yield Text(reply.id, [folder.text(tokens) for tokens in said], reply.where)
 
     def splits(self) -> list[str]:
-        """Return the splits that the folders are named after."""
         return list(self.folders)
 
     def groups(self, split: str) -> Iterator[Labelled]:
@@ -94,7 +89,6 @@ class RedditDialogues(Format):
                 yield Labelled(reply.id, _candidates(reply, window), [1.0, *[0.0] * NEGATIVES], reply.where)
 
     def group_files(self, split: str) -> list[Path]:
-        """Return the manifests, tokenizers and shards of a split."""
         return [file for folder in self.folders[split] for file in folder.files()]
 
     def _shards(self, *splits: str) -> Iterator[tuple[ShardFolder, list[Reply]]]:

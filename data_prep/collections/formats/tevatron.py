@@ -72,7 +72,6 @@ class Tevatron(Format):
         return kind
 
     def files(self) -> list[Path]:
-        """Return the corpus and the files with queries."""
         return [*self.of_kind[CORPUS], *chain.from_iterable(self.queried.values())]
 
     def corpus(self) -> Iterator[Text]:
@@ -86,31 +85,25 @@ class Tevatron(Format):
                 yield from chain.from_iterable(_passages(record, where))
 
     def queries(self) -> Iterator[Text]:
-        """Yield the query of every record."""
         for path in chain.from_iterable(self.queried.values()):
             for where, record in json_lines(path):
                 key = "query_text" if "query_text" in record else "query"
                 yield Text(_query_id(record, where), [check_text(record.get(key), key, where)], where)
 
     def text_files(self, part: str) -> list[Path]:
-        """Return the files with passages, or the files with queries."""
         of_part = {"corpus": [CORPUS, PASSAGES[0]], "queries": [PASSAGES[0], IDS[0]]}[part]
         return [path for kind in of_part for path in self.of_kind[kind]]
 
     def group_files(self, split: str) -> list[Path]:
-        """Return the files with the queries of a split."""
         return self.queried[split]
 
     def splits(self) -> list[str]:
-        """Return the splits of the files with queries."""
         return sorted(self.queried)
 
     def remarks(self) -> list[str]:
-        """Report which files each split joins."""
         return list(joined(self.queried))
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """Yield positives with label 1, negatives with label 0."""
         for path in self.queried[split]:
             with_passages = path in self.of_kind[PASSAGES[0]]
             for where, record in json_lines(path):

@@ -37,7 +37,6 @@ class Trec(Format):
     repeats = "queries"
 
     def __init__(self, inputs: Sequence[Path]) -> None:
-        """Find the files by their names."""
         found = named_files(inputs, KINDS, "qrels")
         for kind, files in found.items():
             if not files:
@@ -46,33 +45,26 @@ class Trec(Format):
         self.judged = joined_by_split(found[QRELS])
 
     def files(self) -> list[Path]:
-        """Return every file that was found."""
         return list(chain.from_iterable(self.paths.values()))
 
     def corpus(self) -> Iterator[Text]:
-        """Yield the documents, with their titles."""
         for path in self.paths[CORPUS]:
             is_json = not {".json", ".jsonl"}.isdisjoint(suffixes(path))
             yield from _records(path) if is_json else id_texts(path)
 
     def queries(self) -> Iterator[Text]:
-        """Yield the topics."""
         return chain.from_iterable(map(id_texts, self.paths[TOPICS]))
 
     def text_files(self, part: str) -> list[Path]:
-        """Return the files of the documents, or of the topics."""
         return self.paths[CORPUS if part == "corpus" else TOPICS]
 
     def group_files(self, split: str) -> list[Path]:
-        """Return the qrels of a split."""
         return self.judged[split]
 
     def splits(self) -> list[str]:
-        """Return the splits, named after the qrels or as given."""
         return sorted(self.judged)
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """Yield the judgements of a split."""
         return chain.from_iterable(map(judgements, self.judged[split]))
 
 

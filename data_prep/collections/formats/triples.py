@@ -26,7 +26,6 @@ class Triples(Pairs):
     negatives = True
 
     def labels(self, candidates: int, column: str | None, score: Any, where: Where) -> list[float]:
-        """Return the labels of a document and its negatives."""
         if column is None:
             return [1.0] + [0.0] * (candidates - 1)
         if not isinstance(score, list) or len(score) != candidates:

@@ -28,7 +28,6 @@ class Ubuntu(CandidateLists):
     what = "the Ubuntu Dialogue Corpus V2: train.csv, valid.csv, test.csv"
 
     def lists(self, file: Path) -> Iterator[CandidateList]:
-        """Yield a list for each line."""
         header: list[str] = []
         for where, row in csv_rows(file):
             if not header:

@@ -63,7 +63,6 @@ class WikipediaSearch(Format):
     what = "Wikipedia article search: what `data_prep wikipedia` made, or WikiExtractor's JSON lines"
 
     def __init__(self, inputs: Sequence[Path]) -> None:
-        """Take any number of files and folders."""
         by_split = files_by_split(inputs)
         self.readers: dict[str, list[Callable[[], Iterator[Article]]]] = {split: [] for split in by_split}
         self.paths: dict[str, list[Path]] = {split: [] for split in by_split}
@@ -77,7 +76,6 @@ class WikipediaSearch(Format):
                 self.paths[split].append(file.path)
 
     def files(self) -> list[Path]:
-        """Return every file that is read."""
         return list(chain.from_iterable(self.paths.values()))
 
     def corpus(self) -> Iterator[Text]:
@@ -85,7 +83,6 @@ class WikipediaSearch(Format):
         return (Text(article.id, [article.rest], article.where) for article in self._articles(*self.readers))
 
     def queries(self) -> Iterator[Text]:
-        """Yield the query sentence of each article."""
         for article in self._articles(*self.readers):
             yield Text(article.id, [article.text(article.segments[article.query])], article.where)
 
@@ -94,7 +91,6 @@ class WikipediaSearch(Format):
         return list(self._chosen)
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        """Yield each query with its article."""
         if split != TRAIN:
             return (Labelled(name, [name], [1.0], where) for name, where in self._chosen[split])
         kept_out = {name for other, articles in self._chosen.items() if other != TRAIN for name, _ in articles}
@@ -106,7 +102,6 @@ class WikipediaSearch(Format):
         return self.paths.get(split, [])
 
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
-        """Yield POOL articles, or as many as there are."""
         return None if split == TRAIN else iter([*self._chosen[split], *self._chosen.get(TRAIN, [])][:POOL])
 
     @cached_property
