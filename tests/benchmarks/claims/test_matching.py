@@ -9,15 +9,11 @@ import pytest
 from benchmarks.claims import matching
 from benchmarks.claims.matching import PRETRAINED, RATES, STARTS, MatchingBench
 from benchmarks.claims.matching_collections import (
-    ANSWER_MODELS,
-    RANKERS,
     Fold,
     Model,
     Part,
     Study,
-    dialogue_models,
     held_out,
-    pair_models,
     studies,
 )
 from benchmarks.claims.matching_tables import p_values, table
@@ -98,13 +94,6 @@ def test_folds_are_joined(trained: Trained, tmp_path: Path) -> None:
     for run, split in trained.measured:
         other = {"first": "second", "second": "first"}[trained.recipes[run].data.split]  # type: ignore[attr-defined]
         assert split in (f"x-{other}", f"{trained.recipes[run].data.split}-dev")  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("models", [RANKERS, dialogue_models(300), ANSWER_MODELS, pair_models(3)])
-def test_every_model_is_a_recipe_with_its_own_keys(models: dict[str, Model]) -> None:
-    for model in models.values():
-        overrides = [f"{key}={value}" for key, value in model.settings.items()]
-        load(FinetuneRecipe, ROOT / "recipes" / f"{model.recipe}.yaml", overrides)
 
 
 def test_tables() -> None:

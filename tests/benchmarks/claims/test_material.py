@@ -7,7 +7,6 @@ import pytest
 
 from benchmarks.claims import material
 from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer
 
 QUERIES, DOCUMENTS = 62, 5000
@@ -109,11 +108,3 @@ def test_the_text_of_each_source_is_read(data: Path, toy_collection: Path, monke
     trained, tested = ({texts[query] for query in collection.qrels(split)} for split in ("train", "test"))
     assert trained <= set(read["docstrings"])
     assert not (tested - trained) & set(read["docstrings"])
-
-
-def test_what_is_missing_is_named(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="none: no such folder; name one with wiki, books, reddit and cranfield"):
-        material.make(tmp_path / "none", tmp_path / "out")
-    monkeypatch.setattr(material, "TOKENIZER", tmp_path / "tokenizer.json")
-    with pytest.raises(InputError, match="data/demo: no such data set; run: make demo"):
-        material.make(data, tmp_path / "out")

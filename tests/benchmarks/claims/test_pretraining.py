@@ -7,25 +7,17 @@ import pytest
 
 from benchmarks.claims import pretraining
 from benchmarks.claims.pretraining import (
-    DEFAULT,
     EMBEDDINGS,
     METHODS,
     PAIRS,
     RANDOM,
     RANKS,
-    STARTS,
-    TRUNK_OF,
     PretrainingBench,
-    Remaining,
 )
-from benchmarks.claims.tables import AGAINST
 from benchmarks.claims.tunings import RATES, Values
 from benchmarks.common import training
-from deepsiam.models.build_trunk import build_trunk
-from deepsiam.trainer.training.recipe.build import build_model
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 from deepsiam.trainer.training.recipe.yaml_file import load
-from tests.toy import ROOT
 
 TOKENS = 1000
 
@@ -59,15 +51,6 @@ class Trained:
         return [recipe for recipe in self.recipes.values() if isinstance(recipe, FinetuneRecipe)]
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_takes_its_trunk(name: str) -> None:
-    method = METHODS[name]
-    trunk = {**(load(PretrainRecipe, ROOT / TRUNK_OF).trunk or {}), **method.trunk}
-    recipe = load(PretrainRecipe, ROOT / f"recipes/{method.recipe}.yaml", [f"trunk={trunk}"])
-    rows = {"vocab_size": 300 + recipe.method.added_tokens, "pad_token_id": 0}
-    build_model(recipe.method, build_trunk({**trunk, **rows}))
-
-
 @pytest.fixture
 def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
     shards = {source: tmp_path / source for source in (*pretraining.material.MIXED, "reddit")}
@@ -78,12 +61,6 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
     monkeypatch.setattr(training, "train", found.train)
     monkeypatch.setattr(pretraining, "tokens_a_step", lambda recipe: 300.0)
     return found
-
-
-def test_every_method_has_its_recipe_and_every_comparison_its_row() -> None:
-    assert all((ROOT / "recipes" / f"{method.recipe}.yaml").is_file() for method in METHODS.values())
-    assert set(AGAINST) < set(DEFAULT) < set(STARTS)
-    assert any(name.endswith(EMBEDDINGS) for name in DEFAULT)
 
 
 def test_each_rate_is_chosen_with_the_first_seed_and_off_the_ranked_queries(trained: Trained) -> None:
@@ -142,17 +119,6 @@ def test_what_was_measured_is_not_measured_again(trained: Trained) -> None:
     more = PretrainingBench(trained.bench.material, trained.bench.out, 2 * TOKENS)
     more.ranked("ict", 1)
     assert len(trained.ranked) == 2 * before
-
-
-def test_the_time_that_is_left_follows_the_pace() -> None:
-    remaining = Remaining(["random", "mlm"], [1, 2], 2_000_000)
-    everything = sum(remaining.seconds.values())
-    assert str(remaining) == f"4 left to measure, about {everything / 60:.0f} minutes"
-    assert remaining.seconds[1, "mlm"] > remaining.seconds[1, "random"] > remaining.seconds[2, "random"]
-    left = everything - remaining.seconds[1, "random"] - remaining.seconds[1, "mlm"]
-    remaining.measured("random", 1, None)  # by an earlier process: does not count towards the pace
-    remaining.measured("mlm", 1, 2 * remaining.seconds[1, "mlm"])
-    assert str(remaining) == f"2 left to measure, about {2 * left / 60:.0f} minutes"
 
 
 def test_the_command_writes_the_tables_after_every_seed(

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.claims import seed_figures
-from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 
@@ -54,11 +53,3 @@ def test_figure_3_compares_settings_and_the_others_attention(
     assert "cosine" in drawn["figure_4"]
     assert f"masked LM alone={runs['mlm']}" in drawn["figure_5"]
     assert "loss/mlm" in drawn["figure_5"]
-
-
-def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="none: no such folder; name one with wiki"):
-        seed_figures.articles(tmp_path / "none", tmp_path)
-    monkeypatch.setattr(seed_figures, "TOKENIZER", tmp_path / "tokenizer.json")
-    with pytest.raises(InputError, match="tokenizer.json: no such tokenizer; run: make demo"):
-        seed_figures.articles(tmp_path, tmp_path)

@@ -91,13 +91,6 @@ def test_the_rate_is_chosen_off_the_ranked_queries_and_only_for_the_mix(bench: S
     assert len(trained.recipes) == before  # it is a part of all stages
 
 
-def test_what_was_measured_is_not_measured_again(bench: StagesBench, trained: Trained) -> None:
-    first, before = bench.ranked("the mix alone", 1), len(trained.ranked)
-    again = StagesBench(bench.material, bench.pairs, bench.classic, bench.out, bench.tokens)
-    assert again.ranked("the mix alone", 1) == first
-    assert len(trained.ranked) == before
-
-
 def test_the_table_has_means_over_seeds_and_p_values_against_all_stages() -> None:
     queries = 40
     rows = {row: [dict.fromkeys(COLLECTIONS, [mrr] * queries) for mrr in (0.1, 0.3)] for row in CHAINS}

@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 
 import numpy as np
-import pytest
 
 from benchmarks.claims.tables import Row, rates_table, report, table
 from benchmarks.claims.tunings import COLLECTIONS, RATES, TEXTS, Tuning
-from deepsiam.trainer.ranking.evaluation.significance import bootstrap_interval
 
 TUNED = {"docstrings": ("docstrings",), "first": ("cranfield", "vaswani"), "second": ("cranfield", "vaswani")}
 
@@ -20,14 +18,6 @@ def row(values: np.ndarray, dev: Mapping[str, Mapping[float, float]] | None = No
 
 def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
-
-
-def test_the_interval_is_that_of_the_mean() -> None:
-    values = np.random.default_rng(1).normal(0.3, 0.2, 1000)
-    low, high = bootstrap_interval(values, 2000)
-    error = values.std() / np.sqrt(len(values))
-    assert low == pytest.approx(values.mean() - 1.96 * error, abs=0.2 * error)
-    assert high == pytest.approx(values.mean() + 1.96 * error, abs=0.2 * error)
 
 
 def test_a_row_for_each_start_the_best_first() -> None:

@@ -1,14 +1,12 @@
 """Rivals take turns, and ratios compare rivals within one round."""
 
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from benchmarks.common import side_by_side
-from benchmarks.common.side_by_side import TooLongError, alternate, in_words, ratios, rounds, run_all, write
+from benchmarks.common.side_by_side import TooLongError, alternate, in_words, ratios, rounds, run_all
 
 
 def test_rivals_take_turns() -> None:
@@ -27,11 +25,6 @@ def test_a_ratio_is_of_one_round() -> None:
     compared = ratios([2, 30, 8], [1, 10, 2])
     assert compared == {"min": 2, "median": 3, "max": 4}
     assert in_words("speed", compared, "x").split() == ["speed", "3", "x", "(2", "to", "4)"]
-
-
-def test_results_are_written_as_json(tmp_path: Path) -> None:
-    write(tmp_path / "new" / "results.json", {"a": 1})
-    assert json.loads((tmp_path / "new" / "results.json").read_text()) == {"a": 1}
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from benchmarks.common import training
-from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.trainer.training.data.open_shards import shard_data
@@ -91,15 +90,6 @@ def test_sources_count_by_their_weight(shards: Path, tmp_path: Path) -> None:
     both = values["short"].model_dump(mode="json")
     both["data"] |= {"shards": None, "mix": mix}
     assert training.tokens_a_step(build(PretrainRecipe, both, "test")) == pytest.approx(4 * (3 * 2 + 8) / 4)
-
-
-def test_data_without_examples_are_refused(shards: Path, tmp_path: Path) -> None:
-    vocabulary = tokenizer.load(shards / "tokenizer.json")
-    with ShardWriter(tmp_path / "shards", vocabulary, chunk_tokens=10, chunks_per_shard=1) as writer:
-        for i in range(LANES * 2):
-            writer.add(f"d{i}", [np.full(10, 10, vocabulary.dtype)])
-    with pytest.raises(InputError, match="the first documents of the shards give no example"):
-        training.tokens_a_step(recipe(tmp_path / "shards", name="skip_thought", max_tokens=32))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -43,10 +43,6 @@ def tiny(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
     monkeypatch.setattr(side_by_side, "MOST_ROUNDS", 3)
 
 
-def test_every_curve_has_a_tiny_twin() -> None:
-    assert TINY.keys() == CURVES.keys()
-
-
 def test_the_command_measures_fits_writes_and_draws(
     tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,13 +71,3 @@ def test_the_law_of_a_curve_is_fitted_to_the_medians_and_its_range_is_that_of_th
     assert list(curves.lines_of("length", result))[-1].startswith(
         "length: exponent 1.10 (1.00 to 1.50), expected 1 to 2"
     )
-
-
-def test_a_curve_without_time_is_skipped_and_said(
-    tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "curves.json"
-    curves.main(["--curves", "decoder", "--minutes", "0", "--out", str(out)])
-    assert json.loads(out.read_text())["skipped"].keys() == {"decoder"}
-    assert "decoder: skipped" in capsys.readouterr().out
-    assert not out.with_suffix(".png").exists()

@@ -1,6 +1,5 @@
 """make demo-long: measurements are kept, and the tables show who leads."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,14 +34,6 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     return settings_of_runs
 
 
-def test_a_measurement_is_made_once_and_kept_on_disk(tmp_path: Path, trained: list[dict[str, object]]) -> None:
-    path = tmp_path / "results.json"
-    first = long.LabelsBench(None, path).tune("seed", 500, 1e-3, "dev")  # type: ignore[arg-type]
-    again = long.LabelsBench(None, path).tune("seed", 500, 1e-3, "dev")  # type: ignore[arg-type]
-    assert first == again == json.loads(path.read_text())["seed-500-0.001-dev"]
-    assert len(trained) == 1
-
-
 def test_the_rate_is_chosen_for_each_start_and_number_of_labels(
     tmp_path: Path, trained: list[dict[str, object]]
 ) -> None:
@@ -60,13 +51,6 @@ def test_both_pre_trainings_differ_only_in_their_method() -> None:
     assert (seed.pop("method")["name"], mlm.pop("method")["name"]) == ("seed", "mlm")
     assert (seed.pop("run"), mlm.pop("run")) == (long.PRETRAINED["seed"], long.PRETRAINED["mlm"])
     assert seed == mlm
-
-
-def test_every_point_over_tokens_is_a_checkpoint_that_is_kept() -> None:
-    recipe = load(PretrainRecipe, Path("recipes/demo_long_seed.yaml"))
-    steps = [recipe.steps // part for part in (8, 4, 2, 1)]
-    assert all(step % recipe.checkpoint.every == 0 for step in steps)
-    assert recipe.checkpoint.keep >= recipe.steps // recipe.checkpoint.every
 
 
 def test_a_table_shows_means_and_p_values() -> None:

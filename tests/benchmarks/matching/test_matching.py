@@ -14,7 +14,6 @@ from benchmarks.matching import __main__ as matching
 from benchmarks.matching import scoring
 from benchmarks.matching.scoring import ScoringSizes, query_of
 from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.data_prep.common.errors import InputError
 from tests.trainer.pairs_in_order import pairs_in_order
 
 SIZES = PairSizes(layers=1, hidden=32, words=300, batch=4, micro=4, median=8, longest=24, steps=2, dropout=0.0)
@@ -44,14 +43,6 @@ def test_rates_and_ratios_are_those_of_each_round() -> None:
     assert results["pairs_per_second"][matching.OURS] == {"min": 2.0, "median": 3.0, "max": 4.0}
     assert results["ratios"] == {"deepsiam / other": {"min": 2.0, "median": 3.0, "max": 4.0}}
     assert results["peak_memory_bytes"] == {"deepsiam": 10, "other": 20}
-
-
-def test_unknown_sizes_are_refused_in_one_line() -> None:
-    with pytest.raises(InputError, match="no part speed: name one of training, cached, scoring"):
-        side_by_side.sizes_of(matching.SIZES, {"speed": {}})
-    with pytest.raises(InputError, match="scoring has no batch: name one of layers"):
-        side_by_side.sizes_of(matching.SIZES, {"scoring": {"batch": 3}})
-    assert side_by_side.sizes_of(matching.SIZES, {"training": {"batch": 3}})["training"].batch == 3
 
 
 def test_scoring_measures_every_model_on_every_number_of_candidates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.scaling import saving
 from benchmarks.scaling.start_up import HERE, THERE
-from deepsiam.data_prep.common.errors import InputError
 from tests import toy
 
 
@@ -45,10 +44,3 @@ def test_two_codes_are_compared_within_each_round(monkeypatch: pytest.MonkeyPatc
         assert results[what][f"{HERE} / torch beside {HERE}"]["median"] == 2.0
         assert results[what][f"{THERE} / torch beside {THERE}"]["median"] == 8.0
         assert results[what][f"{HERE} / {THERE}"] == {"min": 0.25, "median": 0.25, "max": 0.25}
-
-
-def test_a_folder_without_the_benchmark_is_named(tmp_path: Path) -> None:
-    (tmp_path / "benchmarks").mkdir()  # hides the installed package
-    (tmp_path / "benchmarks" / "__init__.py").touch()
-    with pytest.raises(InputError, match=f"{tmp_path}: .*benchmarks.scaling.saving .*ended with code 1"):
-        saving.measure_code(tmp_path, [])

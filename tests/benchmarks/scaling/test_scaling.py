@@ -8,10 +8,9 @@ import pytest
 
 from benchmarks.scaling import __main__ as scaling
 from benchmarks.scaling import hosts
-from benchmarks.scaling.hosts import Lines, when
+from benchmarks.scaling.hosts import Lines
 from benchmarks.scaling.ranks import APART, ONE, TWO, RankSettings, run
 from benchmarks.scaling.ranks import scaling as ratios_of
-from deepsiam.data_prep.common.errors import InputError
 
 
 def test_efficiencies_are_those_within_a_round() -> None:
@@ -62,11 +61,6 @@ def test_the_parts_of_a_death_are_found_in_the_lines_of_a_run(monkeypatch: pytes
     medians = {name: one["median"] for name, one in found["spread"].items()}
     assert medians == {"from death to the next step": 36, "noticed": 11, "started again": 14, "next step": 11}
     assert cuts[:2] == [1, 1]  # disconnected, then reconnected
-
-
-def test_a_run_that_never_says_it_is_named() -> None:
-    with pytest.raises(InputError, match="no line of the run says 'step 1/': it failed"):
-        when([(0.0, ""), (1.0, "it failed")], "step 1/")
 
 
 def test_checkpoints_grow_and_are_compared_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,8 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import torch
 
 from benchmarks.step import on_gpu
 from benchmarks.step.full_size import CASES, RANKS, recipe_of
@@ -65,11 +63,3 @@ def test_the_committed_numbers_are_in_the_page() -> None:
         assert row in page
         line = on_gpu.line("seed", "as in the recipe", one)
         assert f"{ms['median']:.1f} ms" in line
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is measured; here its absence is")
-def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["on_gpu", "--out", str(Path("none.json"))])
-    with pytest.raises(SystemExit, match="2"):
-        on_gpu.main()
-    assert "no GPU" in capsys.readouterr().err

@@ -10,7 +10,6 @@ import yaml
 from torch import Tensor
 
 from benchmarks.common.step_cases import CASES, Workload, recipe_of, workload_of
-from benchmarks.step import __main__ as pretrain_step
 from benchmarks.step import runs
 from benchmarks.step.plain_way import plain_batch, plain_layers
 from benchmarks.step.rivals import Bare
@@ -140,16 +139,6 @@ def test_whole_runs_are_compared_in_turn_each_with_its_own_shards(
     results = runs.compare("poly", ways, tmp_path / "work", 60.0)
     assert results["ratios"] == {"a / b": {"min": 1.5, "median": 1.5, "max": 1.5}}
     assert trained[:4] == ["a", "b", "a", "b"]
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a machine without a GPU")
-def test_without_a_gpu_it_refuses_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        pretrain_step.main(["--gpu", "--out", str(tmp_path / "x.json")])
-    assert capsys.readouterr().err.count("\n") == 1
-    with pytest.raises(SystemExit, match="2"):
-        pretrain_step.main(["--against", str(tmp_path), "--out", str(tmp_path / "x.json")])
-    assert "is not a checkout of deepsiam" in capsys.readouterr().err
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
