@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from benchmarks.claims.cut_bm25 import cut, evaluate_cut_bm25
 from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.trainer.ranking.evaluation.task import evaluate_split
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 
@@ -35,3 +37,10 @@ def test_texts_within_the_limits_rank_as_whole_ones(toy_collection: Path) -> Non
     cut_texts = evaluate_cut_bm25(collection, "test", max_query_tokens=6, max_document_tokens=6)
     assert 0 < cut_texts.means["recall@100"] < whole.means["recall@100"] + 1e-9
     assert not np.array_equal(cut_texts.values["mrr@10"], whole.values["mrr@10"])
+
+
+@pytest.mark.parametrize("text", ["don't stop", "naïve café", "a\u00a0b\tc"])
+def test_words_have_the_tokens_of_their_text(text: str, tmp_path: Path) -> None:
+    trained = tokenizer.train([text, "stop here"] * 3, 64, tmp_path / "tokenizer.json")
+    by_word = np.concatenate(trained.encode(text.split()))
+    np.testing.assert_array_equal(by_word, trained.encode([text])[0])

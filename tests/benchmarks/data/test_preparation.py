@@ -49,6 +49,12 @@ def test_passes_over_reddit_join_threads(tmp_path: Path) -> None:
     assert passes.sizes["text"] > 0
 
 
+def test_a_dump_has_the_length_asked_for(tmp_path: Path) -> None:
+    material = preparation.RawText(tmp_path, None, 2)
+    assert 2e6 < preparation.inflated(material.dump()) < 2.1e6
+    assert preparation.inflated(material.dump(once=True)) < 2e6
+
+
 def test_kept_text_and_left_markup_of_an_article_are_counted() -> None:
     markup = (
         "{{Infobox}}\nOne '''word'''.<ref>A long note on where all this is from</ref>\n== The [[place|heading]] ==\n"
