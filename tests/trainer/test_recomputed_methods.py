@@ -48,10 +48,3 @@ def test_fine_tuning(toy_collection: Path, toy_classes: Path, tmp_path: Path, na
     method = {"name": name, **KEYS, **OWN.get(name, {})}
     trunk = {**TRUNK, "is_decoder": True} if name in DECODERS else TRUNK
     check(toy.finetune_recipe(tmp_path / "r.yaml", collection, trunk=trunk, method=method), [])
-
-
-def test_the_key_that_cross_thoughts_method_once_had_is_read(shards: Path, tmp_path: Path) -> None:
-    method = {"name": "cross_thought", **METHODS["cross_thought"], "activation_checkpointing": True}
-    job = job_of(toy.seed_recipe(tmp_path / "r.yaml", shards, method=method), [])
-    assert job.recipe.activation_checkpointing
-    assert "activation_checkpointing" not in job.recipe.method.model_dump()
