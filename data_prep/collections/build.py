@@ -80,14 +80,15 @@ def build(
         require_once(split_and_file(path)[1].resolve() for path in inputs)
     _require_room(out, reader, tokenizer)
     command = {"format": name, "inputs": [name_in(path, out) for path in inputs]}
-    of_tokenizer = tokenizer.fingerprint, tokenizer.split_special_tokens
-    key = json.dumps([STAGES, command, *of_tokenizer, _state(reader), strict]).encode()
+    key = json.dumps(
+        [STAGES, command, tokenizer.fingerprint, tokenizer.split_special_tokens, _state(reader), strict]
+    ).encode()
     built = out / BUILDING
     with _alone(out), os_errors_as_input_errors(out, "write"):
-        finished, same = (built / MANIFEST).is_file(), _is_of(built, key)
+        finished, is_same_command = (built / MANIFEST).is_file(), _has_key(built, key)
         if finished:
             _publish(built, out)
-        if not (finished and same):
+        if not (finished and is_same_command):
             counts, remarks = _write(_Stages(built, key), reader, tokenizer, workers, strict)
             manifest = {
                 "format": FORMAT,
@@ -99,7 +100,7 @@ def build(
                 },
                 "counts": counts,
                 "classes": list(reader.classes),
-                GRADED: [split for split in reader.splits() if _is_graded(built / SPLITS / split, reader)],
+                GRADED: [] if reader.classes else _graded(built / SPLITS, reader.splits()),
                 "remarks": [*reader.remarks(), *remarks, *_gaps(built, reader, tokenizer.vocab_size)],
                 "inputs": [input_record(path, out) for path in track(reader.files(), "hash", "files")],
             }
@@ -109,19 +110,19 @@ def build(
 
 
 def _require_room(out: Path, reader: Format, tokenizer: Tokenizer) -> None:
-    """Raise InputError if the collection would replace an input, or anything that is not of a collection."""
+    """Raise InputError if the collection would replace an input, or anything that is not a collection's."""
     parts = [out / name for name in (*PARTS, SPLITS)]
     for file in reader.files():
         if inside := [part for part in parts if file.resolve().is_relative_to(part.resolve())]:
             raise InputError(f"{file}: the collection would replace {inside[0]}: move it, or name another --out")
     if (out / BUILDING).is_dir() or is_collection(out):
         return
-    taken = [path for path in (*parts, out / MANIFEST) if path.exists()]
-    own = out / TOKENIZER
-    if own.exists() and (not own.is_file() or own.read_bytes() != read_bytes(tokenizer.path)):
-        taken.append(own)
-    if taken:
-        raise InputError(f"{taken[0]}: exists, and is not a collection's: move it away, or name another --out")
+    obstacles = [path for path in (*parts, out / MANIFEST) if path.exists()]
+    file = out / TOKENIZER
+    if file.exists() and (not file.is_file() or file.read_bytes() != read_bytes(tokenizer.path)):
+        obstacles.append(file)
+    if obstacles:
+        raise InputError(f"{obstacles[0]}: exists, and is not a collection's: move it away, or name another --out")
 
 
 @contextmanager
@@ -143,7 +144,7 @@ class _Stages:
 
     def __init__(self, folder: Path, key: bytes) -> None:
         self.folder = folder
-        if not _is_of(folder, key):
+        if not _has_key(folder, key):
             _discard(folder)
             make_directory(folder)
             with whole_file(folder / COMMAND) as file:
@@ -161,8 +162,7 @@ class _Stages:
         return json.loads(read_bytes(record))
 
 
-def _is_of(built: Path, key: bytes) -> bool:
-    """Return whether the stages are those of a command and its input, which `key` describes."""
+def _has_key(built: Path, key: bytes) -> bool:
     return (built / COMMAND).is_file() and read_bytes(built / COMMAND) == key
 
 
@@ -197,9 +197,9 @@ def _run(
         folder = stages.folder / part
         repeats = reader.repeats is True or reader.repeats == part
         write = partial(write_texts, folder, texts, reader.text_files(part), repeats=repeats)
-        number, of_part = stages.do(part, write, old=folder)
+        number, part_remarks = stages.do(part, write, old=folder)
         counts[part] = {"texts": gaps.require_any(number, f"{part}: the input contains no texts", reader)}
-        remarks += of_part
+        remarks += part_remarks
     corpus, queries = (Ids.map(stages.folder / part) for part in PARTS)
     remarks += stages.do("excluded", partial(write_excluded, stages.folder / PARTS[1], reader, queries, corpus))
     excluded = ExcludedDocuments.map(stages.folder / PARTS[1], len(queries), len(corpus))
@@ -207,8 +207,8 @@ def _run(
     for split in splits:
         folder = stages.folder / SPLITS / split
         judge = partial(write_groups, folder, reader, split, queries, corpus, excluded, strict)
-        counts[SPLITS][split], of_split = stages.do(f"split-{split}", judge, old=folder)
-        remarks += of_split
+        counts[SPLITS][split], split_remarks = stages.do(f"split-{split}", judge, old=folder)
+        remarks += split_remarks
     for part in PARTS:
         tokenise = partial(write_tokens, stages.folder / part, tokenizer, workers)
         counts[part]["tokens"] = stages.do(f"{part}-tokens", tokenise)
@@ -229,8 +229,8 @@ def _require_names(reader: Format, splits: Sequence[str]) -> None:
             raise InputError(f"{reader.group_files(split)[0]}: {named}") from None
 
 
-def _is_graded(folder: Path, reader: Format) -> bool:
-    return not (reader.classes or no_grades(Groups.map(folder).labels))
+def _graded(folder: Path, splits: Sequence[str]) -> list[str]:
+    return [split for split in splits if not no_grades(Groups.map(folder / split).labels)]
 
 
 def _gaps(built: Path, reader: Format, vocab_size: int) -> Iterator[str]:

@@ -39,8 +39,6 @@ PARTS = ("corpus", "queries")
 
 
 class _File(Record):
-    """The record of an input, or of an array."""
-
     bytes: Count
     sha256: Sha256
 
@@ -53,23 +51,17 @@ class _Input(_File):
 
 
 class _Tokenizer(Record):
-    """The tokenizer of the tokens."""
-
     fingerprint: str
 
 
 class _Texts(Record):
-    """The number of texts of a part."""
-
     texts: Count
 
 
 class _Counts(Record):
-    """The numbers of texts, and of each split's groups."""
-
     corpus: _Texts
     queries: _Texts
-    splits: dict[str, Count]
+    splits: dict[str, Count]  # the number of groups
 
 
 class Manifest(Record):
@@ -190,8 +182,8 @@ def input_record(path: Path, out: Path) -> dict[str, Any]:
 
 def name_in(path: Path, out: Path) -> str:
     """Return a path as the manifest has it: relative to `out` if it is inside, else as given."""
-    whole, folder = path.absolute(), out.absolute()
-    return whole.relative_to(folder).as_posix() if whole.is_relative_to(folder) else str(path)
+    file, folder = path.absolute(), out.absolute()
+    return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else str(path)
 
 
 def texts_of(directory: Path) -> Iterator[str]:
@@ -254,8 +246,8 @@ def _manifest(directory: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: {damaged}") from error
     if (version := manifest["format"]) != FORMAT:
-        shown = reprlib.repr(version)
-        raise InputError(f"{path}: its format is version {shown}, this code reads {FORMAT}; {remedy(directory)}")
+        versions = f"version {reprlib.repr(version)}, this code reads {FORMAT}"
+        raise InputError(f"{path}: its format is {versions}; {remedy(directory)}")
     read_json(path, Manifest, damaged)
     return manifest
 
@@ -282,15 +274,15 @@ def _changed(directory: Path, manifest: dict[str, Any]) -> bool:
     in_place = manifest.get("command") == {"format": "beir", "inputs": ["."]}
     if in_place and {path.relative_to(directory).as_posix() for path in Beir([directory]).files()} != set(inside):
         return True
-    made = (directory / MANIFEST).stat().st_mtime_ns
-    return any(_is_other(directory / name, record, made) for name, record in inside.items())
+    time = (directory / MANIFEST).stat().st_mtime_ns
+    return any(_is_changed(directory / name, record, time) for name, record in inside.items())
 
 
-def _is_other(path: Path, record: dict[str, Any], made: int) -> bool:
-    """Return whether a file is not the recorded one; only a file newer than the manifest (maybe a copy) is read."""
+def _is_changed(path: Path, record: dict[str, Any], time: int) -> bool:
     if not path.is_file() or path.stat().st_size != record["bytes"]:
         return True
-    return path.stat().st_mtime_ns >= made and sha256_of(path) != record["sha256"]
+    # a file newer than the manifest may be a copy, so it is read; an older one is not: it may be large
+    return path.stat().st_mtime_ns >= time and sha256_of(path) != record["sha256"]
 
 
 def remedy(directory: Path, tokenizer: Path = Path("TOKENIZER.json")) -> str:

@@ -124,8 +124,8 @@ def _copy(
                 arrays[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
         (folder / TOKENIZER).write_bytes(read_bytes(source.directory / TOKENIZER))
         inputs = [input_record(source.directory / MANIFEST, out)]
-        made = {**source.manifest, DERIVED: True, **manifest, "arrays": arrays, "inputs": inputs}
-        (folder / MANIFEST).write_text(json.dumps(made, indent=1) + "\n")
+        record = {**source.manifest, DERIVED: True, **manifest, "arrays": arrays, "inputs": inputs}
+        (folder / MANIFEST).write_text(json.dumps(record, indent=1) + "\n")
     return Collection.open(out)
 
 

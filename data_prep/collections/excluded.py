@@ -63,23 +63,20 @@ def write_excluded(folder: Path, reader: Format, queries: Ids, corpus: Ids) -> l
     Raises:
         InputError: there is no such query.
     """
-    of_query: dict[int, set[int]] = {}
-    number, misses, first = 0, 0, ""
+    excluded: dict[int, set[int]] = {}
+    number, misses, first_miss = 0, 0, ""
     for query, names, where in reader.excluded():
         if (at := queries.number(query)) < 0:
             raise InputError(f"{where}: {query!r} is not among the queries")
         documents = corpus.find(names)
         number += len(names)
         misses += int((documents < 0).sum())
-        first = first or next((f"{where}: {name}" for name, i in zip(names, documents, strict=True) if i < 0), "")
-        of_query.setdefault(at, set()).update(documents[documents >= 0].tolist())
-    if not any(of_query.values()):
-        return [_lacks(misses, number, first)] if misses else []
-    rows = [sorted(of_query.get(i, ())) for i in range(len(queries))]
-    np.save(folder / "excluded.npy", np.array([document for row in rows for document in row], np.int64))
-    np.save(folder / "excluded_ends.npy", np.cumsum([len(row) for row in rows], dtype=np.int64))
-    return [_lacks(misses, number, first)] if misses else []
-
-
-def _lacks(misses: int, number: int, first: str) -> str:
-    return f"{misses:,} of {number:,} excluded documents are not in the corpus (the first: {first})"
+        missing = (f"{where}: {name}" for name, i in zip(names, documents, strict=True) if i < 0)
+        first_miss = first_miss or next(missing, "")
+        excluded.setdefault(at, set()).update(documents[documents >= 0].tolist())
+    if any(excluded.values()):
+        rows = [sorted(excluded.get(i, ())) for i in range(len(queries))]
+        np.save(folder / "excluded.npy", np.array([document for row in rows for document in row], np.int64))
+        np.save(folder / "excluded_ends.npy", np.cumsum([len(row) for row in rows], dtype=np.int64))
+    remark = f"{misses:,} of {number:,} excluded documents are not in the corpus (the first: {first_miss})"
+    return [remark] if misses else []

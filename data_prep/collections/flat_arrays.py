@@ -41,7 +41,7 @@ class Appender:
         self._file.close()
 
     def _write_header(self) -> None:
-        """Write the header for the current length; numpy pads it, so its size is the same for any length."""
+        # numpy pads the header, so its size is the same for any length
         header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.length,)}
         np.lib.format.write_array_header_1_0(self._file, header)
 
@@ -57,11 +57,10 @@ def map_array(
     require_plain_file(path)
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-        whole = array.offset + array.nbytes == path.stat().st_size
+        is_complete = array.offset + array.nbytes == path.stat().st_size
     except Exception as error:  # a damaged header can raise any
         raise InputError(f"{path}: cannot be read ({error}); {remedy}") from error
-    known = [np.dtype(dtype) for dtype in dtypes]
-    if not whole or array.ndim != dimensions or array.dtype not in known:
+    if not is_complete or array.ndim != dimensions or array.dtype not in [np.dtype(dtype) for dtype in dtypes]:
         raise InputError(f"{path}: damaged (its size, shape or dtype is another); {remedy}")
     return np.asarray(array)
 

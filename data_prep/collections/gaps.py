@@ -30,8 +30,8 @@ def texts_without_words(documents: Texts) -> Iterator[str]:
     """Report how many documents have no tokens, and which is the first."""
     ends = documents.token_rows.ends
     if len(empty := np.flatnonzero(np.diff(ends, prepend=0) == 0)):
-        first = documents.called(int(empty[0]))
-        yield f"{len(empty):,} of {len(ends):,} documents have no text (the first: {first})"
+        name = documents.called(int(empty[0]))
+        yield f"{len(empty):,} of {len(ends):,} documents have no text (the first: {name})"
 
 
 def labels_and_relevance(splits: Path, reader: Format, queries: Texts) -> Iterator[str]:
@@ -52,6 +52,6 @@ def labels_and_relevance(splits: Path, reader: Format, queries: Texts) -> Iterat
         judged_queries = np.unique(groups.queries)
         gaps = np.setdiff1d(judged_queries, positive_pairs(groups)[0])
         if len(gaps):
-            first = queries.called(int(gaps[0]))
+            query = queries.called(int(gaps[0]))
             counts = f"{len(gaps):,} of {len(judged_queries):,} queries"
-            yield f"split {name}: {counts} have no relevant document (the first: {first})"
+            yield f"split {name}: {counts} have no relevant document (the first: {query})"

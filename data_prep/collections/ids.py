@@ -79,16 +79,16 @@ class Ids(Sequence[str]):
 
     def hashes_of(self, numbers: np.ndarray) -> np.ndarray:
         """Return the hashes of ids by their numbers, uint64."""
-        of_all = np.empty(len(self), HASH)
-        of_all[self.order] = self.hashes
-        return of_all[numbers]
+        hashes = np.empty(len(self), HASH)  # in the order of the numbers
+        hashes[self.order] = self.hashes
+        return hashes[numbers]
 
     def find(self, names: Sequence[str]) -> np.ndarray:
         """Return the numbers of ids: int64 [len(names)], -1 for an unknown one."""
-        wanted = np.fromiter(map(hash_of, names), HASH, len(names))
-        at = np.searchsorted(self.hashes, wanted)
+        hashes = np.fromiter(map(hash_of, names), HASH, len(names))
+        at = np.searchsorted(self.hashes, hashes)
         return np.fromiter(
-            (self._among_equals(name, key, i) for name, key, i in zip(names, wanted, at, strict=True)),
+            (self._among_equals(name, key, i) for name, key, i in zip(names, hashes, at, strict=True)),
             np.int64,
             len(at),
         )
@@ -111,11 +111,11 @@ def write_index(folder: Path, hashes: np.ndarray) -> None:
 
 def repeated(ids: Ids) -> dict[int, int]:
     """Return the number of each id that is equal to an earlier one, ascending, with the first number of that id."""
-    first: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     repeats = {}
     collisions = np.unique(ids.hashes[1:][ids.hashes[1:] == ids.hashes[:-1]])
     # ids with the same hash are in the order of their numbers
     for number in ids.order[np.isin(ids.hashes, collisions)].tolist():
-        if first.setdefault(ids[number], number) != number:
-            repeats[number] = first[ids[number]]
+        if (first := numbers.setdefault(ids[number], number)) != number:
+            repeats[number] = first
     return dict(sorted(repeats.items()))

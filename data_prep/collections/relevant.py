@@ -61,16 +61,14 @@ class Relevant:
         """Read the labels, and the tokens and ids of the queries, of a split's groups."""
         queries = _unique(groups.queries)
         texts = first_equal(collection.queries, queries, collection.tokenizer.unk)
-        own = own_documents(collection, queries)
+        copies = own_documents(collection, queries)
         places = by_group(groups, np.flatnonzero(groups.labels > 0))
-        of_queries, documents = pairs_at(groups, places)
-        labelled = _unique(documents)
-        elsewhere = _unlisted_pairs(groups)
-        of_pairs = texts[queries.searchsorted(np.concatenate([of_queries, elsewhere[0]]))]
-        documents = np.concatenate([documents, elsewhere[1]])
+        listed, unlisted = pairs_at(groups, places), _unlisted_pairs(groups)
+        labelled = _unique(listed[1])
+        pair_queries, documents = map(np.concatenate, zip(listed, unlisted, strict=True))
         stride = 1 + int(documents.max(initial=0))
-        pairs = _unique(of_pairs * stride + documents)
-        relevant = cls(collection, queries, texts, own, labelled, pairs, np.array([stride, 0]), places)
+        pairs = _unique(texts[queries.searchsorted(pair_queries)] * stride + documents)
+        relevant = cls(collection, queries, texts, copies, labelled, pairs, np.array([stride, 0]), places)
         return replace(relevant, numbers=np.array([stride, len(labelled) - relevant._most_never_negative()]))
 
     @classmethod
@@ -84,8 +82,8 @@ class Relevant:
         if not all((folder / f"{name}.npy").exists() for name in ARRAYS):
             return cls.of_groups(collection, groups)
         stored = cls(collection, *(map_array(folder / f"{name}.npy", [np.int64]) for name in ARRAYS))
-        of_others = not len(stored.queries) == len(stored.texts) == len(stored.own_documents)
-        if of_others or len(stored.numbers) != 2 or (stored.places[-1:] >= len(groups.labels)).any():
+        differ = not len(stored.queries) == len(stored.texts) == len(stored.own_documents)
+        if differ or len(stored.numbers) != 2 or (stored.places[-1:] >= len(groups.labels)).any():
             raise InputError(f"{folder}: damaged (its arrays are of different queries); make the collection again")
         return stored
 
@@ -109,9 +107,9 @@ class Relevant:
     def are_own(self, query: int, documents: np.ndarray) -> np.ndarray:
         """Return which documents, int64 [n], are the query's own text, by its tokens or its id: bool [n]."""
         corpus, unknown = self.collection.corpus, self.collection.tokenizer.unk
-        own, text = self.own(query), _content(self.collection.queries, query, unknown)
-        found = (i == own or (text != b"" and text == _content(corpus, i, unknown)) for i in documents.tolist())
-        return np.fromiter(found, bool, len(documents))
+        namesake, text = self.own(query), _content(self.collection.queries, query, unknown)
+        are = (i == namesake or (text != b"" and text == _content(corpus, i, unknown)) for i in documents.tolist())
+        return np.fromiter(are, bool, len(documents))
 
     def knows(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """Return which documents are relevant to the texts of their queries, bool [n]; both int64 [n]."""
@@ -124,13 +122,15 @@ class Relevant:
 
     def are_never_negative(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """Return which documents are among `never_negative` of their queries, bool [n]; both int64 [n]."""
-        own: np.ndarray = self.own_documents[self.queries.searchsorted(queries)] == documents
-        return own | self.knows(queries, documents) | self.collection.excluded.are(queries, documents)
+        are_own: np.ndarray = self.own_documents[self.queries.searchsorted(queries)] == documents
+        return are_own | self.knows(queries, documents) | self.collection.excluded.are(queries, documents)
 
     def never_negative(self, query: int) -> np.ndarray:
         """Return the documents of `of` and `own`, and those that are excluded for the query, int64, sorted."""
-        relevant, own, excluded = self.of(query), self.own(query), self.collection.excluded.of(query)
-        return relevant if own < 0 and not len(excluded) else np.unique([*relevant, *([own] * (own >= 0)), *excluded])
+        relevant, namesake, excluded = self.of(query), self.own(query), self.collection.excluded.of(query)
+        if namesake < 0 and not len(excluded):
+            return relevant
+        return np.unique([*relevant, *([namesake] * (namesake >= 0)), *excluded])
 
     def fewest_others(self) -> int:
         """Return how many documents of `labelled`, at least, may be negatives of any query."""
@@ -138,17 +138,17 @@ class Relevant:
 
     def _most_never_negative(self) -> int:
         """Return how many documents of `labelled`, at most, are never negatives of a query."""
-        of_texts, documents = np.divmod(self.pairs, self.stride)
-        starts, ends = of_texts.searchsorted(self.texts), of_texts.searchsorted(self.texts, side="right")
+        texts, documents = np.divmod(self.pairs, self.stride)
+        starts, ends = texts.searchsorted(self.texts), texts.searchsorted(self.texts, side="right")
         in_all = np.concatenate([[0], np.isin(documents, self.labelled).cumsum()])
         counts, excluded = in_all[ends] - in_all[starts], self.collection.excluded
         has_more = np.isin(self.own_documents, self.labelled)
         if excluded:
             has_more |= [bool(len(excluded.of(query))) for query in self.queries.tolist()]
         for at in np.flatnonzero(has_more).tolist():
-            more = {int(self.own_documents[at]), *excluded.of(int(self.queries[at])).tolist()}
-            more -= set(documents[starts[at] : ends[at]].tolist())
-            counts[at] += np.isin([*more], self.labelled).sum()
+            others = {int(self.own_documents[at]), *excluded.of(int(self.queries[at])).tolist()}
+            others -= set(documents[starts[at] : ends[at]].tolist())
+            counts[at] += np.isin([*others], self.labelled).sum()
         return int(counts.max(initial=0))
 
     def _place(self, query: int) -> int | None:
@@ -162,15 +162,15 @@ def write_relevant(folder: Path, tokenizer: Tokenizer, split: str) -> None:
     Written is an array for each attribute of `Relevant`, in a new folder.
     """
     corpus, queries = (Texts.map(folder / part, tokenizer.vocab_size) for part in PARTS)
-    of_split = folder / SPLITS / split
-    relevant = Relevant.of_groups(Collection(folder, tokenizer, corpus, queries, {}), Groups.map(of_split))
-    (of_split / FOLDER).mkdir()
+    split_folder = folder / SPLITS / split
+    relevant = Relevant.of_groups(Collection(folder, tokenizer, corpus, queries, {}), Groups.map(split_folder))
+    (split_folder / FOLDER).mkdir()
     for name in ARRAYS:
-        np.save(of_split / FOLDER / f"{name}.npy", getattr(relevant, name))
+        np.save(split_folder / FOLDER / f"{name}.npy", getattr(relevant, name))
 
 
 def _unique(numbers: np.ndarray) -> np.ndarray:
-    """Return the different numbers, int64, sorted: several times as fast as `np.unique`, which hashes them."""
+    # np.unique hashes the numbers, which takes several times as long
     ordered = np.sort(numbers)
     return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(ordered)]]
 
@@ -217,11 +217,11 @@ def left_out(collection: Collection, split: str, rule: IdenticalIds) -> dict[int
         return {}
     groups = collection.groups(split)
     queries = np.unique(groups.queries)
-    own = own_documents(collection, queries, by_id_alone=rule == "on")
-    pairs = dict(zip(queries[own >= 0].tolist(), own[own >= 0].tolist(), strict=True))
+    namesakes = own_documents(collection, queries, by_id_alone=rule == "on")
+    exist = namesakes >= 0
+    pairs = dict(zip(queries[exist].tolist(), namesakes[exist].tolist(), strict=True))
     if rule == "auto" and pairs:
-        of_queries, documents = positive_pairs(groups)
-        for query, document in zip(of_queries.tolist(), documents.tolist(), strict=True):
+        for query, document in zip(*(numbers.tolist() for numbers in positive_pairs(groups)), strict=True):
             if pairs.get(query) == document:
                 del pairs[query]
     return pairs
@@ -246,17 +246,16 @@ def own_documents(collection: Collection, queries: np.ndarray, *, by_id_alone: b
     Ids that are plain numbers may be equal by accident, as in MS MARCO. They count only if at least half of the shared
     ones (of a sample) name a document that contains the query's text. With `by_id_alone` all count.
     """
-    own = np.full(len(queries), -1, np.int64)
+    namesakes = np.full(len(queries), -1, np.int64)
     names, ids = collection.queries.ids, collection.corpus.ids
     hashes = names.hashes_of(queries)
     at = np.minimum(ids.hashes.searchsorted(hashes), len(ids) - 1)
     shared = np.flatnonzero(ids.hashes[at] == hashes)
-    numbers = [names[int(queries[i])].isdecimal() for i in shared.tolist()]
-    plain = shared[np.array(numbers, bool)]
+    plain = shared[np.array([names[int(queries[i])].isdecimal() for i in shared.tolist()], bool)]
     if not by_id_alone and not _contain(collection, queries, plain):
         shared = np.setdiff1d(shared, plain)
-    own[shared] = ids.find([names[int(queries[i])] for i in shared.tolist()])
-    return own
+    namesakes[shared] = ids.find([names[int(queries[i])] for i in shared.tolist()])
+    return namesakes
 
 
 def _contain(collection: Collection, queries: np.ndarray, shared: np.ndarray) -> bool:
@@ -269,8 +268,8 @@ def _contain(collection: Collection, queries: np.ndarray, shared: np.ndarray) ->
         if d >= 0
     )
     folded = ((" ".join(query.split()).casefold(), " ".join(text.split()).casefold()) for query, text in texts)
-    found = [query in text for query, text in folded if query]
-    return sum(found) * 2 >= max(1, len(found))
+    contained = [query in text for query, text in folded if query]
+    return sum(contained) * 2 >= max(1, len(contained))
 
 
 def first_equal(texts: Texts, numbers: np.ndarray, unknown: int | None) -> np.ndarray:
@@ -284,12 +283,12 @@ def first_equal(texts: Texts, numbers: np.ndarray, unknown: int | None) -> np.nd
     parts = np.split(numbers, range(ROWS, len(numbers), ROWS))
     hashes = np.concatenate([_hashes(texts.token_rows, part) for part in parts])
     _, inverse, counts = np.unique(hashes, return_inverse=True, return_counts=True)
-    first, found = numbers.copy(), dict[bytes, int]()
+    firsts, by_content = numbers.copy(), dict[bytes, int]()
     for at in np.flatnonzero(counts[inverse] > 1).tolist():  # few: only these are compared
         number = int(numbers[at])
         if content := _content(texts, number, unknown):
-            first[at] = found.setdefault(content, number)
-    return first
+            firsts[at] = by_content.setdefault(content, number)
+    return firsts
 
 
 def _content(texts: Texts, number: int, unknown: int | None) -> bytes:

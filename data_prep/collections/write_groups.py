@@ -19,7 +19,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.sources.bytes_read import track_files
 
 BATCH = 1_000  # items of a format whose ids are looked up at once
-OF = {"queries": "there is no query", "documents": "the corpus lacks"}
+LACKS = {"queries": "there is no query", "documents": "the corpus lacks"}
 
 
 class Written(NamedTuple):
@@ -56,9 +56,9 @@ class _Known:
         `lines`: how many are left out if the id is unknown; with 0, it need not be known. Raise InputError for an
         unknown id if `strict`.
         """
-        found = self.ids.find(names)
-        for i in np.flatnonzero(found < 0).tolist():
-            found[i] = -1 - self.unknown.setdefault(names[i], len(self.unknown))
+        numbers = self.ids.find(names)
+        for i in np.flatnonzero(numbers < 0).tolist():
+            numbers[i] = -1 - self.unknown.setdefault(names[i], len(self.unknown))
             if not lines[i]:
                 continue
             self.left_out[names[i]] += lines[i]
@@ -68,16 +68,16 @@ class _Known:
                 self.first_place = f"{where[i]}{hint}"
             if self.strict:
                 raise self.first
-        return found
+        return numbers
 
-    def remarks(self, of: int, lines: str) -> list[str]:
-        """Report what was left out of so many `lines`, if anything was."""
+    def remarks(self, total: int, lines: str) -> list[str]:
+        """Report what was left out of a `total` of `lines`, if anything was."""
         if not self.left_out:
             return []
         more = [f"{len(self.left_out) - NAMED:,} more"] if len(self.left_out) > NAMED else []
         named = ", ".join([f"{name!r:.80}" for name in islice(self.left_out, NAMED)] + more)
-        number = f"{self.left_out.total():,} of {of:,} {lines}"
-        return [f"left out {number}: {OF[self.what]} {named} (the first: {self.first_place})"]
+        number = f"{self.left_out.total():,} of {total:,} {lines}"
+        return [f"left out {number}: {LACKS[self.what]} {named} (the first: {self.first_place})"]
 
 
 def write_groups(
@@ -104,30 +104,30 @@ def write_groups(
             earlier one; a relevant document is excluded.
     """
     folder.mkdir(parents=True)
-    of_query, of_document = _Known(queries, "queries", strict), _Known(corpus, "documents", strict)
-    entries, judgements = _read(reader, split, of_query, of_document)
+    query_ids, document_ids = _Known(queries, "queries", strict), _Known(corpus, "documents", strict)
+    entries, judgements = _read(reader, split, query_ids, document_ids)
     require_any(judgements, f"split {split}: the input has no judgements of it", reader)
-    remarks = [line for known in (of_query, of_document) for line in known.remarks(judgements, "judgements")]
+    remarks = [line for ids in (query_ids, document_ids) for line in ids.remarks(judgements, "judgements")]
     if not ((entries.candidate >= 0) & entries.listed).any():
-        first = of_query.first or of_document.first
+        first = query_ids.first or document_ids.first
         assert first
         raise first
     group = entries.number if reader.whole else _by_first(entries.query)
-    kept = _each_once(entries, group, reader, split)
-    if not (reader.whole or reader.is_mined(split)) and (repeated := np.setdiff1d(np.arange(len(group)), kept)).size:
+    rows = _each_once(entries, group, reader, split)
+    if not (reader.whole or reader.is_mined(split)) and (repeated := np.setdiff1d(np.arange(len(group)), rows)).size:
         where = _where(reader, split, int(entries.number[repeated[0]]))
         remarks.append(f"left out {len(repeated):,} judgements that occur before (the first: {where})")
-    entries.listed[kept] &= ~_are_excluded(entries, kept, excluded, reader, split)
-    kept = kept[np.argsort(group[kept], kind="stable")]
-    starts = np.flatnonzero(np.diff(group[kept], prepend=-1))
-    entries = Entries(*(column[kept] for column in entries))
+    entries.listed[rows] &= ~_are_excluded(entries, rows, excluded, reader, split)
+    rows = rows[np.argsort(group[rows], kind="stable")]
+    starts = np.flatnonzero(np.diff(group[rows], prepend=-1))
+    entries = Entries(*(column[rows] for column in entries))
     _save(folder, entries, starts)
     if (pool := reader.pool(split)) is not None:
-        of_pool = _Known(corpus, "documents", strict)
-        numbers, told = _pool(pool, of_pool)
+        pool_ids = _Known(corpus, "documents", strict)
+        numbers, pool_remarks = _pool(pool, pool_ids)
         np.save(folder / "pool.npy", numbers)
-        remarks += of_pool.remarks(len(numbers) + of_pool.left_out.total(), "documents of its pool")
-        remarks += told
+        remarks += pool_ids.remarks(len(numbers) + pool_ids.left_out.total(), "documents of its pool")
+        remarks += pool_remarks
     unscored = int(np.isnan(entries.score[entries.listed]).sum())
     if 0 < unscored < entries.listed.sum():
         remarks.append(f"{unscored:,} of {entries.listed.sum():,} candidates have no teacher's score")
@@ -150,7 +150,7 @@ def _save(folder: Path, entries: Entries, starts: np.ndarray) -> None:
         np.save(folder / "unlisted_labels.npy", entries.label[unlisted])
 
 
-def _read(reader: Format, split: str, of_query: _Known, of_document: _Known) -> tuple[Entries, int]:
+def _read(reader: Format, split: str, query_ids: _Known, document_ids: _Known) -> tuple[Entries, int]:
     """Return the judgements of known queries, and the number of all judgements of candidates."""
     columns = array("q"), array("q"), array("f"), array("f"), array("q"), array("b")
     source = track_files(reader.groups(split), f"split {split}", "lines", reader.group_files(split))
@@ -158,17 +158,17 @@ def _read(reader: Format, split: str, of_query: _Known, of_document: _Known) -> 
     while batch := list(islice(source, BATCH)):
         counts = [len(item.candidates) for item in batch]
         candidates = [0 if isinstance(item, Unlisted) else len(item.candidates) for item in batch]
-        queries = of_query.numbers([item.query for item in batch], [item.where for item in batch], candidates)
+        queries = query_ids.numbers([item.query for item in batch], [item.where for item in batch], candidates)
         known = [item for item, query in zip(batch, queries, strict=True) if query >= 0]
         rows = [(item, i) for item in known for i in range(len(item.candidates))]
         names, where = [item.candidates[i] for item, i in rows], [item.where for item, _ in rows]
         listed = [not isinstance(item, Unlisted) for item, _ in rows]
-        of_known = np.repeat(queries >= 0, counts)
-        columns[0].extend(np.repeat(queries, counts)[of_known].tolist())
-        columns[1].extend(of_document.numbers(names, where, listed).tolist())
+        has_query = np.repeat(queries >= 0, counts)
+        columns[0].extend(np.repeat(queries, counts)[has_query].tolist())
+        columns[1].extend(document_ids.numbers(names, where, listed).tolist())
         columns[2].extend(item.labels[i] for item, i in rows)
         columns[3].extend(item.scores[i] if item.scores else np.nan for item, i in rows)
-        columns[4].extend(np.repeat(np.arange(number, number + len(batch)), counts)[of_known].tolist())
+        columns[4].extend(np.repeat(np.arange(number, number + len(batch)), counts)[has_query].tolist())
         columns[5].extend(listed)
         number += len(batch)
         judgements += sum(candidates)
@@ -190,20 +190,20 @@ def _each_once(entries: Entries, group: np.ndarray, reader: Format, split: str) 
     Of these it is the one with the highest score; of these, the first.
     """
     order = np.lexsort((-entries.score, -entries.label, entries.candidate, group))  # stable; NaN comes last
-    same = (np.diff(group[order]) == 0) & (np.diff(entries.candidate[order]) == 0)
-    contradicts = same & (np.diff(entries.label[order]) != 0)
+    repeats = (np.diff(group[order]) == 0) & (np.diff(entries.candidate[order]) == 0)
+    contradicts = repeats & (np.diff(entries.label[order]) != 0)
     if contradicts.any() and not (reader.whole or reader.is_mined(split)):
         at = np.flatnonzero(contradicts)
         later = np.maximum(order[at], order[at + 1])  # the line that contradicts the other
         where = _where(reader, split, int(entries.number[later.min()]))
         raise InputError(f"{where}: its query and document have another score on an earlier line")
-    return np.sort(order[np.r_[True, ~same]])
+    return np.sort(order[np.r_[True, ~repeats]])
 
 
 def _are_excluded(
     entries: Entries, rows: np.ndarray, excluded: ExcludedDocuments, reader: Format, split: str
 ) -> np.ndarray:
-    """Return which of the rows are of documents that are excluded for their queries, bool [n]."""
+    """Return which of the rows name a document that is excluded for its query, bool [n]."""
     are = excluded.are(entries.query[rows], entries.candidate[rows])
     if len(contradictions := rows[are & (entries.label[rows] > 0)]):
         where = _where(reader, split, int(entries.number[contradictions.min()]))
@@ -212,11 +212,10 @@ def _are_excluded(
 
 
 def _where(reader: Format, split: str, number: int) -> Where:
-    """Return where an item of a split is, by its number."""
     return next(islice(reader.groups(split), number, None)).where
 
 
-def _pool(pool: Iterator[tuple[str, Where]], of_pool: _Known) -> tuple[np.ndarray, list[str]]:
+def _pool(pool: Iterator[tuple[str, Where]], pool_ids: _Known) -> tuple[np.ndarray, list[str]]:
     """Return the numbers of a pool's known documents, each once, in its order; and a remark if one is repeated.
 
     Raises:
@@ -224,9 +223,9 @@ def _pool(pool: Iterator[tuple[str, Where]], of_pool: _Known) -> tuple[np.ndarra
     """
     pairs = list(pool)
     names, where = [name for name, _ in pairs], [where for _, where in pairs]
-    numbers = of_pool.numbers(names, where, [1] * len(names))
-    if of_pool.first and numbers.max() < 0:
-        raise of_pool.first
+    numbers = pool_ids.numbers(names, where, [1] * len(names))
+    if pool_ids.first and numbers.max() < 0:
+        raise pool_ids.first
     at = np.sort(np.unique(numbers, return_index=True)[1])
     repeated = np.setdiff1d(np.flatnonzero(numbers >= 0), at)
     documents = numbers[at][numbers[at] >= 0]

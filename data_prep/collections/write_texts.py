@@ -52,9 +52,9 @@ def write_texts(
     if not number or not (twice := repeated(Ids.map(folder))):
         return WrittenTexts(number, [])
     _require_equal(folder, texts, twice)
-    first = _text(texts, next(iter(twice))).where
+    where = _text(texts, next(iter(twice))).where
     number = _write(folder, (text for at, text in enumerate(texts()) if at not in twice), files)
-    return WrittenTexts(number, [f"{folder.name}: left out {len(twice):,} that occur before (the first: {first})"])
+    return WrittenTexts(number, [f"{folder.name}: left out {len(twice):,} that occur before (the first: {where})"])
 
 
 def _require_equal(folder: Path, texts: Callable[[], Iterable[Text]], repeats: Mapping[int, int]) -> None:
@@ -118,13 +118,13 @@ class RowsWriter:
 
 
 def _first_of_each(texts: Iterable[Text]) -> Iterator[Text]:
-    seen: dict[int, int] = {}  # hash of the id -> hash of the text
+    contents: dict[int, int] = {}  # hash of the id -> hash of the text
     for text in texts:
         name, content = hash_of(text.id), hash_of(" ".join(text.parts))
-        if name not in seen:
-            seen[name] = content
+        if name not in contents:
+            contents[name] = content
             yield text
-        elif seen[name] != content:
+        elif contents[name] != content:
             raise InputError(f"{text.where}: id {text.id!r} has another text on an earlier line")
 
 
@@ -146,10 +146,10 @@ def write_tokens(folder: Path, tokenizer: Tokenizer, workers: int) -> int:
         TextRange(first, min(first + TASK, count), folder / f"tokens-{first // TASK:05}.npz")
         for first in range(0, count, TASK)
     ]
-    left = [task for task in tasks if not task.file.exists()]
+    unfinished = [task for task in tasks if not task.file.exists()]
     with meter(f"tokenise {folder.name}", "texts", count) as report:
-        done = count - sum(task.end - task.first for task in left)
-        for texts in run(left, tokenise, (folder, tokenizer), min(workers, len(left) or 1)):
+        done = count - sum(task.end - task.first for task in unfinished)
+        for texts in run(unfinished, tokenise, (folder, tokenizer), min(workers, len(unfinished) or 1)):
             done += texts
             report(done, "")
     with ExitStack() as stack:

@@ -104,11 +104,11 @@ class _Text:
     def read(self, size: int) -> bool:
         """Read more of the file; return False at its end."""
         try:
-            more = self.stream.read(size)
+            characters = self.stream.read(size)
         except UnicodeDecodeError as error:
             raise InputError(f"{self.path}: not UTF-8 after line {self.line} ({error.reason})") from error
-        self.held, self.at = self.held[self.at :] + more, 0
-        return bool(more)
+        self.held, self.at = self.held[self.at :] + characters, 0
+        return bool(characters)
 
 
 def _is_cut_short(held: str, error: ValueError | RecursionError) -> bool:

@@ -40,18 +40,18 @@ def named_files(inputs: Sequence[Path], kinds: Mapping[str, str], unsaid: str) -
     Raises:
         InputError: a file is missing or of no kind; a folder has no file of any kind.
     """
-    found: dict[str, list[NamedFile]] = {kind: [] for kind in kinds}
+    files: dict[str, list[NamedFile]] = {kind: [] for kind in kinds}
     for given in inputs:
-        known = 0
+        number = 0
         for path, split in _files(given):
             name = _without(SUFFIXES, path.name)
             if kind := next((kind for kind, pattern in kinds.items() if re.fullmatch(pattern, name.lower())), None):
-                found[kind].append(NamedFile(path, split or _split_of(name, unsaid), bool(split)))
-                known += 1
-        if not known:
+                files[kind].append(NamedFile(path, split or _split_of(name, unsaid), bool(split)))
+                number += 1
+        if not number:
             names = "no file in it is named" if given.is_dir() else "it is not named"
             raise InputError(f"{given}: {names} as one of these: {', '.join(kinds)} (a .tar must be unpacked first)")
-    return found
+    return files
 
 
 def joined_by_split(files: Sequence[NamedFile]) -> dict[str, list[Path]]:
@@ -93,10 +93,10 @@ def by_split(folder: Path, suffix: str) -> dict[str, list[Path]]:
         files.setdefault(split, []).append(path)
         shards.setdefault(split, []).append((int(shard[2]), int(shard[3])) if shard else (0, 1))
     for split, numbers in shards.items():
-        of = numbers[-1][1]
-        if sorted(numbers) != [(i, of) for i in range(of)]:
+        total = numbers[-1][1]
+        if sorted(numbers) != [(i, total) for i in range(total)]:
             raise InputError(
-                f"{files[split][-1]}: {folder.name} has {len(numbers):,} files of {split}, not each of its {of:,} "
+                f"{files[split][-1]}: {folder.name} has {len(numbers):,} files of {split}, not each of its {total:,} "
                 "shards once: get those that are missing, or remove those that are too many"
             )
     return files
@@ -112,8 +112,8 @@ def _files(given: Path) -> list[tuple[Path, str]]:
 
 def _split_of(name: str, unsaid: str) -> str:
     """Return the split in a name: `dev.small` for qrels.dev.small.tsv; `train` if it has none."""
-    told = re.split(rf"[\W_]*(?<![^\W\d_])(?:{unsaid}){_AFTER}[\W_]*", _without(ENDINGS, name), flags=re.IGNORECASE)
-    return re.sub(r"[^\w.-]", "-", ".".join(filter(None, told))).lstrip(".-") or "train"
+    words = re.split(rf"[\W_]*(?<![^\W\d_])(?:{unsaid}){_AFTER}[\W_]*", _without(ENDINGS, name), flags=re.IGNORECASE)
+    return re.sub(r"[^\w.-]", "-", ".".join(filter(None, words))).lstrip(".-") or "train"
 
 
 def _without(suffixes: set[str], name: str) -> str:

@@ -35,9 +35,8 @@ class TextColumns(NamedTuple):
 
     def check_keys(self, keys: Iterable[str], where: Where) -> None:
         """Raise InputError if a row has a label or a negative that is no column: the first object lacked its key."""
-        read = (*self.texts, self.label)
         for key in keys:
-            if key not in read and (key.lower() in LABELS or _role(key) == NEGATIVE):
+            if key not in (*self.texts, self.label) and (key.lower() in LABELS or _role(key) == NEGATIVE):
                 lacks = "which the file's first object has not: write it in every object, or in none"
                 raise InputError(f"{where}: has {key!r:.40}, {lacks}")
 
@@ -51,19 +50,19 @@ def text_columns(path: Path, *, negatives: bool) -> TextColumns:
     roles = [_role(name) for name in texts]
     by_name = sorted(map(str, roles)) == sorted(expected)
     has_names = any(roles) or table_kind(path) not in (TSV, CSV)
-    in_order = has_names and len(roles) == len(expected) and all(map(_may_be, roles, expected))
+    in_order = (
+        has_names
+        and len(roles) == len(expected)
+        and all(role in (None, name) for role, name in zip(roles, expected, strict=True))
+    )
     if (by_name or in_order) and len(labels) <= 1:
         if by_name:
             texts.sort(key=lambda name: expected.index(str(_role(name))))
         return TextColumns(texts, next(iter(labels), None), by_name)
-    wanted = f"{', '.join(expected[:3])}{', more negatives' * negatives}, and score or label where there is one"
-    found = ", ".join(f"{name:.40}" for name in names) or "none"
-    other = "; such tables are of the format triples" if NEGATIVE in roles and not negatives else ""
-    raise InputError(f"{path}: its columns are {found}; name them {wanted}{other}")
-
-
-def _may_be(role: str | None, expected: str) -> bool:
-    return role in (None, expected)
+    advice = f"{', '.join(expected[:3])}{', more negatives' * negatives}, and score or label where there is one"
+    columns = ", ".join(f"{name:.40}" for name in names) or "none"
+    hint = "; such tables are of the format triples" if NEGATIVE in roles and not negatives else ""
+    raise InputError(f"{path}: its columns are {columns}; name them {advice}{hint}")
 
 
 def _role(name: str) -> str | None:

@@ -53,17 +53,17 @@ class AnswerSelection(CandidateLists):
         """Detect the format of each file from its beginning."""
         super().__init__(inputs)
         self.named = super().files()
-        self.named_of = dict(self.by_split)
+        self.named_by_split = dict(self.by_split)
         readers = {file: _reader(file) for file in self.named}
         for split, files in self.by_split.items():
             questions = [file for file in files if readers[file] is None]
             passages = [file for file in files if readers[file] is not None]
-            of_quasar = [file for file in passages if readers[file] is _quasar]
-            if questions or of_quasar:
-                if len(questions) != 1 or len(of_quasar) != 1:
-                    named = ", ".join(map(str, questions + of_quasar))
+            contexts = [file for file in passages if readers[file] is _quasar]
+            if questions or contexts:
+                if len(questions) != 1 or len(contexts) != 1:
+                    named = ", ".join(map(str, questions + contexts))
                     raise InputError(f"split {split}: name one file of questions and one of contexts, not {named}")
-                readers[of_quasar[0]] = partial(_quasar, questions=questions[0])
+                readers[contexts[0]] = partial(_quasar, questions=questions[0])
             self.by_split[split] = passages
         self.readers = {file: reader for file, reader in readers.items() if reader is not None}
 
@@ -72,7 +72,7 @@ class AnswerSelection(CandidateLists):
 
     def group_files(self, split: str) -> list[Path]:
         """Return the files of a split, with Quasar-T's questions."""
-        return self.named_of[split]
+        return self.named_by_split[split]
 
     def lists(self, file: Path) -> Iterator[CandidateList | LeftOut]:
         return self.readers[file](file)
@@ -139,13 +139,13 @@ class _Row(NamedTuple):
 
 
 def _table(file: Path) -> Iterator[CandidateList]:
-    seen: set[int] = set()
-    for key, of_question in groupby(_rows(file), lambda row: row.key):
-        rows = list(of_question)
+    hashes: set[int] = set()
+    for key, group in groupby(_rows(file), lambda row: row.key):
+        rows = list(group)
         where, question = rows[0].where, rows[0].question
-        if (known := hash_of(str(key))) in seen:
+        if (hashed := hash_of(str(key))) in hashes:
             raise InputError(f"{where}: question {key!r:.80} came before; sort the file by questions")
-        seen.add(known)
+        hashes.add(hashed)
         if other := next((row for row in rows if row.question != question), None):
             raise InputError(f"{other.where}: question {key!r:.80} is another one {where.before(other.where)}")
         yield _list(question, [row.text for row in rows], [row.label for row in rows], where)
@@ -153,9 +153,9 @@ def _table(file: Path) -> Iterator[CandidateList]:
 
 def _rows(file: Path) -> Iterator[_Row]:
     names = table_columns(file)
-    found = {what: next((n for k in known for n in names if n.lower() == k), None) for what, known in COLUMNS.items()}
-    if None not in found.values():
-        rows = ((where, [row.get(str(name)) for name in found.values()]) for where, row in table_rows(file))
+    chosen = [next((n for k in keys for n in names if n.lower() == k), None) for keys in COLUMNS.values()]
+    if None not in chosen:
+        rows = ((where, [row.get(str(name)) for name in chosen]) for where, row in table_rows(file))
     elif table_kind(file) == TSV and len(names) == 3 and names[2] in ("0", "1"):
         split = ((where, line.split("\t")) for where, line in text_lines(file))
         rows = ((where, [cells[0], *cells]) for where, cells in split)
@@ -186,18 +186,18 @@ def _hotpot(file: Path) -> Iterator[CandidateList]:
 
 
 def _quasar(file: Path, questions: Path) -> Iterator[CandidateList]:
-    asked: dict[str, tuple[str, str, Where]] = {}
+    by_uid: dict[str, tuple[str, str, Where]] = {}
     for where, record in json_records(questions):
         texts = [check_text(record.get(key), key, where) for key in ("question", "answer")]
-        asked[check_id(record.get("uid"), "uid", where)] = texts[0], _words(texts[1]), where
+        by_uid[check_id(record.get("uid"), "uid", where)] = texts[0], _words(texts[1]), where
     for where, record in json_records(file):
         uid = check_id(record.get("uid"), "uid", where)
-        if uid not in asked:
+        if uid not in by_uid:
             raise InputError(f"{where}: uid {uid!r} is not in {questions}, or came before")
-        question, answer, _ = asked.pop(uid)
+        question, answer, _ = by_uid.pop(uid)
         texts = [check_text(text, "contexts", where) for _, text in _pairs(record, "contexts", where)]
         yield _list(question, texts, [float(answer in _words(text)) for text in texts], where)
-    for uid, (_, _, where) in asked.items():
+    for uid, (_, _, where) in by_uid.items():
         raise InputError(f"{where}: uid {uid!r} has no contexts in {file}")
 
 

@@ -112,13 +112,12 @@ class Beir(Format):
         """Report how many queries have no text, judged or not, as gaps.py does of documents; and what is not read."""
         where = [None if text.parts[0] else text.where for text in self.queries()]
         empty = [at for at in where if at]
-        told = [f"{len(empty):,} of {len(where):,} queries have no text (the first: {empty[0]})"] if empty else []
+        remarks = [f"{len(empty):,} of {len(where):,} queries have no text (the first: {empty[0]})"] if empty else []
         not_read = {name: then for name, then in NOT_READ.items() if self._tables(name)}
-        return told + [f"{self._folder(name)}: is not read, {then}" for name, then in not_read.items()]
+        return remarks + [f"{self._folder(name)}: is not read, {then}" for name, then in not_read.items()]
 
     @property
     def _judged(self) -> dict[str, list[Path]]:
-        """The files of judgements of each split: .tsv or, where there are none, tables."""
         files = {split: [path] for split, path in self._by_split("qrels", ".tsv").items()}
         return files or next(filter(None, map(self._tables, JUDGED)), {})
 
@@ -141,7 +140,6 @@ class Beir(Format):
         return (_text(where, record) for where, record in self._records(part))
 
     def _by_split(self, folder: str, suffix: str) -> dict[str, Path]:
-        """Return the files of a folder, whose names are SPLIT and the suffix."""
         files = plain_first(self._folder(folder), f"*{suffix}")
         return {name.removesuffix(suffix): path for name, path in files.items()}
 

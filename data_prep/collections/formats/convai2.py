@@ -42,13 +42,13 @@ class ConvAI2(CandidateLists):
                 turns = []
             elif number != previous + 1:
                 raise InputError(f"{where}: numbered {number}, after {previous}: lines of the dialogue are missing")
-            said, *answer = match[2].split("\t")
-            turns.append(check_text(said, "turn", where))
+            turn, *answer = match[2].split("\t")
+            turns.append(check_text(turn, "turn", where))
             if answer:
                 reply, candidates = _answer(answer, where)
                 yield CandidateList(turns[:], candidates, [float(text == reply) for text in candidates], where)
                 turns.append(reply)
-            elif not _PERSONA.match(said):
+            elif not _PERSONA.match(turn):
                 raise InputError(f"{where}: neither a line of a persona nor a turn TAB reply TAB TAB candidates")
 
 

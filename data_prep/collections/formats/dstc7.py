@@ -67,21 +67,21 @@ class Dstc7(CandidateLists):
 
     def lists(self, file: Path) -> Iterator[CandidateList]:
         for where, item in json_items(file):
-            said = groupby(_objects(item, MESSAGES, where), lambda message: message.get("speaker"))
-            turns = [" ".join(_utterances(messages, where)) for _, messages in said]
+            by_speaker = groupby(_objects(item, MESSAGES, where), lambda message: message.get("speaker"))
+            turns = [" ".join(_utterances(messages, where)) for _, messages in by_speaker]
             if not turns:
                 raise InputError(f"{where}: {MESSAGES!r} is empty")
             options = _utterances(_objects(item, OPTIONS, where), where) if OPTIONS in item else []
-            right = _utterances(_objects(item, CORRECT, where), where) if CORRECT in item else self._answer(item)
+            if CORRECT in item:
+                right = _utterances(_objects(item, CORRECT, where), where)
+            else:
+                right = self._answers.get(str(item.get("example-id")), [])
             if not right and item.get("scenario") != NONE_MAY_BE_RIGHT:
                 raise InputError(f"{where}: without {CORRECT!r}; for a test set, name the .tsv file of its answers too")
             if not options:
                 self._check_pool(right, where)
             candidates = [*(text for text in right if text not in options), *options]
             yield CandidateList(turns, candidates, [float(text in right) for text in candidates], where)
-
-    def _answer(self, item: dict[str, Any]) -> list[str]:
-        return self._answers.get(str(item.get("example-id")), [])
 
     def _check_pool(self, right: list[str], where: Where) -> None:
         """Raise InputError if the right answer of an item without options is not in the candidate pool."""
@@ -128,11 +128,11 @@ def _columns(path: Path) -> int:
 
 
 def _objects(item: dict[str, Any], key: str, where: Where) -> list[dict[str, Any]]:
-    found = item.get(key)
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    objects = item.get(key)
+    if not isinstance(objects, list) or not all(isinstance(value, dict) for value in objects):
         raise InputError(f"{where}: {key!r} is missing or not a list of objects")
-    return found
+    return objects
 
 
-def _utterances(said: Iterable[dict[str, Any]], where: Where) -> list[str]:
-    return [check_text(one.get("utterance"), "utterance", where) for one in said]
+def _utterances(messages: Iterable[dict[str, Any]], where: Where) -> list[str]:
+    return [check_text(message.get("utterance"), "utterance", where) for message in messages]

@@ -38,10 +38,10 @@ class FlagEmbedding(CandidateLists):
             labels: list[float] = []
             scores: list[float] = []
             for side, label in SIDES.items():
-                own = [check_text(text, side, where) for text in _list(record, side, where)]
-                texts += own
-                labels += [label] * len(own)
-                scores += _scores(record, side, len(own), where)
+                side_texts = [check_text(text, side, where) for text in _list(record, side, where)]
+                texts += side_texts
+                labels += [label] * len(side_texts)
+                scores += _scores(record, side, len(side_texts), where)
                 if not texts:
                     raise InputError(f"{where}: {side!r} is empty")
             yield CandidateList([check_text(record.get("query"), "query", where)], texts, labels, where, scores)

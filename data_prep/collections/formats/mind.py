@@ -68,8 +68,8 @@ class Mind(Format):
         return list(self.by_split)
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        for history, shown, where in self._impressions(split):
-            yield Labelled(content_id(" ".join(history)), [name for name, _ in shown], [y for _, y in shown], where)
+        for history, news, where in self._impressions(split):
+            yield Labelled(content_id(" ".join(history)), [name for name, _ in news], [y for _, y in news], where)
 
     def text_files(self, part: str) -> list[Path]:
         """Return the tables of news; for the queries, whose texts are titles, all tables."""
@@ -103,16 +103,16 @@ class Mind(Format):
                 cells = line.split("\t")
                 if len(cells) not in (3, 4, 5):
                     raise InputError(f"{where}: {len(cells)} columns, expected 5 between tabs")
-                history, shown = cells[-2:]
-                yield history.split(), _labelled(shown, where), where
+                history, news = cells[-2:]
+                yield history.split(), _labelled(news, where), where
 
 
-def _labelled(shown: str, where: Where) -> list[tuple[str, float]]:
-    if "#TAB#" in shown:
-        clicked, others, *_ = shown.split("#TAB#")
-        labelled = [(name, 1.0) for name in clicked.split()] + [(name, 0.0) for name in others.split()]
+def _labelled(news: str, where: Where) -> list[tuple[str, float]]:
+    if "#TAB#" in news:
+        clicked, ignored, *_ = news.split("#TAB#")
+        labelled = [(name, 1.0) for name in clicked.split()] + [(name, 0.0) for name in ignored.split()]
     else:
-        pairs = [item.rpartition("-") for item in shown.split()]
+        pairs = [item.rpartition("-") for item in news.split()]
         if bad := [name + dash + label for name, dash, label in pairs if not name or label not in LABELS]:
             whose = "the labels -1 and -0 are missing: a header, or the test set, which has none: leave it out"
             raise InputError(f"{where}: {bad[0]!r}: " + (whose if len(bad) == len(pairs) else "label is not -1 or -0"))
@@ -123,7 +123,6 @@ def _labelled(shown: str, where: Where) -> list[tuple[str, float]]:
 
 
 def _file(folder: Path, name: str) -> Path:
-    """Return the path of a folder's table, which may be compressed."""
     if file := plain_first(folder, name).get(name):
         return file
     raise InputError(f"{folder}: has no {name}; name the folders of MIND, such as MINDsmall_train")

@@ -92,11 +92,11 @@ class MsMarco(Format):
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Find the files by their names; check that they belong together."""
-        found = named_files(inputs, KINDS, UNSAID)
-        self.paths = {kind: [file.path for file in files] for kind, files in found.items()}
+        by_kind = named_files(inputs, KINDS, UNSAID)
+        self.paths = {kind: [file.path for file in files] for kind, files in by_kind.items()}
         self.collections = self.paths[PASSAGES] + self.paths[DOCUMENTS]
         self._check(inputs)
-        self.mined_splits = {file.split for kind in (TRIPLES, ID_TRIPLES, EXAMPLES) for file in found[kind]}
+        self.mined_splits = {file.split for kind in (TRIPLES, ID_TRIPLES, EXAMPLES) for file in by_kind[kind]}
         self.repeats = "queries" if self.collections else True
         readers: dict[str, Callable[[Path], Iterator[Labelled]]] = {
             QRELS: judgements,
@@ -108,7 +108,7 @@ class MsMarco(Format):
         # the files with each split's groups, and their readers
         self.sources: dict[str, list[tuple[Path, Callable[[Path], Iterator[Labelled]]]]] = {}
         for kind, read in readers.items():
-            for split, paths in joined_by_split(found[kind]).items() if self.collections or kind != QRELS else ():
+            for split, paths in joined_by_split(by_kind[kind]).items() if self.collections or kind != QRELS else ():
                 self.sources.setdefault(split, []).extend((path, read) for path in paths)
 
     def _check(self, inputs: Sequence[Path]) -> None:
@@ -126,12 +126,12 @@ class MsMarco(Format):
             raise InputError(f"{named}: none of {PASSAGES}, {DOCUMENTS}, {TRIPLES}, {CANDIDATES}, so no texts")
         if paths[CANDIDATES] and not paths[QRELS]:
             raise InputError(f"{paths[CANDIDATES][0]}: name the qrels that judge its queries too, or leave it out")
-        of_ids = paths[ID_TRIPLES] + paths[EXAMPLES]
-        if of_ids and not self.collections:
-            raise InputError(f"{of_ids[0]}: name the collection of its ids too")
+        without_texts = paths[ID_TRIPLES] + paths[EXAMPLES]
+        if without_texts and not self.collections:
+            raise InputError(f"{without_texts[0]}: name the collection of its ids too")
         if self.collections and not (paths[QUERIES] or paths[CANDIDATES]):
             raise InputError(f"{named}: no {QUERIES}, so no queries")
-        if not (paths[QRELS] or of_ids or paths[TRIPLES]):
+        if not (paths[QRELS] or without_texts or paths[TRIPLES]):
             raise InputError(f"{named}: none of {QRELS}, {ID_TRIPLES}, {EXAMPLES}, so no split")
         for path in paths[CANDIDATES]:  # check this before spending hours on the texts
             if not any(item.labels[0] > 0 for item in self._candidates(path) if not isinstance(item, Unlisted)):
@@ -198,17 +198,17 @@ class MsMarco(Format):
                 raise InputError(f"{where}: its query and document have another grade on an earlier line")
         unlisted: dict[str, dict[str, float]] = {}
         for line in _lines(path):
-            if of_query := grades.get(line.query_id):
-                unlisted.setdefault(line.query_id, dict(of_query)).pop(line.id, None)
-                yield Labelled(line.query_id, [line.id], [of_query.get(line.id, 0)], line.where)
-        for query, left in unlisted.items():
-            yield Unlisted(query, [*left], [*left.values()], Where(path, 0))
+            if judged := grades.get(line.query_id):
+                unlisted.setdefault(line.query_id, dict(judged)).pop(line.id, None)
+                yield Labelled(line.query_id, [line.id], [judged.get(line.id, 0)], line.where)
+        for query, judged in unlisted.items():
+            yield Unlisted(query, [*judged], [*judged.values()], Where(path, 0))
 
 
-def _in_both(one: Unlisted, other: Unlisted) -> Unlisted:
-    """Return what is unlisted in two files that have the same query."""
-    left = [(name, label) for name, label in zip(one.candidates, one.labels, strict=True) if name in other.candidates]
-    return Unlisted(one.query, [name for name, _ in left], [label for _, label in left], one.where)
+def _in_both(first: Unlisted, second: Unlisted) -> Unlisted:
+    labels = dict(zip(first.candidates, first.labels, strict=True))
+    names = [name for name in first.candidates if name in second.candidates]
+    return Unlisted(first.query, names, [labels[name] for name in names], first.where)
 
 
 def _documents(path: Path) -> Iterator[Text]:

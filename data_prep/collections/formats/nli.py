@@ -30,11 +30,8 @@ NLI = ("entailment", "neutral", "contradiction")
 RTE = ("entailment", "not_entailment")
 QQP = ("not_duplicate", "duplicate")
 QUESTIONS = ("question1", "question2")
-NUMBERED = {
-    QUESTIONS: QQP,
-    ("premise", "hypothesis"): NLI,
-    ("sentence_A", "sentence_B"): NLI,
-}  # a label may be a number
+# the classes of texts whose label may be a number
+NUMBERED = {QUESTIONS: QQP, ("premise", "hypothesis"): NLI, ("sentence_A", "sentence_B"): NLI}
 TEXTS = (*NUMBERED, ("sentence1", "sentence2"))
 LABELS = ("gold_label", "is_duplicate", "entailment_judgment", "entailment_label", "label")
 NO_LABEL = {"-", "-1"}
@@ -52,7 +49,7 @@ class Nli(CandidateLists):
         self.by_split: dict[str, list[Path]] = {}
         self.columns: dict[
             Path, tuple[tuple[str, str], str]
-        ] = {}  # of each file: the columns of the texts, and of the label
+        ] = {}  # of each file: those of the texts, that of the label
         for given in inputs:
             file = split_and_file(given)[1]
             names = table_columns(file)
@@ -67,7 +64,7 @@ class Nli(CandidateLists):
     def of_split(self, split: str) -> Iterator[CandidateList | LeftOut]:
         """Yield the pairs of the split's files, or of its part of SICK.txt."""
         for file in self.by_split[split]:
-            yield from (item for of, item in self._pairs(file) if of in (None, split))
+            yield from (item for item_split, item in self._pairs(file) if item_split in (None, split))
 
     def _pairs(self, file: Path) -> Iterator[tuple[str | None, CandidateList | LeftOut]]:
         """Yield each pair, with its split if a column gives it."""
@@ -79,14 +76,13 @@ class Nli(CandidateLists):
             elif str(row.get(label)) in NO_LABEL:
                 yield split, LeftOut("pairs without a gold label", where)
             else:
-                first, second = (check_text(row.get(name), name, where) for name in texts)
+                premise, hypothesis = (check_text(row.get(name), name, where) for name in texts)
                 if label not in row:
                     raise InputError(f"{where}: {label!r} is missing; is the row cut short?")
                 number = self._class(row[label], texts, label, where)
-                yield split, CandidateList([first], [second], [number], where)
+                yield split, CandidateList([premise], [hypothesis], [number], where)
 
     def _class(self, label: Any, texts: tuple[str, str], key: str, where: Where) -> float:
-        """Return the number of a class."""
         name = str(label).lower()
         if NUMBERED.get(texts) == self.classes and name in map(str, range(len(self.classes))):
             return float(name)
@@ -121,9 +117,9 @@ def _texts_and_label(file: Path, names: Sequence[str]) -> tuple[tuple[str, str],
 
 def _split(given: Path) -> str:
     split, file = split_and_file(given)
-    (told,) = files_by_split([file])
+    (name_split,) = files_by_split([file])
     matched = re.search(r"(mis)?matched", file.name.lower())
-    return split or (f"{told}_{matched[0]}" if matched else told)
+    return split or (f"{name_split}_{matched[0]}" if matched else name_split)
 
 
 def _set(name: Any, where: Where) -> str:

@@ -58,8 +58,9 @@ class Pairs(CandidateLists):
     def remarks(self) -> list[str]:
         """Report which columns were taken by their order."""
         by_order = {file: columns.texts for file, columns in self.columns.items() if not columns.named}
-        told = [f"{file}: by the order of its columns, {_described(names)}" for file, names in by_order.items()]
-        return super().remarks() + told
+        return super().remarks() + [
+            f"{file}: by the order of its columns, {_described(names)}" for file, names in by_order.items()
+        ]
 
 
 def _described(names: Sequence[str]) -> str:

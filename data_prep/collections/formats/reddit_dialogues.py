@@ -50,10 +50,10 @@ class Reply(NamedTuple):
     @property
     def beginning(self) -> int:
         """The position of the first utterance of its context."""
-        first, tokens = self.position - 1, len(self.document.segments[self.position - 1])
-        while first and (tokens := tokens + len(self.document.segments[first - 1])) <= CONTEXT:
-            first -= 1
-        return first
+        start, tokens = self.position - 1, len(self.document.segments[self.position - 1])
+        while start and (tokens := tokens + len(self.document.segments[start - 1])) <= CONTEXT:
+            start -= 1
+        return start
 
 
 class RedditDialogues(Format):
@@ -76,8 +76,8 @@ class RedditDialogues(Format):
     def queries(self) -> Iterator[Text]:
         for folder, shard in self._shards(*self.folders):
             for reply in shard:
-                said = reply.document.segments[reply.beginning : reply.position]
-                yield Text(reply.id, [folder.text(tokens) for tokens in said], reply.where)
+                context = reply.document.segments[reply.beginning : reply.position]
+                yield Text(reply.id, [folder.text(tokens) for tokens in context], reply.where)
 
     def splits(self) -> list[str]:
         return list(self.folders)

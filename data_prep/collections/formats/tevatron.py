@@ -49,38 +49,38 @@ class Tevatron(Format):
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Detect what each file is from its first record."""
-        self.of_kind: dict[str, list[Path]] = {PASSAGES[0]: [], IDS[0]: [], CORPUS: []}
+        self.by_kind: dict[str, list[Path]] = {PASSAGES[0]: [], IDS[0]: [], CORPUS: []}
         self.queried: dict[str, list[Path]] = {}  # the files of each split
         for split, paths in files_by_split(list(chain.from_iterable(map(_files, inputs)))).items():
             for path in paths:
                 kind = self._kind(path)
-                self.of_kind[kind].append(path)
+                self.by_kind[kind].append(path)
                 if kind != CORPUS:
                     self.queried.setdefault(split, []).append(path)
         named = " ".join(map(str, inputs))
         if not self.queried:
             raise InputError(f"{named}: no file of queries (with {PASSAGES[0]} or {IDS[0]})")
-        if self.of_kind[IDS[0]] and not self.of_kind[CORPUS]:
-            raise InputError(f"{self.of_kind[IDS[0]][0]}: name the corpus of its {IDS[0]} too")
-        self.repeats = True if self.of_kind[PASSAGES[0]] else "queries"
+        if self.by_kind[IDS[0]] and not self.by_kind[CORPUS]:
+            raise InputError(f"{self.by_kind[IDS[0]][0]}: name the corpus of its {IDS[0]} too")
+        self.repeats = True if self.by_kind[PASSAGES[0]] else "queries"
 
     def _kind(self, path: Path) -> str:
         where, record = next(json_lines(path), (Where(path, 1), {}))
-        kind = next((key for key in self.of_kind if key in record), None)
+        kind = next((key for key in self.by_kind if key in record), None)
         if kind is None:
-            raise InputError(f"{where}: has none of {', '.join(self.of_kind)}, so it is not one of Tevatron's files")
+            raise InputError(f"{where}: has none of {', '.join(self.by_kind)}, so it is not one of Tevatron's files")
         return kind
 
     def files(self) -> list[Path]:
-        return [*self.of_kind[CORPUS], *chain.from_iterable(self.queried.values())]
+        return [*self.by_kind[CORPUS], *chain.from_iterable(self.queried.values())]
 
     def corpus(self) -> Iterator[Text]:
         """Yield the documents of the corpus, then the passages given with queries."""
-        for path in self.of_kind[CORPUS]:
+        for path in self.by_kind[CORPUS]:
             for where, record in json_lines(path):
                 check_id(record.get("docid"), "docid", where)
                 yield _document(record, where)
-        for path in self.of_kind[PASSAGES[0]]:
+        for path in self.by_kind[PASSAGES[0]]:
             for where, record in json_lines(path):
                 yield from chain.from_iterable(_passages(record, where))
 
@@ -91,8 +91,8 @@ class Tevatron(Format):
                 yield Text(_query_id(record, where), [check_text(record.get(key), key, where)], where)
 
     def text_files(self, part: str) -> list[Path]:
-        of_part = {"corpus": [CORPUS, PASSAGES[0]], "queries": [PASSAGES[0], IDS[0]]}[part]
-        return [path for kind in of_part for path in self.of_kind[kind]]
+        kinds = [CORPUS, PASSAGES[0]] if part == "corpus" else [PASSAGES[0], IDS[0]]
+        return [path for kind in kinds for path in self.by_kind[kind]]
 
     def group_files(self, split: str) -> list[Path]:
         return self.queried[split]
@@ -105,7 +105,7 @@ class Tevatron(Format):
 
     def groups(self, split: str) -> Iterator[Labelled]:
         for path in self.queried[split]:
-            with_passages = path in self.of_kind[PASSAGES[0]]
+            with_passages = path in self.by_kind[PASSAGES[0]]
             for where, record in json_lines(path):
                 if with_passages:
                     positive, negative = ([passage.id for passage in side] for side in _passages(record, where))
@@ -120,8 +120,8 @@ class Tevatron(Format):
 def _files(given: Path) -> list[Path]:
     if not os.path.isdir(given):  # unlike is_dir, it does not raise OSError for a name that is too long
         return [given]
-    shown = (path for path in given.iterdir() if path.name[0] != "." and path.is_file())
-    files = sorted(path for path in shown if {".json", ".jsonl"} & set(suffixes(path)))
+    visible = (path for path in given.iterdir() if path.name[0] != "." and path.is_file())
+    files = sorted(path for path in visible if {".json", ".jsonl"} & set(suffixes(path)))
     if not files:
         raise InputError(f"{given}: no .jsonl file in this folder")
     return files

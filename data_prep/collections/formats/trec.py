@@ -37,12 +37,12 @@ class Trec(Format):
     repeats = "queries"
 
     def __init__(self, inputs: Sequence[Path]) -> None:
-        found = named_files(inputs, KINDS, "qrels")
-        for kind, files in found.items():
+        by_kind = named_files(inputs, KINDS, "qrels")
+        for kind, files in by_kind.items():
             if not files:
                 raise InputError(f"{' '.join(map(str, inputs))}: no file is named {kind}")
-        self.paths = {kind: [file.path for file in files] for kind, files in found.items()}
-        self.judged = joined_by_split(found[QRELS])
+        self.paths = {kind: [file.path for file in files] for kind, files in by_kind.items()}
+        self.judged = joined_by_split(by_kind[QRELS])
 
     def files(self) -> list[Path]:
         return list(chain.from_iterable(self.paths.values()))

@@ -30,4 +30,4 @@ class Triples(Pairs):
             return [1.0] + [0.0] * (candidates - 1)
         if not isinstance(score, list) or len(score) != candidates:
             raise InputError(f"{where}: {column!r} is not a list with a score of the document and of each negative")
-        return [check_number(one, column, where) for one in score]
+        return [check_number(number, column, where) for number in score]

@@ -39,19 +39,18 @@ class Ubuntu(CandidateLists):
                 continue
             if len(row) != len(header):
                 raise InputError(f"{where}: {len(row)} columns, expected {len(header)}")
-            context, *others = row
+            context, *utterances = row
             turns = [turn for turn in map(_words, context.split("__eot__")) if turn]
             if not turns:
                 raise InputError(f"{where}: 'Context' is empty")
-            labels = [1.0, *[0.0] * 9] if header == EVALUATION else [_label(others.pop(), where)]
-            candidates = [_words(text.replace("__eot__", " ")) for text in others]
+            labels = [1.0, *[0.0] * 9] if header == EVALUATION else [_label(utterances.pop(), where)]
+            candidates = [_words(text.replace("__eot__", " ")) for text in utterances]
             if "" in candidates:
                 raise InputError(f"{where}: {header[1 + candidates.index('')]!r} is empty")
             yield CandidateList(turns, candidates, labels, where)
 
 
 def _words(text: str) -> str:
-    """Return a text on one line, without the marks that end utterances."""
     return " ".join(text.replace("__eou__", " ").split())
 
 
