@@ -65,7 +65,7 @@ ROOMS = {
     ],
     "trainer/cluster": [{"planning"}, {"hosts"}],
     "benchmarks": [{"demo", "claims", "step", "matching", "retrieval", "scaling", "data", "costs"}, {"common"}],
-    "trainer/training": [{"run"}, {"checkpoints"}, {"data", "engine"}, {"recipe"}, {"errors"}],
+    "trainer/training": [{"run"}, {"checkpoints"}, {"data", "engine"}, {"recipe"}, {"errors", "launchers"}],
 }
 NOT_THE_PRODUCT = {"benchmarks", "tests"}
 FORBIDDEN = {

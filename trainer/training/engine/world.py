@@ -24,20 +24,18 @@ from torch.distributed import distributed_c10d
 
 from deepsiam.data_prep.common.errors import InputError, printable, without_controls
 from deepsiam.trainer.training.engine.device import accelerator, require_own_gpu, set_device, use_threads_of_a_rank
-from deepsiam.trainer.training.engine.rendezvous import ARRIVAL, AbsentError, meet, meet_at, port, stop_answering
-from deepsiam.trainer.training.errors import SharedError
-
-# the variables for rank, number of ranks, local rank and local number of ranks; the first complete line is used
-LAUNCHERS = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE"),  # deepspeed
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),  # torchrun
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # Hydra: MPICH, Intel MPI, MVAPICH
-    # srun, last because launchers above may run under it; a batch script has no SLURM_STEP_NUM_TASKS
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+from deepsiam.trainer.training.engine.rendezvous import (
+    ARRIVAL,
+    POLL_SECONDS,
+    AbsentError,
+    meet,
+    meet_at,
+    port,
+    stop_answering,
 )
-RANK_0_FIRST_SECONDS = 10
-POLL_SECONDS = 0.1
+from deepsiam.trainer.training.errors import SharedError
+from deepsiam.trainer.training.launchers import LAUNCHERS, RANK_0_FIRST_SECONDS
+
 FAILED_FIRST_SECONDS = 30
 YEAR_SECONDS = 365 * 86400.0  # gloo counts nanoseconds in 64 bits
 ALONE_SECONDS = 12 * 3600.0  # how long one rank may work while the others wait: train faiss, convert a checkpoint

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from deepsiam.data_prep.common.parser import Parser
-
-RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")  # variables; a launcher sets at least one
-RANK_0_FIRST_SECONDS = 10
+from deepsiam.trainer.training.launchers import LAUNCHERS, RANK_0_FIRST_SECONDS
 
 
 class RanksParser(Parser):
@@ -21,7 +19,8 @@ class RanksParser(Parser):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.add_argument("--local_rank", help=argparse.SUPPRESS)  # from the launcher; the environment has it too
-        self.is_rank_0 = next((os.environ[name] for name in RANKS if name in os.environ), "0") == "0"
+        ranks = (os.environ[names[0]] for names in LAUNCHERS if names[0] in os.environ)
+        self.is_rank_0 = next(ranks, "0") == "0"
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """Let rank 0 end first: the launcher ends all ranks as soon as one fails, and rank 0 may not have spoken."""
