@@ -9,10 +9,10 @@ from typing import Any
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.adapters import NAME, Lora, lora_config
 from deepsiam.trainer.interop.files import prompt_card, refuse, save_tensors, write_tokenizer
-from deepsiam.trainer.interop.hugging_face import CONFIG, read_tensors
+from deepsiam.trainer.interop.hugging_face import read_tensors
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.modules import encoder_of
-from deepsiam.trainer.interop.settings import ENCODER
+from deepsiam.trainer.interop.settings import CONFIG, ENCODER
 
 TRUNK, PEFT, LORA = "trunk.", "base_model.model.", ".lora_"  # in the names of parameters
 CARD = """---

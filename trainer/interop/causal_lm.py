@@ -18,10 +18,10 @@ from deepsiam.models.causality import two_texts
 from deepsiam.models.layers.label_head import LabelHead, language_model, name_of_output
 from deepsiam.models.matching.label_ranker import LabelRankerConfig
 from deepsiam.models.trunk import max_positions, require_positions, token_embedding
-from deepsiam.trainer.interop.hugging_face import CONFIG, WEIGHTS, architecture_of, read_config, read_keys, weight_files
+from deepsiam.trainer.interop.hugging_face import WEIGHTS, architecture_of, read_config, read_keys, weight_files
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.modules import encoder_of, is_sentence_transformer, modules_of
-from deepsiam.trainer.interop.settings import MODULES, TOKENIZER
+from deepsiam.trainer.interop.settings import CONFIG, MODULES, TOKENIZER
 from deepsiam.trainer.interop.start import Opener, PretrainedEncoder
 
 CLASSES = ("ForCausalLM", "LMHeadModel")  # how the names of Hugging Face's classes end
@@ -141,7 +141,7 @@ def remark_on_labels(folder: Path, labels: Sequence[int], tokenizer: Tokenizer) 
     Raises:
         InputError: what it compares is not tokens.
     """
-    path = modules_of(folder)[MODULE] / "config.json"
+    path = modules_of(folder)[MODULE] / CONFIG
     keys = read_keys(path)
     tokens = [keys[key] for key in PAIR_TOKENS if keys.get(key) is not None]
     if keys.get(PAIR_TOKENS[0]) is None or not all(type(token) is int and token >= 0 for token in tokens):

@@ -29,8 +29,6 @@ from deepsiam.trainer.interop.files import (
     write_tokenizer,
 )
 from deepsiam.trainer.interop.hugging_face import (
-    CONFIG,
-    TOKENIZER,
     WEIGHTS,
     architecture_of,
     read_keys,
@@ -44,10 +42,10 @@ from deepsiam.trainer.interop.modules import (
     modules_of,
 )
 from deepsiam.trainer.interop.sentence_transformer import longest_texts, text_length, transformer_file
-from deepsiam.trainer.interop.settings import MODULES, SETTINGS
+from deepsiam.trainer.interop.settings import CONFIG, METADATA, MODULES, SETTINGS, TOKENIZER
 from deepsiam.trainer.interop.start import Opener
 
-STANFORD, METADATA = "HF_ColBERT", "artifact.metadata"  # its architecture, its file of settings
+ARCHITECTURE = "HF_ColBERT"  # Stanford's
 PLAIN = {"bias": False, "activation_function": "torch.nn.modules.linear.Identity", "use_residual": False}
 DEFAULTS = {"bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}  # the libraries', for Dense
 SIDES, PREFIXES = ("query", "document"), {"query_prefix", "document_prefix"}
@@ -64,12 +62,12 @@ def is_colbert(folder: Path) -> bool:
     if is_sentence_transformer(folder):
         modules = modules_of(folder)
         return "Dense" in modules and "Pooling" not in modules
-    return (folder / CONFIG).is_file() and architecture_of(folder) == STANFORD
+    return (folder / CONFIG).is_file() and architecture_of(folder) == ARCHITECTURE
 
 
 def start_keys(start: Path, method: MethodConfig) -> dict[str, Any]:
     """Return the keys that a ColBERT takes from a folder of one."""
-    return read_habits(start, tokenizers.load(encoder_of(start) / TOKENIZER)) | start_prompts(start)
+    return read_settings(start, tokenizers.load(encoder_of(start) / TOKENIZER)) | start_prompts(start)
 
 
 def start_prompts(start: Path) -> dict[str, str]:
@@ -127,7 +125,7 @@ def unmarked_prompts(folder: Path) -> dict[str, str]:
     return {} if read_markers(folder, tokenizers.load(encoder_of(folder) / TOKENIZER).vocabulary()) else texts
 
 
-def read_habits(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
+def read_settings(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the keys by which a ColBERT computes what a folder's model does, without its prompts and lengths of text.
 
     Args:
@@ -283,7 +281,7 @@ def load(path: Path, open_encoder: Opener) -> LoadedModel:
     if not encoder.marker_rows:
         raise InputError(f"{path / SETTINGS}: no token marks queries and documents: fine-tune it first, with init_from")
     lengths = read_lengths(path, max_positions(encoder.trunk))
-    keys = read_habits(path, tokenizer) | read_prompts(path, tokenizer.vocabulary())
+    keys = read_settings(path, tokenizer) | read_prompts(path, tokenizer.vocabulary())
     method = ColbertConfig(name="colbert", **{**lengths, **keys})
     with as_input_error(str(path / SETTINGS)):  # a prompt may leave no room for a text
         method.check_frame(tokenizer)
@@ -333,8 +331,8 @@ def write(trained: LoadedModel, method: ColbertConfig, folder: Path, facts: Mapp
         "activation_function": "torch.nn.modules.linear.Identity",
         "use_residual": False,
     }
-    write_json(folder / "1_Dense" / "config.json", dense)
-    save_tensors({"linear.weight": projection}, folder / "1_Dense" / "model.safetensors")
+    write_json(folder / "1_Dense" / CONFIG, dense)
+    save_tensors({"linear.weight": projection}, folder / "1_Dense" / WEIGHTS)
     named = {side: f', prompt_name="{side}"' if method.prompts() else "" for side in ("query", "document")}
     return CARD.format(**facts, **named, dimension=method.dimension, query_tokens=method.max_query_tokens)
 

@@ -26,8 +26,6 @@ from deepsiam.models.matching.cross_encoder import Activation, CrossEncoderConfi
 from deepsiam.models.trunk import max_positions, token_types
 from deepsiam.trainer.interop.files import class_for, refuse, write_headed, write_tokenizer
 from deepsiam.trainer.interop.hugging_face import (
-    CONFIG,
-    TOKENIZER,
     architecture_of,
     read_config,
     read_keys,
@@ -37,7 +35,7 @@ from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_of
 from deepsiam.trainer.interop.prompts import refuse_prompts
 from deepsiam.trainer.interop.sentence_transformer import longest_input
-from deepsiam.trainer.interop.settings import MODEL_TYPES, MODULES, PAIRS, SETTINGS
+from deepsiam.trainer.interop.settings import CONFIG, MODEL_TYPES, MODULES, PAIRS, SETTINGS, TOKENIZER
 from deepsiam.trainer.interop.start import Opener, PretrainedEncoder
 
 CLASSIFIER = "ForSequenceClassification"  # the end of the names of Hugging Face's classes

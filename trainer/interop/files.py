@@ -24,8 +24,9 @@ from deepsiam.data_prep.common.errors import InputError, printable
 from deepsiam.data_prep.tokenizers.frame import Frames, Ids, read
 from deepsiam.data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG, Tokenizer
 from deepsiam.models.config import MethodConfig, Side
+from deepsiam.trainer.interop.hugging_face import WEIGHTS
 from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.interop.settings import SETTINGS
+from deepsiam.trainer.interop.settings import CONFIG, MODULES, SETTINGS, TOKENIZER, TRANSFORMER
 
 LIBRARY_MODULES = {  # of a SentenceTransformer: class names that every version resolves
     "": "sentence_transformers.models.Transformer",
@@ -54,7 +55,7 @@ def write_encoder(trunk: PreTrainedModel, folder: Path) -> None:
         # With identity weights it is tanh of the first state: deterministic, and still useful if used by mistake.
         like = stock.state_dict()[name]
         state[name] = torch.eye(len(like)) if like.ndim == 2 else torch.zeros_like(like)
-    save_tensors(state, folder / "model.safetensors")
+    save_tensors(state, folder / WEIGHTS)
     stock.config.architectures = [type(stock).__name__]
     stock.config.save_pretrained(folder)
 
@@ -86,7 +87,7 @@ def write_headed(model: PreTrainedModel, trunk: PreTrainedModel, head: Mapping[s
         if not name.endswith(".bias"):
             raise InputError(f"{type(model).__name__}: this model lacks {name} and cannot be exported")
         state[name] = torch.zeros(expected[name].shape)
-    save_tensors({name: state[name] for name in expected if name in state}, folder / "model.safetensors")
+    save_tensors({name: state[name] for name in expected if name in state}, folder / WEIGHTS)
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(folder)
 
@@ -124,7 +125,7 @@ def write_tokenizer(
     backend.add_tokens([AddedToken(marker, normalized=False) for marker in markers])
     if any(backend.token_to_id(marker) != tokenizer.vocab_size + i for i, marker in enumerate(markers)):
         raise InputError(f"{tokenizer.path}: its ids have gaps, so {markers[0]} cannot get the one it was trained with")
-    backend.save(str(folder / "tokenizer.json"))
+    backend.save(str(folder / TOKENIZER))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_tokens,
@@ -167,11 +168,11 @@ def write_modules(
         settings: of the whole model.
     """
     modules = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(types.items())]
-    write_json(folder / "modules.json", modules)
+    write_json(folder / MODULES, modules)
     for path in types:
         (folder / path).mkdir(exist_ok=True)
     # the tokenizer itself lower-cases
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_tokens, "do_lower_case": False})
+    write_json(folder / TRANSFORMER, {"max_seq_length": max_tokens, "do_lower_case": False})
     named = {side: prompts.get(side, "") for side in ("query", "document")} if prompts else {}
     write_json(folder / SETTINGS, {"prompts": named, "default_prompt_name": None, **settings})
 
@@ -192,7 +193,7 @@ def write_pooling(folder: Path, pooling: str, width: int, *, include_prompt: boo
         "pooling_mode_lasttoken": pooling == "last",
         "include_prompt": include_prompt,
     }
-    write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **switches})
+    write_json(folder / "1_Pooling" / CONFIG, {"word_embedding_dimension": width, **switches})
 
 
 def save_tensors(state: Mapping[str, Tensor], path: Path) -> None:

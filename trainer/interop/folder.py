@@ -28,7 +28,7 @@ from deepsiam.trainer.interop import (
 from deepsiam.trainer.interop.causal_lm import is_logit_score
 from deepsiam.trainer.interop.colbert import is_colbert, unmarked_prompts
 from deepsiam.trainer.interop.cross_encoder import is_cross_encoder, is_of_library
-from deepsiam.trainer.interop.hugging_face import AGAIN, CONFIG, load_hugging_face, read_keys, read_tensors
+from deepsiam.trainer.interop.hugging_face import AGAIN, load_hugging_face, read_keys, read_tensors
 from deepsiam.trainer.interop.masked_lm import read_masked_lm_head
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.modules import (
@@ -49,14 +49,15 @@ from deepsiam.trainer.interop.settings import (
     CAUSAL,
     COLBERT,
     COMPUTED,
+    CONFIG,
     DECODER,
     DENSE,
     ENCODER,
+    METADATA,
     MODULES,
     PAIRS,
     SETTINGS,
     SPARSE,
-    STANFORD,
     TOKENIZER,
     TRANSFORMER,
     Kind,
@@ -249,7 +250,7 @@ def _settings(folder: Path, kind: Kind, *, to_rank: bool) -> Iterator[tuple[Path
     for path, name in (
         *([(transformer_file(encoder), TRANSFORMER)] if kind != PAIRS or is_of_library(folder) else []),
         (encoder / TOKENIZER_CONFIG, TOKENIZER_CONFIG),
-        (encoder / STANFORD, STANFORD),
+        (encoder / METADATA, METADATA),
     ):
         yield path, name, read_keys(path, missing=True)
     if to_rank and "truncation_side" not in read_keys(encoder / TOKENIZER_CONFIG, missing=True):

@@ -19,8 +19,8 @@ from deepsiam.data_prep.common.errors import InputError, as_input_error
 from deepsiam.data_prep.common.json_file import read_json
 from deepsiam.models.build_trunk import REFUSALS, build_trunk, plain_encoder, settings_of
 from deepsiam.models.sizes import check_sizes
+from deepsiam.trainer.interop.settings import CONFIG
 
-CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 AGAIN = "copy the folder again"
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.json_file import read_json
 from deepsiam.trainer.interop.hugging_face import AGAIN, read_keys
-from deepsiam.trainer.interop.settings import ENCODER_CONFIG, MODULES
+from deepsiam.trainer.interop.settings import CONFIG, MODULES
 
 PACKAGES = ("sentence_transformers.", "pylate.")  # whose modules are known; others are code of the folder
 MASKED_LM = "MLMTransformer"  # a sparse model's encoder, with its head
@@ -36,7 +36,7 @@ def modules_of(folder: Path) -> dict[str, Path]:
     modules = dict(modules_in_order(folder))
     if "Transformer" not in modules:
         first = next(iter(modules), "")
-        encoders = sorted(str(path.parent) for path in folder.glob(f"*/{ENCODER_CONFIG}") if is_encoder(path))
+        encoders = sorted(str(path.parent) for path in folder.glob(f"*/{CONFIG}") if is_encoder(path))
         raise InputError(
             f"{folder / MODULES}: has no Transformer module"
             + (f", but a {first}, whose sides have modules of their own" if first in TWO_SIDED else "")

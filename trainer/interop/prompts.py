@@ -9,7 +9,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.config import MethodConfig, Side
 from deepsiam.trainer.interop.hugging_face import read_keys
 from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_of
-from deepsiam.trainer.interop.settings import SETTINGS
+from deepsiam.trainer.interop.settings import CONFIG, SETTINGS
 
 # the names of each side's prompt in the library, the first of which counts that has a text
 NAMES: dict[Side, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
@@ -49,7 +49,7 @@ def prompts_of(folder: Path, pooling: str, *, to_rank: bool) -> dict[str, Any]:
     keys: dict[str, Any] = {f"{side}_prompt": text for side, text in prompts.items()}
     if not prompts or "Pooling" not in modules_of(folder):
         return keys
-    path = modules_of(folder)["Pooling"] / "config.json"
+    path = modules_of(folder)["Pooling"] / CONFIG
     included = read_keys(path).get("include_prompt", True)
     if not isinstance(included, bool):
         raise InputError(f"{path}: include_prompt is {included!r:.80}, not true or false")

@@ -29,6 +29,7 @@ from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_in_order, modules_of
 from deepsiam.trainer.interop.prompts import prompts_of
 from deepsiam.trainer.interop.settings import (
+    CONFIG,
     DENSE,
     MARK,
     MODULES,
@@ -174,9 +175,9 @@ def _pooling(folder: Path) -> dict[str, Any]:
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise InputError(f"{path}: its modules are {', '.join(kinds)}, not Transformer, Pooling, Normalize")
     if "Normalize" in modules:
-        config = modules["Normalize"] / "config.json"
+        config = modules["Normalize"] / CONFIG
         unused(config, NORMALIZE, read_keys(config, missing=True), DENSE, to_rank=True)
-    return {"pooling": _pooling_of(modules["Pooling"] / "config.json")}
+    return {"pooling": _pooling_of(modules["Pooling"] / CONFIG)}
 
 
 def _pooling_of(path: Path) -> str:

@@ -18,8 +18,8 @@ POOLING, NORMALIZE, DENSE_LAYER = "Pooling/config.json", "Normalize/config.json"
 VECTOR_MASK, SPLADE = "MultiVectorMask/config.json", "SpladePooling/config.json"
 LOGIT_SCORE = "LogitScore/config.json"
 TOKENIZER, SPECIAL_TOKENS, ADDED_TOKENS = "tokenizer.json", "special_tokens_map.json", "added_tokens.json"
-ENCODER_CONFIG, MARK = "config.json", "deepsiam.json"
-STANFORD = "artifact.metadata"
+CONFIG, MARK = "config.json", "deepsiam.json"
+METADATA = "artifact.metadata"  # of Stanford\'s ColBERT
 DECODER = "decoder.safetensors"  # in an export: the heads that a pre-training run trained with the encoder
 # the modules that a model of the folder's own kind computes; training by another method takes the encoder alone
 COMPUTED: Mapping[Kind, tuple[str, ...]] = {

@@ -23,11 +23,11 @@ from deepsiam.trainer.interop.files import (
     write_modules,
     write_tokenizer,
 )
-from deepsiam.trainer.interop.hugging_face import read_keys
+from deepsiam.trainer.interop.hugging_face import WEIGHTS, read_keys
 from deepsiam.trainer.interop.masked_lm import masked_lm_for, write_masked_lm
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_of
-from deepsiam.trainer.interop.settings import ENCODER_CONFIG
+from deepsiam.trainer.interop.settings import CONFIG, TRANSFORMER
 
 MODULES = {  # class names that every version resolves
     "mlm": "sentence_transformers.sparse_encoder.models.MLMTransformer",
@@ -86,7 +86,7 @@ def term_pooling_of(folder: Path) -> dict[str, Any]:
     module = modules_of(folder).get("SpladePooling") if is_sentence_transformer(folder) else None
     if module is None:
         return {}
-    path = module / ENCODER_CONFIG
+    path = module / CONFIG
     pooling = read_keys(path, missing=True).get("pooling_strategy", "max")
     if pooling not in ("max", "sum"):
         raise InputError(f"{path}: pooling_strategy is {pooling!r:.80}, not max or sum")
@@ -145,12 +145,12 @@ def _write_module(trained: LoadedModel, method: SparseConfig, name: str, folder:
     assert isinstance(model, Sparse)
     if name == "pooling":
         terms = {"embedding_dimension": None, "word_embedding_dimension": model.trunk.config.vocab_size}
-        write_json(folder / "config.json", {"pooling_strategy": method.pooling, "activation_function": "relu", **terms})
+        write_json(folder / CONFIG, {"pooling_strategy": method.pooling, "activation_function": "relu", **terms})
     elif name in ("own", "tokens"):
         counted = torch.ones(tokenizer.vocab_size)
         counted[[*tokenizer.special, *(tokenizer.stop_words if name == "tokens" else ())]] = 0
-        save_tensors({"weight": counted}, folder / "model.safetensors")
-        write_json(folder / "config.json", {"frozen": True})
+        save_tensors({"weight": counted}, folder / WEIGHTS)
+        write_json(folder / CONFIG, {"frozen": True})
         write_tokenizer(tokenizer, 1 << 20, folder)  # stop words do not count, so a cut at a number of tokens would
     else:
         trunk = model.trunk if name == "query_mlm" or method.towers == 1 else model.tower("document")
@@ -159,4 +159,4 @@ def _write_module(trained: LoadedModel, method: SparseConfig, name: str, folder:
         write_masked_lm(trunk, {**model.lm_head.state_dict(), "bias": bias}, folder)
         most = method.max_query_tokens if name == "query_mlm" else method.max_document_tokens
         write_tokenizer(tokenizer, most, folder)
-        write_json(folder / "sentence_bert_config.json", {"max_seq_length": most, "do_lower_case": False})
+        write_json(folder / TRANSFORMER, {"max_seq_length": most, "do_lower_case": False})

@@ -44,8 +44,9 @@ def read_base(folder: Path) -> Base | None:
 
 def sha256_of_encoder(folder: Path) -> str:
     """Return the SHA-256 of what an encoder's folder or a checkpoint has; raise InputError if a file is missing."""
-    from deepsiam.trainer.interop.hugging_face import CONFIG, weight_files  # a run without adapters reads no folder
+    from deepsiam.trainer.interop.hugging_face import weight_files  # a run without adapters reads no folder
     from deepsiam.trainer.interop.modules import encoder_of
+    from deepsiam.trainer.interop.settings import CONFIG
 
     encoder = encoder_of(folder)
     if (encoder / CONFIG).is_file():

@@ -80,8 +80,9 @@ def saved_trunk(folder: Path) -> PreTrainedModel:
 
 def _base_trunk(folder: Path) -> PreTrainedModel:
     """Load the encoder that adapters were trained for, of a published folder or of a run."""
-    from deepsiam.trainer.interop.hugging_face import CONFIG, load_hugging_face  # a run without adapters needs neither
+    from deepsiam.trainer.interop.hugging_face import load_hugging_face  # a run without adapters needs neither
     from deepsiam.trainer.interop.modules import encoder_of
+    from deepsiam.trainer.interop.settings import CONFIG
 
     published = encoder_of(folder)
     return load_hugging_face(published) if (published / CONFIG).is_file() else load_trained(folder).model.trunk.train()
