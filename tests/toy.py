@@ -1,6 +1,7 @@
 """Small data and real processes for the tests: shards and a collection in a made-up language, and launches."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 FULL_TESTS = bool(os.environ.get("FULL_TESTS"))  # every combination and more drawn examples: CONTRIBUTING.md
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 TRUNK = {
     "model_type": "bert",
     "hidden_size": 32,
@@ -242,6 +244,13 @@ def start(
             )
     own = environment() | {"MASTER_PORT": str(free_port())}
     return warm.start(module, *map(str, arguments), ranks=ranks, environment=own, out=printed, err=printed)
+
+
+def example(part: str) -> str:
+    """The whole Python file in CONTRIBUTING.md that has `part`."""
+    files = re.findall(r"```python\n(.*?)```", CONTRIBUTING.read_text(), re.DOTALL)
+    (code,) = (file for file in files if part in file)
+    return code
 
 
 def environment() -> dict[str, str]:

@@ -25,8 +25,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def add_method(checkout: Path, room: str, config: str) -> None:
     """Write the file in CONTRIBUTING.md that has the class `config` to models/`room`, and its line to the registry."""
-    page = (toy.ROOT / "CONTRIBUTING.md").read_text()
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if f"class {config}(" in block)
+    page, code = toy.CONTRIBUTING.read_text(), toy.example(f"class {config}(")
     (name,) = re.findall(r'name: Literal\["(\w+)"\]', code)
     line = f'"{name}": "{room}.{name}.{config}"'
     assert f"`{line}` in `{room.upper()}`" in page

@@ -4,7 +4,6 @@ import bz2
 import csv
 import gzip
 import json
-import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +28,7 @@ from deepsiam.data_prep.sources.source import APPLE_DOUBLE, OF_A_MAC, Source
 from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
 from tests.data_prep.sources.sound import sound
 from tests.data_prep.sources.test_tar_stream import packed
-from tests.toy import ROOT
+from tests.toy import CONTRIBUTING, example
 
 ROWS = [
     {"q": "Who jumps?", "d": "The fox\njumps, and\tthe dog does not.", "page": "a", "other": "1"},
@@ -283,10 +282,8 @@ SPOKEN = (
 
 @pytest.fixture
 def subtitles() -> Source:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
-    (code,) = (block for block in blocks if "SUBTITLES = " in block)
     module: dict[str, Source] = {}
-    exec(code, module)
+    exec(example("SUBTITLES = "), module)
     return module["SUBTITLES"]
 
 
@@ -302,7 +299,7 @@ def test_it_reads_what_its_text_says(subtitles: Source, tmp_path: Path) -> None:
 
 
 def test_registered_it_is_a_command(subtitles: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert '`"subtitles": SUBTITLES` in `SOURCES`' in (ROOT / "CONTRIBUTING.md").read_text()
+    assert '`"subtitles": SUBTITLES` in `SOURCES`' in CONTRIBUTING.read_text()
     monkeypatch.setitem(SOURCES, "subtitles", subtitles)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.srt").write_text(SPOKEN)

@@ -1,22 +1,19 @@
 """A format is one file and one line: the example in CONTRIBUTING.md keeps the contract of all formats."""
 
-import re
 from typing import Any
 
 import pytest
 
 from deepsiam.data_prep.collections.registry import FORMATS
 from tests.data_prep.collections.formats.contract import FormatContract
-from tests.toy import ROOT
+from tests.toy import CONTRIBUTING, example
 
 
 @pytest.fixture(autouse=True)
 def faq(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "CONTRIBUTING.md").read_text()
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "class Faq" in block)
     names: dict[str, Any] = {"__name__": "faq"}
-    exec(code, names)
-    assert '`"faq": Faq` in `FORMATS`' in page
+    exec(example("class Faq("), names)
+    assert '`"faq": Faq` in `FORMATS`' in CONTRIBUTING.read_text()
     monkeypatch.setitem(FORMATS, "faq", names["Faq"])
 
 

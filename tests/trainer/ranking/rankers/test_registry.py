@@ -1,6 +1,5 @@
 """A kind of ranker is one file and one line: the example in CONTRIBUTING.md ranks, scores and mines as printed."""
 
-import re
 from pathlib import Path
 from types import ModuleType
 
@@ -20,7 +19,7 @@ from deepsiam.trainer.ranking.rankers import registry
 from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
 from deepsiam.trainer.ranking.retrieval.system import Texts
 from deepsiam.trainer.training.checkpoints.load import load_trained
-from tests.toy import ROOT
+from tests.toy import CONTRIBUTING, example
 from tests.trainer.ranking.retrieval.fakes import overlap_run, tokens_run
 from tests.trainer.runs import write_run
 
@@ -28,11 +27,9 @@ from tests.trainer.runs import write_run
 @pytest.fixture
 def euclidean(opened: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelRanker:
     """A ranker of the kind in CONTRIBUTING.md, around a trained Siamese network."""
-    page = (ROOT / "CONTRIBUTING.md").read_text()
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "(VectorRanker)" in block)
-    assert '`"euclidean": Euclidean` in `RANKERS`' in page
+    assert '`"euclidean": Euclidean` in `RANKERS`' in CONTRIBUTING.read_text()
     module = ModuleType("euclidean")
-    exec(code, module.__dict__)
+    exec(example("(VectorRanker)"), module.__dict__)
     monkeypatch.setitem(registry.RANKERS, "euclidean", module.Euclidean)
     keys = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 24}
     loaded = load_trained(write_run(tmp_path / "run", opened.directory / "tokenizer.json", seed=3, **keys))
