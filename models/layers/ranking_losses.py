@@ -4,11 +4,18 @@ Common arguments: `own`, the scores fp32 [Q, n] of each query's own candidates, 
 query has fewer than n. Losses with a positive expect it in column 0; a query without negatives counts 0 in these.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+
+def candidates_losses(
+    losses: Iterable[str], own: Tensor, real: Tensor, given: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Compute each named loss over each query's own candidates, as `candidates_loss` does."""
+    return {loss: candidates_loss(loss, own, real, given) for loss in losses}
 
 
 def candidates_loss(loss: str, own: Tensor, real: Tensor, given: Mapping[str, Tensor]) -> Tensor:

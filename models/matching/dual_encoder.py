@@ -258,9 +258,7 @@ class DualEncoder(Encoder):
             losses |= {loss: OF_BATCH[loss](scores, candidates[:, 0], allowed) for loss in in_batch}
         if others := [loss for loss in self.keys.losses if loss not in in_batch]:
             candidate_scores = scores.gather(1, candidates.clamp(min=0))  # [Q, n]
-            losses |= {
-                loss: ranking_losses.candidates_loss(loss, candidate_scores, candidates >= 0, arrays) for loss in others
-            }
+            losses |= ranking_losses.candidates_losses(others, candidate_scores, candidates >= 0, arrays)
         return losses
 
 

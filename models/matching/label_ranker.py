@@ -206,7 +206,4 @@ class LabelRanker(TrunkModel):
         logits = self.label_logits(prompt_ids, prompt_mask)
         scores = logits.flatten() if self.keys.is_list else logits[:, YES] - logits[:, NO]
         candidate_scores = scores[candidates.clamp(min=0)]  # [Q, n]
-        return {
-            loss: ranking_losses.candidates_loss(loss, candidate_scores, candidates >= 0, arrays)
-            for loss in self.keys.losses
-        }
+        return ranking_losses.candidates_losses(self.keys.losses, candidate_scores, candidates >= 0, arrays)

@@ -79,7 +79,4 @@ class PairModel(TrunkModel):
         if self.keys.loss == "classes":
             return {"classes": F.cross_entropy(scores, arrays["labels"][:, 0].long(), reduction="sum")}
         candidate_scores = scores[candidates.clamp(min=0)]  # [Q, n]
-        return {
-            loss: ranking_losses.candidates_loss(loss, candidate_scores, candidates >= 0, arrays)
-            for loss in self.keys.losses
-        }
+        return ranking_losses.candidates_losses(self.keys.losses, candidate_scores, candidates >= 0, arrays)
