@@ -91,5 +91,4 @@ def lora_config(encoder: PreTrainedModel, keys: Lora) -> LoraConfig:
 
 
 def _linear(encoder: PreTrainedModel) -> dict[str, nn.Linear | Conv1D]:
-    """Return an encoder's linear layers by name."""
     return {name: layer for name, layer in encoder.named_modules() if isinstance(layer, nn.Linear | Conv1D)}

@@ -19,13 +19,14 @@ def on_device(arrays: Mapping[str, np.ndarray], device: torch.device | str) -> d
     device = torch.device(device)
     if device.type == "cpu":
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    # as bytes, so that arrays of several types go in one copy
     parts = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays.values()]
     joined = torch.from_numpy(np.concatenate([np.pad(part, (0, -len(part) % ALIGNED)) for part in parts]))
-    on_its_way = to_device(joined, device)
+    buffer = to_device(joined, device)
     tensors, start = {}, 0
     for (name, array), part in zip(arrays.items(), parts, strict=True):
-        dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
-        tensors[name] = on_its_way[start : start + len(part)].view(dtype).view(array.shape)
+        dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype  # torch has no public table of numpy's types
+        tensors[name] = buffer[start : start + len(part)].view(dtype).view(array.shape)
         start += len(part) + -len(part) % ALIGNED
         if name.endswith("mask"):
             setattr(tensors[name], LENGTHS, array.sum(axis=-1))

@@ -70,8 +70,9 @@ def flash(
     Returns:
         [S, heads, d].
     """
-    reach = -1 if window is None else window - 1
+    reach = -1 if window is None else window - 1  # the kernel counts the tokens on one side, without the token itself
     ends, longest = (texts.ends, texts.ends), (texts.longest, texts.longest)
+    # the operator itself: torch.nn.attention.varlen has no dropout
     output: Tensor = torch.ops.aten._flash_attention_forward(
         *(query, key, value, *ends, *longest, dropout, texts.causal, False),
         scale=scale,
@@ -97,15 +98,15 @@ def _attend(
     The rectangles are masks, bool [b, t], of texts that are concatenated in a single row, as `texts` are too.
     """
     if texts is not None:
-        rows = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
+        rows = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # [S, heads, d], as the kernel reads them
         dropout, scale = options.get("dropout", 0.0), options.get("scaling")
         return texts.kernel(*rows, texts, dropout=dropout, scale=scale, window=sliding_window)[None], None
     if not rectangles:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     sizes = [mask.numel() for mask in rectangles]
     outputs = []
-    for mask, *own in zip(rectangles, *(x[0].split(sizes, dim=1) for x in (query, key, value)), strict=True):
-        q, k, v = (x.unflatten(1, mask.shape).transpose(0, 1) for x in own)  # [b, heads, t, d]
+    for mask, *states in zip(rectangles, *(x[0].split(sizes, dim=1) for x in (query, key, value)), strict=True):
+        q, k, v = (x.unflatten(1, mask.shape).transpose(0, 1) for x in states)  # [b, heads, t, d]
         output, _ = sdpa_attention_forward(module, q, k, v, mask[:, None, None], **options)
         outputs.append(output.flatten(0, 1))
     return torch.cat(outputs)[None], None

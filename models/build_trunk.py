@@ -136,7 +136,7 @@ def _load(
             config=config,
             state_dict=dict(weights),
             dtype=torch.float32,
-            ignore_mismatched_sizes=True,  # listed in `info`
+            ignore_mismatched_sizes=True,  # listed in `info`, to refuse in one line
             output_loading_info=True,
             **options,
         )

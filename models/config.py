@@ -144,9 +144,9 @@ def resize_embeddings(
     rows = vocabulary.vocab_size + added
     if not added:
         return
-    learned = token_embedding(trunk)[list(known)].detach()
+    learned = token_embedding(trunk)[list(known)].detach()  # before the resizing, which may drop these rows
     if trunk.config.vocab_size != rows:
-        trunk.resize_token_embeddings(rows, mean_resizing=False)
+        trunk.resize_token_embeddings(rows, mean_resizing=False)  # random like a new trunk's, not the mean of all rows
     if known:
         with torch.no_grad():
             token_embedding(trunk)[vocabulary.vocab_size :] = learned

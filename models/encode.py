@@ -25,6 +25,7 @@ UNPADS = (
     *("albert", "camembert", "distilbert", "ernie", "eurobert", "modernbert", "nomic_bert", "xlm-roberta-xl"),
     *("gpt2", "gpt_neox", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3"),
 )  # likewise, and a window, if they have one, from their position in the row
+# how texts are split into rectangles; no measurement of these two is recorded
 FULL = 0.75  # each text fills at least this share of its rectangle's width
 WORTHWHILE = 0.9  # split only if at most this share of the slots remains
 
@@ -115,7 +116,7 @@ def _states(
     arguments = {name: values for name, values in chosen.items() if values is not None}
     options: dict[str, Any] = {} if layer is None else {"output_hidden_states": True}
     if is_causal(trunk) or _is_bidirectional_decoder(trunk):
-        options["use_cache"] = False
+        options["use_cache"] = False  # a decoder would keep all keys and values, for a generation that never comes
     if row is None:
         output = trunk(input_ids=input_ids, **arguments, **_padding(trunk, attention_mask), **options)
     else:
@@ -132,8 +133,7 @@ def _states(
 
 
 def _is_bidirectional_decoder(trunk: PreTrainedModel) -> bool:
-    """Whether a trunk is a decoder whose causal mask is left out (`models.trunk.make_bidirectional`)."""
-    return not getattr(trunk.config, "is_causal", True)
+    return not getattr(trunk.config, "is_causal", True)  # as `models.trunk.make_bidirectional` sets it
 
 
 def _padding(trunk: PreTrainedModel, attention_mask: Tensor) -> dict[str, Tensor]:
@@ -169,7 +169,7 @@ def _unpadded(trunk: PreTrainedModel, attention_mask: Tensor) -> Row | None:
     if kernel is None or not (lengths := lengths_of(attention_mask)).any():
         return None
     width = attention_mask.shape[1]
-    slots = np.flatnonzero(np.arange(width) < lengths[:, None])
+    slots = np.flatnonzero(np.arange(width) < lengths[:, None])  # on the host: a GPU's nonzero() would make it wait
     ends = np.append(0, lengths[lengths > 0].cumsum()).astype(np.int32)
     row = on_device({"slots": slots, "places": slots % width, "ends": ends}, device)
     texts = TextsInRow(kernel, row["ends"], int(lengths.max()), is_causal(trunk))
@@ -188,15 +188,15 @@ def _in_rectangles(trunk: PreTrainedModel, attention_mask: Tensor) -> Row | None
     rows = np.concatenate([np.repeat(rows, width) for rows, width in rectangles])
     row = on_device({"slots": rows * most + places, "places": places}, attention_mask.device)
     masks = attention_mask.flatten()[row["slots"]].split([len(rows) * width for rows, width in rectangles])
-    own = [mask.view(len(rows), width) for mask, (rows, width) in zip(masks, rectangles, strict=True)]
-    return Row(row["slots"], row["places"], {"rectangles": own})
+    shaped = [mask.view(len(rows), width) for mask, (rows, width) in zip(masks, rectangles, strict=True)]
+    return Row(row["slots"], row["places"], {"rectangles": shaped})
 
 
 def _rectangles(lengths: np.ndarray, most: int) -> list[tuple[np.ndarray, int]]:
     """Split texts into rectangles, the longest first: row numbers, int64, and width; none if splitting saves little."""
     order = np.argsort(-lengths, kind="stable")
     cuts = _cuts(lengths[order].tolist())
-    widths = [min(-(-width // 8) * 8, most) for _, _, width in cuts]
+    widths = [min(-(-width // 8) * 8, most) for _, _, width in cuts]  # as `models.batching.packing.pad` rounds
     if sum((end - start) * width for (start, end, _), width in zip(cuts, widths, strict=True)) > (
         WORTHWHILE * len(lengths) * most
     ):
@@ -209,7 +209,7 @@ def _cuts(lengths: Sequence[int]) -> list[tuple[int, int, int]]:
     cuts, start = [], 0
     for end in range(1, len(lengths) + 1):
         if end == len(lengths) or lengths[end] < FULL * lengths[start]:
-            cuts.append((start, end, max(1, lengths[start])))
+            cuts.append((start, end, max(1, lengths[start])))  # rows of padding alone keep a slot
             start = end
     return cuts
 

@@ -20,6 +20,7 @@ def compile_layers(model: TrunkModel) -> None:
     """
     for encoder in encoders_of(model):
         for layer in layers_of(encoder):
+            # the method, not the module: a compiled module would add a prefix to its parameters' names
             forward: Any = torch.compile(layer.forward, dynamic=True)
             layer.forward = forward
 
@@ -27,6 +28,7 @@ def compile_layers(model: TrunkModel) -> None:
 def recompute_layers(model: TrunkModel) -> None:
     """Recompute each layer of a model's encoders and heads; losses, and the names of parameters, stay the same."""
     for layer in _layers(model):
+        # the reentrant kind gives a layer no gradient if its inputs have none, as above frozen embeddings
         forward: Any = partial(checkpoint, layer.forward, use_reentrant=False)
         layer.forward = forward
 

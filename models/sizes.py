@@ -19,7 +19,9 @@ def check_sizes(named: Iterable[tuple[str, Any]], where: str) -> None:
         elif isinstance(value, int) and not str(name).endswith(UNBOUNDED):
             largest = MOST_LAYERS if "layers" in str(name) else MOST_LABELS if name == "num_labels" else LARGEST
             if abs(value) > largest:
-                raise ValueError(f"{where}{name} is {_short(value)}, and at most {largest:,} is possible")
+                # Python refuses to print a number of thousands of digits
+                number = f"{value:,}" if abs(value) < 1 << 64 else "a number of more than 64 bits"
+                raise ValueError(f"{where}{name} is {number}, and at most {largest:,} is possible")
 
 
 def check_weights(config: PreTrainedConfig) -> None:
@@ -30,11 +32,7 @@ def check_weights(config: PreTrainedConfig) -> None:
         return value if isinstance(value, int) else default
 
     width, inner = size("hidden_size"), size("intermediate_size", 4 * size("hidden_size"))
-    layers = size("num_hidden_layers") * width * (4 * width + 2 * inner)
+    layers = size("num_hidden_layers") * width * (4 * width + 2 * inner)  # four products of attention, two of the block
     numbers = layers + width * sum(size(name) for name in WIDTHS)
     if numbers > MOST_NUMBERS:
         raise ValueError(f"its weights would be {numbers:,} numbers, and at most {MOST_NUMBERS:,} are possible")
-
-
-def _short(value: int) -> str:
-    return f"{value:,}" if abs(value) < 1 << 64 else "a number of more than 64 bits"

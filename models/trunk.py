@@ -93,6 +93,7 @@ def make_bidirectional(trunk: PreTrainedModel) -> None:
     if not is_causal(trunk):
         raise ValueError(f"the trunk ({kind}) is bidirectional already: leave it out")
     trunk.config.is_causal = False
+    # a key that the type's code does not read changes nothing: look at the states again
     if is_causal_now(trunk):
         raise ValueError(f"transformers does not make the trunk ({kind}) bidirectional: leave it out")
 
@@ -108,7 +109,7 @@ def widen_token_types(trunk: PreTrainedModel, number: int) -> None:
     if not 2 <= token_types(trunk) < number:
         return
     table: Any = trunk.get_submodule("embeddings.token_type_embeddings")
-    rows = table.weight.detach()
+    rows = table.weight.detach()  # a new parameter: one cannot grow in place
     table.weight = nn.Parameter(torch.cat([rows, rows[-1:].expand(number - len(rows), -1)]))
     trunk.config.type_vocab_size = table.num_embeddings = number
 
@@ -122,6 +123,7 @@ def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
     """Return an encoder's layers, the lowest first: its only module list of the configured number of layers."""
     count = encoder.config.num_hidden_layers
     lists = {name: m for name, m in encoder.named_modules() if isinstance(m, nn.ModuleList) and len(m) == count}
+    # a layer may itself hold a list of as many modules
     outermost = [m for name, m in lists.items() if not any(name.startswith(f"{other}.") for other in lists)]
     if len(outermost) != 1:
         raise ValueError(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# vectors in a block of texts; a product of 2048 x 8192 takes 64 MB in fp32
+# vectors in a block of texts: their product, 2048 x 8192, takes 64 MB in fp32
 QUERY_BLOCK, DOCUMENT_BLOCK = 2048, 8192
 
 

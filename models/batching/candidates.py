@@ -40,6 +40,7 @@ class Candidates:
     def __init__(self, corpus: Corpus, pool: np.ndarray, unknown: int | None = None) -> None:
         """Take the numbers of the documents to draw at random from, int64, and the id of unknown tokens."""
         self.corpus, self.pool, self.unknown = corpus, pool, unknown
+        # kept: drawing compares texts, and the same documents are negatives of many queries
         self.key = lru_cache(1 << 16)(lambda document: text_key(corpus.tokens(document)))
 
     def keys(self, documents: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -67,9 +68,9 @@ class Candidates:
             negatives = self._draw_mined(hard_negatives, hard, relevant, rng)
         else:
             negatives = self._draw(hard_negatives, hard, relevant, 0, rng)
-        missing = hard + at_random - len(negatives)  # a given negative may be a copy of a relevant document
+        number = hard + at_random - len(negatives)  # a hard negative may be a copy of a relevant document
         excluded = relevant | set(self.keys(negatives).tolist())
-        negatives += self._draw(self.pool, missing, excluded, len(example.relevant) + len(negatives), rng)
+        negatives += self._draw(self.pool, number, excluded, len(example.relevant) + len(negatives), rng)
         if len(negatives) < at_random and not hard:
             raise ValueError(f"a query has only {len(negatives)} negatives to draw from, not {at_random}")
         return [positive, *negatives]
@@ -91,10 +92,10 @@ class Candidates:
         if not wanted:
             return []
         size = min(wanted + spare, len(among))  # enough, even if every excluded document is drawn
-        drawn = [i for i in rng.choice(among, size, replace=False).tolist() if self.key(i) not in excluded]
-        if len(drawn) < wanted:  # copies of excluded documents were drawn, too
-            drawn = [i for i in rng.permutation(among).tolist() if self.key(i) not in excluded]
-        return drawn[:wanted]
+        negatives = [i for i in rng.choice(among, size, replace=False).tolist() if self.key(i) not in excluded]
+        if len(negatives) < wanted:  # copies of excluded documents were drawn, too
+            negatives = [i for i in rng.permutation(among).tolist() if self.key(i) not in excluded]
+        return negatives[:wanted]
 
     def _draw_mined(self, among: np.ndarray, wanted: int, excluded: set[int], rng: np.random.Generator) -> list[int]:
         """Draw the documents with the smallest hashes, so that a list with one other document changes one draw at most.
@@ -106,7 +107,7 @@ class Candidates:
 
 
 def _hashes(documents: np.ndarray, key: np.uint64) -> np.ndarray:
-    """Return a hash of the key and each document, uint64 [n]: SplitMix64's function (Steele et al., 2014)."""
+    # SplitMix64's function (Steele et al., 2014): a document's hash does not depend on its place in the list
     mixed = documents.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
     mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)

@@ -79,6 +79,7 @@ class Framing:
             return {}
         text_start = len(self.before) + self.prompt_tokens
         counted = mask & (np.arange(mask.shape[-1]) >= text_start)
+        # a text without tokens has the mean of its prompt: a mean of nothing is NaN
         return {"kept": np.where(counted.any(axis=-1, keepdims=True), counted, mask)}
 
 
@@ -97,14 +98,15 @@ class ChunkFraming(Framing):
         return tokens[: self.chunks * self.room]
 
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Make `ids` int64 and `mask` bool, both [B, C, T]."""
-        size, cut = self.room, [self.cut(text) for text in texts]
-        left = int(size == self.max_tokens)
-        pieces = [[text[at : at + size] for at in range(0, max(1, len(text) - left), size)] for text in cut]
+        size = self.room
+        spare = int(size == self.max_tokens)  # without a frame, a single token at the end is dropped
+        pieces = [
+            [text[at : at + size] for at in range(0, max(1, len(text) - spare), size)] for text in map(self.cut, texts)
+        ]
         most = max(map(len, pieces))
         nothing = np.array([self.vocabulary.pad if self.vocabulary.cls is None else self.vocabulary.cls])
-        rows = [[*map(self.framed, own), *[nothing] * (most - len(own))] for own in pieces]
-        ids, mask = pad([row for own in rows for row in own], self.max_tokens, self.vocabulary.pad)
+        rows = [[*map(self.framed, chunks), *[nothing] * (most - len(chunks))] for chunks in pieces]
+        ids, mask = pad([row for chunks in rows for row in chunks], self.max_tokens, self.vocabulary.pad)
         ids, mask = ids.reshape(len(texts), most, -1), mask.reshape(len(texts), most, -1)
         return {"ids": ids, "mask": mask, **self.pooled(mask)}
 
@@ -150,8 +152,8 @@ class PairFraming:
     @property
     def longest(self) -> int:
         """The maximum number of tokens of a pair."""
-        both = self.query.room + self.document.room + self.frame
-        return both if self.max_tokens is None else min(both, self.max_tokens)
+        tokens = self.query.room + self.document.room + self.frame
+        return tokens if self.max_tokens is None else min(tokens, self.max_tokens)
 
     def cut(self, query: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return both texts' token ids after truncation: pairs equal in these have equal scores."""

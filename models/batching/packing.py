@@ -37,18 +37,18 @@ def pack(
 
 def _blocks(sentences: Sequence[np.ndarray], max_tokens: int, vocabulary: Vocabulary) -> Iterator[np.ndarray]:
     """Fill blocks greedily; the loop is over blocks, because one over sentences would take most of the time."""
-    longest = max_tokens - 2
+    longest = max_tokens - 2  # beside [CLS] and [SEP]
     lengths = [len(sentence) for sentence in sentences if len(sentence)]
     if not lengths:
         return
-    if max(lengths) > longest:
+    if max(lengths) > longest:  # cut long sentences: only their ends matter below, the ids stay in order
         lengths = [min(longest, length - start) for length in lengths for start in range(0, length, longest)]
     ends = np.cumsum(lengths)
     ids = np.insert(np.concatenate(sentences, dtype=np.int64), ends, required(vocabulary, "sep"))
     ends += np.arange(1, len(ends) + 1)  # ends of the sentences with their [SEP]
     cls = np.array([] if vocabulary.cls is None else [vocabulary.cls], np.int64)
     start = 0
-    while start < len(ids):
+    while start < len(ids):  # to the last end of a sentence that leaves a slot for [CLS]
         end = int(ends[ends.searchsorted(start + max_tokens - 1, side="right") - 1])
         yield np.concatenate([cls, ids[start:end]])
         start = end

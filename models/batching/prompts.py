@@ -98,6 +98,7 @@ class PromptFraming:
         """Return the unpadded ids of a prompt, int64; there are `most` passages at most."""
         query, _ = self._clipped(query.strip(), self.max_query_tokens, self.kept_of_query)
         longest, clipped = self.max_document_tokens, [(text.strip(), 0) for text in passages]
+        # The parts' tokens do not add up to the prompt's, for a tokenizer may join their ends: shorten, and count anew.
         while True:
             clipped = [self._clipped(text, longest, "start") for text, _ in clipped]
             ids = self._ids(query, tuple(text for text, _ in clipped))
@@ -112,7 +113,7 @@ class PromptFraming:
         return {"ids": ids, "mask": mask}
 
     def _read(self, query: str, passages: tuple[str, ...]) -> np.ndarray:
-        """Return the ids of a prompt, with what the tokenizer puts before a text unless the template begins with it."""
+        # what the tokenizer puts before a text is added unless the template begins with it
         ids, (begin, _) = self.vocabulary.filled(self._filled(query, passages)), self.vocabulary.text_frame
         return joined([ids] if ids[: len(begin)].tolist() == [*begin] else [begin, ids], self.vocabulary)
 
@@ -132,19 +133,18 @@ class PromptFraming:
             if i % 2 == 0:
                 yield part
             elif part == "passages":
-                yield from self._lines(passages)
+                for number, label in enumerate(self.labels[:passages]):
+                    yield from (
+                        piece if j % 2 == 0 else label.strip() if piece == "label" else number
+                        for j, piece in enumerate(self.line)
+                    )
             elif part == "labels":
                 yield ", ".join(label.strip() for label in self.labels[: passages if self.is_list else None])
             else:
                 yield QUERY if part == "query" else 0
 
-    def _lines(self, passages: int) -> Iterator[str | int]:
-        for number, label in enumerate(self.labels[:passages]):
-            for i, part in enumerate(self.line):
-                yield part if i % 2 == 0 else label.strip() if part == "label" else number
-
     def _check_room(self) -> None:
-        queries = self.template[1::2].count("query")
+        queries = self.template[1::2].count("query")  # tokens of the template: a prompt of one-token texts, less these
         template = len(self._read("a", ("a",) * self.most)) - queries - self.most
         if template + queries * self.max_query_tokens + self.most > self.max_tokens:
             raise ValueError(
@@ -155,10 +155,9 @@ class PromptFraming:
 
 def length_that_fits(lengths: Sequence[int], room: int) -> int:
     """Return the largest length such that texts, cut to it, fit into the room together."""
-    left = room
-    for done, length in enumerate(sorted(lengths)):
-        share = left // (len(lengths) - done)
+    for done, length in enumerate(sorted(lengths)):  # the shortest stay whole; what they leave is shared equally
+        share = room // (len(lengths) - done)
         if length > share:
             return max(share, 0)
-        left -= length
+        room -= length
     return max([0, *lengths])

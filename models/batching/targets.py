@@ -31,7 +31,7 @@ class Masking:
         own generator is the only source of randomness.
         """
         maskable = np.flatnonzero(self._is_ordinary[ids])
-        count = int(self.rate * len(maskable) + rng.random())
+        count = int(self.rate * len(maskable) + rng.random())  # the rate on average, for short texts too
         positions = np.sort(maskable[rng.choice(len(maskable), count, replace=False, shuffle=False)])
         fate = rng.random(count)
         replacement = np.where(fate < 0.8, self._mask, ids[positions])
@@ -43,7 +43,7 @@ class Masking:
 
     def most(self, tokens: int) -> int:
         """Return the maximum number of targets in an example of up to `tokens` ordinary tokens."""
-        return min(tokens, int(self.rate * tokens) + 1)
+        return min(tokens, int(self.rate * tokens) + 1)  # what int(rate * n + U(0,1)) can reach
 
 
 class NextTokens(NamedTuple):

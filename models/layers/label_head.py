@@ -35,10 +35,12 @@ class LabelHead(nn.Linear):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
         if model:
+            # Run the language model's own code on the trunk's states, so that whatever it does to logits (scales, caps)
+            # happens here too: this layer is its output, and its trunk, which has no memory, passes the states on.
             model.set_submodule(name_of_output(model), self)
             for part in (model.base_model, model.get_decoder()):  # OPT calls the second itself
                 part.forward = _pass_on
-        self.__dict__["language_model"] = model  # not as a part of this layer: what it has is in no checkpoint
+        self.__dict__["language_model"] = model  # not a submodule: its parameters have no values, and are never saved
 
     def forward(self, states: Tensor) -> Tensor:
         """Return the products with states [..., H], in their precision."""
@@ -67,6 +69,7 @@ def language_model(config: PreTrainedConfig) -> PreTrainedModel | None:
     with torch.device("meta"):
         model: PreTrainedModel = model_class(config)
     parts = (f"{model.base_model_prefix}.", f"{name_of_output(model)}.")
+    # a head with more than one layer, such as BERT's, would need weights that no trunk has
     extras = [name for name, _ in [*model.named_parameters(), *model.named_buffers()] if not name.startswith(parts)]
     return None if extras or model.base_model is model else model.eval()
 
@@ -85,5 +88,4 @@ class _Output(BaseModelOutputWithPast):
 
 
 def _pass_on(*_: Any, inputs_embeds: Tensor, **__: Any) -> _Output:
-    """Take states for what the trunk makes of them."""
     return _Output(last_hidden_state=inputs_embeds)

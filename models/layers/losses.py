@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from deepsiam.models.interface import IGNORED
 
-ALIGNED = 64  # on a GPU a row of logits is a multiple of this
+ALIGNED = 64  # on a GPU a row of logits is a multiple of this: matrix units need it to be fast (not measured)
 
 
 def linear_cross_entropy(
@@ -37,6 +37,7 @@ def linear_cross_entropy(
     if chunk is None:
         size = hidden.element_size() * len(weight)
         chunk = max(1024, 2**29 // size) if on_gpu else max(256, 2**21 // len(weight))
+    # whether gradients are wanted is asked here: inside a Function's forward, grad mode is always off
     return _LinearCrossEntropy.apply(hidden, weight, bias, targets, chunk, torch.is_grad_enabled(), on_gpu)
 
 
@@ -56,20 +57,20 @@ class _LinearCrossEntropy(torch.autograd.Function):
         inputs = (hidden, weight, bias)
         d_hidden, d_weight, d_bias = (
             torch.zeros_like(x, dtype=dtype) if differentiate and needed and x is not None else None
-            for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)
+            for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)  # of seven arguments, the first three
         )
         columns = len(weight)
-        if on_gpu and (missing := -columns % ALIGNED):
-            # matrix units are slow where rows of logits are not aligned; a bias of -inf makes the exponentials 0
-            bias = F.pad(weight.new_zeros(columns) if bias is None else bias, (0, missing), value=-torch.inf)
-            weight = F.pad(weight, (0, 0, 0, missing))
+        if on_gpu and (extra_columns := -columns % ALIGNED):
+            # a bias of -inf makes the exponentials of the added columns 0
+            bias = F.pad(weight.new_zeros(columns) if bias is None else bias, (0, extra_columns), value=-torch.inf)
+            weight = F.pad(weight, (0, 0, 0, extra_columns))
         loss = hidden.new_zeros((), dtype=dtype)
         for start in range(0, len(hidden), chunk):
             rows = slice(start, start + chunk)
-            states, index = hidden[rows], targets[rows].clamp(min=0)  # [c, H], [c]
+            states, index = hidden[rows], targets[rows].clamp(min=0)  # [c, H], [c]; column 0 stands in for IGNORED
             is_target = targets[rows, None] != IGNORED  # [c, 1]
             logits = F.linear(states, weight, bias)  # [c, V]
-            top = logits.amax(dim=1, keepdim=True)  # [c, 1]
+            top = logits.amax(dim=1, keepdim=True)  # [c, 1]; without it, exponentials overflow in fp16
             gap = top.to(dtype) - logits.gather(1, index[:, None])  # [c, 1]
             exp = logits.sub_(top).exp_()  # [c, V], in the memory of the logits
             total = exp.sum(dim=1, keepdim=True, dtype=dtype)  # [c, 1]
@@ -81,11 +82,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 d_hidden[rows] = (exp @ weight) * scale - weight[index] * is_target
             if d_weight is not None:
                 d_weight += (exp.T @ (states * scale).to(exp.dtype))[:columns]
-            if d_bias is not None:
+            if d_bias is not None:  # as a product: a sum of exp * scale would make another [c, V]
                 d_bias += (scale.to(exp.dtype).T @ exp)[0, :columns]
             if not on_gpu:
                 _subtract_one_hot(d_weight, d_bias, states, index, is_target)
-        if on_gpu:  # at once: adding rows by their numbers sorts the numbers
+        if on_gpu:  # once for all chunks: on a GPU, index_put_ sorts the indices, which is many kernels
             _subtract_one_hot(d_weight, d_bias, hidden, targets.clamp(min=0), targets[:, None] != IGNORED)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         ctx.dtypes = [None if x is None else x.dtype for x in inputs]
@@ -101,7 +102,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 def _subtract_one_hot(
     d_weight: Tensor | None, d_bias: Tensor | None, states: Tensor, index: Tensor, is_target: Tensor
 ) -> None:
-    """Subtract states [N, H] from the rows `index` [N] of d_weight [V, H], and 1 from those of d_bias, if `kept`."""
+    """Subtract states [N, H] from the rows `index` [N] of d_weight [V, H], and 1 from those of d_bias."""
     if d_weight is not None:
         d_weight.index_put_((index,), states * -is_target.to(d_weight.dtype), accumulate=True)
     if d_bias is not None:

@@ -27,21 +27,21 @@ def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling | Literal["max"],
         return hidden[:, 0].to(dtype)
     if mode == "last":
         positions = torch.arange(hidden.shape[1], device=hidden.device)
-        last_token = (positions * attention_mask).amax(dim=1)  # [B]
+        last_token = (positions * attention_mask).amax(dim=1)  # [B]; padding is on the right, and counts 0
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), last_token].to(dtype)
     if mode == "max":
         return hidden.to(dtype).masked_fill(~attention_mask[:, :, None], -torch.inf).amax(dim=1)
     if mode == "first_m":
         hidden, attention_mask = hidden[:, :first], attention_mask[:, :first]
     weights = attention_mask.to(dtype)
-    weights = weights / weights.sum(dim=1, keepdim=True)
+    weights = weights / weights.sum(dim=1, keepdim=True)  # NaN in a row of padding alone: see `bottleneck`
     return torch.einsum("bth,bt->bh", hidden.to(dtype), weights)
 
 
 def bottleneck(hidden: Tensor, attention_mask: Tensor, mode: Pooling) -> Tensor:
     """Pool hidden states to the vector that a decoder reads, [B, H] in their dtype; rows may be padding alone."""
     if mode == "cls":
-        return hidden[:, 0]
+        return hidden[:, 0]  # as it is: the decoder computes in the trunk's precision
     return pool(hidden, unmask_empty_rows(attention_mask), mode).to(hidden.dtype)
 
 

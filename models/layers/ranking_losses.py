@@ -1,7 +1,7 @@
 """Losses on the scores of a query's candidates, each a scalar SUM in fp32: over queries, or over pairs.
 
-Common arguments: `own`, the scores fp32 [Q, n] of each query's own candidates, and `real`, bool [Q, n], false where a
-query has fewer than n. Losses with a positive expect it in column 0; a query without negatives counts 0 in these.
+Common arguments: `scores` fp32 [Q, n] of each query's own candidates, and `real`, bool [Q, n], false where a query has
+fewer than n. Losses with a positive expect it in column 0; a query without negatives counts 0 in these.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,38 +12,39 @@ from torch import Tensor
 
 
 def candidates_losses(
-    losses: Iterable[str], own: Tensor, real: Tensor, given: Mapping[str, Tensor]
+    losses: Iterable[str], scores: Tensor, real: Tensor, supervision: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Compute each named loss over each query's own candidates, as `candidates_loss` does."""
-    return {loss: candidates_loss(loss, own, real, given) for loss in losses}
+    return {loss: candidates_loss(loss, scores, real, supervision) for loss in losses}
 
 
-def candidates_loss(loss: str, own: Tensor, real: Tensor, given: Mapping[str, Tensor]) -> Tensor:
+def candidates_loss(loss: str, scores: Tensor, real: Tensor, supervision: Mapping[str, Tensor]) -> Tensor:
     """Compute the named loss over each query's own candidates.
 
-    `given`: their `labels`, relevance, or a teacher's `scores`, of which a loss reads what it needs, each fp32 [Q, n].
+    `supervision`: their `labels` (relevance) or a teacher's `scores`, fp32 [Q, n]; a loss reads what it needs of them.
     """
     if loss == "softmax":
-        return softmax(own, real)
+        return softmax(scores, real)
     if loss == "hinge":
-        return triplet_hinge(own, real)
+        return triplet_hinge(scores, real)
     if loss == "binary":
-        return binary(own, real, given["labels"] > 0)
-    return {"kl": distillation, "margin_mse": margin_mse, "rank_net": rank_net}[loss](own, real, given["scores"])
+        return binary(scores, real, supervision["labels"] > 0)
+    by_teacher = {"kl": distillation, "margin_mse": margin_mse, "rank_net": rank_net}
+    return by_teacher[loss](scores, real, supervision["scores"])
 
 
-def triplet_hinge(own: Tensor, real: Tensor, margin: float = 1.0) -> Tensor:
+def triplet_hinge(scores: Tensor, real: Tensor, margin: float = 1.0) -> Tensor:
     """Sum relu(margin - (s(q, d+) - s(q, d-))) over queries: the SEED paper, section 3.3, with its margin of 1.
 
     A query's triples are averaged, so the weight of a query does not depend on its number of negatives.
     """
-    triples = F.relu(margin - (own[:, :1] - own[:, 1:])) * real[:, 1:]
+    triples = F.relu(margin - (scores[:, :1] - scores[:, 1:])) * real[:, 1:]
     return (triples.sum(dim=1) / real[:, 1:].sum(dim=1).clamp(min=1)).sum()
 
 
-def softmax(own: Tensor, real: Tensor) -> Tensor:
+def softmax(scores: Tensor, real: Tensor) -> Tensor:
     """Sum -log softmax over each query's own candidates, at its positive."""
-    return -own.masked_fill(~real, -torch.inf).log_softmax(dim=1)[:, 0].sum()
+    return -scores.masked_fill(~real, -torch.inf).log_softmax(dim=1)[:, 0].sum()
 
 
 def in_batch_softmax(scores: Tensor, positives: Tensor, allowed: Tensor) -> Tensor:
@@ -62,7 +63,7 @@ def in_batch_hinge(scores: Tensor, positives: Tensor, allowed: Tensor, margin: f
     those of `in_batch_softmax`; a query without another allowed document counts 0.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    negatives = allowed.scatter(1, positives[:, None], False)
+    negatives = allowed.scatter(1, positives[:, None], False)  # the positive's own gap, 0, would count as the margin
     gaps = F.relu(margin - (scores.gather(1, positives[:, None]) - scores)) * negatives  # [Q, D]
     return (gaps.sum(dim=1) / negatives.sum(dim=1).clamp(min=1)).sum()
 
@@ -79,34 +80,34 @@ def without_higher(scores: Tensor, positives: Tensor, allowed: Tensor, margin: f
     return remaining, (ignored / (allowed.sum(dim=1) - 1).clamp(min=1)).sum()  # the positive is allowed, too
 
 
-def binary(own: Tensor, real: Tensor, relevant: Tensor) -> Tensor:
+def binary(scores: Tensor, real: Tensor, relevant: Tensor) -> Tensor:
     """Sum the logistic loss over pairs of query and candidate (monoBERT, section 3); `relevant`: bool [Q, n]."""
-    return (F.binary_cross_entropy_with_logits(own, relevant.to(own.dtype), reduction="none") * real).sum()
+    return (F.binary_cross_entropy_with_logits(scores, relevant.to(scores.dtype), reduction="none") * real).sum()
 
 
-def distillation(own: Tensor, real: Tensor, teacher: Tensor) -> Tensor:
+def distillation(scores: Tensor, real: Tensor, teacher: Tensor) -> Tensor:
     """Sum KL(teacher || student) over queries, of softmaxes over the query's candidates; `teacher`: scores [Q, n]."""
-    student, taught = (x.masked_fill(~real, -torch.inf).log_softmax(dim=1) for x in (own, teacher))
+    student, taught = (x.masked_fill(~real, -torch.inf).log_softmax(dim=1) for x in (scores, teacher))
     terms = taught.exp() * (taught - student)
-    return terms.masked_fill(~real, 0.0).sum()
+    return terms.masked_fill(~real, 0.0).sum()  # an empty slot is NaN: -inf less -inf
 
 
-def margin_mse(own: Tensor, real: Tensor, teacher: Tensor) -> Tensor:
+def margin_mse(scores: Tensor, real: Tensor, teacher: Tensor) -> Tensor:
     """Sum the squared difference of the student's and the teacher's margins s(q, d+) - s(q, d-) over queries.
 
     For each query it is averaged over its negatives. Hofstätter et al., 2020, equation 1. `teacher`: scores [Q, n].
     """
-    gaps = ((own[:, :1] - own[:, 1:]) - (teacher[:, :1] - teacher[:, 1:])).square() * real[:, 1:]
+    gaps = ((scores[:, :1] - scores[:, 1:]) - (teacher[:, :1] - teacher[:, 1:])).square() * real[:, 1:]
     return (gaps.sum(dim=1) / real[:, 1:].sum(dim=1).clamp(min=1)).sum()
 
 
-def rank_net(own: Tensor, real: Tensor, teacher: Tensor) -> Tensor:
+def rank_net(scores: Tensor, real: Tensor, teacher: Tensor) -> Tensor:
     """Sum log(1 + exp(s_j - s_i)) / (r_i + r_j) over queries and pairs of which the teacher prefers i; ranks r from 1.
 
     RankNet (Burges et al., 2005) with the weights of FIRST (Reddy et al., 2024), so that the top counts most. Equal
     scores of the teacher, fp32 [Q, n], share a rank and are not compared.
     """
     prefers = (teacher[:, :, None] > teacher[:, None, :]) & real[:, :, None] & real[:, None, :]  # [Q, i, j]
-    ranks = 1 + prefers.sum(dim=1)
-    weights = prefers / (ranks[:, :, None] + ranks[:, None, :]).to(own.dtype)
-    return (F.softplus(own[:, None, :] - own[:, :, None]) * weights).sum()
+    ranks = 1 + prefers.sum(dim=1)  # [Q, j]: how many the teacher prefers to j
+    weights = prefers / (ranks[:, :, None] + ranks[:, None, :]).to(scores.dtype)
+    return (F.softplus(scores[:, None, :] - scores[:, :, None]) * weights).sum()

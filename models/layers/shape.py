@@ -64,7 +64,7 @@ def shape_of(trunk: PreTrainedModel) -> Shape:
 @torch.no_grad()
 def initialise(module: nn.Module, std: float) -> None:
     """Apply BERT's initialisation: matrices N(0, std), biases 0, LayerNorms the identity."""
-    for part in module.modules():
+    for part in module.modules():  # a LayerNorm is built as the identity: nothing to do
         if isinstance(part, nn.Linear):
             part.weight.normal_(0.0, std)
             part.bias.zero_()

@@ -11,8 +11,8 @@ from deepsiam.models.layers.losses import ALIGNED
 
 TermPooling = Literal["max", "sum"]
 
-# Where the gradient of a maximum is kept sparse, as it is: of one position for each term of a text. On a GPU, dense
-# products cost next to nothing, and finding what is not 0 waits for it.
+# The devices where the gradient of a maximum, which is 0 but for one position for each term of a text, is a sparse
+# matrix. On a GPU dense products are cheap, and nonzero() makes the host wait.
 SPARSE_ON = ("cpu",)
 
 
@@ -38,7 +38,7 @@ def vocabulary_weights(
     """
     if columns is None:
         columns = (2**21 if hidden.device.type == "cpu" else 2**28) // max(1, mask.numel())
-    columns = max(1, min(columns, len(weight)) // ALIGNED) * ALIGNED  # unaligned rows of logits are slow on a GPU
+    columns = max(1, min(columns, len(weight)) // ALIGNED) * ALIGNED  # as in `linear_cross_entropy`
     return _VocabularyWeights.apply(hidden, weight, bias, mask, pooling, columns)
 
 
@@ -49,14 +49,15 @@ class _VocabularyWeights(torch.autograd.Function):
     ) -> Tensor:
         dtype = torch.promote_types(hidden.dtype, torch.float32)
         pooled = hidden.new_empty(len(hidden), len(weight), dtype=dtype)
+        # the logits are not saved for the backward pass: a maximum needs its positions alone, a sum computes them anew
         places = mask.new_empty(pooled.shape if pooling == "max" else 0, dtype=torch.int32)
-        for some in _slices(len(weight), columns):
-            logits = _logits(hidden, weight[some], bias[some], mask)
+        for part in _slices(len(weight), columns):
+            logits = _logits(hidden, weight[part], bias[part], mask)
             if pooling == "max":
                 largest, place = logits.max(dim=1)
-                pooled[:, some], places[:, some] = largest.to(dtype).log1p_(), place
+                pooled[:, part], places[:, part] = largest.to(dtype).log1p_(), place
             else:
-                pooled[:, some] = logits.to(dtype).log1p_().sum(dim=1)
+                pooled[:, part] = logits.to(dtype).log1p_().sum(dim=1)
         ctx.save_for_backward(hidden, weight, bias, mask, pooled, places)
         ctx.pooling, ctx.columns = pooling, columns
         return pooled
@@ -76,20 +77,21 @@ class _VocabularyWeights(torch.autograd.Function):
         d_hidden = torch.zeros_like(hidden, dtype=grad.dtype) if needs[0] else None
         d_weight = torch.empty_like(weight) if needs[1] else None
         d_bias = torch.empty_like(bias) if needs[2] else None
-        for some in _slices(len(weight), ctx.columns):
+        for part in _slices(len(weight), ctx.columns):
             if ctx.pooling == "max":
-                d_largest = _largest_gradient(grad[:, some], pooled[:, some])
+                d_largest = _largest_gradient(grad[:, part], pooled[:, part])
                 d_logits = hidden.new_zeros(*mask.shape, d_largest.shape[1])
-                d_logits.scatter_(1, places[:, None, some].long(), d_largest[:, None].to(hidden.dtype))
+                d_logits.scatter_(1, places[:, None, part].long(), d_largest[:, None].to(hidden.dtype))
             else:
-                logits = _logits(hidden, weight[some], bias[some], mask).to(grad.dtype)
-                d_logits = (grad[:, None, some] / (1 + logits)).masked_fill_(logits == 0, 0.0).to(hidden.dtype)
+                logits = _logits(hidden, weight[part], bias[part], mask).to(grad.dtype)
+                d_logits = grad[:, None, part] / (1 + logits)
+                d_logits = d_logits.masked_fill_(logits == 0, 0.0).to(hidden.dtype)  # relu has no gradient there
             if d_hidden is not None:
-                d_hidden += d_logits @ weight[some]
+                d_hidden += d_logits @ weight[part]
             if d_weight is not None:
-                d_weight[some] = d_logits.flatten(0, 1).T @ hidden.flatten(0, 1)
+                d_weight[part] = d_logits.flatten(0, 1).T @ hidden.flatten(0, 1)
             if d_bias is not None:
-                d_bias[some] = d_logits.sum(dim=(0, 1))
+                d_bias[part] = d_logits.sum(dim=(0, 1))
         return None if d_hidden is None else d_hidden.to(hidden.dtype), d_weight, d_bias, None, None, None
 
 
@@ -103,8 +105,9 @@ def _at_places(d_largest: Tensor, places: Tensor, positions: int) -> Tensor:
     texts, terms = d_largest.nonzero(as_tuple=True)
     rows = texts * positions + places[texts, terms]
     size = len(d_largest) * positions, d_largest.shape[1]
-    places_of = torch.stack([rows, terms])
-    return torch.sparse_coo_tensor(places_of, d_largest[texts, terms], size, check_invariants=False)
+    indices = torch.stack([rows, terms])
+    # unchecked: rows and terms are in range by construction, and the check reads all of them
+    return torch.sparse_coo_tensor(indices, d_largest[texts, terms], size, check_invariants=False)
 
 
 def _slices(length: int, size: int) -> list[slice]:
@@ -127,7 +130,8 @@ def own_vocabulary_weights(
     logits = hidden @ term_embeddings + bias[terms][:, None]  # [B, T, T]: of each position, each term
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).relu().masked_fill(~mask[:, :, None], 0.0)
     pooled = logits.amax(dim=1).log1p() if pooling == "max" else logits.log1p().sum(dim=1)
-    return scatter_weights(pooled, mask, terms, len(weight), "max")  # a term that occurs twice has its weight twice
+    # a term that occurs twice has two equal weights here: "max" keeps one, a sum would count it twice
+    return scatter_weights(pooled, mask, terms, len(weight), "max")
 
 
 def scatter_weights(weights: Tensor, mask: Tensor, terms: Tensor, size: int, pooling: TermPooling) -> Tensor:

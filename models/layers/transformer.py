@@ -41,10 +41,10 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, context: Tensor, visible: Tensor) -> Tensor:
         """As in `TransformerLayer`; every query must see at least one slot, or a GPU kernel may return NaN."""
         query = self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, heads, T, d]
-        key, value = self.key_value(context).unflatten(-1, (2, self.heads, -1)).transpose(1, 3).unbind(2)
+        key, value = self.key_value(context).unflatten(-1, (2, self.heads, -1)).transpose(1, 3).unbind(2)  # likewise, S
         dropout = self.dropout if self.training else 0.0
-        seen = F.scaled_dot_product_attention(query, key, value, visible[:, None], dropout)
-        return self.out(seen.transpose(1, 2).flatten(2))
+        states = F.scaled_dot_product_attention(query, key, value, visible[:, None], dropout)  # one mask for all heads
+        return self.out(states.transpose(1, 2).flatten(2))
 
 
 class FeedForward(nn.Sequential):

@@ -53,13 +53,14 @@ class CandidateBatcher(ABC, ExampleBatcher[Keys]):
     def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Draw each query's negatives with its own rng; frame and pad the texts."""
         chosen = self.choose(examples, rngs)
+        # the positives first: document i is query i's, the diagonal of in-batch scores
         documents = [row[0] for row in chosen] + [i for row in chosen for i in row[1:]]
         queries = [*range(len(chosen)), *(query for query, row in enumerate(chosen) for _ in row[1:])]
         arrays = self.arrays(examples, documents, queries)
         ids = [array for name, array in arrays.items() if name.endswith("_ids")]
         arrays |= self.candidate_arrays(examples, chosen)
         targets = {
-            term: len(documents) if loss == "binary" else len(examples)
+            term: len(documents) if loss == "binary" else len(examples)  # binary counts pairs, the others queries
             for loss in self.keys.losses
             for term in self.keys.terms(loss)
         }

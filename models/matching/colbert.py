@@ -109,13 +109,13 @@ class QueryFraming(MarkedFraming):
             return super().arrays(texts)
         rows = [self.row(text) for text in texts]
         ids = np.full((len(texts), self.max_tokens), self.vocabulary.mask, dtype=np.int64)
-        for filled, row in zip(ids, rows, strict=True):
-            filled[: len(row)] = row
-        every = np.ones(ids.shape, dtype=bool)
+        for augmented, row in zip(ids, rows, strict=True):
+            augmented[: len(row)] = row
+        all_slots = np.ones(ids.shape, dtype=bool)
         if self.expansion == "attended":
-            return {"ids": ids, "mask": every}
+            return {"ids": ids, "mask": all_slots}
         lengths = np.array([len(row) for row in rows])
-        return {"ids": ids, "mask": np.arange(self.max_tokens) < lengths[:, None], "kept": every}
+        return {"ids": ids, "mask": np.arange(self.max_tokens) < lengths[:, None], "kept": all_slots}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +126,7 @@ class DocumentFraming(MarkedFraming):
 
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         arrays = super().arrays(texts)
-        kept = arrays["mask"] & ~np.isin(arrays["ids"], self.skipped)
-        return {**arrays, "kept": kept}
+        return {**arrays, "kept": arrays["mask"] & ~np.isin(arrays["ids"], self.skipped)}
 
 
 class Colbert(DualEncoder):
@@ -155,6 +154,7 @@ class Colbert(DualEncoder):
     def embed_queries(self, ids: Tensor, mask: Tensor, **framed: Tensor) -> Vectors:
         if self.keys.expansion != "unattended":
             return super().embed_queries(ids, mask, **framed)
+        # [MASK]s outside the mask have states too, which other ways to run the trunk leave out
         return self.vectors("query", self._project(encode_slots(self.trunk, ids, mask)), mask, **framed)
 
     def vectors(self, side: Side, encoded: Tensor, mask: Tensor, kept: Tensor | None = None) -> Vectors:

@@ -61,8 +61,8 @@ class MatchingConfig(MethodConfig):
     @model_validator(mode="after")
     def _loss_has_negatives(self) -> MatchingConfig:
         for loss in self.losses if not self.has_own_negatives else ():
-            alone = loss in NEEDS_NEGATIVES and not self.has_batch_negatives
-            if alone or (loss == "binary" and self.unit == "positive"):
+            has_none = loss in NEEDS_NEGATIVES and not self.has_batch_negatives
+            if has_none or (loss == "binary" and self.unit == "positive"):
                 raise ValueError(f"method.loss={loss} {NEED_OF_NEGATIVES}")
         return self
 
@@ -136,7 +136,6 @@ class MatchingConfig(MethodConfig):
 
     @property
     def input_lengths(self) -> dict[str, int]:
-        """The maximum length of each of the trunk's inputs, by the key or keys that limit it."""
         limits = {"max_query_tokens": self.max_query_tokens, "max_document_tokens": self.max_document_tokens}
         return {f"method.{key}": tokens + self.added_tokens for key, tokens in limits.items()}
 

@@ -129,10 +129,10 @@ class CrossThoughtAnswers(DualEncoder):
         return _log_mean(_log_attention(itself, logits))
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Compute equation 10, summed over questions, each with its own passages."""
+        # equation 10, summed over questions, each with its own passages
         candidates = arrays["candidates"]  # [Q, n]
         query, itself = self._question_parts(queries)
-        keys = self._by_head(documents.vectors[candidates.clamp(min=0)])  # [Q, n, N, heads, d]
+        keys = self._by_head(documents.vectors[candidates.clamp(min=0)])  # [Q, n, N, heads, d]; -1, no passage, masked
         logits = torch.einsum("qnhd,qmnhd->qhnm", query, keys)
         candidate_logits = logits.masked_fill(~(candidates >= 0)[:, None, None], -torch.inf)
         return {"softmax": -_log_mean(_log_attention(itself, candidate_logits)[..., :1]).sum()}
@@ -183,6 +183,7 @@ class CrossThoughtPairs(PairModel):
         """Return the logits fp32 [P, C] of pairs, ids int64 and mask bool [P, 2, T]; `types` is not read."""
         states = special_states(self.trunk, *as_rows(ids, mask), self.keys.special_tokens)
         slots = states.unflatten(0, (-1, 2)).transpose(1, 2).flatten(0, 1)  # [P * N, 2, H]
+        # slot n of one text attends to slot n of both, as in pre-training (eq. 4)
         crossed = self.cross(slots, slots, mask.new_ones(len(slots), 1, 2))
         logits: Tensor = self.head(crossed.reshape(len(ids), -1))  # C_0, C_1, ... of both texts
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -199,6 +200,6 @@ def _log_attention(itself: Tensor, logits: Tensor) -> Tensor:
 
 
 def _log_mean(log_attention: Tensor) -> Tensor:
-    """Return the logarithm of the mean over heads and special tokens: [Q, heads, N, n] -> [Q, n]."""
-    each = log_attention.flatten(1, 2)
-    return each.logsumexp(dim=1) - math.log(each.shape[1])
+    # over heads and special tokens, [Q, heads, N, n] -> [Q, n]; in logarithms, since small weights would underflow
+    weights = log_attention.flatten(1, 2)
+    return weights.logsumexp(dim=1) - math.log(weights.shape[1])

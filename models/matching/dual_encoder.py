@@ -53,8 +53,8 @@ class DualEncoderConfig(MatchingConfig):
     @model_validator(mode="before")
     @classmethod
     def _others_have_their_own(cls, values: Any) -> Any:
-        given = values if isinstance(values, dict) else {}
-        return values if compares_batch(given.get("loss", "softmax")) else {"negatives": "own", **values}
+        loss = values.get("loss", "softmax") if isinstance(values, dict) else "softmax"
+        return values if compares_batch(loss) else {"negatives": "own", **values}
 
     @model_validator(mode="after")
     def _has_negatives(self) -> DualEncoderConfig:
@@ -95,12 +95,12 @@ class DualEncoderConfig(MatchingConfig):
         """Return a side's prompt, if it has one; raise ValueError where it leaves a text no room."""
         if side not in self.prompts():
             return None
-        prompt, most = vocabulary.prompt(self.prompts()[side]), getattr(self, f"max_{side}_tokens")
+        prompt, max_tokens = vocabulary.prompt(self.prompts()[side]), getattr(self, f"max_{side}_tokens")
         around = sum(map(len, vocabulary.text_frame)) + bool(self.markers)
-        if len(prompt.ids) + around >= most:
+        if len(prompt.ids) + around >= max_tokens:
             raise ValueError(
                 f"{side}_prompt has {len(prompt.ids)} tokens, which leave a text no room: with the {around} around it "
-                f"they are not fewer than max_{side}_tokens={most}: raise that, or shorten the prompt"
+                f"they are not fewer than max_{side}_tokens={max_tokens}: raise that, or shorten the prompt"
             )
         return prompt
 
@@ -252,13 +252,13 @@ class DualEncoder(Encoder):
         if allowed is not None and self.keys.ignore_above is not None:
             margin = self.keys.ignore_above
             allowed, losses[SHARE_IGNORED] = ranking_losses.without_higher(scores, candidates[:, 0], allowed, margin)
-        if not self.keys.learn_temperature:
+        if not self.keys.learn_temperature:  # a learnt one has scaled the queries in `forward`
             scores = scores / self.keys.temperature
         if allowed is not None:
             losses |= {loss: OF_BATCH[loss](scores, candidates[:, 0], allowed) for loss in in_batch}
-        if others := [loss for loss in self.keys.losses if loss not in in_batch]:
-            candidate_scores = scores.gather(1, candidates.clamp(min=0))  # [Q, n]
-            losses |= ranking_losses.candidates_losses(others, candidate_scores, candidates >= 0, arrays)
+        if own_losses := [loss for loss in self.keys.losses if loss not in in_batch]:
+            candidate_scores = scores.gather(1, candidates.clamp(min=0))  # [Q, n]; at -1, no candidate, masked
+            losses |= ranking_losses.candidates_losses(own_losses, candidate_scores, candidates >= 0, arrays)
         return losses
 
 
@@ -272,10 +272,11 @@ def relevance(keys: np.ndarray, relevant: Sequence[np.ndarray], *, of_step: bool
     """
     if of_step:
         width = max(map(len, relevant))
-        padded = [np.pad(own, (0, width - len(own)), mode="edge") for own in relevant]
+        # filled up with a key that the row has: another number might be a text's
+        padded = [np.pad(row, (0, width - len(row)), mode="edge") for row in relevant]
         return {"document_keys": keys, "relevant_keys": np.stack(padded)}
-    allowed = np.stack([~np.isin(keys, own).reshape(len(keys), -1).any(axis=1) for own in relevant])
-    np.fill_diagonal(allowed, True)
+    allowed = np.stack([~np.isin(keys, row).reshape(len(keys), -1).any(axis=1) for row in relevant])
+    np.fill_diagonal(allowed, True)  # a query's positive is relevant, but compared
     return {"allowed": allowed}
 
 
@@ -285,7 +286,7 @@ def allowed_documents(arrays: Mapping[str, Tensor]) -> Tensor:
         return arrays["allowed"]
     keys, relevant, positives = arrays["document_keys"], arrays["relevant_keys"], arrays["candidates"][:, :1]
     allowed = torch.ones(len(relevant), len(keys), dtype=torch.bool, device=keys.device)
-    for own in keys.view(len(keys), -1).T:  # few columns; all at once would need [Q, D, r]
-        for column in relevant.T:
-            allowed &= own != column[:, None]
+    for document_column in keys.view(len(keys), -1).T:  # few columns; all at once would need [Q, D, r]
+        for relevant_column in relevant.T:
+            allowed &= document_column != relevant_column[:, None]
     return allowed.scatter(1, positives, True)

@@ -46,7 +46,7 @@ class DuobertConfig(MatchingConfig):
         return {"method.max_query_tokens + 2 * (method.max_document_tokens - 1)": duel}
 
     def document_framing(self, vocabulary: Vocabulary) -> Framing:
-        """Return the framing of documents: as much of one as is read beside the shortest query."""
+        # as much of a document as is read beside the shortest query
         return Framing(vocabulary, min(self.max_document_tokens, (self.max_duel_tokens - 2) // 2 + 1))
 
     def duel_framing(self, vocabulary: Vocabulary) -> DuelFraming:
@@ -102,7 +102,7 @@ class Duobert(JointEncoder):
     kind = "duels"
 
     def __init__(self, trunk: PreTrainedModel, keys: DuobertConfig) -> None:
-        widen_token_types(trunk, TYPES)
+        widen_token_types(trunk, TYPES)  # before the base looks how many types there are
         super().__init__(trunk, keys.pooling, TYPES)
         self.keys = keys
 

@@ -54,5 +54,6 @@ class JointEncoder(TrunkModel):
     def outputs(self, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
         """Return the head's outputs, at least fp32 [N, outputs]; ids int64, mask bool and types int64 are [N, T]."""
         states = encode_texts(self.trunk, ids, mask, types if self.has_types else None)
-        outputs: Tensor = self.head(pool(states, mask, self.pooling).to(states.dtype))
+        pooled = pool(states, mask, self.pooling).to(states.dtype)  # back to the precision of the head's weights
+        outputs: Tensor = self.head(pooled)
         return outputs.to(torch.promote_types(outputs.dtype, torch.float32))

@@ -72,10 +72,10 @@ class LabelRankerConfig(MatchingConfig):
 
     @model_validator(mode="after")
     def _lists_suit_the_loss(self) -> LabelRankerConfig:
-        most = max(1 + self.own_negatives, self.candidates.per_query if self.candidates else 0)
-        if self.is_list and most > len(self.labels):
+        passages = max(1 + self.own_negatives, self.candidates.per_query if self.candidates else 0)
+        if self.is_list and passages > len(self.labels):
             raise ValueError(
-                f"method.labels: {len(self.labels)} are too few for the {most} passages of a query: name more, or "
+                f"method.labels: {len(self.labels)} are too few for the {passages} passages of a query: name more, or "
                 "lower method.hard_negatives, method.negatives_per_query or method.candidates.per_query"
             )
         if self.is_list and "binary" in self.losses:
@@ -119,7 +119,6 @@ class LabelRankerConfig(MatchingConfig):
         )
 
     def choose(self, candidates: Candidates, example: Example, rng: np.random.Generator) -> list[int]:
-        """Return the documents that a query is compared with, as many as there are labels for."""
         chosen = super().choose(candidates, example, rng)
         return chosen[: len(self.labels)] if self.is_list else chosen
 
@@ -157,6 +156,7 @@ class LabelBatcher(ExampleBatcher[LabelRankerConfig]):
             documents = self.keys.choose(self.candidates, example, rng)
             passages = list(map(text, documents))
             if self.keys.is_list:
+                # shuffled, or the model would learn that the first label is the relevant passage's
                 order = rng.permutation(len(documents))
                 places.append(len(rows) * width + order.argsort())
                 rows.append(self.framing.row(example.text, [passages[i] for i in order]))
@@ -166,7 +166,7 @@ class LabelBatcher(ExampleBatcher[LabelRankerConfig]):
             chosen.append(documents)
         arrays = {f"prompt_{name}": array for name, array in self.framing.arrays(rows).items()}
         arrays |= self.candidate_arrays(examples, chosen)
-        arrays["candidates"][arrays["candidates"] >= 0] = np.concatenate(places)
+        arrays["candidates"][arrays["candidates"] >= 0] = np.concatenate(places)  # row by row, as `places` is
         counts = {loss: sum(map(len, chosen)) if loss == "binary" else len(examples) for loss in self.keys.losses}
         return MicroBatch(arrays, counts, text_tokens(rows, self.vocabulary))
 
@@ -194,7 +194,7 @@ class LabelRanker(TrunkModel):
 
     def relevance(self, logits: Tensor) -> Tensor:
         """Return log p(yes) - log(p(yes) + p(no)) of the logits of a pointwise ranker: [N, 2] to [N]."""
-        return F.logsigmoid(logits[:, YES] - logits[:, NO])
+        return F.logsigmoid(logits[:, YES] - logits[:, NO])  # the same, without overflow
 
     def forward(
         self, prompt_ids: Tensor, prompt_mask: Tensor, candidates: Tensor, **arrays: Tensor

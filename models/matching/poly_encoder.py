@@ -117,7 +117,6 @@ class PolyEncoder(DualEncoder):
         return _last(encoded, mask, self.keys.m, and_first=self.keys.codes == "last_and_first")
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
-        """Attend with each document's vector to each query's vectors, [Q, D], without ever building [Q, D, H]."""
         return score_in_blocks(_attend, queries, documents)
 
 
@@ -125,7 +124,7 @@ def _last(states: Tensor, mask: Tensor, m: int, and_first: bool) -> Vectors:
     """Return the last m states of each text, plus the first state if it is not among them."""
     lengths = mask.sum(dim=1, keepdim=True)  # [B, 1]
     positions = lengths + torch.arange(-m, 0, device=mask.device)  # [B, m]
-    real = positions >= 0
+    real = positions >= 0  # a text may have fewer than m states
     if and_first:
         positions = torch.cat([torch.zeros_like(lengths), positions], dim=1)
         real = torch.cat([lengths > m, real], dim=1)
@@ -134,7 +133,7 @@ def _last(states: Tensor, mask: Tensor, m: int, and_first: bool) -> Vectors:
 
 
 def _attend(queries: Vectors, documents: Vectors) -> Tensor:
-    """Return the weighted sum of products: it equals the product with the weighted sum of the query's vectors."""
+    # sum_i w_i <y_i, c> equals <sum_i w_i y_i, c> of the paper, without the sums, [Q, D, H]
     products = queries.vectors @ documents.vectors[:, 0].T  # [Q, m, D]
     weights = products.masked_fill(~queries.mask[:, :, None], -torch.inf).softmax(dim=1)
     return (weights * products).sum(dim=1)

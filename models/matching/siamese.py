@@ -131,6 +131,7 @@ class Siamese(DualEncoder):
     def _vector(self, pooled: Tensor) -> Tensor:
         """Return the vectors of texts, of length 1 for cosine, from their pooled states, both [B, H]."""
         if self.keys.projection:
+            # pooled states are fp32, a layer in a half-precision run is not
             pooled = self.projection(pooled.to(next(self.projection.parameters()).dtype))
         pooled = pooled[:, : self.width].to(torch.promote_types(pooled.dtype, torch.float32))
         return F.normalize(pooled, dim=-1) if self.keys.similarity == "cosine" else pooled
@@ -146,14 +147,14 @@ class Siamese(DualEncoder):
         texts = one_vector(encoded)
         if mask.ndim == 2:
             return texts
-        chunks = torch.cat([mask[:, :1, 0], mask[:, 1:, 1]], dim=1)  # an absent chunk is [CLS] alone
+        # an absent chunk is [CLS] alone; so may the first be, which is never absent, where a text is empty
+        chunks = torch.cat([mask[:, :1, 0], mask[:, 1:, 1]], dim=1)
         return Vectors(texts.vectors.view(*mask.shape[:2], -1), chunks)
 
     def score(self, queries: Vectors, documents: Vectors) -> Tensor:
-        """Return the inner products, [Q, D]; a document with several vectors counts by its best."""
         if documents.vectors.shape[1] == 1:
             return queries.vectors[:, 0] @ documents.vectors[:, 0].T
-        scores = torch.einsum("qh,dch->qdc", queries.vectors[:, 0], documents.vectors)
+        scores = torch.einsum("qh,dch->qdc", queries.vectors[:, 0], documents.vectors)  # MaxP: the best chunk counts
         return scores.masked_fill(~documents.mask, -torch.inf).amax(dim=2)
 
     def cut(self, texts: Vectors, dimensions: int) -> Vectors:
@@ -171,9 +172,9 @@ class Siamese(DualEncoder):
         if self.keys.dimensions is None:
             return super().losses(queries, documents, arrays)
         if self.keys.has_batch_negatives:
-            arrays = {**arrays, "allowed": allowed_documents(arrays)}  # once for all
+            arrays = {**arrays, "allowed": allowed_documents(arrays)}  # the same for each number: once
         losses = dict[str, Tensor]()
         for i, number in enumerate(self.keys.dimensions):
-            of_number = super().losses(self.cut(queries, number), self.cut(documents, number), arrays)
-            losses |= {self.keys.terms(loss)[i]: value for loss, value in of_number.items()}
+            by_loss = super().losses(self.cut(queries, number), self.cut(documents, number), arrays)
+            losses |= {self.keys.terms(loss)[i]: value for loss, value in by_loss.items()}
         return losses

@@ -100,7 +100,6 @@ class SparseConfig(StartTerms, DualEncoderConfig):
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weight of each loss term, at the end of the ramp."""
         return {**super().weights, **self.regularise.terms()}
 
     def weights_at(self, step: int) -> dict[str, float]:
@@ -124,7 +123,7 @@ class SparseConfig(StartTerms, DualEncoderConfig):
 
     @property
     def spans_step(self) -> bool:
-        """FLOPS is a function of the mean over all texts of the step."""
+        # FLOPS is a function of the mean over all texts of the step
         return super().spans_step or any(term.endswith("flops") for term in self.regularise.terms())
 
     @property
@@ -244,6 +243,7 @@ class Sparse(FitsStart, DualEncoder):
         states = self.encode(tower, ids, mask)
         raised = self.lm_head(states, tower, _text_mask(tower, mask, framed.get("before")), "max", None)
         self.lm_head.bias.copy_(bias)
+        # expm1 undoes log(1 + x)
         return _without(framed.get("special"), raised.expm1()).vectors[:, 0] - RAISED
 
     def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
@@ -302,7 +302,7 @@ class Sparse(FitsStart, DualEncoder):
                 terms[term] = weights.sum()
             else:
                 share = weights.sum(dim=0) @ (sums[side][:-1] / sums[side][-1])
-                terms[term] = 2 * share - share.detach()
+                terms[term] = 2 * share - share.detach()  # the value of the share, and twice its gradient
         return terms
 
 
@@ -314,5 +314,5 @@ def _text_mask(tower: PreTrainedModel, mask: Tensor, before: Tensor | None) -> T
 
 
 def _without(special: Tensor | None, weights: Tensor) -> Vectors:
-    """Return the weights [B, V] as vectors, with zeros for the special tokens."""
+    # [CLS] and [SEP] are in every text: as terms they would tell nothing apart
     return one_vector(weights if special is None else weights.scatter(1, special, 0.0))

@@ -30,7 +30,7 @@ class FitsStart(TrunkModel):
     lm_head: LmHead
 
     @abstractmethod
-    def start_logits(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Tensor:
+    def start_logits(self, ids: Tensor, mask: Tensor, **framed: Tensor) -> Tensor:
         """Return the logits of documents, [D, V], one for each term; `document_framing` makes the arguments."""
 
     @torch.no_grad()
@@ -41,6 +41,7 @@ class FitsStart(TrunkModel):
         was_training = self.training
         logits = self.eval().start_logits(**documents)
         self.train(was_training)
+        # one threshold for all documents together: one may have more terms than `number`, another fewer
         added = -logits.flatten().topk(number * len(logits)).values[-1]
         self.lm_head.bias.add_(added)
         return f"documents start with {number} terms each: {added:+.2f} on the bias of the masked LM's head"

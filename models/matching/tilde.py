@@ -68,8 +68,8 @@ class TildeConfig(StartTerms, MatchingConfig):
         return "lm_head."
 
     def query_framing(self, vocabulary: Vocabulary) -> Framing:
-        marker, kept = vocabulary.vocab_size, self.kept_of_query
-        return MarkedFraming(vocabulary, self.max_query_tokens, kept, marker=marker, replaces_cls=True)
+        arguments = (vocabulary, self.max_query_tokens, self.kept_of_query)
+        return MarkedFraming(*arguments, marker=vocabulary.vocab_size, replaces_cls=True)
 
     def document_framing(self, vocabulary: Vocabulary) -> Framing:
         marker = vocabulary.vocab_size + 1
@@ -126,7 +126,7 @@ class FirstHead(LmHead):
 
         `embedding` is the table of tokens; its weight is taken inside a module's forward, where ZeRO-3 gathers it.
         """
-        rows = embedding.get_parameter("weight")[: len(self.bias)]
+        rows = embedding.get_parameter("weight")[: len(self.bias)]  # markers are no terms
         logits = F.linear(self.transform(hidden), rows, self.bias)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
@@ -145,7 +145,7 @@ class Tilde(FitsStart, Encoder):
         shape = shape_of(trunk)
         self.lm_head = FirstHead(replace(shape, vocab_size=shape.vocab_size - keys.markers))
 
-    def start_logits(self, ids: Tensor, mask: Tensor, **own: Tensor) -> Tensor:
+    def start_logits(self, ids: Tensor, mask: Tensor, **framed: Tensor) -> Tensor:
         return self.logits(self._first_states(ids, mask))
 
     def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
@@ -162,8 +162,8 @@ class Tilde(FitsStart, Encoder):
         losses = {}
         states = self._states_of_both(arrays)
         for loss in self.keys.losses:
-            asked = loss.removesuffix("_likelihood")
-            losses[loss] = likelihood_loss(self.logits(states[OTHER[asked]]), arrays[f"terms_of_{asked}"], terms)
+            side = loss.removesuffix("_likelihood")  # whose terms the other side's state predicts
+            losses[loss] = likelihood_loss(self.logits(states[OTHER[side]]), arrays[f"terms_of_{side}"], terms)
         return losses
 
     def _states_of_both(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -186,4 +186,5 @@ def likelihood_loss(logits: Tensor, present: Tensor, terms: Tensor) -> Tensor:
     `present`, int64 [B, n], are the distinct terms of each one's other text, padded with what is no term; `terms`,
     bool [V], tells which tokens are terms.
     """
+    # -log(1 - P) = softplus(x), and -log P = softplus(x) - x: no [B, V] of labels is needed
     return (F.softplus(logits) * terms).sum() - (logits.gather(1, present) * terms[present]).sum()

@@ -66,7 +66,7 @@ class Clm(Encoder):
 
         The configuration keeps that key, so the trunk is causal in fine-tuning, evaluation and stock Hugging Face too.
         """
-        super().__init__()
+        super().__init__()  # no head: GPT's output projection is the embedding itself, without bias
         kind = f"model_type {trunk.config.model_type!r}"
         width, hidden = trunk.get_input_embeddings().embedding_dim, trunk.config.hidden_size
         if width != hidden:

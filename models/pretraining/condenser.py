@@ -82,7 +82,7 @@ class Condenser(Encoder):
         early, late = encode_with_layer(self.trunk, input_ids, attention_mask, self.early_layers)  # each [B, T, H]
         embedding = token_embedding(self.trunk)  # [V, H]
         cls = swap_vectors(late[:, :1]) if swap else late[:, :1]  # [B, 1, H]
-        x = torch.cat([cls, early[:, 1:]], dim=1)
+        x = torch.cat([cls, early[:, 1:]], dim=1)  # [B, T, H]: h_late's [CLS], h_early's tokens
         # [CLS] is always visible: in a row of padding only, a softmax over nothing would be NaN
         visible = torch.cat([torch.ones_like(attention_mask[:, :1]), attention_mask[:, 1:]], dim=1)  # [B, T]
         for layer in self.head:

@@ -144,7 +144,7 @@ class CrossThoughtBatcher:
         return input_ids, attention_mask
 
     def _slots(self, words: np.ndarray) -> np.ndarray:
-        """Return the slots of an example's words, counted from 0, in its flattened [M * T]."""
+        # of words counted from 0, in the example's flattened [M * T]
         sequence, word = np.divmod(words, self.keys.sequence_tokens)
         return sequence * self._width + self.keys.special_tokens + word
 
@@ -189,6 +189,7 @@ class CrossThought(Encoder):
         `offsets` int64 [B] are 0 or more.
         """
         width = attention_mask.shape[2]
+        # the trunk must attend to something in sequences of padding only too; `across` leaves these out
         visible = keep_lengths(
             unmask_empty_rows(attention_mask).flatten(0, 1),  # [B * M, T]
             lambda lengths: np.where(lengths > 0, lengths, width).ravel(),
@@ -196,7 +197,7 @@ class CrossThought(Encoder):
         )
         positions = self.positions(offsets, width)
         if positions is not None:
-            positions = positions[:, None].expand_as(input_ids).flatten(0, 1)
+            positions = positions[:, None].expand_as(input_ids).flatten(0, 1)  # one offset for all of an example
         hidden = encode(self.trunk, input_ids.flatten(0, 1), visible, positions=positions)
         return hidden.unflatten(0, input_ids.shape[:2])
 

@@ -103,7 +103,7 @@ class IctBatcher(SentenceBatcher[Passage]):
     def _draw(self, texts: Sequence[np.ndarray], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draw a sentence, and frame the passage as it is shown."""
         chosen = int(rng.integers(len(texts)))
-        removed = rng.random() < self.keys.remove
+        removed = rng.random() < self.keys.remove  # at times kept, so that equal words count too (section 4)
         remaining = [text for i, text in enumerate(texts) if not (removed and i == chosen)]
         return texts[chosen], frame(np.concatenate(remaining), self.vocabulary)
 
@@ -122,7 +122,7 @@ def _passages(texts: Sequence[np.ndarray], context: int, longest: int) -> list[l
             room = longest
         runs[-1].append(text)
         room -= len(text)
-    ends = np.cumsum([len(run) for run in runs])
+    ends = np.cumsum([len(run) for run in runs])  # counted in sentences, as `context` is
     return [run for run, end in zip(runs, ends, strict=True) if len(run) > 1 and end > context]
 
 
@@ -163,10 +163,11 @@ class Ict(Encoder):
     ) -> dict[str, Tensor]:
         """The arrays of `IctBatcher` as tensors -> {"ict": the sum over queries}."""
         texts, run = [(query_ids, query_mask), (passage_ids, passage_mask)], partial(encode, self.trunk)
+        # where padding is computed, one run would pad the queries to the passages' width
         at_once = unpadding_kernel(self.trunk, query_ids.device) is not None
         states = in_one_run(run, *texts) if at_once else [run(*side) for side in texts]
         queries, passages = (
             pool(each, mask, self.pooling) for each, (_, mask) in zip(states, texts, strict=True)
         )  # [Q, H]
-        targets = torch.arange(len(queries), device=queries.device)
+        targets = torch.arange(len(queries), device=queries.device)  # passage i is query i's own
         return {"ict": in_batch_softmax(queries @ passages.T, targets, allowed)}

@@ -60,10 +60,11 @@ class MlmBatcher:
 
     def micro_batch(self, examples: Sequence[np.ndarray], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Mask each block with its own rng and pad."""
+        # map takes each rng after the last one was used: they may be one generator, re-keyed
         masked, positions = zip(*map(self.masking, examples, rngs), strict=True)
         input_ids, attention_mask = pad(masked, self.keys.max_tokens, self.vocabulary.pad)
         batch, width = input_ids.shape
-        size = batch * self.masking.most(width - 2)
+        size = batch * self.masking.most(width - 2)  # [CLS] and a [SEP] are in every row, and never masked
         arrays = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,

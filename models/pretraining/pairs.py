@@ -114,7 +114,13 @@ class PairsBatcher:
 
     def examples(self, documents: Sequence[TokenDocument]) -> list[Pair]:
         """Return the pairs with text on both sides."""
-        return [_pair(documents[i]) for (i,) in self.origins(documents)]
+        pairs = []
+        for (i,) in self.origins(documents):
+            (query, answer), group = documents[i].segments, documents[i].group
+            texts = text_key(query), text_key(answer)
+            # a pair without a group has its query's key in that place, which excludes nothing more
+            pairs.append(Pair(query, answer, (*texts, hash_of(group.encode()) if group else texts[0])))
+        return pairs
 
     def origins(self, documents: Sequence[TokenDocument]) -> list[list[int]]:
         """Return the number of each pair's document."""
@@ -134,23 +140,17 @@ class PairsBatcher:
         arrays |= self._relevance(np.array([pair.keys for pair in examples], np.int64))
         return MicroBatch(arrays, dict.fromkeys(self.keys.weights, len(examples)), tokens)
 
-    def _relevance(self, of_pairs: np.ndarray) -> dict[str, np.ndarray]:
-        """Return what tells which columns a row is compared with, given the keys of the pairs, int64 [Q, 3]."""
-        queries, documents = (np.insert(of_pairs, 3, side, axis=1) for side in (QUERY, DOCUMENT))
-        both, same = self.keys.both_directions, self.keys.same_side
-        rows = np.concatenate([queries, documents]) if both else queries
-        columns = np.concatenate([documents, queries]) if both or same else documents
-        never = rows[:, :3] if same else rows  # a text of the row's own side
+    def _relevance(self, pair_keys: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the arrays that mark which columns a row is compared with, from the pairs' keys, int64 [Q, 3]."""
+        queries, documents = (np.insert(pair_keys, 3, side, axis=1) for side in (QUERY, DOCUMENT))
+        both_directions, same_side = self.keys.both_directions, self.keys.same_side
+        rows = np.concatenate([queries, documents]) if both_directions else queries
+        columns = np.concatenate([documents, queries]) if both_directions or same_side else documents
+        never = rows[:, :3] if same_side else rows  # the fourth key excludes all columns of the row's own side
         return {
             "candidates": np.arange(len(rows))[:, None],
             **relevance(columns, list(never), of_step=self.keys.compares_step),
         }
-
-
-def _pair(document: TokenDocument) -> Pair:
-    query, answer = document.segments
-    texts = text_key(query), text_key(answer)
-    return Pair(query, answer, (*texts, hash_of(document.group.encode()) if document.group else texts[0]))
 
 
 class PairsEncoder(Siamese):
@@ -172,7 +172,7 @@ class PairsEncoder(Siamese):
         """Compute the losses of rows against columns, of this micro-batch or of the step: {loss: the sum over rows}."""
         scores = self.score(queries, documents) / self.keys.temperature  # [R, C]
         positives, allowed = arrays["candidates"][:, 0], allowed_documents(arrays)
-        number = len(scores) // (1 + self.both_directions)
+        number = len(scores) // (1 + self.both_directions)  # rows of a direction: queries first, then documents
         directions = zip(scores.split(number), positives.split(number), allowed.split(number), strict=True)
         return {loss: in_batch_softmax(*rows) for loss, rows in zip(LOSSES, directions, strict=False)}
 

@@ -141,9 +141,9 @@ class PolyBatcher:
         groups.sort(key=lambda group: pairs.hash(group[0][0]))
         # a false LABEL must come from another text
         losses: Sequence[Loss] = ("mlm", "next") if len(np.unique(pairs.group)) > 1 else ("mlm",)
-        first = pairs.hash(groups[0][0][-1]) if groups else 0
+        shift = pairs.hash(groups[0][0][-1]) if groups else 0
         return [
-            PairGroup(losses[(first + i) % len(losses)], pairs, rows, width) for i, (rows, width) in enumerate(groups)
+            PairGroup(losses[(shift + i) % len(losses)], pairs, rows, width) for i, (rows, width) in enumerate(groups)
         ]
 
     def origins(self, documents: Sequence[TokenDocument]) -> list[list[int]]:
@@ -157,7 +157,7 @@ class PolyBatcher:
         rows = 0
         for group, rng in zip(examples, rngs, strict=True):
             parts.append(self._mask(group, width, rng) if group.loss == "mlm" else self._draw(group, width, rng))
-            parts[-1]["mlm_positions"] += rows * width
+            parts[-1]["mlm_positions"] += rows * width  # into the flattened rows of all groups
             rows += len(group.rows)
         arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         specials = [required(self.vocabulary, "cls"), required(self.vocabulary, "sep")]
@@ -178,7 +178,7 @@ class PolyBatcher:
             start += rows
 
     def _width(self, longest: int) -> int:
-        """Round up by less than 1/32: few widths mean few kernel shapes."""
+        # rounded up by less than 1/32: few widths mean few kernel shapes
         step = 1 << max(0, longest.bit_length() - 6)
         return min(-(-longest // step) * step, self.keys.max_tokens)
 
@@ -212,19 +212,19 @@ class PolyBatcher:
         start, middle = pairs.start[group.rows, None], pairs.middle[group.rows, None]
         label, end = pairs.middle[labels, None], pairs.end[labels, None]
         inner = middle - start + 1  # the slot of the [SEP] between, [R, 1]
-        last = inner + end - label + 1
+        outer = inner + end - label + 1  # of the last [SEP], [R, 1]
         slot = np.arange(width)
         source = np.where(slot < inner, start - 1, label - inner - 1) + slot  # [R, T], into the window's ids
         ids = pairs.ids[source.clip(0, len(pairs.ids) - 1)].astype(np.int64)
         ids[:, 0] = v.cls
-        ids[(slot == inner) | (slot == last)] = v.sep
-        ids[slot > last] = v.pad
-        types = ((slot > inner) & (slot <= last)).astype(np.int64)
-        return {"input_ids": ids, "attention_mask": slot <= last, "token_types": types}
+        ids[(slot == inner) | (slot == outer)] = v.sep
+        ids[slot > outer] = v.pad
+        types = ((slot > inner) & (slot <= outer)).astype(np.int64)
+        return {"input_ids": ids, "attention_mask": slot <= outer, "token_types": types}
 
 
 def _hash(ids: np.ndarray) -> int:
-    """Return a pseudo-random number that depends only on the tokens."""
+    # examples() has no generator: a pure function of the documents, it takes its chance from the texts
     return zlib.crc32(ids.tobytes())
 
 
@@ -238,7 +238,7 @@ def _other_pair(group: PairGroup, pair: int, rng: np.random.Generator) -> int:
     order, lengths = pairs.by_label_length
     length = int(pairs.end[pair] - pairs.middle[pair])
     longest = length + group.width - int(pairs.lengths[pair])
-    for distance in range(max(length, longest - length + 1)):
+    for distance in range(max(length, longest - length + 1)):  # widen the range of lengths until it has a LABEL
         low, high = np.searchsorted(lengths, [length - distance, min(length + distance, longest) + 1])
         near = order[low:high]
         candidates = near[(pairs.group[near] != pairs.group[pair]) & (pairs.label[near] != pairs.label[pair])]
@@ -254,6 +254,7 @@ def cut_pairs(documents: Sequence[TokenDocument], kind: PairKind, room: int) -> 
     LABEL. If INPUT and LABEL together exceed `room` tokens, LABEL keeps its first tokens, at least half of `room` if
     it has that many, and INPUT keeps its last whole segments, or its last tokens if the last segment alone is too long.
     """
+    # the empty segment makes bounds begin with 0, and a window without text no special case
     segments, owners, is_new, groups_of = [np.empty(0)], [], [], []
     groups: dict[str | int, int] = {}  # a document without a group is a group by itself
     for number, document in enumerate(documents):
@@ -272,8 +273,10 @@ def cut_pairs(documents: Sequence[TokenDocument], kind: PairKind, room: int) -> 
     else:
         inputs, stops = (labels - 1 if kind == "sentences" else first_segment[labels]), labels + 1
     start, middle, end = bounds[inputs], bounds[labels], bounds[stops]
+    # LABEL gets half of the room, and what INPUT leaves; INPUT gets the rest
     end = middle + np.minimum(end - middle, np.maximum(room // 2, room - (middle - start)))
     start = np.maximum(start, middle - (room - (end - middle)))
+    # INPUT begins with a whole segment, unless the next one is LABEL's
     next_segment = bounds[np.searchsorted(bounds, start)]
     start = np.where(next_segment < middle, next_segment, start)
     return Pairs(ids, start, middle, end, owner[labels], np.array(groups_of, dtype=np.int64)[owner[labels]])
@@ -312,6 +315,7 @@ class NextHead(nn.Module):
         """Return the summed logistic loss of first [B, H] against targets int64 [B]; -100 adds none."""
         dtype = torch.promote_types(first.dtype, torch.float32)
         scores = self.score(first)[:, 0].to(dtype)
+        # -100 is no label of this loss: it counts as 0 here and is masked below
         losses = F.binary_cross_entropy_with_logits(scores, targets.clamp(min=0).to(dtype), reduction="none")
         return losses.masked_fill(targets == IGNORED, 0.0).sum()
 

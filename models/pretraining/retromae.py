@@ -54,13 +54,12 @@ class RetroMaeBatcher(MlmBatcher):
     Further arrays: `original_ids` int64 [B, T], unmasked; `visible_bits` uint8 [B, T, T / 8 rounded up], where bit
     j % 8 of byte j // 8 of row i is 1 if the decoder sees token j when it predicts token i; `decoder_positions`
     int64 [N] into the flattened [B * T], every slot except [CLS], and `decoder_targets` int64 [N], the tokens there,
-    filled up as in `models.batching.targets`. [SEP] is a token like any other.
+    filled up as in `models.batching.targets`. [SEP] is a token like any other. `decoder_mask` counts in 256ths.
 
     For 512 tokens the bits are 32 KB, an eighth of a bool matrix, and cost a loader worker a third of a millisecond.
     """
 
     def __init__(self, keys: RetroMaeConfig, vocabulary: Vocabulary) -> None:
-        """Prepare as `MlmBatcher` does; what is hidden from a prediction is drawn in steps of 1/256."""
         super().__init__(keys, vocabulary, keys.encoder_mask)
         self.decoder_mask = keys.decoder_mask
 
@@ -93,9 +92,10 @@ class RetroMaeBatcher(MlmBatcher):
 
 def visible_tokens(length: int, hidden: float, rng: np.random.Generator) -> np.ndarray:
     """Draw what each token is predicted from, bool [length, length]: a sample of the others, and always the first."""
+    # a random byte for each pair of tokens: a float would be four or eight
     visible = np.frombuffer(rng.bytes(length * length), np.uint8).reshape(length, length) >= round(hidden * 256)
     np.fill_diagonal(visible, False)
-    visible[:, 0] = True
+    visible[:, 0] = True  # h_0 (section 3.3), so no row is empty
     return visible
 
 
@@ -135,7 +135,7 @@ class RetroMae(Encoder):
         embedding = token_embedding(self.trunk)  # [V, H]
         h_0 = bottleneck(hidden, attention_mask, self.pooling)  # [B, H]
         h_0 = swap_vectors(h_0) if swap else h_0
-        visible = unpack_bits(visible_bits, original_ids.shape[1])  # [B, T, T]
+        visible = unpack_bits(visible_bits, original_ids.shape[1])  # [B, T, T], on the device
         decoded = self.decoder(h_0, original_ids, visible, embedding)  # [B, T, H]
         return {
             "mlm": self.lm_head(select(hidden, mlm_positions), embedding, mlm_targets),

@@ -134,7 +134,7 @@ class Seed(Encoder):
         self.encodes = keys.cls or keys.mlm  # else only the trunk's token embedding is used
         if keys.freeze_encoder or not self.encodes:
             trunk.requires_grad_(False).eval()
-            token_embedding(trunk).requires_grad_(not keys.freeze_encoder)
+            token_embedding(trunk).requires_grad_(not keys.freeze_encoder)  # a decoder alone still learns its words
 
     def train(self, mode: bool = True) -> Seed:
         """Switch to training or evaluation; a frozen encoder always runs without dropout."""
@@ -169,5 +169,6 @@ class Seed(Encoder):
             h_0 = bottleneck(hidden, attention_mask, self.pooling)  # [B, H]
             h_0 = swap_vectors(h_0) if swap else h_0
         decoded = self.decoder(h_0, original_ids, embedding)  # [B, T, H]
+        # tied to the embedding without bias or transform, as in the released code
         decoder = linear_cross_entropy(select(decoded, decoder_positions), embedding, None, decoder_targets)
         return losses | {"decoder": decoder}

@@ -33,7 +33,7 @@ class WeakDecoder(nn.Module):
         super().__init__()
         released = variant == "released"
         self.released = released
-        self.positions = nn.Embedding(max_tokens, shape.hidden_size)
+        self.positions = nn.Embedding(max_tokens, shape.hidden_size)  # its own, as in the released code
         self.norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
         self.dropout = nn.Dropout(shape.hidden_dropout_prob)
         self.layers = nn.ModuleList(

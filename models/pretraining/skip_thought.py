@@ -69,13 +69,16 @@ class SkipThoughtBatcher(SentenceBatcher[Neighbours]):
 
     def micro_batch(self, examples: Sequence[Neighbours], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Frame and pad the sentences and their neighbours; the rngs are not used."""
-        sentences = [frame(example.sentence, self.vocabulary) for example in examples]
+        v = self.vocabulary
+        sentences = [frame(example.sentence, v) for example in examples]
         input_ids, attention_mask = self._pad(sentences)
         arrays = {"input_ids": input_ids, "attention_mask": attention_mask}
-        counts, tokens = {}, text_tokens(sentences, self.vocabulary)
+        counts, tokens = {}, text_tokens(sentences, v)
         for name in ("previous", "next"):
-            rows = [self._target(getattr(example, name)) for example in examples]
-            tokens += text_tokens(rows, self.vocabulary)
+            neighbours = [getattr(example, name) for example in examples]
+            # in the place of a missing neighbour [CLS] alone, which has no next token, so no targets
+            rows = [np.array([v.cls]) if ids is None else frame(ids, v) for ids in neighbours]
+            tokens += text_tokens(rows, v)
             ids, _ = self._pad(rows)
             positions, targets, counts[name] = next_tokens(rows, ids.shape[1])
             arrays |= {f"{name}_ids": ids, f"{name}_positions": positions, f"{name}_targets": targets}
@@ -88,10 +91,6 @@ class SkipThoughtBatcher(SentenceBatcher[Neighbours]):
             texts, context = sentences(document, longest)
             examples += [(number, example) for example in _neighbours(texts, context)]
         return spread(examples)
-
-    def _target(self, neighbour: np.ndarray | None) -> np.ndarray:
-        """Return the tokens that a decoder reads and predicts; for a missing neighbour [CLS] alone, without targets."""
-        return np.array([self.vocabulary.cls]) if neighbour is None else frame(neighbour, self.vocabulary)
 
     def _pad(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         return pad(rows, self.keys.max_tokens, self.vocabulary.pad)
@@ -121,6 +120,7 @@ class SkipThought(Encoder):
         self.trunk = trunk
         positions = max_positions(trunk)
         layers = keys.decoder_layers
+        # SEED's decoder without its window: h_0 replaces slot 0, and every slot attends to all before it
         self.previous_decoder = WeakDecoder(shape, positions, layers, window="all", variant="paper")
         self.next_decoder = WeakDecoder(shape, positions, layers, window="all", variant="paper")
 
