@@ -86,6 +86,7 @@ def lora_config(encoder: PreTrainedModel, keys: Lora) -> LoraConfig:
         lora_alpha=keys.alpha,
         lora_dropout=keys.dropout,
         target_modules=keys.targets,
+        # GPT-2's Conv1D stores its matrix transposed
         fan_in_fan_out=any(isinstance(layer, Conv1D) for layer in _linear(encoder).values()),
     )
 

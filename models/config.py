@@ -21,6 +21,7 @@ Side = Literal["query", "document"]
 class Section(BaseModel):
     """A part of a recipe; unknown keys are errors, and numbers must be finite."""
 
+    # frozen: what a run was checked with, and its checkpoints name, cannot change on the way
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 

@@ -24,7 +24,7 @@ UNPADS = (
     *TAKES_RECTANGLES,
     *("albert", "camembert", "distilbert", "ernie", "eurobert", "modernbert", "nomic_bert", "xlm-roberta-xl"),
     *("gpt2", "gpt_neox", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3"),
-)  # likewise, and a window, if they have one, from their position in the row
+)  # likewise, and a window, if they have one, from their position in the row; tests compare each with padded texts
 # how texts are split into rectangles; no measurement of these two is recorded
 FULL = 0.75  # each text fills at least this share of its rectangle's width
 WORTHWHILE = 0.9  # split only if at most this share of the slots remains

@@ -65,7 +65,11 @@ class Candidates:
         positive, hard_negatives = int(example.candidates[0]), example.candidates[1:]
         relevant = set(self.never_negative(example.query, example.relevant).tolist())
         if example.mined:
-            negatives = self._draw_mined(hard_negatives, hard, relevant, rng)
+            # Those with the smallest hashes: a list with one other document changes one draw at most. Two runs that
+            # differ in rounding, as on another number of ranks, mine lists that differ in a few documents.
+            order = _hashes(hard_negatives, rng.integers(2**64, dtype=np.uint64)).argsort()
+            irrelevant = (i for i in hard_negatives[order].tolist() if self.key(i) not in relevant)
+            negatives = list(islice(irrelevant, hard))
         else:
             negatives = self._draw(hard_negatives, hard, relevant, 0, rng)
         number = hard + at_random - len(negatives)  # a hard negative may be a copy of a relevant document
@@ -96,14 +100,6 @@ class Candidates:
         if len(negatives) < wanted:  # copies of excluded documents were drawn, too
             negatives = [i for i in rng.permutation(among).tolist() if self.key(i) not in excluded]
         return negatives[:wanted]
-
-    def _draw_mined(self, among: np.ndarray, wanted: int, excluded: set[int], rng: np.random.Generator) -> list[int]:
-        """Draw the documents with the smallest hashes, so that a list with one other document changes one draw at most.
-
-        Two runs that differ in rounding, as on another number of ranks, mine lists that differ in a few documents.
-        """
-        order = _hashes(among, rng.integers(2**64, dtype=np.uint64)).argsort()
-        return list(islice((i for i in among[order].tolist() if self.key(i) not in excluded), wanted))
 
 
 def _hashes(documents: np.ndarray, key: np.uint64) -> np.ndarray:

@@ -59,26 +59,18 @@ class MatchingConfig(MethodConfig):
     teacher_scale: Scale = unhashed("as_given")
 
     @model_validator(mode="after")
-    def _loss_has_negatives(self) -> MatchingConfig:
+    def _loss_suits_its_candidates(self) -> MatchingConfig:
         for loss in self.losses if not self.has_own_negatives else ():
             has_none = loss in NEEDS_NEGATIVES and not self.has_batch_negatives
             if has_none or (loss == "binary" and self.unit == "positive"):
                 raise ValueError(f"method.loss={loss} {NEED_OF_NEGATIVES}")
-        return self
-
-    @model_validator(mode="after")
-    def _drawn_negatives_are_of_use(self) -> MatchingConfig:
         if self.own_negatives and (self.taught or self.unit != "positive"):
-            loss, what = (self.taught[0], "a teacher's scores") if self.taught else (self.loss, "the labels")
+            learner, what = (self.taught[0], "a teacher's scores") if self.taught else (self.loss, "the labels")
             instead = "; method.candidates draws from scored ones" if self.taught else ""
             raise ValueError(
-                f"method.loss={loss} learns {what} that the data give, and draws no negatives: leave out "
+                f"method.loss={learner} learns {what} that the data give, and draws no negatives: leave out "
                 f"method.hard_negatives and method.negatives_per_query, or set them to 0{instead}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _a_teacher_is_of_use(self) -> MatchingConfig:
         for key in () if self.taught else ("candidates", "teacher_scale"):
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(

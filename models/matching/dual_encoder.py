@@ -57,7 +57,7 @@ class DualEncoderConfig(MatchingConfig):
         return values if compares_batch(loss) else {"negatives": "own", **values}
 
     @model_validator(mode="after")
-    def _has_negatives(self) -> DualEncoderConfig:
+    def _negatives_suit_the_loss(self) -> DualEncoderConfig:
         if self.has_batch_negatives and not self.losses.keys() & set(OF_BATCH):
             raise ValueError(
                 f"method.negatives={self.negatives} is for method.loss={' or '.join(OF_BATCH)}, not "
@@ -65,10 +65,6 @@ class DualEncoderConfig(MatchingConfig):
             )
         if self.negatives == "own" and "softmax" in self.losses and not self.has_own_negatives:
             raise ValueError(f"method.negatives=own {NEED_OF_NEGATIVES}")
-        return self
-
-    @model_validator(mode="after")
-    def _what_is_ignored_is_known(self) -> DualEncoderConfig:
         if self.ignore_above is not None and not self.has_batch_negatives:
             raise ValueError("method.ignore_above needs in-batch negatives, and method.negatives=own: set it to null")
         if self.ignore_above is not None and self.learn_temperature:

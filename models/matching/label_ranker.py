@@ -54,7 +54,7 @@ class LabelRankerConfig(MatchingConfig):
     max_prompt_tokens: int = Field(4096, ge=8)
 
     @model_validator(mode="after")
-    def _has_its_places(self) -> LabelRankerConfig:
+    def _prompt_suits_the_loss(self) -> LabelRankerConfig:
         places, line = places_of(self.template, PLACES)[1::2], places_of(self.passage, LINE_PLACES)[1::2]
         if "query" not in places or places.count("passages") + places.count("document") != 1:
             raise ValueError(
@@ -68,10 +68,6 @@ class LabelRankerConfig(MatchingConfig):
                 f"method.labels: {len(self.labels)}, but a template with a {{document}} needs two: that of a relevant "
                 "document, such as yes, and the other"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _lists_suit_the_loss(self) -> LabelRankerConfig:
         passages = max(1 + self.own_negatives, self.candidates.per_query if self.candidates else 0)
         if self.is_list and passages > len(self.labels):
             raise ValueError(

@@ -44,16 +44,12 @@ class PolyEncoderConfig(DualEncoderConfig):
     kept_of_query: Kept = "end"
 
     @model_validator(mode="after")
-    def _vectors_are_fewer_than_states(self) -> PolyEncoderConfig:
+    def _keys_suit_each_other(self) -> PolyEncoderConfig:
         if self.m > self.max_query_tokens:
             raise ValueError(
                 f"method.m={self.m} vectors are more than a query's states, at most "
                 f"method.max_query_tokens={self.max_query_tokens}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _temperature_is_fixed(self) -> PolyEncoderConfig:
         if self.learn_temperature:  # it would scale the query's vectors, and so the attention, but in training only
             raise ValueError("method.learn_temperature is not for poly_encoder: set method.temperature")
         return self

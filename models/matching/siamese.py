@@ -45,32 +45,20 @@ class SiameseConfig(DualEncoderConfig):
     dimensions: Dimensions | None = unhashed(None)  # null: all, once
 
     @model_validator(mode="after")
-    def _special_tokens_are_pooled(self) -> SiameseConfig:
+    def _keys_suit_each_other(self) -> SiameseConfig:
         if self.special_tokens > 1 and self.pooling != "cls":
             raise ValueError(
                 f"method.special_tokens={self.special_tokens} are pooled by their own states: set method.pooling=cls"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _first_states_are_counted(self) -> SiameseConfig:
         if (self.pooling == "first_m") != (self.pooled_states is not None):
             raise ValueError("method.pooled_states is the m of method.pooling=first_m: set both or neither")
         for key in ("max_query_tokens", "max_document_tokens"):
             if (self.pooled_states or 0) > getattr(self, key):
                 raise ValueError(f"method.pooled_states={self.pooled_states} are more than method.{key}")
-        return self
-
-    @model_validator(mode="after")
-    def _a_prompt_is_left_out_of_a_mean(self) -> SiameseConfig:
         if not self.prompt_in_pooling and self.pooling != "mean":
             raise ValueError(
                 f"method.prompt_in_pooling=false is for method.pooling=mean, not {self.pooling}: leave it out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _dimensions_descend(self) -> SiameseConfig:
         numbers = self.dimensions or ()
         if any(larger <= smaller for larger, smaller in pairwise(numbers)):
             raise ValueError(f"method.dimensions={list(numbers)}: give each number once, the largest first")

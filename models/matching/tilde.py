@@ -48,16 +48,12 @@ class TildeConfig(StartTerms, MatchingConfig):
     alpha: float = Field(0.5, ge=0, le=1)  # the weight of the query's likelihood in a score; with 1 no query is encoded
 
     @model_validator(mode="after")
-    def _has_no_negatives(self) -> TildeConfig:
+    def _loss_suits_ranking(self) -> TildeConfig:
         if self.own_negatives:
             raise ValueError(
                 "method.name=tilde learns from relevant documents alone: leave out method.hard_negatives and "
                 "method.negatives_per_query, or set them to 0"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _what_ranks_is_trained(self) -> TildeConfig:
         for loss, share in (("query_likelihood", self.alpha), ("document_likelihood", 1 - self.alpha)):
             if share and loss not in self.losses:
                 raise ValueError(f"method.alpha={self.alpha:g} ranks by the {loss}, which method.loss does not train")

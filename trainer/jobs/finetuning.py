@@ -39,7 +39,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     recipe = with_keys_from_checkpoint(recipe, resume_from) if resume_from else with_keys_from_folder(recipe)
     data = pair_data(recipe)
     say(*data.remarks)
-    torch.manual_seed(recipe.seed)
+    torch.manual_seed(recipe.seed)  # of new weights: all ranks draw the same
     trunk, encoder = open_trunk(recipe, data.tokenizer, resume_from)
     recipe = recipe.model_copy(update={"method": recipe.method.for_trunk(trunk)})
     for key, tokens in recipe.method.input_lengths.items():
@@ -73,8 +73,8 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
 def classes_of(data: Data) -> list[str]:
     """Return the names of the classes that all collections have; none where they differ."""
     sources = [lanes.source for lanes in data.order.sources.values()]
-    found = {tuple(source.collection.classes or ()) for source in sources if isinstance(source, GroupSource)}
-    return list(found.pop()) if len(found) == 1 else []
+    classes = {tuple(source.collection.classes or ()) for source in sources if isinstance(source, GroupSource)}
+    return list(classes.pop()) if len(classes) == 1 else []
 
 
 def name_classes(trunk: PreTrainedModel, classes: list[str]) -> None:
@@ -126,12 +126,10 @@ def _markers(recipe: FinetuneRecipe, encoder: PretrainedEncoder) -> str:
 
 
 def _other_special_tokens(recipe: FinetuneRecipe, learned: int) -> str:
-    """Return what is wrong with an encoder that was trained with special tokens other than the method's."""
     method, start = recipe.method, recipe.init_from
     if "special_tokens" in type(method).model_fields:
-        wanted = 1 + method.added_tokens
         return (
-            f"method.special_tokens: {wanted}, but {start} was trained with {learned}; "
+            f"method.special_tokens: {1 + method.added_tokens}, but {start} was trained with {learned}; "
             f"set method.special_tokens={learned}"
         )
     return (

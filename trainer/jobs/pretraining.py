@@ -28,7 +28,7 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
 
         recipe = with_keys_from_checkpoint(recipe, resume_from) if resume_from else with_keys_from_folder(recipe)
     data = shard_data(recipe)
-    torch.manual_seed(recipe.seed)
+    torch.manual_seed(recipe.seed)  # of new weights: all ranks draw the same
     encoder = None
     if resume_from:
         trunk = saved_trunk(resume_from)
@@ -37,8 +37,8 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
         trunk = encoder.trunk
     else:
         trunk = new_trunk(recipe.trunk or {}, data.tokenizer)
-    known = encoder.rows_for(recipe.method) if encoder else ()
-    resize_embeddings(recipe.method, trunk, data.tokenizer, known)
+    rows = encoder.rows_for(recipe.method) if encoder else ()
+    resize_embeddings(recipe.method, trunk, data.tokenizer, rows)
     for key, tokens in recipe.method.input_lengths.items():
         check_length(key, tokens, trunk)
     recipe = recipe.model_copy(update={"method": recipe.method.for_trunk(trunk)})

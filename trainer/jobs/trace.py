@@ -6,15 +6,14 @@ import argparse
 import hashlib
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from deepsiam.data_prep.common.errors import InputError, printable
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.interface import MicroBatch
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_folder
@@ -36,7 +35,8 @@ OF_MODEL = ("trunk", "init_from", "bidirectional", "random_weights", "optimizer.
 
 def print_steps(chosen: argparse.Namespace) -> None:
     """Print the steps that the arguments of `trainer.trace` choose: a digest of each, or what one contains."""
-    recipe = _load_recipe(chosen.recipe, chosen.overrides)
+    values = yaml_file.read(chosen.recipe, chosen.overrides)
+    recipe = with_keys_from_folder(yaml_file.build(schema.kind_of(values), values, str(chosen.recipe)))
     data = shard_data(recipe) if isinstance(recipe, PretrainRecipe) else pair_data(recipe)
     check_layout(data.order.lanes, recipe.batch.micro_batches, chosen.world_size, chosen.workers)
     first, last = (chosen.show, chosen.show) if chosen.show else chosen.steps
@@ -108,11 +108,8 @@ def show(step: int, batches: Sequence[LaneBatch], data: Data) -> Iterator[str]:
         for name, array in batch.micro_batch.arrays.items():
             if name.endswith("_ids"):
                 yield f"  {name}"
-                yield from (f"    {number}: {_decode(row, data.tokenizer)}" for number, row in enumerate(array))
-
-
-def _decode(row: np.ndarray, tokenizer: Tokenizer) -> str:
-    return printable(tokenizer.decode(row[row != tokenizer.pad]))
+                for number, row in enumerate(array):
+                    yield f"    {number}: {printable(data.tokenizer.decode(row[row != data.tokenizer.pad]))}"
 
 
 def _start(recipe: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -> tuple[int, Cursor]:
@@ -121,17 +118,15 @@ def _start(recipe: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -> t
     if path is None:
         return 0, Cursor(data.order.start())
     state = checkpoint.read_state(path)
-    checkpoint.check_continues(path, _as_trained(resume_invariants(recipe, data), state.resume_invariants))
+    settings, saved = resume_invariants(recipe, data), state.resume_invariants
+    # settings that do not affect the data are the saved ones here, so that they are equal
+    pooling = {"pooling": saved["method"]["pooling"]} if "pooling" in saved.get("method", {}) else {}
+    saved_of_model = {key: value for key, value in saved.items() if key in OF_MODEL}
+    method = settings["method"] | pooling
+    checkpoint.check_continues(path, {**settings, **saved_of_model, "method": method})
     data.order.check(state.cursor.positions, path)
     print(f"reading from {path} on", file=sys.stderr)
     return state.step, state.cursor.with_micro(recipe.batch.micro, state.step)
-
-
-def _as_trained(given: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy from the checkpoint the settings that do not affect data, so that comparing ignores them."""
-    of_model = {key: value for key, value in saved.items() if key in OF_MODEL}
-    pooling = {"pooling": saved["method"]["pooling"]} if "pooling" in saved.get("method", {}) else {}
-    return {**given, **of_model, "method": given["method"] | pooling}
 
 
 def _whole_checkpoints(run: Path, before: float = math.inf) -> Iterator[Path]:
@@ -155,9 +150,3 @@ def _check_micro(recipe: PretrainRecipe | FinetuneRecipe, first: int, last: int)
                 f"steps {after + 1} to {until} were trained with batch.micro={size}, and reading begins at step "
                 f"{read_from + 1}: set batch.micro={size} to show them, or show steps after a later checkpoint"
             )
-
-
-def _load_recipe(path: Path, overrides: Sequence[str]) -> PretrainRecipe | FinetuneRecipe:
-    values = yaml_file.read(path, overrides)
-    recipe = yaml_file.build(schema.kind_of(values), values, str(path))
-    return with_keys_from_folder(recipe)

@@ -128,10 +128,11 @@ def write(
     partial = final.with_name(f"{final.name}.partial")
     on_rank_0 = engine.world.rank == 0
     try:
+        # each part ends with an exchange: no rank goes on to the next while another has failed or is behind
         _together(engine, "save", partial, lambda: _prepare(partial) if on_rank_0 else None)
-        written = _together(engine, "save", partial, lambda: engine.save(partial, ENGINE) if resumable else {})
-        written += _together(engine, "save", partial, lambda: _save_weights(engine, partial))
-        entries = {name: entry for of_rank in written for name, entry in of_rank.items()}
+        hashed = _together(engine, "save", partial, lambda: engine.save(partial, ENGINE) if resumable else {})
+        hashed += _together(engine, "save", partial, lambda: _save_weights(engine, partial))
+        entries = {name: entry for rank_entries in hashed for name, entry in rank_entries.items()}
         contents = {**sidecar_files, STATE: state.to_json()}
         _together(engine, "save", partial, lambda: _finish(partial, final, contents, entries) if on_rank_0 else None)
     except SaveError:
@@ -185,11 +186,11 @@ def find(path: Path) -> Path:
         if problem:
             raise InputError(problem)
         return path
-    found = newest(path)
-    if found is None:
+    whole = newest(path)
+    if whole is None:
         what = ", but perhaps shards, a collection or an index: name a run" if has_manifest else ": train it first"
         raise InputError(f"{path}: neither a checkpoint nor a run folder with one{what}")
-    return found
+    return whole
 
 
 def verify(checkpoint: Path) -> str | None:
@@ -209,7 +210,6 @@ def verify(checkpoint: Path) -> str | None:
 
 
 def _damage(file: Path, entry: _Entry) -> str | None:
-    """Return what is wrong with a file of a checkpoint, or None."""
     try:
         if not file.is_file():
             return "is missing"
@@ -238,7 +238,7 @@ def write_manifest(checkpoint: Path, hashed: Mapping[str, FileEntry] | None = No
     for path in checkpoint.rglob("*"):
         name = str(path.relative_to(checkpoint))
         if path.is_dir():
-            sync(path)
+            sync(path)  # the names of files are on disk when their folder is
         elif name not in files:
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
@@ -338,7 +338,7 @@ def _together(engine: Engine, verb: str, path: Path, part: Callable[[], Result])
 
 
 def _prepare(partial: Path) -> None:
-    for stale in partial.parent.glob("step-*.partial"):
+    for stale in partial.parent.glob("step-*.partial"):  # of a run that was killed in a save
         remove(stale)
     make_directory(partial / ENGINE)
 
@@ -357,10 +357,7 @@ def _save_weights(engine: Engine, partial: Path) -> dict[str, FileEntry]:
 
 
 def _finish(partial: Path, final: Path, contents: Mapping[str, bytes], entries: Mapping[str, FileEntry]) -> None:
-    """Do rank 0's part after every rank has written: write the small files and the manifest, set the final name.
-
-    `entries` describe the files that the ranks have written.
-    """
+    """Write the small files and the manifest, beside those of `entries`, which the ranks have written; then rename."""
     files = dict(entries)
     for name, content in contents.items():
         with hashed_file(partial / name) as file:
@@ -379,8 +376,8 @@ def _convert(source: Path, universal: Path) -> None:
     make_directory(universal)
     command = [sys.executable, "-m", "deepsiam.trainer.training.engine.plain_files"]
     options = ["--input_folder", str(source), "--output_folder", str(universal), "--num_extract_workers", "1"]
-    done = subprocess.run([*command, *options, "--num_merge_workers", "1"], capture_output=True, text=True)
-    if done.returncode:
+    result = subprocess.run([*command, *options, "--num_merge_workers", "1"], capture_output=True, text=True)
+    if result.returncode:
         shutil.rmtree(universal.parent, ignore_errors=True)
-        last = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise InputError(f"{source}: DeepSpeed could not convert it: {last}")
+        line = (result.stderr.strip() or result.stdout.strip() or f"exit code {result.returncode}").splitlines()[-1]
+        raise InputError(f"{source}: DeepSpeed could not convert it: {line}")

@@ -42,7 +42,7 @@ def load_encoder(path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
     """
     kind = kind_of(path)
     if kind is None:
-        return _of_run(load_trained(path), path, tokenizer)
+        return _encoder_of_run(load_trained(path), path, tokenizer)
     return open_encoder(path, tokenizer, kind)
 
 
@@ -52,8 +52,7 @@ def copy_heads(encoder: PretrainedEncoder, model: TrunkModel, method: MethodConf
     return encoder.fill_heads(model, method)
 
 
-def _of_run(trained: TrainedModel, path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
-    """Take the encoder of a run."""
+def _encoder_of_run(trained: TrainedModel, path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
     check_ids(path, trained.tokenizer.fingerprint, trained.checkpoint / checkpoint.TOKENIZER, tokenizer)
     heads = {name: head.detach() for name, head in trained.model.heads.items()}
     rows = rows_after(trained.tokenizer, trained.method.added_tokens + trained.method.markers)

@@ -41,7 +41,7 @@ def load_trained(path: Path) -> TrainedModel:
     folder = checkpoint.find(path)
     recipe = recipe_of(folder)
     model = build_model(recipe.method, saved_trunk(folder))
-    drop_absent(model, folder)
+    drop_absent(model, folder)  # before the weights, which must match by name
     trained = recipe.optimizer.train
     adapted = adapt_model(model, trained, recipe.method) if isinstance(trained, Adapters) else []
     _copy_weights(folder, model)
@@ -109,7 +109,7 @@ def _copy_weights(folder: Path, model: TrunkModel) -> None:
 
     file = folder / checkpoint.WEIGHTS
     weights, parameters = read_tensors(file), dict(model.named_parameters())
-    model.from_base -= weights.keys()
+    model.from_base -= weights.keys()  # a checkpoint may have more than adapters, such as new rows of tokens
     if weights.keys() != parameters.keys() - model.from_base:
         odd = sorted(weights.keys() ^ (parameters.keys() - model.from_base))[0]
         raise InputError(f"{folder}: {checkpoint.WEIGHTS} and {checkpoint.RECIPE} do not match: {odd} is only in one")

@@ -81,24 +81,24 @@ def _with(recipe: AnyRecipe, taken: dict[str, Any], source: Path) -> AnyRecipe:
 
 
 def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
-    return _of_a_run(start, method) or start_keys(start, method)
+    return _keys_of_run(start, method) or start_keys(start, method)
 
 
-def _of_a_run(start: Path, method: MethodConfig) -> dict[str, Any]:
+def _keys_of_run(start: Path, method: MethodConfig) -> dict[str, Any]:
     """Return the keys by which a run of vectors read and compared texts; of other models, their prompts alone."""
-    asked = set(method.start_keys) & set(SiameseConfig.start_keys) - method.model_fields_set
+    names = set(method.start_keys) & set(SiameseConfig.start_keys) - method.model_fields_set
     if method.folder_kind in (SPARSE, PAIRS):
-        asked -= {"pooling"}  # of terms, or of pairs, not of texts
+        names -= {"pooling"}  # of terms, or of pairs, not of texts
     recipes = [folder / checkpoint.RECIPE for folder in (start, *checkpoint.newest_first(start))]
     recipe = next(filter(Path.is_file, recipes), None)
-    if not asked or recipe is None:
+    if not names or recipe is None:
         return {}
     values = read_one(recipe)
-    of_run = values.get("method")
-    if not isinstance(of_run, dict):  # another tool's file
+    keys = values.get("method")
+    if not isinstance(keys, dict):  # another tool's file
         return {}
-    if kind_of(values) is FinetuneRecipe and of_run.get("name") != "siamese":
-        asked &= set(DualEncoderConfig.start_keys)
-    if "similarity" in method.model_fields_set and getattr(method, "similarity", None) != of_run.get("similarity"):
-        asked -= {"temperature"}  # it suits one similarity
-    return {key: value for key, value in of_run.items() if key in asked}
+    if kind_of(values) is FinetuneRecipe and keys.get("name") != "siamese":
+        names &= set(DualEncoderConfig.start_keys)
+    if "similarity" in method.model_fields_set and getattr(method, "similarity", None) != keys.get("similarity"):
+        names -= {"temperature"}  # it suits one similarity
+    return {key: value for key, value in keys.items() if key in names}

@@ -110,9 +110,9 @@ def _check_candidates(number: int, source: GroupSource) -> list[str]:
 
 
 def _fewer(source: GroupSource, counts: np.ndarray, key: str, number: int, then: str) -> list[str]:
-    few = int((counts < number).sum())
-    remark = f"split {source.split}: {few:,} of {len(counts):,} groups give fewer than {key}={number}: {then}"
-    return [remark] if few else []
+    short_groups = int((counts < number).sum())
+    remark = f"split {source.split}: {short_groups:,} of {len(counts):,} groups give fewer than {key}={number}: {then}"
+    return [remark] if short_groups else []
 
 
 def check_classes(source: GroupSource, classes: int) -> None:

@@ -46,7 +46,7 @@ class GroupSource:
             self.groups = collection.groups(split)
         except InputError as error:
             raise InputError(f"{section}.split: {error}") from None
-        self.relevant = Relevant.of_split(collection, split)
+        self.relevant = Relevant.of_split(collection, split)  # of the whole split, also with a `limit`
         self.first = self._first_places()  # of all examples that there are
         if len(self.first) < (limit or 1):
             what = {"positive": "relevant pairs", "pair": "labelled pairs", "group": "groups"}[kind]

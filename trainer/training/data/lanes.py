@@ -118,7 +118,7 @@ class Lanes:
 
     def micro_batches(self, lane: int, position: Position) -> Iterator[LaneStep]:
         """Yield the lane's micro-batches from `position` on, without end."""
-        examples: list[Any] = []
+        examples: list[Any] = []  # a micro-batch may begin in one window and end in the next: no example is dropped
         keys: list[tuple[int, ...]] = []
         skips: list[Skip] = []
         for example, key, after in self._examples(lane, position, skips):
@@ -150,15 +150,15 @@ class Lanes:
         """Yield (epoch, window, shuffled items with their (shard, chunk, number)); add unreadable shards to `skips`."""
         epoch, from_window, _ = position
         while True:
-            shards_read = self.deal(epoch)[lane :: self.lanes]
+            shards_read = self.deal(epoch)[lane :: self.lanes]  # of one permutation for all lanes: each shard once
             chunks_read = self.chunks[shards_read].cumsum()  # when each shard has been read
             # at least one window, if an empty one: else a lane without chunks would never give up
             for window in range(from_window, max(1, -(-int(chunks_read[-1]) // self.window))):
                 in_window, next_window = (self._chunks(shards_read, chunks_read, w) for w in (window, window + 1))
                 shards, later = (list(dict.fromkeys(shard for shard, _ in w)) for w in (in_window, next_window))
-                self.source.fetch_ahead(later)
+                self.source.fetch_ahead(later)  # before reading, so that the next window downloads meanwhile
                 items = [item for place in in_window for item in self._read(epoch, *place, skips)]
-                for shard in set(shards) - set(later):
+                for shard in set(shards) - set(later):  # one that goes on in the next window stays open
                     self.source.release(shard)
                 # a whole window at once, keyed by its place: no buffer whose state a resume would have to restore
                 order = keyed_rng("shuffle", self.seed, epoch, lane, window).permutation(len(items))
@@ -185,6 +185,7 @@ class Lanes:
         """Return the (shard, chunk) pairs of a window; the arguments: a lane's shards, the chunks read after each."""
         number = np.arange(window * self.window, min((window + 1) * self.window, read[-1]))
         at = read.searchsorted(number, side="right")
+        # a shard's first chunk is the number read at its end, less its own
         places = shards[at], number - read[at] + self.chunks[shards[at]]
         return list(zip(*(numbers.tolist() for numbers in places), strict=True))
 

@@ -41,7 +41,7 @@ class Loader:
         if self.workers:
             loader = DataLoader(
                 stream,
-                batch_size=None,
+                batch_size=None,  # the stream makes whole micro-batches: nothing to collate
                 num_workers=self.workers,
                 collate_fn=_unchanged,  # PyTorch's own would make tensors
                 worker_init_fn=_ignore_signals,
@@ -89,6 +89,7 @@ class _RankStream(IterableDataset[LaneBatch | InputError]):
             yield error
 
 
+# functions of the module: where Python starts workers anew (since 3.14), it finds these by their names
 def _unchanged(batch: Any) -> Any:
     return batch
 

@@ -38,7 +38,7 @@ class Mix:
         self.shares = _whole_shares(weights)  # turns of each source in a block
         self.block = sum(self.shares)
         self.seed, self.turn = seed, turn
-        self._order = lru_cache(maxsize=16)(self._draw)
+        self._order = lru_cache(maxsize=16)(self._draw)  # blocks are asked for in order, each many times
 
     def source(self, micro_batch: int) -> int:
         """Return the number of the source of a global micro-batch."""
@@ -82,7 +82,7 @@ class Mix:
 
 def _whole_shares(weights: Sequence[float]) -> list[int]:
     """Return the smallest whole numbers in the ratio of the weights, or numbers near it with the sum `LONGEST`."""
-    exact = [Fraction(str(weight)) for weight in weights]
+    exact = [Fraction(str(weight)) for weight in weights]  # of "0.1" a tenth, not the float near it
     denominator = math.lcm(*(weight.denominator for weight in exact))
     counts = [int(weight * denominator) for weight in exact]
     divisor = math.gcd(*counts)
@@ -90,8 +90,8 @@ def _whole_shares(weights: Sequence[float]) -> list[int]:
         return [count // divisor for count in counts]
     quotas = [count * LONGEST / Fraction(sum(counts)) for count in counts]
     shares = [int(quota) for quota in quotas]
-    by_rest = sorted(range(len(quotas)), key=lambda i: shares[i] - quotas[i])  # the largest rest first
-    for i in by_rest[: LONGEST - sum(shares)]:
+    by_remainder = sorted(range(len(quotas)), key=lambda i: shares[i] - quotas[i])  # the largest first
+    for i in by_remainder[: LONGEST - sum(shares)]:
         shares[i] += 1
     if 0 in shares:
         least = weights[shares.index(0)]
@@ -132,6 +132,7 @@ def _settle(graph: Graph, place: int, rng: np.random.Generator) -> None:
 def _round(cycle: list[list[int]], rng: np.random.Generator) -> None:
     """Move amounts around a cycle until one is zero, keeping the expectation of every one."""
     (up,), (down,) = min(cycle[1::2]), min(cycle[::2])
+    # up * down / (up + down) is the expected gain and loss alike: nothing changes on average
     change = up if rng.integers(up + down) < down else -down
     for amount in cycle[::2]:
         amount[0] += change

@@ -49,6 +49,7 @@ class HeldOut:
                 batch = examples[start : start + self.micro_batch]
                 keys = [(self.seed, number, start + i) for i in range(len(batch))]
                 yield self.batcher.micro_batch(batch, keyed_rngs("validation", keys))
+            # a shard that this rank's next unit begins in stays open
             later = {shard for unit in units[number + world_size : number + world_size + 1] for shard, _ in unit}
             for shard in {shard for shard, _ in units[number]} - later:
                 self.source.release(shard)

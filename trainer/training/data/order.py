@@ -76,7 +76,7 @@ class Order:
         sources = list(self.sources.values())
         index = first
         while True:
-            source, lane = self.mix.source(index), index % self.lanes
+            source, lane = self.mix.source(index), index % self.lanes  # both known without reading anything
             if (source, lane) not in readers:
                 readers[source, lane] = sources[source].micro_batches(lane, positions[source][lane])
             micro_batch, before, after, skips = next(readers[source, lane])
@@ -110,14 +110,13 @@ def make_order(recipe: Recipe, sources: Mapping[str, WeightedSource]) -> Order:
     """Build the order that a recipe asks for, from one source or from several weighted sources."""
     lanes = {}
     for number, (name, source) in enumerate(sources.items()):
-        source_seed = int(
-            keyed_rng(f"source {name}", recipe.seed).integers(2**62)
-        )  # sources must not share their masks
+        # sources must not share their masks; a source that is alone has no name
+        seed = int(keyed_rng(f"source {name}", recipe.seed).integers(2**62)) if name else recipe.seed
         try:
             lanes[name] = Lanes(
                 source.items,
                 source.batcher,
-                seed=source_seed if name else recipe.seed,  # a source that is alone has no name
+                seed=seed,
                 lanes=recipe.data.lanes,
                 window=recipe.data.window,
                 micro_batch=recipe.batch.micro,

@@ -13,7 +13,7 @@ import numpy as np
 from deepsiam.data_prep.common.rng import keyed_rng
 
 MOST = 1 << 20  # numbers in an array; ten million would take 80 MB of every rank, and most of a second
-ROUNDS = 6
+ROUNDS = 6  # of the network; no measurement of fewer is recorded
 
 
 @dataclass(frozen=True)

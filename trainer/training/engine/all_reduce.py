@@ -37,7 +37,7 @@ def main() -> None:
         dist.all_reduce(tensor)
         if not bool((tensor == world.size * (world.size + 1) / 2).all()):
             raise InputError("the sum over the ranks is wrong")
-        dist.barrier()
+        dist.barrier()  # rank 0 speaks for all: every sum is right
         if world.rank == 0:
             print(f"{MET}{os.environ['MASTER_ADDR']}, all {world.size}", flush=True)
     sys.stderr.flush()

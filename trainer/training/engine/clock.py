@@ -40,7 +40,7 @@ class DeviceClock:
     def take(self) -> float:
         """Return the seconds counted since the last call; wait until the device has finished the counted work."""
         if self.events:
-            self.events[-1][1].synchronize()
+            self.events[-1][1].synchronize()  # the last one alone: a queue ends in order
             self.seconds += sum(start.elapsed_time(end) for start, end in self.events) / 1000
         seconds, self.seconds, self.events = self.seconds, 0.0, []
         return seconds

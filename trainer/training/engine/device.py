@@ -70,7 +70,7 @@ def require_own_gpu(rank: int, local_rank: int, store: Store | None) -> None:
     if accelerator().device_name() != "cuda":
         return
     shared = "" if store or local_rank < accelerator().device_count() else "another rank"
-    if store:
+    if store:  # of the ranks with one GPU, the first to write its number is the owner
         identifier = torch.cuda.get_device_properties(accelerator().current_device()).uuid
         owner = int(store.compare_set(f"deepsiam/gpu/{identifier}", "", str(rank)))
         shared = f"rank {owner}" if owner != rank else ""
@@ -94,7 +94,10 @@ def unseen_gpus() -> str:
     version = f"torch {torch.__version__} is built"
     if any(ROOT.glob("proc/driver/nvidia/gpus/*")) or any(ROOT.glob("dev/nvidia[0-9]*")):
         maker, cuda = "NVIDIA", torch.version.cuda
-        why = f"{version} {f'for CUDA {cuda}' if cuda else 'without CUDA'}, the driver is {_nvidia_driver()}"
+        path = ROOT / "proc/driver/nvidia/version"
+        driver = re.search(r"\b\d{3,}\.[\d.]+", path.read_text(errors="replace")) if path.is_file() else None
+        built_for = f"for CUDA {cuda}" if cuda else "without CUDA"
+        why = f"{version} {built_for}, the driver is {driver[0] if driver else 'unknown'}"
     elif any(_bytes(path) > OWN_MEMORY for path in ROOT.glob("sys/class/drm/card*/device/mem_info_vram_total")):
         maker, why = (
             "AMD",
@@ -106,12 +109,6 @@ def unseen_gpus() -> str:
     return (
         f"this host has {maker} GPUs, and torch sees none{hidden}: {why}: update the driver, or install another torch"
     )
-
-
-def _nvidia_driver() -> str:
-    path = ROOT / "proc/driver/nvidia/version"
-    version = re.search(r"\b\d{3,}\.[\d.]+", path.read_text(errors="replace")) if path.is_file() else None
-    return version[0] if version else "unknown"
 
 
 def _bytes(path: Path) -> int:

@@ -111,7 +111,7 @@ def load(name: str, *, for_here: bool = True) -> tuple[Path, dict[str, Any]]:
         config = json.loads(read_bytes(path))
         if not isinstance(config, dict):
             raise InputError(f"{path}: a DeepSpeed configuration must be a JSON object")
-        for problem in _problems(config, for_here):
+        for problem in _problems(config, for_here):  # the first one
             raise InputError(f"{path}: {problem}")
     except ValueError as error:
         raise InputError(f"{path}: not JSON: {error}") from None
@@ -200,6 +200,7 @@ def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
         yield f'{path}: "auto" works with the Hugging Face Trainer only; DeepSpeed misreads it: write the value'
     yield from _bad_values(config)
     if for_here and (refusal := _refusal(config)):
+        # some of its messages name no key: find the one that gets the same refusal by itself
         key = next((key for key, value in config.items() if _refusal({key: value}) == refusal), "")
         yield "{}{}: DeepSpeed refuses it: {}".format(key or ", ".join(config), *refusal)
     without_zero = config.get("zero_optimization", {}).get("stage", 0) == 0

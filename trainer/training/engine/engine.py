@@ -96,10 +96,11 @@ class Engine:
 
         Where losses are functions of the whole step, all micro-batches have the same objective.
         """
+        # set here, not by a scheduler of DeepSpeed's, whose state a resume would have to restore
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         losses = []
-        skipped_before = self.deepspeed.skipped_steps
+        skipped_before = self.deepspeed.skipped_steps  # `step` returns nothing: it counts what an overflow skips
         for sums, scalar in self._differentiable(micro_batches, objectives, seeds):
             losses.append(self._by_term(sums))
             # DeepSpeed averages over ranks and accumulated micro-batches; here the gradients must be summed
@@ -137,6 +138,7 @@ class Engine:
         self.model.keys = keys
         batches = [self._tensors(micro_batch) for micro_batch in micro_batches]
         with self.evaluating():
+            # through DeepSpeed, which gathers the weights at ZeRO-3; the losses below have no weights
             encoded = [self.deepspeed(**batch, represent=True) for batch in batches]
         losses, _ = grad_cache.differentiate(
             cast("DualEncoder", self.model), batches, encoded, lambda sums: torch.stack([*sums.values()]).sum()
@@ -210,11 +212,11 @@ class Engine:
         keep the others waiting.
         """
         self.files.error, self.files.written = None, {}
-        # without this key DeepSpeed cannot convert the checkpoint for another number of ranks
         self.deepspeed.save_checkpoint(
             str(folder),
             tag=tag,
-            save_latest=False,
+            save_latest=False,  # it would name a checkpoint that other ranks are still writing
+            # without this key DeepSpeed cannot convert the checkpoint for another number of ranks
             client_state={"universal_checkpoint_info": {}},
             exclude_frozen_parameters=bool(self.model.from_base),
         )
@@ -228,7 +230,7 @@ class Engine:
         Raise InputError for files that are not DeepSpeed's plain values, or do not suit this engine.
         """
         self.deepspeed._config.load_universal_checkpoint = universal
-        decays = [group["weight_decay"] for group in self.optimizer.param_groups]
+        decays = [group["weight_decay"] for group in self.optimizer.param_groups]  # loading overwrites both
         fused = self.optimizer.param_groups[0].get("fused")
         with rank_0_speaks(self.world.rank), plain_values_only():
             try:
@@ -237,7 +239,7 @@ class Engine:
                 )
             except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
                 raise InputError(f"{folder / tag}: DeepSpeed cannot load its files ({error!r}): {REMEDY}") from error
-        if loaded is None:
+        if loaded is None:  # DeepSpeed only warns, and would train from the start
             raise InputError(f"{folder / tag}: DeepSpeed finds no checkpoint of its own there")
         if universal:
             # stage 3 copies the first group's settings to all groups, and has one step counter that each state advances
@@ -252,6 +254,7 @@ class Engine:
             state["step"] = torch.as_tensor(state["step"]).to(parameter.device if fused else "cpu")
 
     def _saved(self) -> list[tuple[str, torch.nn.Parameter]]:
+        # a tied parameter has one name here; the order of names is that of the file, and of the ranks' gathering
         named = self.deepspeed.module.named_parameters()
         return sorted(((name, p) for name, p in named if name not in self.model.from_base), key=itemgetter(0))
 
@@ -308,7 +311,6 @@ class CheckpointFiles(TorchCheckpointEngine):
         self.written: dict[Path, FileEntry] = {}
 
     def save(self, state_dict: Any, path: str) -> None:
-        """Write one file, unless an earlier one failed."""
         if self.error is None:
             try:
                 with hashed_file(Path(path)) as file:

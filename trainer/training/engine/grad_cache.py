@@ -58,13 +58,13 @@ def objectives(
     """
     with torch.no_grad():  # the first pass: vectors alone, so that all micro-batches of the step fit
         later = [encode_batch() for encode_batch in encode[1:]]
-    first = encode[0]()
-    losses, gradients = differentiate(model, batches, [first, *later], objective)
-    del later
+    first_texts = encode[0]()
+    losses, gradients = differentiate(model, batches, [first_texts, *later], objective)
+    del later  # before the second pass: one micro-batch's memory at a time
     for i, (query_gradients, document_gradients) in enumerate(gradients):
         # the second pass: same seed, so the same vectors, now with a graph. Their gradients are constants here, so the
         # scalar's gradient is the chain rule's product, though the scalar itself means nothing
-        texts = encode[i]() if i else first
+        texts = encode[i]() if i else first_texts
         scalar = (texts["query_vectors"] * query_gradients).sum()
         yield losses[i], scalar + (texts["document_vectors"] * document_gradients).sum()
 
@@ -77,6 +77,7 @@ def differentiate(
     `encoded` has the vectors of each micro-batch. The gradients are with respect to the queries' and the documents'
     vectors. Only the scores of one micro-batch's queries exist at a time.
     """
+    # leaves of a new graph, which ends at the vectors: what made them is the second pass's
     leaves = [_leaves(texts) for texts in encoded]
     sums = _step_sums(model, leaves)
     step = gather(encoded, [batch["document_keys"] for batch in batches]) if model.keys.compares_step else None
@@ -100,13 +101,12 @@ def differentiate(
         dist.all_reduce(all_documents)  # the queries of every rank pull at a document
         # copies, so that the gradients of the other ranks' documents can be freed
         widths = [documents.vectors.shape[1] for _, documents in leaves]
-        places = zip(step.places, widths, strict=True)
+        places = zip(step.places, widths, strict=True)  # each without the padding to the widest of the step
         document_gradients = [all_documents[place, :width].clone() for place, width in places]
     return losses, list(zip(query_gradients, document_gradients, strict=True))
 
 
 def _leaves(texts: Tensors) -> tuple[Vectors, Vectors]:
-    """Return the vectors of queries and documents as leaves of a new graph."""
     queries, documents = (
         Vectors(texts[f"{side}_vectors"].detach().requires_grad_(), texts[f"{side}_real"])
         for side in ("query", "document")
@@ -125,9 +125,9 @@ def _step_sums(model: DualEncoder, encoded: Sequence[tuple[Vectors, Vectors]]) -
 
 
 def _among(step: Documents, number: int, batch: Tensors) -> tuple[Vectors, Vectors, Tensors]:
-    """Return the documents of the step, those of micro-batch `number` of this rank, and its arrays for the step's."""
+    """Return the step's documents, micro-batch `number`'s part of them, and its arrays with columns of the step."""
     place, candidates = step.places[number], batch["candidates"]
-    columns = torch.where(candidates >= 0, candidates + place.start, candidates)
+    columns = torch.where(candidates >= 0, candidates + place.start, candidates)  # -1 stays: no candidate
     documents = Vectors(step.vectors.requires_grad_(), step.mask)
     # a part of the same leaf, so that the regularisers' gradients join those of the losses
     part = Vectors(documents.vectors[place], documents.mask[place])
@@ -148,7 +148,7 @@ def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
 
     def gathered(rows: Sequence[Tensor], *shape: int) -> Tensor:
         """[D_j, ...] of each micro-batch -> [D, *shape]."""
-        padded = rows[0].new_zeros(len(rows), most, *shape)
+        padded = rows[0].new_zeros(len(rows), most, *shape)  # all_gather wants one shape on all ranks
         for place, row in zip(padded, rows, strict=True):
             place[tuple(map(slice, row.shape))] = row
         return _all_gather(padded).flatten(0, 1)[real]

@@ -22,7 +22,7 @@ from torch import Tensor
 from deepsiam.data_prep.common.files import open_new
 
 PIECE = 1 << 20  # bytes given to the operating system and the hashing thread at a time
-AHEAD = 16  # how many pieces writing may be ahead of hashing; they are kept in memory
+AHEAD = 16  # how many pieces writing may be ahead of hashing; they are kept in memory: 16 MB
 
 
 class FileEntry(TypedDict):
@@ -41,6 +41,7 @@ def hashed_file(path: Path) -> Iterator[HashedFile]:
     Raises:
         OSError: the file cannot be written; the error names it.
     """
+    # one thread: a hash takes its pieces in order
     with open_new(path, buffering=0) as opened, ThreadPoolExecutor(1) as thread:
         file = HashedFile(path, opened.fileno(), thread)
         yield file
@@ -70,10 +71,10 @@ class HashedFile:
         """Pass buffered bytes to the operating system and the hashing thread; wait while the thread is far behind."""
         piece, self._buffer = self._buffer, bytearray()
         self._hashing.append(self._thread.submit(self._digest.update, piece))
-        rest = memoryview(piece)
+        unwritten = memoryview(piece)
         with _named(self._path):
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+            while unwritten:  # os.write may take a part
+                unwritten = unwritten[os.write(self._descriptor, unwritten) :]
         self._size += len(piece)
         while len(self._hashing) > AHEAD:
             self._hashing.popleft().result()
@@ -93,7 +94,7 @@ class HashedFile:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Add the file's name to an OSError from a descriptor, which has no name."""
+    # an OSError from a descriptor names no file
     try:
         yield
     except OSError as error:

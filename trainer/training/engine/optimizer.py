@@ -66,7 +66,7 @@ class Adamax(torch.optim.Optimizer):
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             states = [self._state_of(parameter) for parameter in parameters]
-            for parameter in parameters:
+            for parameter in parameters:  # on the weight itself, not through the gradient
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
             adamax(
                 parameters,
@@ -109,16 +109,18 @@ def _overflows(optimizer: Any) -> Tensor:
     gradients = [g for group in groups for g in group or () if g is not None and g.numel()]
     if not gradients:
         return torch.zeros(1, dtype=torch.bool, device=optimizer.device)
-    largest = torch._foreach_norm(gradients, math.inf)  # NaN where a gradient has one
+    largest = torch._foreach_norm(gradients, math.inf)  # one kernel for many gradients; NaN where one has it
     return torch.stack(largest).isfinite().all().logical_not()[None]
 
 
 def _norm(optimizer: Any, gradients: Iterable[Tensor], parameters: object, norm_type: float = 2) -> Tensor:
     """Return the Euclidean norm of a group's gradients over all ranks, fp32, or `INVALID`; summed in fp64."""
     assert norm_type == 2
-    filled = [g for g in gradients if not getattr(g, "_zero_padding", False)]
+    gradients = [g for g in gradients if not getattr(g, "_zero_padding", False)]
     norms = (
-        torch._foreach_norm(filled, 2, dtype=torch.float64) if filled else [torch.zeros((), device=optimizer.device)]
+        torch._foreach_norm(gradients, 2, dtype=torch.float64)
+        if gradients
+        else [torch.zeros((), device=optimizer.device)]
     )
     squares = torch.stack(norms).pow(2).sum().float()
     dist.all_reduce(squares, group=optimizer.dp_process_group)

@@ -50,15 +50,16 @@ def plain_values_only() -> Iterator[None]:
 
     def load_plain(file: Any, map_location: Any = None, *, mmap: bool | None = None, **_: Any) -> Any:
         try:
+            # torch writes no compressed files; a small one could grow to fill the memory
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in zipfile.ZipFile(file).infolist()):
                 raise ValueError("it is compressed")
             values = load(file, map_location=map_location, mmap=mmap, weights_only=True)
             _check_strings(values)
-        except OSError:
+        except OSError:  # a disk's fault, not the file's
             raise
         except Exception as error:  # a damaged pickle can raise any
-            asked = re.search(r"GLOBAL (\S+)", str(error))
-            reason = f"it asks for {asked[1]}, which could run code" if asked else str(error).partition("\n")[0]
+            name = re.search(r"GLOBAL (\S+)", str(error))
+            reason = f"it asks for {name[1]}, which could run code" if name else str(error).partition("\n")[0]
             raise InputError(f"{file}: not a file of DeepSpeed's plain values ({reason}): {REMEDY}") from None
         return values
 
@@ -76,14 +77,14 @@ def plain_values_only() -> Iterator[None]:
 
 def _check_strings(values: Any) -> None:
     """Raise ValueError for a string that is not a plain name: DeepSpeed makes files with the names of parameters."""
-    unchecked, known = [values], set()
+    unchecked, seen_ids = [values], set()  # not recursive: a hostile file may nest deeply, or contain itself
     while unchecked:
         value = unchecked.pop()
         if isinstance(value, str):
             if not re.fullmatch(r"[\w.+:-]*", value, re.ASCII) or set(value) == {"."}:
                 raise ValueError(f"{value[:80]!r} is not a name")
-        elif isinstance(value, (dict, list, tuple, set)) and id(value) not in known:
-            known.add(id(value))
+        elif isinstance(value, (dict, list, tuple, set)) and id(value) not in seen_ids:
+            seen_ids.add(id(value))
             unchecked += value
             if isinstance(value, dict):
                 unchecked += (inner for key, inner in value.items() if key != SETTINGS)

@@ -30,7 +30,7 @@ from deepsiam.data_prep.common.errors import InputError
 
 ARRIVAL = default_pg_timeout  # within which every rank arrives: DEEPSPEED_TIMEOUT, in minutes
 OTHERS_SECONDS = 60  # how long rank 0 waits to end the others: their hosts may import more slowly
-CONNECT_SECONDS = 3
+CONNECT_SECONDS = 3  # for a store that is there; a program that is none stays silent
 POLL_SECONDS = 0.1
 GO, END = 1, 2  # what rank 0 says; to end with an exit code it says END + code
 FAULT = 1  # exit code
@@ -92,7 +92,7 @@ def meet(rank: int, ranks: int) -> TCPStore | None:
     try:
         store.set(_key(f"host/{rank}"), socket.gethostname())
         store.add(_key(f"at/{rank}"), 1)
-        while not (said := store.add(_key("said"), 0)):
+        while not (said := store.add(_key("said"), 0)):  # adding 0 reads without waiting for the key
             time.sleep(POLL_SECONDS)
         if said != GO:
             store.add(_key("ended"), 1)
@@ -202,18 +202,18 @@ def _connect(seconds: float) -> TCPStore:
 
     A store's timeout has no effect on a program that accepts the connection and stays silent.
     """
-    found: list[TCPStore] = []
+    stores: list[TCPStore] = []
 
     def connect() -> None:
         with suppress(RuntimeError):  # reported below
-            found.append(_store(False))
+            stores.append(_store(False))
 
     thread = Thread(target=connect, daemon=True)
     thread.start()
     thread.join(seconds)
-    if not found:
+    if not stores:
         raise RuntimeError("the port is not a store's")
-    return found[0]
+    return stores[0]
 
 
 def _key(name: str) -> str:

@@ -36,7 +36,9 @@ from deepsiam.trainer.training.engine.rendezvous import (
 from deepsiam.trainer.training.errors import SharedError
 from deepsiam.trainer.training.launchers import LAUNCHERS, RANK_0_FIRST_SECONDS
 
-FAILED_FIRST_SECONDS = 30
+FAILED_FIRST_SECONDS = (
+    30  # for which a rank that lost another waits for the launcher, so that the other's error is seen
+)
 YEAR_SECONDS = 365 * 86400.0  # gloo counts nanoseconds in 64 bits
 ALONE_SECONDS = 12 * 3600.0  # how long one rank may work while the others wait: train faiss, convert a checkpoint
 # how errors say that another rank is gone; PyTorch ends the process itself where NCCL's watchdog finds it first
@@ -168,7 +170,7 @@ def rank_0_speaks(rank: int) -> Iterator[None]:
 
 
 def _first_to_say(line: str, rank: int) -> bool:
-    """Return whether no other rank has printed a line, nor will; ranks other than 0 first give rank 0 time to do it."""
+    """Return whether this rank prints a line: rank 0, or, where rank 0 does not in time, the first of the others."""
     store, key = distributed_c10d._get_default_store(), f"deepsiam/printed/{line}"
     end = time.monotonic() + RANK_0_FIRST_SECONDS
     try:
@@ -220,9 +222,9 @@ def join(world: World) -> None:
     # start compilers to find out which kernels it can build here, so the answer "no" is preset for all of them
     deepspeed.ops.__compatible_ops__ = defaultdict(bool)
     use_threads_of_a_rank(world.local_size)
-    own_device = set_device(world.local_rank)  # else models without an engine would all be on the first device
+    device_number = set_device(world.local_rank)  # else models without an engine would all be on the first device
     # DeepSpeed takes the local rank for the number of the device, and checks that Open MPI's is the same
-    os.environ |= {name: str(own_device) for name in ("LOCAL_RANK", LAUNCHERS[2][2]) if name in os.environ}
+    os.environ |= {name: str(device_number) for name in ("LOCAL_RANK", LAUNCHERS[2][2]) if name in os.environ}
     global _joined
     try:
         store = meet(world.rank, world.size) if world.size > 1 else None

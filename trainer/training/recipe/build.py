@@ -29,11 +29,11 @@ def new_trunk(config: Mapping[str, Any], tokenizer: Tokenizer) -> PreTrainedMode
 
     Raise InputError for an unknown configuration key, or a vocabulary size that differs from the data's.
     """
-    given = {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.pad}
-    for key, value in given.items():
+    tokenizer_keys = {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.pad}
+    for key, value in tokenizer_keys.items():
         if config.get(key, value) != value:
             raise InputError(f"trunk.{key}: the recipe sets {config[key]}, the data's {tokenizer.path} has {value}")
-    return trunk_of({**config, **given}, "trunk")
+    return trunk_of({**config, **tokenizer_keys}, "trunk")
 
 
 def trunk_of(settings: Mapping[str, Any], where: str, weights: Mapping[str, Tensor] | None = None) -> PreTrainedModel:

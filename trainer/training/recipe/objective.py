@@ -33,10 +33,10 @@ def objectives(
     losses count by their share of the micro-batches, whatever their losses count as targets.
     """
     weights_by_source = [method.weights_at(step) for method in methods]
-    made = []
+    step_objectives = []
     for method, weights in zip(methods, weights_by_source, strict=True):
         alike = [i for i, other in enumerate(weights_by_source) if other == weights]
         share = sum(micro_batches[i] for i in alike) / sum(micro_batches)
         counts = {term: sum(targets[i][term] for i in alike) for term in weights}
-        made.append(Objective(method, {term: share * weight for term, weight in weights.items()}, counts))
-    return made
+        step_objectives.append(Objective(method, {term: share * weight for term, weight in weights.items()}, counts))
+    return step_objectives

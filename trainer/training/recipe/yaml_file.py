@@ -33,6 +33,7 @@ class _Loader(yaml.SafeLoader):
         self._sizes: dict[str, int] = {}  # by anchor
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node:
+        # counts while it parses: a few lines of aliases of aliases can stand for billions of values
         event: Any = self.peek_event()
         is_alias = self.check_event(yaml.AliasEvent)
         start, self._depth = self._values, self._depth + 1
@@ -63,6 +64,7 @@ class _TooLargeError(ValueError):
     """A text has more values or levels than any recipe."""
 
 
+# PyYAML reads 1e-4 as text: YAML 1.1 wants 1.0e-4
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)$|^[-+]?(\d+\.\d*|\.\d+)$|^[-+]?\.inf$|^\.nan$"),
@@ -78,7 +80,7 @@ def load(kind: type[AnyRecipe], path: Path, overrides: Sequence[str] = ()) -> An
 def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Read the plain values of a recipe file, the files it extends, and overrides; raise InputError if unreadable."""
     changes: dict[str, Any] = {}
-    for override in overrides:
+    for override in overrides:  # by themselves first, to see which keys of the file they exclude
         _override(changes, override)
     values = _without_excluded(_read(packaged(path), (), {}), changes)
     for override in overrides:

@@ -41,7 +41,7 @@ def agree(engine: Engine, health: Health, cursor: Cursor, batches: Sequence[Lane
     step was not sound: the run goes on behind them.
     """
     skips = [skip for batch in batches for skip in batch.skips]
-    numbers = [*counts(engine, batches), stop_requested, len(skips)]
+    numbers = [*counts(engine, batches), stop_requested, len(skips)]  # sums, so any rank can ask for a stop
     *counted, stop_requests, skip_count, not_finite, still = exchange(engine, health, numbers)
     sound = health.is_sound(not_finite, still)
     if skip_count:

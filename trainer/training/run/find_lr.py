@@ -94,8 +94,8 @@ def _losses(job: Job, engine: Engine, beat: Callable[[], None]) -> Iterator[floa
             batches = list(islice(stream, engine.accumulation))
             seeds = [dropout_seed(recipe.seed, batch.index) for batch in batches]
             by_source = _objectives(engine, step, batches)
-            objectives_here = [by_source[batch.source] for batch in batches]
-            engine.step([batch.micro_batch for batch in batches], objectives_here, seeds, rate)
+            step_objectives = [by_source[batch.source] for batch in batches]
+            engine.step([batch.micro_batch for batch in batches], step_objectives, seeds, rate)
             beat()
         yield _loss(engine, fixed, beat)
 

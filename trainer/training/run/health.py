@@ -26,7 +26,7 @@ MOST_ROLLBACKS = 3  # consecutive, without a new checkpoint
 MOST_STILL = 10  # consecutive steps with a gradient of zero before the run says so
 ZERO = 1e-7  # a smaller norm of the gradient is rounding
 EQUAL = 1e-4  # vectors that differ by less, relative to their largest number, count as equal
-COMPARED = 4  # texts of each of so many micro-batches
+COMPARED = 4  # texts of each of so many micro-batches: enough to see a collapse, which makes all vectors equal
 MOST_DOCUMENTS = 5  # named for a bad micro-batch; trainer.trace shows all of them
 
 

@@ -47,7 +47,7 @@ class Run:
         with self.stop, self.watchdog, self.monitor:
             stream: Iterator[LaneBatch] | None = None
             while self.step < self.recipe.steps:
-                if self._refresh() or stream is None:
+                if self._refresh() or stream is None:  # what workers have read ahead has the old negatives
                     stream = self.loader.micro_batches(self.cursor)
                 with self.monitor.waiting():
                     batches = list(islice(stream, self.engine.accumulation))
@@ -59,14 +59,16 @@ class Run:
                     self._save_here()
                     self.monitor.info(f"stopped on request after step {self.step}: add --resume to continue")
                     break
-                if self._probe(batches):
+                if self._probe(batches):  # on texts that the model has not been trained on yet
                     self._save(must_succeed=True)  # a checkpoint of this step lacks what the probe found
                     break
                 result = self._optimize(batches, agreed)
+                # before the step is judged: a rollback goes on behind its data, or it would fail at them again
                 self.cursor.advance(batches, self.recipe.batch.micro_batches)
                 self.step += 1
                 self.health.expect(self.step, batches, result)
                 self.monitor.count(batches, result)
+                # what is measured or saved now must be sound: judge the step at once, not with the next one
                 if self._pauses() and not self.health.is_sound(*exchange(self.engine, self.health)):
                     stream = self._roll_back()
                     continue
@@ -87,7 +89,6 @@ class Run:
         return True
 
     def _probe(self, batches: Sequence[LaneBatch]) -> bool:
-        """Run the probe, if due; return whether it ends the run."""
         return self.best_keeper.measure(self.step, batches, self.monitor, self.watchdog.beat, self._state)
 
     def _optimize(self, batches: Sequence[LaneBatch], agreed: Agreed) -> StepResult:
@@ -107,7 +108,6 @@ class Run:
         )
 
     def _reports(self) -> bool:
-        """Whether a progress line is due: also before every save."""
         return self._is_due(self.recipe.checkpoint.every) or self.step % self.recipe.log_every == 0
 
     def _report_and_save(self, batches: Sequence[LaneBatch], result: StepResult) -> None:

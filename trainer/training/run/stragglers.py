@@ -22,6 +22,7 @@ import torch.distributed as dist
 from deepsiam.trainer.training.engine.engine import Engine
 from deepsiam.trainer.training.engine.world import World
 
+# both must hold before a rank is named: small differences are noise, and cheap ones do not matter
 SLOWER = 1.5  # times the median of the others
 COSTS = 0.05  # minimum share of the time that the difference must cost
 MESSAGE_BYTES = 1 << 18
