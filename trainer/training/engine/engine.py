@@ -311,6 +311,7 @@ class CheckpointFiles(TorchCheckpointEngine):
         self.written: dict[Path, FileEntry] = {}
 
     def save(self, state_dict: Any, path: str) -> None:
+        """Write one file, unless an earlier one failed."""
         if self.error is None:
             try:
                 with hashed_file(Path(path)) as file:
