@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,14 +23,12 @@ from benchmarks.claims.matching_collections import Fold, Model, Study, Values, a
 from benchmarks.claims.matching_measure import baseline, measure
 from benchmarks.claims.matching_tables import Results, report
 from benchmarks.common.measurements import Measurements
-from benchmarks.common.training import Trainings, file_name, tokens_a_step
+from benchmarks.common.training import Trainings, file_name
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.argument_types import positive
 from deepsiam.data_prep.common.errors import exit_on_input_error
 from deepsiam.data_prep.common.files import make_directory
 from deepsiam.trainer.training.checkpoints.load import load_trained
-from deepsiam.trainer.training.recipe.schema import PretrainRecipe
-from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 
 RANDOM, PRETRAINED = "random", {"mlm": "demo_long_mlm", "seed": "demo_long_seed"}  # a recipe each
 STARTS = (RANDOM, *PRETRAINED)
@@ -119,11 +115,8 @@ class MatchingBench:
         if run in self.trainings.finished:
             return run
         mix = {source: {"shards": str(self.shards[source]), "weight": 1} for source in material.MIXED}
-        settings: dict[str, Any] = {"data.shards": "null", "data.mix": mix}
-        overrides = [f"{key}={value}" for key, value in settings.items()]
-        steps = math.ceil(self.tokens / tokens_a_step(load_recipe(PretrainRecipe, Path(recipe), overrides)))
-        every = {"steps": steps, "checkpoint.every": 1000}
-        return self.trainings.train("trainer.pretrain", recipe, run, {**settings, **every})
+        settings = {"data.shards": "null", "data.mix": mix}
+        return self.trainings.pretrain(recipe, run, settings, self.tokens, every=1000)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -19,8 +19,6 @@ truncated to what the encoders read. A stopped run resumes; the tables are rewri
 from __future__ import annotations
 
 import argparse
-import math
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +31,7 @@ from benchmarks.claims.tables import Row, best, report
 from benchmarks.claims.tunings import RATES, RECIPE, Tuning, Values, bm25, by_table, mean, rank, tunings
 from benchmarks.common.embeddings_only import embeddings_only
 from benchmarks.common.measurements import Measurements
-from benchmarks.common.training import Trainings, file_name, tokens_a_step
+from benchmarks.common.training import Trainings, file_name
 from deepsiam.data_prep.common.argument_types import positive
 from deepsiam.data_prep.common.errors import exit_on_input_error
 from deepsiam.data_prep.common.files import make_directory
@@ -158,35 +156,7 @@ class PretrainingBench:
         mix = {source: {"shards": str(self.material.shards[source]), "weight": 1} for source in method.reads}
         trunk = {**(load_recipe(PretrainRecipe, TRUNK_OF).trunk or {}), **method.trunk}
         settings = {**method.changes, "trunk": trunk, "data.shards": "null", "data.mix": mix, "seed": seed}
-        resolved = load_recipe(PretrainRecipe, Path(recipe), [f"{key}={value}" for key, value in settings.items()])
-        steps = math.ceil(self.tokens / tokens_a_step(resolved))
-        return self.trainings.train(
-            "trainer.pretrain", recipe, run, {**settings, "steps": steps, "checkpoint.every": steps}
-        )
-
-
-class Remaining:
-    """How long the starts that are not measured yet will take: first a guess, then scaled by the measured ones."""
-
-    def __init__(self, starts: Sequence[str], seeds: Iterable[int], tokens: int) -> None:
-        self.seconds = {(seed, name): _guess(name, seed, tokens) for seed in seeds for name in starts}
-        self.guessed = self.spent = 0.0  # of the starts measured by this process
-
-    def measured(self, name: str, seed: int, seconds: float | None) -> None:
-        """Count a start as measured in `seconds`, or None where an earlier process had measured it."""
-        guess = self.seconds.pop((seed, name))
-        if seconds is not None:
-            self.guessed, self.spent = self.guessed + guess, self.spent + seconds
-
-    def __str__(self) -> str:
-        pace = self.spent / self.guessed if self.guessed else 1.0
-        return f"{len(self.seconds)} left to measure, about {sum(self.seconds.values()) * pace / 60:.0f} minutes"
-
-
-def _guess(name: str, seed: int, tokens: int) -> float:
-    """Guess the seconds of a start on two idle cores: pre-training, and the grid or one rate of every fine-tuning."""
-    tuned = (len(PAIRS) + 2) * (len(RATES) if seed == FIRST_SEED else 1)
-    return 60 * tuned + (tokens / 8_000 if name in METHODS else 0)
+        return self.trainings.pretrain(recipe, run, settings, self.tokens)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -202,17 +172,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         make_directory(chosen.out)
         bench = PretrainingBench(material.make(chosen.data, chosen.out / "data"), chosen.out, chosen.tokens)
         seeds = range(FIRST_SEED, FIRST_SEED + chosen.seeds)
-        remaining = Remaining(chosen.methods, seeds, chosen.tokens)
-        print(remaining, flush=True)
         ranked_by_bm25 = bm25(bench.tunings)
         for seed in seeds:
             for name in chosen.methods:
-                before, started = len(bench.measurements.values), time.monotonic()
-                values = bench.ranked(name, seed)
-                is_new = len(bench.measurements.values) > before
-                remaining.measured(name, seed, time.monotonic() - started if is_new else None)
-                means = ", ".join(f"{collection} {np.mean(mrr):.4f}" for collection, mrr in values.items())
-                print(f"{name}, seed {seed}: MRR@10 of {means}; {remaining}", flush=True)
+                means = ", ".join(f"{on} {np.mean(mrr):.4f}" for on, mrr in bench.ranked(name, seed).items())
+                print(f"{name}, seed {seed}: MRR@10 of {means}", flush=True)
             rows = {name: bench.row(name, range(FIRST_SEED, seed + 1)) for name in chosen.methods}
             material.show(report(rows, bench.tunings, ranked_by_bm25), chosen.out / "claims.md")
 

@@ -45,7 +45,7 @@ def results(bench: Bench, seed: int) -> Path:
     """Train and rank with a seed; return the file of trainer.evaluate."""
     file = bench.out / f"small_vectors-{seed}.json"
     if not file.is_file():
-        systems = {"published": encoder(START)}
+        systems = {"published": encoder()}
         systems |= {name: bench.tuned(name, model, START, seed) for name, model in TUNED.items()}
         found = {}
         for name, system in systems.items():
@@ -55,7 +55,7 @@ def results(bench: Bench, seed: int) -> Path:
                     options = ("--dtype", dtype, "--dimensions", str(size))
                     made = f"{row}-{seed}" if name in TUNED else row
                     found[row] = bench.by_index(system, START, made, *options, splits=["test"])
-        asked = ["--collection", str(bench.collection(START)), "--split", "test", "--out", str(file)]
+        asked = ["--collection", str(bench.ranked(START)), "--split", "test", "--out", str(file)]
         run_or_exit(command("trainer.evaluate", *asked, *(f"--system={row}={run}" for row, run in found.items())))
     return file
 

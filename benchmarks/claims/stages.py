@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from benchmarks.claims.material import FOLDS, Material
 from benchmarks.claims.tables import ROUNDS, best
 from benchmarks.claims.tunings import DOCSTRINGS, RATES, Values, mean, mrr, rank
 from benchmarks.common.measurements import Measurements
-from benchmarks.common.training import Trainings, file_name, tokens_a_step
+from benchmarks.common.training import Trainings, file_name
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.argument_types import positive
 from deepsiam.data_prep.common.errors import exit_on_input_error
@@ -38,8 +37,6 @@ from deepsiam.data_prep.common.files import make_directory
 from deepsiam.trainer.ranking.evaluation.metrics import paired_permutation_test
 from deepsiam.trainer.ranking.evaluation.task import evaluate_split
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
-from deepsiam.trainer.training.recipe.schema import PretrainRecipe
-from deepsiam.trainer.training.recipe.yaml_file import load
 
 TEXT, PAIRS, MIX = "text", "pairs", "mix"
 ALL = "all stages"
@@ -138,8 +135,7 @@ class StagesBench:
         settings = {"seed": seed, **SETTINGS[stage], **start, **self._data(stage, fold)}
         if stage == MIX:
             return self.trainings.train("trainer.finetune", RECIPES[stage], run, {**settings, "optimizer.lr": rate})
-        settings["steps"] = settings["checkpoint.every"] = self._steps(stage, settings)
-        return self.trainings.train("trainer.pretrain", RECIPES[stage], run, settings)
+        return self.trainings.pretrain(RECIPES[stage], run, settings, self.tokens)
 
     def _data(self, stage: str, fold: str) -> dict[str, Any]:
         """Return the sources of a stage: equal shares."""
@@ -149,10 +145,6 @@ class StagesBench:
             return {"data.mix": {DOCSTRINGS: docstrings, "classic": classic}}
         shards = self.pairs if stage == PAIRS else {name: self.material.shards[name] for name in material.MIXED}
         return {"data.mix": {name: {"shards": str(folder), "weight": 1} for name, folder in shards.items()}}
-
-    def _steps(self, stage: str, settings: Mapping[str, Any]) -> int:
-        given = [f"{key}={value}" for key, value in settings.items()]
-        return math.ceil(self.tokens / tokens_a_step(load(PretrainRecipe, Path(RECIPES[stage]), given)))
 
 
 def make_pairs(data: Path, out: Path, ready: Material) -> dict[str, Path]:

@@ -1,5 +1,6 @@
 """Start training from a benchmark through the launcher, as a user does."""
 
+import math
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from deepsiam.trainer.training.data.lanes import START, Lanes, examples_of
 from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.engine.world import World, join
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.ports import free_port
 
 SAMPLED = 4  # lanes of each source whose first window is used to estimate the tokens of an example
@@ -40,6 +42,16 @@ class Trainings:
             train(module, recipe, run, settings, self.ranks)
             self.finished.add(run)
         return run
+
+    def pretrain(
+        self, recipe: str, run: Path, settings: Mapping[str, object], tokens: int, every: int | None = None
+    ) -> Path:
+        """Pre-train until `tokens` tokens of text are read, with a checkpoint at the end or every so many steps."""
+        overrides = [f"{key}={value}" for key, value in settings.items()]
+        steps = math.ceil(tokens / tokens_a_step(load(PretrainRecipe, Path(recipe), overrides)))
+        return self.train(
+            "trainer.pretrain", recipe, run, {**settings, "steps": steps, "checkpoint.every": every or steps}
+        )
 
 
 def tokens_a_step(recipe: PretrainRecipe) -> float:

@@ -1,7 +1,6 @@
 """make demo-published: its commands run, small, from the collection of `make demo` to the table; and resume."""
 
 import json
-import os
 import shutil
 import subprocess
 from importlib.util import find_spec
@@ -10,11 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.common.library_trainer import trainer_is_missing
-from benchmarks.demo import library
 from deepsiam.trainer.ranking.evaluation.results_file import read_results
 from deepsiam.trainer.ranking.evaluation.table import table
-from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
-from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.toy import ROOT, environment, write_collection
 
 SMALL = "steps=2 batch.size=4 batch.micro=2 optimizer.warmup_steps=0 probe.every=1 data.window=4 data.lanes=2"
@@ -65,13 +61,3 @@ def _run(line: str, folder: Path) -> None:
     typed = {**environment(), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, env=typed)
     assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-
-
-def test_both_ways_take_the_same_steps() -> None:
-    recipe = load(FinetuneRecipe, ROOT / RECIPE)
-    arguments = library._arguments(recipe, os.devnull)
-    assert arguments.max_steps == recipe.steps
-    assert arguments.per_device_train_batch_size == recipe.batch.size
-    assert arguments.learning_rate == recipe.optimizer.lr
-    assert arguments.warmup_steps == recipe.optimizer.warmup_steps
-    assert arguments.lr_scheduler_type == recipe.optimizer.schedule

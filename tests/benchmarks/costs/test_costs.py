@@ -1,0 +1,140 @@
+"""The costs: curves and pieces, tiny, are measured and written; laws are fitted to medians; verdicts need a gap."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.common import calibration, made_up_shards, side_by_side
+from benchmarks.costs import curve_cases, curves, quick
+from benchmarks.costs.curve_cases import CURVES
+from benchmarks.costs.quick import Results, Spread, other_kinds, table, verdict
+from benchmarks.costs.quick_pieces import STEPS, PieceSizes
+
+SIZES = {
+    "length": (16, 32, 64),
+    "decoder": (8, 16, 32),
+    "window": (2, 4, 8),
+    "vocabulary": (100, 200, 400),
+    "special-tokens": (1, 2, 4),
+    "M": (8, 16, 24),
+    "group": (64, 128, 256),
+    "preparation": (0.01, 0.02, 0.04),
+    "resume": (1, 2, 4),
+}
+PIECES = PieceSizes(
+    changes=("trunk.hidden_size=16", "trunk.num_attention_heads=2", "trunk.num_hidden_layers=1"),
+    megabytes=0.02,
+    tokens=150_000,
+    micro_batches=2,
+    verified=1,
+    pool=50,
+)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make everything small; the commands may set the threads of this process."""
+    for name, sizes in SIZES.items():
+        monkeypatch.setitem(CURVES, name, replace(CURVES[name], sizes=sizes))
+    monkeypatch.setattr(curve_cases, "RESUMED_SHARDS", 1)
+    monkeypatch.setattr(curve_cases, "CHUNKS_PER_SHARD", 1)
+    monkeypatch.setattr(made_up_shards, "CHUNKS_PER_SHARD", 1)
+    monkeypatch.setattr(made_up_shards, "MICRO_BATCH", 2)
+    monkeypatch.setattr(side_by_side, "MOST_ROUNDS", 3)
+    for name, size in {"WORDS": 20_000, "SIDE": 64, "LONG": 1 << 12}.items():
+        monkeypatch.setattr(calibration, name, size)
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    calibration._operands.cache_clear()
+    yield
+    calibration._operands.cache_clear()
+
+
+def test_curves_are_measured_fitted_written_and_drawn(
+    tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "curves.json"
+    curves.main(["--minutes", "1000", "--out", str(out)])
+    written = json.loads(out.read_text())
+    assert written["skipped"] == {}
+    assert {name: tuple(curve["sizes"]) for name, curve in written["curves"].items()} == SIZES
+    for curve in written["curves"].values():
+        assert curve["rounds"] == 3
+        assert all(0 < seconds["min"] <= seconds["median"] <= seconds["max"] for seconds in curve["seconds"])
+    assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert "window: exponent " in capsys.readouterr().out
+
+
+def test_the_law_of_a_curve_is_fitted_to_the_medians_and_its_range_is_that_of_the_rounds() -> None:
+    sizes = (2, 4, 8, 16)
+    values = {str(n): [n**exponent for exponent in (1.0, 1.1, 1.5)] for n in sizes}
+    result = curves.in_numbers(replace(CURVES["length"], sizes=sizes), values)
+    assert result["law"]["exponent"] == pytest.approx(1.1, abs=1e-3)
+    assert result["exponents"] == pytest.approx({"min": 1.0, "median": 1.1, "max": 1.5}, abs=1e-3)
+    assert result["slope"] == pytest.approx(1.1)
+    last = list(curves.lines_of("length", result))[-1]
+    assert last.startswith("length: exponent 1.10 (1.00 to 1.50), expected 1 to 2")
+
+
+def cost(low: float, middle: float, high: float) -> Spread:
+    return Spread(min=low, median=middle, max=high)
+
+
+THEN = cost(0.9, 1.0, 1.1)
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (cost(0.9, 1.0, 1.1), "as before"),
+        (cost(1.0, 1.3, 1.4), "as before"),  # beyond 15 %, within the noise
+        (cost(1.11, 1.14, 1.2), "as before"),  # beyond the noise, within 15 %
+        (cost(0.87, 0.88, 0.89), "as before"),
+        (cost(1.11, 1.3, 1.4), "slower by 1.30"),
+        (cost(0.4, 0.5, 0.89), "faster by 2.00"),
+        (cost(0.4, 0.5, 0.9), "as before"),  # the ranges touch
+    ],
+)
+def test_a_cost_moved_where_the_ranges_are_apart_and_the_medians_differ_by_15_percent(now: Spread, words: str) -> None:
+    assert verdict(now, THEN) == words
+
+
+def results(pieces: dict[str, Spread], **machine: object) -> Results:
+    return Results(machine={"cpu": "A", "instructions": ["AVX2"], **machine}, rounds=3, pieces=pieces)
+
+
+def test_the_table_has_a_line_for_every_piece_of_either_side_and_says_where_the_machine_differs() -> None:
+    then = results({"a": THEN, "old one": THEN})
+    now = results({"a": cost(1.9, 2.0, 2.1), "new one": THEN}, instructions=["AVX2", "AVX512"], commit="other")
+    rows = [re.split(r"\s{2,}", line) for line in table(now, then)][1:]
+    kind = "the committed numbers are of another kind: instructions: ['AVX2'] then, ['AVX2', 'AVX512'] now"
+    assert rows == [
+        ["a", "2 (1.9 to 2.1)", "1 (0.9 to 1.1)", "2.00", "slower by 2.00"],
+        ["new one", "1 (0.9 to 1.1)", "new"],
+        ["old one", "1 (0.9 to 1.1)", "not measured any more"],
+        [kind],
+    ]
+    assert not list(other_kinds(then.machine, then.machine))
+
+
+def test_every_piece_is_measured_written_and_compared_with_what_was_written(
+    tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    committed = tmp_path / "quick.json"
+    arguments = ["--rounds", "2", "--committed", str(committed)]
+    quick.main([*arguments, "--write"], PIECES)
+    written = json.loads(committed.read_text())
+    assert written["rounds"] == 2
+    assert written["pieces"].keys() >= {"SEED, a step", "text to shards", "search a pool", "search sparse texts"}
+    assert len(written["pieces"]) == len(STEPS) + 5
+    written["pieces"]["search a pool"] = dict.fromkeys(("min", "median", "max"), 1e-9)
+    committed.write_text(json.dumps(written))
+    capsys.readouterr()
+    quick.main(arguments, PIECES)
+    assert re.search(r"^search a pool .* slower by [\d.]+$", capsys.readouterr().out, re.MULTILINE)
+    assert json.loads(committed.read_text()) == written
