@@ -128,6 +128,7 @@ def _states(
             **row.attention,
             **options,
         )
+    # hidden_states[0] are the embeddings, so layer 1 is [1]
     states = [output.last_hidden_state] + ([] if layer is None else [output.hidden_states[layer]])
     return states if row is None else [row.put_back(each, tuple(input_ids.shape)) for each in states]
 

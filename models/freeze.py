@@ -28,6 +28,7 @@ def _freeze_below(encoder: PreTrainedModel, number: int) -> None:
     if number > len(layers):
         raise ValueError(f"{number} layers, but the encoder has {len(layers)}: set {len(layers)} or less")
     top = set(layers[len(layers) - number :].parameters())
+    # all else: the embeddings, the lower layers, and a norm after the last layer, if there is one
     for parameter in set(encoder.parameters()) - top:
         parameter.requires_grad_(False)
 

@@ -125,6 +125,7 @@ def columns(chosen: Sequence[Sequence[int]]) -> np.ndarray:
 
     The columns are ordered: the first document of each query, then the others of query 0, of query 1, ...
     """
+    # so document i is the positive of query i, and in-batch scores have the positives on their diagonal
     column = np.full((len(chosen), max(map(len, chosen))), -1, dtype=np.int64)
     end = len(chosen)
     for i, documents in enumerate(chosen):

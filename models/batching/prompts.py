@@ -77,7 +77,7 @@ class PromptFraming:
     @cached_property
     def label_ids(self) -> list[int]:
         """The ids of the labels where they follow the template's end."""
-        *parts, end = self._filled("\n", ["\n"] * self.most)
+        *parts, end = self._filled("\n", ["\n"] * self.most)  # any texts: only what follows the end is looked at
         before, *after = (self.vocabulary.filled([*parts, end + label]).tolist() for label in ("", *self.labels))
         ids = list[int]()
         for label, all_ids in zip(self.labels, after, strict=True):

@@ -165,6 +165,7 @@ class Colbert(DualEncoder):
 
 
 def _max_sim(queries: Vectors, documents: Vectors) -> Tensor:
+    # one matrix product for all pairs of vectors
     products = queries.vectors.flatten(0, 1) @ documents.vectors.flatten(0, 1).T
     products = products.view(*queries.mask.shape, *documents.mask.shape)  # [Q, m, D, k]
     # max, unlike amax, keeps only the places for the backward pass, not the products

@@ -161,6 +161,7 @@ class QueriesAndKeys(nn.Module):
     def forward(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scaled queries and the keys of states [B, N, H], both of the same shape."""
         key, _ = self.attention["key_value"](states).chunk(2, dim=-1)
+        # scaled here, once: `score` and `losses` have no parameters, and are plain products
         return self.attention["query"](states) * self.scale, key
 
 

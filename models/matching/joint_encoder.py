@@ -46,7 +46,7 @@ class JointEncoder(TrunkModel):
         width, dropout = trunk.config.hidden_size, setting(trunk.config, "hidden_dropout_prob", 0.0)
         hidden = [] if activation is None else [nn.Linear(width, width), ACT2FN[activation]]
         if norm:
-            hidden.append(nn.LayerNorm(width, eps=layer_norm_eps(trunk) or 1e-5))
+            hidden.append(nn.LayerNorm(width, eps=layer_norm_eps(trunk) or 1e-5))  # PyTorch's default
         self.head = nn.Sequential(*hidden, nn.Dropout(dropout), nn.Linear(width, outputs))
         initialise(self.head, setting(trunk.config, "initializer_range", 0.02))
         self.has_types = types is not None and token_types(trunk) >= types

@@ -77,6 +77,7 @@ class PairModel(TrunkModel):
         """The arrays of `PairBatcher` as tensors -> {loss: the sum over its targets}."""
         scores = self.score_pairs(pair_ids, pair_mask, pair_types)
         if self.keys.loss == "classes":
+            # an example of this loss is one pair, so there is one column of labels
             return {"classes": F.cross_entropy(scores, arrays["labels"][:, 0].long(), reduction="sum")}
         candidate_scores = scores[candidates.clamp(min=0)]  # [Q, n]
         return ranking_losses.candidates_losses(self.keys.losses, candidate_scores, candidates >= 0, arrays)

@@ -105,7 +105,7 @@ class TildeBatcher(CandidateBatcher[TildeConfig]):
         texts = {"query": [e.query for e in examples], "document": [corpus.tokens(i) for i in documents]}
         arrays = {"terms": self.terms, **side_arrays(self.framings, texts)}
         for side, framing in self.framings.items():
-            tokens = [np.unique(framing.cut(text)) for text in texts[side]]
+            tokens = [np.unique(framing.cut(text)) for text in texts[side]]  # of what the encoder reads of a text
             rows = [ids[self.terms[ids]] for ids in tokens]
             padded = np.full((len(rows), max(1, *map(len, rows))), self.vocabulary.pad, np.int64)
             for row, ids in zip(padded, rows, strict=True):
@@ -139,7 +139,7 @@ class Tilde(FitsStart, Encoder):
         require_bidirectional(trunk)
         self.trunk, self.keys = trunk, keys
         shape = shape_of(trunk)
-        self.lm_head = FirstHead(replace(shape, vocab_size=shape.vocab_size - keys.markers))
+        self.lm_head = FirstHead(replace(shape, vocab_size=shape.vocab_size - keys.markers))  # no bias for markers
 
     def start_logits(self, ids: Tensor, mask: Tensor, **framed: Tensor) -> Tensor:
         return self.logits(self._first_states(ids, mask))

@@ -72,7 +72,7 @@ class Clm(Encoder):
         if width != hidden:
             raise ValueError(f"{kind}: the embedding is the output too: its width {width} must be hidden_size {hidden}")
         if not is_causal(trunk):
-            if getattr(trunk.config, "is_decoder", True):
+            if getattr(trunk.config, "is_decoder", True):  # a type without this key cannot be made causal by it
                 raise ValueError(f"{kind} has no causal attention: take bert or roberta, with trunk.is_decoder: true")
             raise ValueError(f"{kind} sees later tokens: set trunk.is_decoder: true")
         self.trunk = trunk

@@ -33,6 +33,7 @@ class PretrainingConfig(MethodConfig):
         return max(self.input_lengths.values())
 
     def longest_text(self, model: TrunkModel) -> int:
+        # more tokens than in training only where all positions have been trained, as by Cross-Thought's offsets
         longest = max_positions(model.trunk) if model.trains_every_position else self.positions
         return longest - self.added_tokens
 

@@ -44,6 +44,7 @@ class MlmBatcher:
 
     def __init__(self, keys: BlockConfig, vocabulary: Vocabulary, mask: float = 0.15) -> None:
         """Make the blocks that `keys` describe, by `models.batching.packing.pack`; `mask` is the share of targets."""
+        # without masks it is ClmBatcher's base: a decoder's tokenizer may have no [CLS]
         require_roles(vocabulary, "sep", *(("cls",) if mask else ()))
         self.keys, self.vocabulary = keys, vocabulary
         self.masking = Masking(vocabulary, mask)

@@ -39,6 +39,7 @@ class WeakDecoder(nn.Module):
         self.layers = nn.ModuleList(
             ReleasedLayer(shape, window, cls) if released else PaperLayer(shape, window) for _ in range(layers)
         )
+        # pre-LayerNorm layers leave their sum unnormalised; post-LayerNorm layers end with a norm
         self.final_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps) if released else nn.Identity()
         initialise(self, shape.initializer_range)
 
@@ -48,12 +49,12 @@ class WeakDecoder(nn.Module):
         They are made of h_0 of the masked input [B, H] (None without `cls`), the unmasked `ids` int64 [B, T], and the
         encoder's token `embedding` [V, H].
         """
-        slots = F.embedding(ids, embedding)
+        slots = F.embedding(ids, embedding)  # [B, T, H], by the encoder's table, which is no parameter of this module
         if cls is not None:
             cls = cls[:, None]  # [B, 1, H]
             if not self.released:
                 slots = torch.cat([cls, slots[:, 1:]], dim=1)
-        positions = self.positions(torch.arange(ids.shape[1], device=ids.device))
+        positions = self.positions(torch.arange(ids.shape[1], device=ids.device))  # [T, H]
         x = self.dropout(self.norm(slots + positions))
         for layer in self.layers:
             x = layer(x, cls)
@@ -140,6 +141,7 @@ class ClsAttention(nn.Module):
         """h_0 [B, 1, H] -> [B, length, H], or [B, 1, H] if without dropout all positions are equal."""
         value = self.value(cls)
         if self.training and self.dropout > 0:
+            # the attention weights, all 1, that dropout would get: [B, T, heads, 1]
             weights = F.dropout(value.new_ones(len(cls), length, self.heads, 1), self.dropout)
             value = (weights * value.unflatten(-1, (self.heads, -1))).flatten(2)
         return self.out(value)

@@ -46,7 +46,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
         check_length(key, tokens, trunk)
     model = build_model(recipe.method, trunk.train())
     if getattr(recipe.method, "classes", None) and (classes := classes_of(data)):
-        if encoder:
+        if encoder:  # a label is a row of the head: those of the start must be the collection's
             say(*order_classes(encoder, classes))
         name_classes(trunk, classes)
     if encoder:
@@ -58,7 +58,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
         say(copy_heads(encoder, model, recipe.method))
         if recipe.method.markers:
             say(_markers(recipe, encoder))
-    if isinstance(model, FitsStart) and model.keys.start_terms and not resume_from:
+    if isinstance(model, FitsStart) and model.keys.start_terms and not resume_from:  # a checkpoint has the fitted bias
         say(fit_start(recipe, model, data))
     if recipe.refresh and getattr(model, "kind", None) not in INDEXES:
         raise InputError(

@@ -45,7 +45,7 @@ def load_trained(path: Path) -> TrainedModel:
     trained = recipe.optimizer.train
     adapted = adapt_model(model, trained, recipe.method) if isinstance(trained, Adapters) else []
     _copy_weights(folder, model)
-    for encoder in adapted:
+    for encoder in adapted:  # merged, so that whatever uses or exports the model finds a plain encoder
         encoder.merge_and_unload().requires_grad_(True)
         model.from_base = frozenset()
     return TrainedModel(

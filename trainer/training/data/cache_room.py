@@ -25,6 +25,7 @@ def check_cache_room(
     lanes, readers = order.lanes * local_size // world_size, local_size * max(1, workers)
     needed = 0
     for source in order.sources.values():
+        # one shard of each window is the one that its lane keeps open anyway
         in_a_window = most_in_a_window(source.source.chunks, source.window)
         needed += source.source.cached_bytes(lanes + readers * (in_a_window - 1))
     for part in held_out:

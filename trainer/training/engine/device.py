@@ -57,7 +57,7 @@ def set_device(local_rank: int) -> int:
 
 def use_threads_of_a_rank(ranks: int) -> None:
     """Compute with this rank's share of the host's usable cores, of `ranks` ranks, unless OMP_NUM_THREADS is set."""
-    if "OMP_NUM_THREADS" not in os.environ:
+    if "OMP_NUM_THREADS" not in os.environ:  # torch would start a thread for each core, in every rank
         torch.set_num_threads(max(1, usable_cores() // ranks))
 
 

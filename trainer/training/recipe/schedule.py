@@ -24,7 +24,7 @@ def learning_rate(
     if schedule == "constant":
         return peak
     if schedule == "inverse_sqrt":
-        return peak * math.sqrt(max(1, warmup_steps) / (step + 1))
+        return peak * math.sqrt(max(1, warmup_steps) / (step + 1))  # continues at `peak`, where the warm-up ended
     if schedule == "wsd":
         return peak * min(1.0, (steps - step) / decay_steps)
     if schedule == "cosine":

@@ -217,7 +217,7 @@ class Recipe(Section):
         return value
 
     @model_validator(mode="after")
-    def _the_rate_decays_in_time(self) -> Recipe:
+    def _keys_suit_each_other(self) -> Recipe:
         keys = self.optimizer
         if (keys.schedule == "wsd") != bool(keys.decay_steps):
             remedy = f"set it to 0 for schedule={keys.schedule}" if keys.decay_steps else "set how many"
@@ -227,16 +227,8 @@ class Recipe(Section):
                 f"optimizer.decay_steps: {keys.decay_steps} and warmup_steps={keys.warmup_steps} are more than "
                 f"steps={self.steps}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _a_start_is_made_bidirectional(self) -> Recipe:
         if self.bidirectional and self.init_from is None:
             raise ValueError("bidirectional needs a decoder in init_from: for a new one set trunk.is_causal=false")
-        return self
-
-    @model_validator(mode="after")
-    def _a_plateau_is_seen(self) -> Recipe:
         if self.optimizer.plateau and self.validation is None:
             raise ValueError(
                 "optimizer.plateau: the loss on held-out data decides: name them in validation, or set plateau to null"

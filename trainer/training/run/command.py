@@ -86,7 +86,7 @@ def run(
             _find_lr(build(recipe, None), world)
         elif not _train(recipe, build, world, resume_from, arguments.resume):
             raise SystemExit(RESUME)
-        del store
+        del store  # alive until here: the other ranks reach rank 0 through it
 
 
 def _train(

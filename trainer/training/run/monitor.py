@@ -73,7 +73,7 @@ class Monitor:
             interval.tokens += batch.micro_batch.tokens
             interval.slots += batch.micro_batch.slots
             interval.filled += batch.micro_batch.filled
-            interval.losses[batch.source] += losses
+            interval.losses[batch.source] += losses  # on the device: reading each step's would wait for it
             interval.counts[batch.source] += torch.tensor(
                 [batch.micro_batch.counts.get(term, 0) for term in self.terms]
             )

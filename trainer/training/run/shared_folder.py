@@ -31,7 +31,7 @@ def check_shared(run: Path) -> None:
     if dist.get_rank() == 0:
         path.touch()
     try:
-        dist.barrier()
+        dist.barrier()  # nobody looks before it is written
         blind: list[str | None] = [None] * dist.get_world_size()
         dist.all_gather_object(blind, None if _seen(path) else socket.gethostname())
     finally:
