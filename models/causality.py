@@ -47,8 +47,8 @@ def _sees_no_later_token(trunk: PreTrainedModel) -> bool:
 def two_texts(config: PreTrainedConfig) -> list[list[int]]:
     """Return two texts of two tokens that differ in the last, from the middle of the vocabulary, where none is rare."""
     usable = [i for i in range(config.vocab_size) if i != config.pad_token_id]
-    first, second, third = (usable[(len(usable) // 2 + i) % len(usable)] for i in range(3))
-    return [[first, second], [first, third]]
+    shared, second, third = (usable[(len(usable) // 2 + i) % len(usable)] for i in range(3))
+    return [[shared, second], [shared, third]]
 
 
 def _small_copy(trunk: PreTrainedModel) -> PreTrainedModel:

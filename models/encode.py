@@ -98,8 +98,8 @@ def encode_with_layer(
     In training this costs no memory: every layer's output is kept for the backward pass anyway.
     """
     row = _unpadded(trunk, attention_mask)
-    last, chosen = _states(trunk, input_ids, attention_mask, row, layer=layer)
-    return chosen, last
+    last_states, layer_states = _states(trunk, input_ids, attention_mask, row, layer=layer)
+    return layer_states, last_states
 
 
 def _states(
@@ -181,13 +181,13 @@ def _in_rectangles(trunk: PreTrainedModel, attention_mask: Tensor) -> Row | None
     """Put the texts into a row of rectangles; None where the trunk cannot, or where it would save little."""
     if trunk.config.model_type not in TAKES_RECTANGLES or is_causal(trunk) or torch.compiler.is_exporting():
         return None
-    most = attention_mask.shape[1]
-    rectangles = _rectangles(lengths_of(attention_mask), most)
+    max_width = attention_mask.shape[1]
+    rectangles = _rectangles(lengths_of(attention_mask), max_width)
     if len(rectangles) < 2 or not attend_by_text(trunk):
         return None
     places = np.concatenate([np.tile(np.arange(width), len(rows)) for rows, width in rectangles])
     rows = np.concatenate([np.repeat(rows, width) for rows, width in rectangles])
-    row = on_device({"slots": rows * most + places, "places": places}, attention_mask.device)
+    row = on_device({"slots": rows * max_width + places, "places": places}, attention_mask.device)
     masks = attention_mask.flatten()[row["slots"]].split([len(rows) * width for rows, width in rectangles])
     shaped = [mask.view(len(rows), width) for mask, (rows, width) in zip(masks, rectangles, strict=True)]
     return Row(row["slots"], row["places"], {"rectangles": shaped})

@@ -84,11 +84,11 @@ class Candidates:
 
         Unless `any_label`, none of the others has the same text as a relevant document or as the query.
         """
-        first_candidate, others = int(example.candidates[0]), example.candidates[1:]
+        first_candidate, other_candidates = int(example.candidates[0]), example.candidates[1:]
         excluded = set() if any_label else set(self.never_negative(example.query, example.relevant).tolist())
-        if len(others) >= most:
-            return [first_candidate, *self._draw(others, most - 1, excluded, 0, rng)]
-        return [first_candidate, *(i for i in others.tolist() if not excluded or self.key(i) not in excluded)]
+        if len(other_candidates) >= most:
+            return [first_candidate, *self._draw(other_candidates, most - 1, excluded, 0, rng)]
+        return [first_candidate, *(i for i in other_candidates.tolist() if not excluded or self.key(i) not in excluded)]
 
     def _draw(
         self, among: np.ndarray, wanted: int, excluded: set[int], spare: int, rng: np.random.Generator

@@ -37,12 +37,12 @@ def pack(
 
 def _blocks(sentences: Sequence[np.ndarray], max_tokens: int, vocabulary: Vocabulary) -> Iterator[np.ndarray]:
     """Fill blocks greedily; the loop is over blocks, because one over sentences would take most of the time."""
-    longest = max_tokens - 2  # beside [CLS] and [SEP]
+    room = max_tokens - 2  # beside [CLS] and [SEP]
     lengths = [len(sentence) for sentence in sentences if len(sentence)]
     if not lengths:
         return
-    if max(lengths) > longest:  # cut long sentences: only their ends matter below, the ids stay in order
-        lengths = [min(longest, length - start) for length in lengths for start in range(0, length, longest)]
+    if max(lengths) > room:  # cut long sentences: only their ends matter below, the ids stay in order
+        lengths = [min(room, length - start) for length in lengths for start in range(0, length, room)]
     ends = np.cumsum(lengths)
     ids = np.insert(np.concatenate(sentences, dtype=np.int64), ends, required(vocabulary, "sep"))
     ends += np.arange(1, len(ends) + 1)  # ends of the sentences with their [SEP]
@@ -103,8 +103,8 @@ def pad(rows: Sequence[np.ndarray], max_tokens: int, fill: int) -> tuple[np.ndar
     Matrix units are fastest with multiples of 8, and few widths mean few kernel shapes. Always padding to `max_tokens`
     would waste computation where all rows are short. Return ids int64 and attention_mask bool [B, T], true at a token.
     """
-    longest = max(len(row) for row in rows)
-    width = min(-(-longest // 8) * 8, max_tokens)
+    length = max(len(row) for row in rows)
+    width = min(-(-length // 8) * 8, max_tokens)
     ids = np.full((len(rows), width), fill, dtype=np.int64)
     for row, padded in zip(rows, ids, strict=True):
         padded[: len(row)] = row

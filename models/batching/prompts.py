@@ -97,15 +97,15 @@ class PromptFraming:
     def row(self, query: str, passages: Sequence[str]) -> np.ndarray:
         """Return the unpadded ids of a prompt, int64; there are `most` passages at most."""
         query, _ = self._clipped(query.strip(), self.max_query_tokens, self.kept_of_query)
-        longest, clipped = self.max_document_tokens, [(text.strip(), 0) for text in passages]
+        limit, clipped = self.max_document_tokens, [(text.strip(), 0) for text in passages]
         # The parts' tokens do not add up to the prompt's, for a tokenizer may join their ends: shorten, and count anew.
         while True:
-            clipped = [self._clipped(text, longest, "start") for text, _ in clipped]
+            clipped = [self._clipped(text, limit, "start") for text, _ in clipped]
             ids = self._ids(query, tuple(text for text, _ in clipped))
             excess, lengths = len(ids) - self.max_tokens, [length for _, length in clipped]
             if excess <= 0 or not any(lengths):
                 return ids
-            longest = length_that_fits(lengths, sum(lengths) - excess)
+            limit = length_that_fits(lengths, sum(lengths) - excess)
 
     def arrays(self, rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Make the arguments of `label_logits` from rows: `ids` int64 and `mask` bool, both [N, T]."""

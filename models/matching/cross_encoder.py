@@ -57,9 +57,9 @@ class CrossEncoderConfig(PairModelConfig):
         return {f"method.max_query_tokens + method.max_document_tokens{shared}": pair}
 
     def pair_framing(self, vocabulary: Vocabulary) -> PairFraming:
-        (longest,) = self.input_lengths.values()
+        (max_tokens,) = self.input_lengths.values()
         texts = self.query_framing(vocabulary), self.document_framing(vocabulary)
-        return PairFraming(*texts, self.separators, longest)
+        return PairFraming(*texts, self.separators, max_tokens)
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> PairBatcher:
         if self.separators:

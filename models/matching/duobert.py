@@ -51,8 +51,8 @@ class DuobertConfig(MatchingConfig):
 
     def duel_framing(self, vocabulary: Vocabulary) -> DuelFraming:
         """How a query and two documents become the arguments of `score_duels`."""
-        (longest,) = self.input_lengths.values()
-        return DuelFraming(self.query_framing(vocabulary), self.document_framing(vocabulary), longest)
+        (max_tokens,) = self.input_lengths.values()
+        return DuelFraming(self.query_framing(vocabulary), self.document_framing(vocabulary), max_tokens)
 
     def check_frame(self, vocabulary: Vocabulary) -> None:
         super().check_frame(vocabulary)

@@ -34,8 +34,8 @@ class PretrainingConfig(MethodConfig):
 
     def longest_text(self, model: TrunkModel) -> int:
         # more tokens than in training only where all positions have been trained, as by Cross-Thought's offsets
-        longest = max_positions(model.trunk) if model.trains_every_position else self.positions
-        return longest - self.added_tokens
+        tokens = max_positions(model.trunk) if model.trains_every_position else self.positions
+        return tokens - self.added_tokens
 
     @property
     def example_tokens(self) -> int:

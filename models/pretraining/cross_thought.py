@@ -209,13 +209,13 @@ class CrossThought(Encoder):
         With r = 0 the positions are those of a stock encoder. RoBERTa and similar models count from padding_idx + 1.
         None where the trunk numbers its positions itself, as with r = 0: it has no table of them to train.
         """
-        most = max_positions(self.trunk)
-        if width > most:
-            raise ValueError(f"sequences of {width} tokens are longer than the trunk's {most} positions")
+        max_tokens = max_positions(self.trunk)
+        if width > max_tokens:
+            raise ValueError(f"sequences of {width} tokens are longer than the trunk's {max_tokens} positions")
         if not self.trains_every_position:
             return None
         slots = torch.arange(width, device=offsets.device)
-        moved = (slots >= self.special_tokens) * (offsets[:, None] % (most - width + 1))
+        moved = (slots >= self.special_tokens) * (offsets[:, None] % (max_tokens - width + 1))
         return slots + moved + first_position(self.trunk)
 
     def across(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
@@ -254,11 +254,11 @@ class CrossThought(Encoder):
         The special tokens are inserted into `[CLS] text [SEP]`, and then the text is cut to the trunk's positions.
         """
         longer, longer_mask = insert_special_tokens(self.trunk, ids, mask, self.special_tokens - 1)
-        most = max_positions(self.trunk)
+        max_tokens = max_positions(self.trunk)
         visible = keep_lengths(
-            longer_mask[:, None, :most], lambda lengths: lengths.clip(max=most)[:, None], longer_mask
+            longer_mask[:, None, :max_tokens], lambda lengths: lengths.clip(max=max_tokens)[:, None], longer_mask
         )
-        states = self.encode(longer[:, None, :most], visible, torch.zeros_like(ids[:, 0]))
+        states = self.encode(longer[:, None, :max_tokens], visible, torch.zeros_like(ids[:, 0]))
         return one_vector(self._by_slot(states).flatten(1))
 
     def _by_slot(self, hidden: Tensor) -> Tensor:

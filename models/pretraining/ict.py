@@ -91,10 +91,10 @@ class IctBatcher(SentenceBatcher[Passage]):
         return MicroBatch(arrays, {"ict": len(examples)}, text_tokens([*queries, *passages], self.vocabulary))
 
     def numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Passage]]:
-        longest = self.keys.max_tokens - sum(map(len, self.vocabulary.text_frame))
+        room = self.keys.max_tokens - sum(map(len, self.vocabulary.text_frame))
         passages: list[tuple[int, Passage]] = []
         for number, document in enumerate(documents):
-            parts = _passages(*sentences(document, longest), longest)
+            parts = _passages(*sentences(document, room), room)
             if parts:
                 name = hashlib.blake2b(_bytes(document.segments), digest_size=16).digest()
                 passages += [(number, Passage(part, name)) for part in parts]

@@ -237,9 +237,9 @@ def _other_pair(group: PairGroup, pair: int, rng: np.random.Generator) -> int:
     pairs = group.pairs
     order, lengths = pairs.by_label_length
     length = int(pairs.end[pair] - pairs.middle[pair])
-    longest = length + group.width - int(pairs.lengths[pair])
-    for distance in range(max(length, longest - length + 1)):  # widen the range of lengths until it has a LABEL
-        low, high = np.searchsorted(lengths, [length - distance, min(length + distance, longest) + 1])
+    max_length = length + group.width - int(pairs.lengths[pair])
+    for distance in range(max(length, max_length - length + 1)):  # widen the range of lengths until it has a LABEL
+        low, high = np.searchsorted(lengths, [length - distance, min(length + distance, max_length) + 1])
         near = order[low:high]
         candidates = near[(pairs.group[near] != pairs.group[pair]) & (pairs.label[near] != pairs.label[pair])]
         if len(candidates):

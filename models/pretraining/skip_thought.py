@@ -85,10 +85,10 @@ class SkipThoughtBatcher(SentenceBatcher[Neighbours]):
         return MicroBatch(arrays, counts, tokens)
 
     def numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Neighbours]]:
-        longest = self.keys.max_tokens - sum(map(len, self.vocabulary.text_frame))
+        room = self.keys.max_tokens - sum(map(len, self.vocabulary.text_frame))
         examples: list[tuple[int, Neighbours]] = []
         for number, document in enumerate(documents):
-            texts, context = sentences(document, longest)
+            texts, context = sentences(document, room)
             examples += [(number, example) for example in _neighbours(texts, context)]
         return spread(examples)
 

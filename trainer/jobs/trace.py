@@ -39,15 +39,15 @@ def print_steps(chosen: argparse.Namespace) -> None:
     recipe = with_keys_from_folder(yaml_file.build(schema.kind_of(values), values, str(chosen.recipe)))
     data = shard_data(recipe) if isinstance(recipe, PretrainRecipe) else pair_data(recipe)
     check_layout(data.order.lanes, recipe.batch.micro_batches, chosen.world_size, chosen.workers)
-    first, last = (chosen.show, chosen.show) if chosen.show else chosen.steps
-    _check_micro(recipe, first, last)
+    first_step, last_step = (chosen.show, chosen.show) if chosen.show else chosen.steps
+    _check_micro(recipe, first_step, last_step)
     refresh = None
     if isinstance(recipe, FinetuneRecipe) and recipe.refresh:
         from deepsiam.trainer.ranking.while_training.refresh import open_refresh  # imports what ranks: seconds
 
         refresh = open_refresh(recipe, data)
-    steps = trace(recipe, data, first, chosen.world_size, chosen.workers, refresh)
-    for step, batches in islice(steps, last - first + 1):
+    steps = trace(recipe, data, first_step, chosen.world_size, chosen.workers, refresh)
+    for step, batches in islice(steps, last_step - first_step + 1):
         if chosen.show:
             print("\n".join(show(step, batches, data)))
         else:

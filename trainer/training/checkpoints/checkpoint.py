@@ -186,11 +186,11 @@ def find(path: Path) -> Path:
         if problem:
             raise InputError(problem)
         return path
-    whole = newest(path)
-    if whole is None:
+    checkpoint = newest(path)
+    if checkpoint is None:
         what = ", but perhaps shards, a collection or an index: name a run" if has_manifest else ": train it first"
         raise InputError(f"{path}: neither a checkpoint nor a run folder with one{what}")
-    return whole
+    return checkpoint
 
 
 def verify(checkpoint: Path) -> str | None:

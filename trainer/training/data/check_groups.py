@@ -89,11 +89,11 @@ def _check_hard_negatives(method: MatchingConfig, source: GroupSource, mined: bo
     none_has_enough = number > counts.max() and not mined
     if none_has_enough or (number > counts.min() and too_few_others):
         at = counts.argmax() if none_has_enough else counts.argmin()
-        query, most = source.query_of(source.used[at]), counts[at]
-        fewer = f"set {most} or less" if most else "mine some (trainer.mine)"
+        query, number_given = source.query_of(source.used[at]), counts[at]
+        fewer = f"set {number_given} or less" if number_given else "mine some (trainer.mine)"
         raise InputError(
             f"method.hard_negatives: {number}, but split {source.split} gives query {query} only "
-            f"{most}: {fewer}, or draw some at random (method.negatives_per_query)"
+            f"{number_given}: {fewer}, or draw some at random (method.negatives_per_query)"
         )
     return _fewer(source, counts, "method.hard_negatives", number, "the others are drawn at random")
 

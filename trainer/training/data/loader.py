@@ -82,9 +82,9 @@ class _RankStream(IterableDataset[LaneBatch | InputError]):
     def __iter__(self) -> Iterator[LaneBatch | InputError]:
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        first = self.first + number * self.world_size
+        first_number = self.first + number * self.world_size
         try:
-            yield from self.order.stream(self.positions, first, workers * self.world_size)
+            yield from self.order.stream(self.positions, first_number, workers * self.world_size)
         except InputError as error:  # yielded: an error raised in a worker would carry that process's traceback
             yield error
 

@@ -179,8 +179,8 @@ def _path(name: str) -> Path:
     with os_errors_as_input_errors(path, "read"):
         exists = path.is_file()
     if not exists:
-        known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.json")))
-        raise InputError(f"deepspeed: no file {path}: name one of {known}, auto, or the path of a .json file")
+        names = ", ".join(sorted(file.stem for file in FOLDER.glob("*.json")))
+        raise InputError(f"deepspeed: no file {path}: name one of {names}, auto, or the path of a .json file")
     return path
 
 

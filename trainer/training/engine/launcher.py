@@ -178,9 +178,9 @@ def exported() -> dict[str, str]:
 
 def _through_shell(value: str, where: str) -> str:
     """Return what a shell makes of `export NAME=value` as DeepSpeed writes it for a value."""
-    sent = SimpleNamespace(exports={})
-    MultiNodeRunner.add_export(sent, "NAME", value)
+    exporter = SimpleNamespace(exports={})
+    MultiNodeRunner.add_export(exporter, "NAME", value)
     try:
-        return shlex.split(f"NAME={sent.exports['NAME']}")[0].removeprefix("NAME=")
+        return shlex.split(f"NAME={exporter.exports['NAME']}")[0].removeprefix("NAME=")
     except ValueError:
         raise InputError(f"{where}: the quotes of {printable(value)} do not match, for the hosts' shells") from None

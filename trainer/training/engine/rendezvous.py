@@ -162,13 +162,15 @@ def _find_rank_0() -> TCPStore:
 def _absent(absentees: Collection[int], hosts: dict[int, str], ranks: int) -> str:
     """Describe ranks that did not arrive by their numbers and hosts, which another rank of it or the launcher knows."""
     launched = _launched_on()
-    here = int(os.environ.get("LOCAL_SIZE", 1))
+    ranks_here = int(os.environ.get("LOCAL_SIZE", 1))
 
     def host(rank: int) -> str:
-        if rank < here:
+        if rank < ranks_here:
             return socket.gethostname()
-        neighbours = (peer for peer in hosts if peer // here == rank // here)
-        return launched[rank] if len(launched) == ranks else hosts.get(next(neighbours, -1), f"host {rank // here}")
+        neighbours = (peer for peer in hosts if peer // ranks_here == rank // ranks_here)
+        return (
+            launched[rank] if len(launched) == ranks else hosts.get(next(neighbours, -1), f"host {rank // ranks_here}")
+        )
 
     groups = []
     for name, group in groupby(absentees, host):

@@ -78,9 +78,9 @@ class World:
                 return cls(rank, size, local_rank, _on_this_host(names[3]))
         for names in LAUNCHERS:
             if names[1] in os.environ and _number(names[1]) > 1:
-                missing = " and ".join(name for name in names if name not in os.environ)
+                unset = " and ".join(name for name in names if name not in os.environ)
                 raise InputError(
-                    f"{names[1]} is {os.environ[names[1]]}, and {missing} not set: start the ranks with deepspeed, "
+                    f"{names[1]} is {os.environ[names[1]]}, and {unset} not set: start the ranks with deepspeed, "
                     f"torchrun, mpirun or srun, or set {', '.join(LAUNCHERS[0])} for each"
                 )
         return cls(rank=0, size=1, local_rank=0, local_size=1)
@@ -96,12 +96,12 @@ def _number(name: str) -> int:
 
 def _on_this_host(name: str) -> int:
     """Return the number of ranks on this host, from a number or from Slurm's list: `8(x2),4` means 8, 8 and 4."""
-    each: list[int] = []
+    ranks: list[int] = []
     for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ[name]):
-        each += [int(number)] * int(times or 1)
-    if not each:
+        ranks += [int(number)] * int(times or 1)
+    if not ranks:
         return _number(name)
-    return each[_number("SLURM_NODEID")] if len(each) > 1 else each[0]
+    return ranks[_number("SLURM_NODEID")] if len(ranks) > 1 else ranks[0]
 
 
 def device_memory() -> int:

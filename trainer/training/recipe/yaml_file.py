@@ -52,11 +52,11 @@ class _Loader(yaml.SafeLoader):
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
-        seen: set[tuple[str, str]] = set()
+        keys: set[tuple[str, str]] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if (key.tag, key.value) in seen:
+            if (key.tag, key.value) in keys:
                 raise yaml.composer.ComposerError(None, None, f"the key {key.value!r} appears twice", key.start_mark)
-            seen.add((key.tag, key.value))
+            keys.add((key.tag, key.value))
         return node
 
 
@@ -120,14 +120,14 @@ def read_one(path: Path) -> dict[str, Any]:
     return values
 
 
-def _read(path: Path, seen: tuple[Path, ...], known: dict[Path, dict[str, Any]]) -> dict[str, Any]:
+def _read(path: Path, seen: tuple[Path, ...], values_by_path: dict[Path, dict[str, Any]]) -> dict[str, Any]:
     """Read a file and those that it extends, each once: `known` has the values of those that were read."""
     try:
         resolved = path.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: symbolic links in a circle
         raise InputError(f"{path}: cannot read this recipe ({getattr(error, 'strerror', None) or error})") from None
-    if resolved in known:
-        return known[resolved]
+    if resolved in values_by_path:
+        return values_by_path[resolved]
     if resolved in seen:
         raise InputError(f"{path}: extends itself through {' -> '.join(str(p.name) for p in seen)}")
     if len(seen) == DEEPEST:
@@ -136,10 +136,10 @@ def _read(path: Path, seen: tuple[Path, ...], known: dict[Path, dict[str, Any]])
     extends = values.pop("extends", None)
     merged: dict[str, Any] = {}
     for base in extends if isinstance(extends, list) else [] if extends is None else [extends]:
-        addition = _read(path.parent / str(base), (*seen, resolved), known)
+        addition = _read(path.parent / str(base), (*seen, resolved), values_by_path)
         merged = _merge(_without_excluded(merged, addition), addition)
-    known[resolved] = _merge(_without_excluded(merged, values), values)
-    return known[resolved]
+    values_by_path[resolved] = _merge(_without_excluded(merged, values), values)
+    return values_by_path[resolved]
 
 
 def _parse(text: str, where: str) -> Any:
@@ -213,16 +213,16 @@ def _override(values: dict[str, Any], override: str) -> None:
 
 def _explain(keys: Sequence[str], problem: Any) -> str:
     """Describe a pydantic problem as `path: what is wrong`, with the nearest valid name for an unknown key."""
-    known = [_named(path, problem["loc"]) for path in keys]
+    valid_paths = [_named(path, problem["loc"]) for path in keys]
     unknown_key = problem["type"] == "extra_forbidden"
     path = ""
     for depth, part in enumerate(problem["loc"], start=1):
         longer = f"{path}.{part}" if path else str(part)
         # the location also contains the union member that pydantic tried, which is not a key
-        if longer in known or (unknown_key and depth == len(problem["loc"])):
+        if longer in valid_paths or (unknown_key and depth == len(problem["loc"])):
             path = longer
     if unknown_key:
-        hint = did_you_mean(path, (name for name in known if "*" not in name), cutoff=0.5)
+        hint = did_you_mean(path, (name for name in valid_paths if "*" not in name), cutoff=0.5)
         return f"{path}: unknown key{hint}"
     if problem["type"] == "missing":
         return f"{path}: missing"

@@ -70,8 +70,8 @@ def small_source_warnings(job: Job, trained: int) -> list[str]:
     It is read twice, so the loss is measured on examples that were trained on.
     """
     steps = _measured(job.recipe.batch, job.order.mix) + trained
-    read = job.order.progress(steps * job.recipe.batch.micro_batches)
-    epochs = {name: number for name in job.order.names if (number := read.get(f"epochs/{name}", 0.0)) > 1}
+    progress = job.order.progress(steps * job.recipe.batch.micro_batches)
+    epochs = {name: number for name in job.order.names if (number := progress.get(f"epochs/{name}", 0.0)) > 1}
     return [
         f"{f'data.mix.{name}' if name else 'the data'} was read {number:.1f} times: the examples that the loss is "
         "measured on were trained on too, so the best rate may be lower"

@@ -59,10 +59,10 @@ def held_out_losses(held_out: Sequence[HeldOut], engine: Engine, beat: Callable[
     sums_by_source = {part.name: _sums(part, engine, beat) for part in held_out}
     all_rows = [row for rows, _ in sums_by_source.values() for row in rows]
     all_counts = torch.stack([counts for _, counts in sums_by_source.values()]).sum(dim=0)
-    shown = {"": (all_rows, all_counts), **(sums_by_source if len(sums_by_source) > 1 else {})}
+    rows_by_name = {"": (all_rows, all_counts), **(sums_by_source if len(sums_by_source) > 1 else {})}
     return {
         f"{term}/{name}" if name else term: math.fsum(row[i] for row in rows) / int(counts[i])
-        for name, (rows, counts) in shown.items()
+        for name, (rows, counts) in rows_by_name.items()
         for i, term in enumerate(engine.terms)
         if counts[i]
     }

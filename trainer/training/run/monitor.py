@@ -236,8 +236,8 @@ class Monitor:
         A run that was stopped before its next checkpoint repeats what follows this one.
         """
         if self.writer and step == self.start:
-            known = scalars_at(self.recipe.run / "tensorboard", step)
-            scalars = {tag: value for tag, value in scalars.items() if tag not in known}
+            written_scalars = scalars_at(self.recipe.run / "tensorboard", step)
+            scalars = {tag: value for tag, value in scalars.items() if tag not in written_scalars}
         self._write(step, scalars)
         return bool(scalars)
 

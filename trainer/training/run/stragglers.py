@@ -47,9 +47,9 @@ class Slow:
 def slow_ones(times: Sequence[float], least: float) -> Iterator[tuple[int, float, float]]:
     """Yield number, time and the others' median of each that is slower by half and by `least` seconds."""
     for number, seconds in enumerate(times):
-        others = median([*times[:number], *times[number + 1 :]])
-        if seconds > SLOWER * others and seconds - others > least:
-            yield number, seconds, others
+        median_of_others = median([*times[:number], *times[number + 1 :]])
+        if seconds > SLOWER * median_of_others and seconds - median_of_others > least:
+            yield number, seconds, median_of_others
 
 
 def message_of_each(received: Sequence[Sequence[float]]) -> list[float]:
@@ -59,10 +59,10 @@ def message_of_each(received: Sequence[Sequence[float]]) -> list[float]:
     two hosts, both links connect the same pair, and the sender is taken to be the slow one.
     """
     hosts = len(received)
-    sent = [min(received[(host + 1) % hosts][0], received[host - 1][1]) for host in range(hosts)]
+    sending_seconds = [min(received[(host + 1) % hosts][0], received[host - 1][1]) for host in range(hosts)]
     if hosts == 2:
-        return sent
-    return [max(out, min(into)) for out, into in zip(sent, received, strict=True)]
+        return sending_seconds
+    return [max(out, min(into)) for out, into in zip(sending_seconds, received, strict=True)]
 
 
 class Ring:
@@ -91,7 +91,7 @@ class Ring:
         """Send a message to one rank, and return the seconds until the message from another rank arrives."""
         out, into = torch.empty(2, MESSAGE_BYTES, dtype=torch.uint8, device=self.device).unbind()
         began = time.perf_counter()
-        sent, *received = dist.batch_isend_irecv(
+        sending, *received = dist.batch_isend_irecv(
             [dist.P2POp(dist.isend, out, to), dist.P2POp(dist.irecv, into, source)]
         )
         for work in received:  # NCCL has one work object for both
@@ -99,7 +99,7 @@ class Ring:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         seconds = time.perf_counter() - began
-        sent.wait()
+        sending.wait()
         return seconds
 
 
