@@ -24,8 +24,7 @@ def test_the_pairs_of_a_turn_differ_and_have_the_lengths_asked_for(tmp_path: Pat
     sizes = replace(SIZES, batch=32, micro=8, median=20, longest=40)
     recipe = prepare(sizes, tmp_path)
     assert recipe.method.negatives == "step"
-    steps = list(islice(pairs_in_order(recipe), sizes.steps))
-    pairs = {pair for step in steps for pair in step}
+    pairs = {pair for step in islice(pairs_in_order(recipe), sizes.steps) for pair in step}
     assert len(pairs) == sizes.steps * sizes.batch
     rows = [json.loads(line) for line in made_up_pairs(sizes)]
     tokenizer = Collection.open(recipe.data.collection).tokenizer
@@ -45,7 +44,7 @@ def test_rates_and_ratios_are_those_of_each_round() -> None:
     assert results["peak_memory_bytes"] == {"deepsiam": 10, "other": 20}
 
 
-def test_scoring_measures_every_model_on_every_number_of_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_model_scores_every_number_of_candidates_by_its_own_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_by_side, "MOST_ROUNDS", 3)
     monkeypatch.setattr(scoring, "SHORTEST", 0.0)
     results = matching.scoring(SCORING, 3600.0)
@@ -53,18 +52,13 @@ def test_scoring_measures_every_model_on_every_number_of_candidates(monkeypatch:
     assert len(results["seconds"]) == 2 * 2 * 3  # numbers of candidates, with and without encoding, models
     assert len(results["ratios"]) == 2 * 2 * 2
     assert all(numbers["min"] > 0 for numbers in (*results["seconds"].values(), *results["ratios"].values()))
-    for line in matching.lines_of("scoring", results):
-        assert " candidates, " in line
-
-
-def test_the_scored_models_rank_a_query_by_their_own_vectors() -> None:
-    models, query = scoring.models_of(SCORING), query_of(SCORING)
-    for name, model in models.items():
-        vectors = scoring.encode(model, query)
-        assert vectors.vectors.shape == (1, {"bi": 1, "poly 2": 2, "poly 4": 4}[name], 32)
-        candidates = torch.stack([-vectors.vectors[0].sum(0), 3 * vectors.vectors[0].sum(0)])[:, None]
-        found = scoring.best(model, query, scoring.Vectors(candidates, torch.ones(2, 1) > 0))
-        assert found == 1
+    assert all(" candidates, " in line for line in matching.lines_of("scoring", results))
+    query = query_of(SCORING)
+    for name, model in scoring.models_of(SCORING).items():
+        vectors = scoring.encode(model, query).vectors
+        assert vectors.shape == (1, {"bi": 1, "poly 2": 2, "poly 4": 4}[name], 32)
+        candidates = torch.stack([-vectors[0].sum(0), 3 * vectors[0].sum(0)])[:, None]
+        assert scoring.best(model, query, scoring.Vectors(candidates, torch.ones(2, 1) > 0)) == 1
 
 
 @pytest.mark.slow  # processes of both libraries
@@ -76,8 +70,7 @@ def test_all_rivals_train_alike_and_are_measured(tmp_path: Path, monkeypatch: py
     options = ["--parts", "training", "cached", "--minutes", "60", "--sizes", json.dumps(changes), "--out", str(out)]
     matching.main(options)
     results = json.loads(out.read_text())
-    assert results["sizes"] == changes
-    assert results["skipped"] == {}
+    assert (results["sizes"], results["skipped"]) == (changes, {})
     assert "sentence-transformers" in results["machine"]["versions"]
     for part, names in {"training": {matching.LOOP, matching.TOKENISED}, "cached": {matching.LOOP}}.items():
         measured = results["parts"][part]
@@ -86,8 +79,7 @@ def test_all_rivals_train_alike_and_are_measured(tmp_path: Path, monkeypatch: py
         ours = measured["losses"][matching.OURS]
         assert ours[0] != ours[1]
         rel = 1e-4 if measured["precision"] == "float32" else 0.03  # this library's losses are fp32 also in bf16 runs
-        for losses in measured["losses"].values():
-            assert losses == pytest.approx(ours, rel=rel)
+        assert all(losses == pytest.approx(ours, rel=rel) for losses in measured["losses"].values())
         assert all(size > 0 for size in measured["peak_memory_bytes"].values())
         assert all(measured["ratios"][f"deepsiam / {name}"]["min"] > 0 for name in names)
     assert f"{matching.LOOP}, a batch of 4" in results["parts"]["cached"]["peak_memory_bytes"]

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,21 +10,21 @@ import torch
 import yaml
 from torch import Tensor
 
-from benchmarks.common.step_cases import CASES, Workload, recipe_of, workload_of
-from benchmarks.step import runs
+from benchmarks.common.step_cases import CASES, Workload, rate_of_pass, recipe_of, workload_of
+from benchmarks.step import full_size, on_gpu, runs
+from benchmarks.step.methods import agree, ways_of
 from benchmarks.step.plain_way import plain_batch, plain_layers
 from benchmarks.step.rivals import Bare
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.interface import IGNORED, MicroBatch
+from deepsiam.models.registry import PRETRAINING
+from deepsiam.trainer.cluster.planning.compute import count
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
 from tests.benchmarks.step import tiny_steps
 
-
-@pytest.fixture(params=list(tiny_steps.CASES))
-def workload(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Workload:
-    return tiny(request.param, monkeypatch)
+SIZES = {"tokens": 32, "vocab": 100, "hidden": 16, "layers": 3, "batch": 3}  # of a method compared with the plain way
 
 
 def tiny(name: str, monkeypatch: pytest.MonkeyPatch) -> Workload:
@@ -35,16 +36,33 @@ def tensors(batch: MicroBatch) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
 
 
-def test_the_plain_way_computes_the_same_losses_from_a_label_at_every_position(workload: Workload) -> None:
+@pytest.mark.parametrize("name", tiny_steps.CASES)
+def test_the_plain_way_computes_the_same_losses_from_a_label_at_every_position(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = tiny(name, monkeypatch)
     model = workload.model().eval()
     for batch in (batch for step in workload.steps for batch in step.micro_batches):
-        ours = model(**tensors(batch))
         plain = plain_batch(workload.recipe.method, batch)
         slots = plain.arrays["input_ids"].size
         assert all(len(array) == slots for name, array in plain.arrays.items() if name.endswith("_positions"))
+        ours = model(**tensors(batch))
         with plain_layers():
             torch.testing.assert_close(model(**tensors(plain)), ours, rtol=1e-5, atol=1e-3)
         assert batch.tokens > 0
+
+
+@pytest.mark.parametrize("name", PRETRAINING)
+def test_the_plain_way_of_every_method_has_the_same_losses_and_gradients(name: str) -> None:
+    model, batch, ways = ways_of(name, SIZES)
+    agree(model, batch, ways["plain"])
+    gradients = {}
+    model.eval()
+    for way, forward in ways.items():
+        assert rate_of_pass(model, batch, forward, torch.float32) > 0
+        gradients[way] = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    torch.testing.assert_close(gradients["plain"], gradients["deepsiam"], rtol=1e-3, atol=1e-5)
+    assert gradients["plain"]
 
 
 def test_it_refuses_to_replace_a_function_that_no_method_uses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,32 +81,22 @@ def test_the_bare_loop_learns_in_half_precision_with_full_precision_copies(monke
         assert bare.step() > 0
         losses.append(bare.losses.sum().item())
     assert losses[-1] < 0.9 * losses[0]
-    assert {weight.dtype for weight in bare.weights} == {torch.bfloat16}
-    for weight, master in zip(bare.weights, bare.masters, strict=True):
-        assert torch.equal(weight, master.to(torch.bfloat16))
-    assert any(
-        not torch.equal(weight.float(), master) for weight, master in zip(bare.weights, bare.masters, strict=True)
-    )
+    pairs = list(zip(bare.weights, bare.masters, strict=True))
+    assert all(torch.equal(weight, master.to(torch.bfloat16)) for weight, master in pairs)
+    assert any(not torch.equal(weight.float(), master) for weight, master in pairs)
 
 
-def test_hugging_face_gets_the_same_blocks_and_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks.step.hugging_face import rows_of
+def test_hugging_face_gets_the_same_blocks_and_takes_a_step_at_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("accelerate", reason="needs the packages of the extra `dev`")
+    from benchmarks.step.hugging_face import HuggingFace, rows_of
 
     workload = tiny("mlm", monkeypatch)
-    rows = rows_of(workload)
-    batches = [batch for step in workload.steps for batch in step.micro_batches]
-    assert torch.equal(
-        torch.stack([row["input_ids"] for row in rows]), torch.cat([tensors(b)["input_ids"] for b in batches])
-    )
+    rows, batches = rows_of(workload), [batch for step in workload.steps for batch in step.micro_batches]
+    ids = torch.cat([tensors(batch)["input_ids"] for batch in batches])
+    assert torch.equal(torch.stack([row["input_ids"] for row in rows]), ids)
     labels = [label for row in rows for label in row["labels"].tolist() if label != IGNORED]
     assert labels == [t for b in batches for t in b.arrays["mlm_targets"].tolist() if t != IGNORED]
-
-
-def test_hugging_face_takes_a_step_at_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("accelerate", reason="needs the packages of the extra `dev`")
-    from benchmarks.step.hugging_face import HuggingFace
-
-    rival = HuggingFace(tiny("mlm", monkeypatch))
+    rival = HuggingFace(workload)
     try:
         assert all(rival.step() > 0 for _ in range(3))
         assert rival.turns.steps == 3
@@ -104,14 +112,13 @@ saved runs/x/step-10
 step 25/25  mlm 8.5 decoder 8.1  lr 0.00e+00  grad 1.7  2.1k tokens/s  data wait 0%  ETA 0:00"""
 
 
-def test_a_runs_rate_is_that_between_its_progress_lines() -> None:
+def test_a_runs_rate_is_that_between_its_progress_lines_and_runs_at_once_count_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     lines = LINES.splitlines()
     assert runs.rate_of(zip([100.0, 101.0, 104.0, 105.0, 110.0], lines, strict=True)) == pytest.approx(2.0)
     with pytest.raises(InputError, match="printed 1 progress lines"):
         runs.rate_of([(100.0, lines[0]), (101.0, lines[1])])
-
-
-def test_runs_at_once_count_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(runs, "train_once", lambda way, recipe: 1.5)
     assert runs.train(runs.Way(tmp_path, runs=2), tmp_path / "recipe") == 3.0
 
@@ -157,7 +164,7 @@ def test_all_rivals_train_alike() -> None:
 
 
 @pytest.mark.slow
-def test_it_prints_and_writes_rates_ratios_memory_and_parts(tmp_path: Path) -> None:
+def test_rates_ratios_memory_and_parts_are_printed_and_written(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     done = command("measure", "--cases", "seed", "mlm", "--minutes", "60", "--out", str(out))
     results = json.loads(out.read_text())
@@ -166,15 +173,53 @@ def test_it_prints_and_writes_rates_ratios_memory_and_parts(tmp_path: Path) -> N
     for name, case in results["cases"].items():
         assert case["rivals"].keys() >= {"deepsiam", "plain", "bare loop"}
         assert case["rounds"] == 3
-        assert case["flops_per_token"] > 0
+        assert min(case["flops_per_token"], case["rivals"]["deepsiam"]["peak_memory_bytes"]) > 0
         assert sum(case["parts"].values()) == pytest.approx(1)
         assert case["parts"]["trunk"] > 0.05
         assert 0 < case["exchange"] < 1
         assert case["ratios"]["deepsiam / plain"]["median"] > 0
-        assert case["rivals"]["deepsiam"]["peak_memory_bytes"] > 0
         assert f"{name}: deepsiam / bare loop" in done.stdout
     assert "masked language modelling only" in results["cases"]["seed"]["left_out"]["Hugging Face"]
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     done = command("measure", "--cases", "poly", "--minutes", "0.0001", "--out", str(out))
     assert json.loads(out.read_text())["cases"] == {}
     assert "poly: skipped" in done.stdout
+
+
+TINY = (*tiny_steps.TINY, "method.max_tokens=32", "batch.micro=2", "batch.size=16")
+
+
+def test_a_step_of_full_size_is_measured_whole_and_its_products_are_those_of_the_plan() -> None:
+    changes = ("trunk.vocab_size=1000", "batch.size=4", *on_gpu.WAYS["recomputed"])
+    program = (
+        "import json; from benchmarks.step import on_gpu; from benchmarks.common.training import join_alone; "
+        "on_gpu.ROUNDS = on_gpu.STEPS = on_gpu.WARM_UP = 1; join_alone(); "
+        f"recipe = on_gpu.recipe_of('mlm', *{TINY!r}, *{changes!r}); "
+        "print(json.dumps(on_gpu.measure(recipe, 1e9, 1e12)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=toy.ROOT)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    seconds = found["milliseconds"]["median"] / 1e3
+    assert found["share_of_measured_peak"] == pytest.approx(1e9 / seconds / 1e12, rel=0.1, abs=1e-4)
+    assert found["tokens_per_second"] > 0
+    recipe = full_size.recipe_of("mlm", *TINY)
+    assert isinstance(recipe, PretrainRecipe)
+    flops = count(recipe, recipe.trunk["vocab_size"]).flops  # type: ignore[index]
+    assert on_gpu.flops_of(recipe) == flops * recipe.batch.size / full_size.RANKS
+
+
+def test_the_ways_on_a_gpu_change_one_key_each_and_the_committed_numbers_are_in_the_page() -> None:
+    plain = full_size.recipe_of("siamese").model_dump()
+    for way, changes in on_gpu.WAYS.items():
+        changed = full_size.recipe_of("siamese", *changes).model_dump()
+        assert sum(changed[key] != plain[key] for key in plain) == (way != "as in the recipe")
+    page = (toy.ROOT / "docs" / "scaling.md").read_text()
+    cases = json.loads(on_gpu.RESULTS.read_text())["cases"]
+    assert cases.keys() == full_size.CASES.keys()
+    for ways in cases.values():
+        one = ways["as in the recipe"]
+        ms = one["milliseconds"]
+        row = f"{ms['median']:.0f} ({ms['min']:.0f} to {ms['max']:.0f}) | {one['busy']:.1f} | {one['kernels']:,} |"
+        assert row in page
+        assert f"{ms['median']:.1f} ms" in on_gpu.line("seed", "as in the recipe", one)
