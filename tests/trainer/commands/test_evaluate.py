@@ -110,16 +110,6 @@ def test_table_and_file(
     assert "k1=" in printed[7]
 
 
-def test_one_model_is_compared_with_nothing(
-    runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    evaluate.main(arguments(toy_collection, tmp_path / "r.json", f"--system=m={runs['one']}"))
-    results = json.loads((tmp_path / "r.json").read_text())
-    assert results["pairs"] == []
-    assert [*results["systems"]] == ["m"]
-    assert "p = " not in capsys.readouterr().out
-
-
 @pytest.fixture
 def with_dev(toy_collection: Path, tmp_path: Path) -> Path:
     """The toy collection with a dev split, whose pool is half of the corpus.
@@ -224,17 +214,6 @@ def stages(results: Path, name: str) -> list[dict[str, Any]]:
     """The stages of a system in a file of results."""
     found: list[dict[str, Any]] = json.loads(results.read_text())["systems"][name]["stages"]
     return found
-
-
-def test_two_encoders_are_fused_and_compared_with_nothing(
-    runs: dict[str, Path], with_dev: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    systems = [f"--system=a={runs['one']}", f"--system=c=fuse({runs['two']}, a, split=train)"]
-    evaluate.main(arguments(with_dev, tmp_path / "r.json", *systems))
-    last = stages(tmp_path / "r.json", "c")[-1]
-    assert last["fused"] == [str(runs["two"]), str(runs["one"])]
-    assert last["split"] == "train"
-    assert "BM25" not in capsys.readouterr().out
 
 
 def test_no_weight_is_chosen_on_the_evaluated_split(runs: dict[str, Path], with_dev: Path, tmp_path: Path) -> None:

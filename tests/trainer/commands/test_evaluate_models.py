@@ -182,14 +182,6 @@ def test_the_best_chunk_of_a_document_counts(
     assert "encoders read the first 8/32 tokens of queries/documents" in capsys.readouterr().out
 
 
-def test_a_model_of_several_vectors_is_fused(
-    models: dict[str, TrainedModel], toy_collection: Path, tmp_path: Path
-) -> None:
-    results = run(toy_collection, tmp_path / "r.json", "--system=x=fuse(bm25, tokens)")
-    assert [*results["systems"]] == ["x"]  # nothing else was requested
-    assert means(results)["x"].keys() == METRICS
-
-
 def test_systems_are_re_ranked_again_and_again(
     models: dict[str, TrainedModel],
     toy_collection: Path,

@@ -74,19 +74,6 @@ def test_an_index_and_its_searches_have_them(made: Path, name: str, tmp_path: Pa
     assert blocks[0] == blocks[1]
 
 
-def test_an_index_of_other_prompts_is_another_model_s(
-    made: Path, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = [f"--collection={made / 'plain'}", f"--out={tmp_path / 'index'}"]
-    index.main([str(made / "siamese-plain"), *given])
-    with pytest.raises(SystemExit):
-        search.main([str(tmp_path / "index"), f"--model={made / 'siamese-spelled'}", "abc"])
-    assert "is not the model that" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        index.main([str(made / "siamese-spelled"), *given])
-    assert "holds an index with another model" in capsys.readouterr().err
-
-
 def test_mining_has_them(made: Path, tmp_path: Path) -> None:
     mined = []
     for kind in ("plain", "spelled"):

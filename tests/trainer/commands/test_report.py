@@ -98,11 +98,6 @@ def test_only_losses_are_read_by_their_terms(tmp_path: Path) -> None:
     assert (steps.tolist(), values.tolist()) == ([0, 10], [7, 6])
 
 
-def test_a_folder_that_is_itself_a_run(tmp_path: Path) -> None:
-    log(tmp_path / "alone", {"mlm": [1]})
-    assert find_runs(tmp_path / "alone") == {"alone": tmp_path / "alone"}
-
-
 def test_runs_and_results_whose_plots_would_have_the_same_name_are_all_shown(tmp_path: Path) -> None:
     for run in ("a-b", "a/b", "results"):
         log(tmp_path / run, {"mlm": [1]})
@@ -125,29 +120,22 @@ def test_a_run_within_a_run_of_its_name_is_another_one(tmp_path: Path) -> None:
     assert find_runs(tmp_path / "same") == {"same": tmp_path / "same", "same-2": tmp_path / "same" / "same"}
 
 
-def test_every_system_has_a_bar_with_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_system_has_a_bar_with_its_number_under_the_first_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from matplotlib.figure import Figure
 
     drawn: list[Figure] = []
     monkeypatch.setattr("deepsiam.trainer.analysis.report.save", lambda figure, path: drawn.append(figure) or path)
     systems = {f"model {i}": dict.fromkeys(METRICS, i / 10) for i in range(4)}  # one of them all zeros
-    draw_results(results_of(systems), tmp_path)
+    for results, labels in ((results_of(systems), [*systems]), (RESULTS, ["BM25", "from_random", "from_seed"])):
+        draw_results(results, tmp_path)
+        assert [label.get_text() for label in drawn[-1].axes[0].get_yticklabels()] == labels
     for panel in drawn[0].axes:
         assert [bar.get_width() for bar in panel.patches] == [0, 0.1, 0.2, 0.3]
         assert [text.get_text() for text in panel.texts] == ["0.000", "0.100", "0.200", "0.300"]
-    assert [label.get_text() for label in drawn[0].axes[0].get_yticklabels()] == list(systems)
-
-
-def test_the_title_has_the_first_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from matplotlib.figure import Figure
-
-    drawn: list[Figure] = []
-    monkeypatch.setattr("deepsiam.trainer.analysis.report.save", lambda figure, path: drawn.append(figure) or path)
-    draw_results(RESULTS, tmp_path)
-    labels = [label.get_text() for label in drawn[0].axes[0].get_yticklabels()]
-    assert labels == ["BM25", "from_random", "from_seed"]
     title = "9 queries over 99 documents; from_seed against from_random on MRR@10: p = 0.5"
-    assert drawn[0].get_suptitle() == title
+    assert drawn[1].get_suptitle() == title
 
 
 def lists() -> str:

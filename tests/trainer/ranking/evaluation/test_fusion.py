@@ -21,9 +21,8 @@ from deepsiam.trainer.ranking.evaluation.fusion import (
     reciprocal_ranks,
     standardise,
 )
-from deepsiam.trainer.ranking.retrieval.bm25 import Bm25
 from deepsiam.trainer.ranking.retrieval.search import Ranked, best, row_blocks
-from deepsiam.trainer.ranking.retrieval.system import Embedded, ScoresAll
+from deepsiam.trainer.ranking.retrieval.system import ScoresAll
 from tests.trainer.ranking.retrieval.fakes import positions
 
 
@@ -79,11 +78,6 @@ def test_a_constant_row_gives_zeros_although_its_mean_is_rounded(score: float) -
 def test_reciprocal_ranks_of_rows(scores: np.ndarray) -> None:
     for row in scores:
         np.testing.assert_allclose(reciprocal_ranks(row), plain_reciprocal(row.tolist()))
-
-
-def test_documents_without_a_word_of_the_query_share_the_last_rank() -> None:
-    scores = np.array([0, 3, 0, 5, 3], np.float32)
-    np.testing.assert_allclose(reciprocal_ranks(scores), [1 / 65, 1 / 63, 1 / 65, 1 / 61, 1 / 63])
 
 
 def order(scores: np.ndarray) -> list[int]:
@@ -264,23 +258,3 @@ def test_the_weight_is_the_smallest_of_the_best() -> None:
     # at 0.5 the standardised scores cancel: all documents tie, and document 0 comes first
     assert choose_weight(Table(wrong), Table(right)) == 0.5
     assert choose_weight(Table(right), Table(wrong)) == 0
-
-
-def test_two_systems_that_err_apart_are_better_together() -> None:
-    first = Table([[3, 4, 0, 0], [3, 0, 4, 0]])  # document 0 is second, behind a different document each time
-    second = Table([[3, 0, 4, 0], [3, 4, 0, 0]])
-    weight = choose_weight(first, second)
-    assert 0 < weight < 1
-    assert positions(rank(first, second, [weight], 1)[0]) == [[0], [0]]
-
-
-def test_bm25_and_an_encoder() -> None:
-    documents = ["wing", "drag wing", "heat", "heat wing"]
-    rng = np.random.default_rng(0)
-    encoder = Embedded(*(rng.standard_normal((rows, 4)).astype(np.float32) for rows in (2, 4)))
-    bm25 = Bm25.of_texts(["wing", "unheard"], documents)
-    ranked = positions(rank(bm25, encoder, [0.5], 4)[0])
-    assert ranked[0] == plain_order(
-        [a + b for a, b in zip(*(plain_z(s.scores(slice(0, 1))[0].tolist()) for s in (bm25, encoder)), strict=True)], 4
-    )
-    assert ranked[1] == positions(encoder.rank(4))[1]  # all BM25 scores are equal

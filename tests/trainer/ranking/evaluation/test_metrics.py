@@ -1,7 +1,6 @@
 """Metrics against hand-computed toys, and the permutation test against all permutations."""
 
 import itertools
-from collections.abc import Sequence
 from math import log2
 
 import numpy as np
@@ -57,29 +56,12 @@ def test_hand_computed_toy() -> None:
         assert metrics.means[name] == pytest.approx(np.mean(values))
 
 
-def test_recall_stops_at_100() -> None:
-    documents = [f"d{i}" for i in range(101)]
-    metrics = measure({"q": {"d99": 1, "d100": 1}}, {"q": documents})
-    assert metrics.means == {"mrr@10": 0, "ndcg@10": 0, "recall@100": 0.5}
-
-
 @pytest.mark.parametrize("grades", [{"a": -2}, {"a": -1, "b": -2}, {"a": 0}, {"b": -5, "c": 0}])
 def test_a_query_without_a_relevant_document_counts_0_whatever_its_grades(grades: dict[str, int]) -> None:
     metrics = measure({"q": grades, "p": {"a": 2}}, {"q": ["a", "b", "c"], "p": ["a"]}, ["map@5"])
     assert {name: values.tolist() for name, values in metrics.values.items()} == {
         name: [0, 1] for name in ("mrr@10", "ndcg@10", "recall@100", "map@5")
     }
-
-
-@given(st.permutations([f"{i}" for i in range(12)]), st.sets(st.integers(0, 11), min_size=1))
-def test_the_order_given_counts_whatever_the_ids(order: list[str], relevant: set[int]) -> None:
-    """Each evaluator breaks ties by id in its own way, so they must not get tied scores."""
-    metrics = measure({"q": {str(i): 1 for i in relevant}}, {"q": order}).means
-    hits = [rank for rank, document in enumerate(order, 1) if int(document) in relevant and rank <= 10]
-    assert metrics["mrr@10"] == pytest.approx(1 / hits[0] if hits else 0)
-    ideal = sum(1 / log2(rank + 1) for rank in range(1, min(10, len(relevant)) + 1))
-    assert metrics["ndcg@10"] == pytest.approx(sum(1 / log2(rank + 1) for rank in hits) / ideal)
-    assert metrics["recall@100"] == 1
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.3, 1.0])
@@ -119,21 +101,10 @@ def test_permutation_test_is_keyed_by_its_seed() -> None:
     assert paired_permutation_test(a, b, rounds=500, seed=2) != first
 
 
-def lists(number: int, seed: int) -> list[np.ndarray]:
-    """Which candidates of each list are relevant (1 or 0), in ranked order; at least one is."""
-    rng = np.random.default_rng(seed)
-    drawn = [rng.random(rng.integers(1, 12)) < 0.3 for _ in range(number)]
-    return [relevant.astype(np.float32) for relevant in drawn if relevant.any()]
-
-
-def no_others(ranked: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """No relevant documents besides the candidates of each list."""
-    return [np.empty(0, np.float32) for _ in ranked]
-
-
 def test_candidate_lists_by_hand() -> None:
     ranked = [[0, 1, 0, 1, 0, 0], [1, 0], [0, 0, 0, 0, 0, 1], [1, 1]]
-    metrics = measure_lists([np.array(relevant, np.float32) for relevant in ranked], no_others(ranked))
+    nothing = [np.empty(0, np.float32)] * len(ranked)  # relevant besides the candidates of each list
+    metrics = measure_lists([np.array(relevant, np.float32) for relevant in ranked], nothing)
     assert list(metrics.values) == [*LIST_HEADINGS, *MIND]
     expected = {
         "r@1": [0, 1, 0, 1 / 2],
@@ -182,13 +153,6 @@ def test_candidate_lists_of_any_grades_are_measured_as_by_ir_measures(drawn: lis
     for area, (listed, others) in zip(measured.values["auc"], drawn, strict=True):
         places = [(place, grade > 0) for place, grade in enumerate(listed)] + [(99, True)] * len(others)
         pairs = [a < b for a, right in places if right for b, other in places if not other]
-        assert area == pytest.approx(np.mean(pairs) if pairs else 1.0)
-
-
-def test_the_area_under_rocs_curve_is_the_share_of_pairs_in_order() -> None:
-    ranked = lists(100, seed=1)
-    for relevant, area in zip(ranked, measure_lists(ranked, no_others(ranked)).values["auc"], strict=True):
-        pairs = [a < b for a in np.flatnonzero(relevant) for b in np.flatnonzero(relevant == 0)]
         assert area == pytest.approx(np.mean(pairs) if pairs else 1.0)
 
 

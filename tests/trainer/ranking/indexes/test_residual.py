@@ -13,7 +13,7 @@ from deepsiam.trainer.ranking.indexes import centroids, kmeans, residual
 from deepsiam.trainer.ranking.indexes.blocks import Blocks
 from deepsiam.trainer.ranking.indexes.multi_vector import MultiVectorIndex
 from deepsiam.trainer.ranking.indexes.registry import open_index
-from deepsiam.trainer.ranking.indexes.residual import BITS, Codec, Residuals, ResidualVectors, fit, pack, unit
+from deepsiam.trainer.ranking.indexes.residual import BITS, Codec, Residuals, ResidualVectors, fit, unit
 from deepsiam.trainer.ranking.rankers.multi_vector import MultiVectorRanker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
 from tests.trainer.ranking.indexes.five_blocks import small_blocks
@@ -52,12 +52,6 @@ def test_a_vector_is_stored_and_read_as_a_plain_loop_does(
         assert buckets == [sum(x > cut for cut in codec.cutoffs) for x in vector - codec.centroids[code]]
         plain = codec.centroids[code].astype(np.float64) + codec.values[buckets]
         np.testing.assert_allclose(read, plain / np.linalg.norm(plain), atol=1e-6)
-
-
-def test_the_first_bucket_is_in_the_lowest_bits() -> None:
-    assert pack(np.array([[1, 0, 1, 1, 0, 0, 0, 0, 1]], np.uint8), 1).tolist() == [[0b1101, 1]]
-    assert pack(np.array([[3, 0, 1, 2, 2]], np.uint8), 2).tolist() == [[0b10010011, 2]]
-    assert pack(np.array([[15, 4, 7]], np.uint8), 4).tolist() == [[0x4F, 7]]
 
 
 @ALL
