@@ -94,7 +94,7 @@ def build_trunk(config: Mapping[str, Any], weights: Mapping[str, Tensor] | None 
 
 
 def plain_encoder(config_class: type[PreTrainedConfig]) -> tuple[Any, Any]:
-    """Return transformers' factory and class of a type's encoder alone: of T5 without its decoder; None if none is."""
+    """Return transformers' factory and class for a type's encoder, T5's without its decoder; None for no class."""
     model_class: Any = MODEL_MAPPING.get(config_class, None)
     if not isinstance(model_class, type):  # Funnel has two
         return AutoModel, None

@@ -11,7 +11,7 @@ from deepsiam.models.encode import encode, first_position
 from deepsiam.models.layers.pooling import Pooling, bottleneck
 from deepsiam.models.vectors import Vectors, one_vector
 
-# of a trunk that knows the distances of tokens alone, such as T5's, which has no limit of its own
+# the longest input of a trunk with relative positions alone, such as T5's, which states no limit
 POSITIONS_OF_DISTANCES = 2048
 INSTEAD = (
     "take another encoder, such as bert, or make a decoder bidirectional (bidirectional, or trunk.is_causal=false)"
@@ -105,7 +105,7 @@ def token_types(trunk: PreTrainedModel) -> int:
 
 
 def widen_token_types(trunk: PreTrainedModel, number: int) -> None:
-    """Give a trunk that tells two texts apart by their types as many as `number`; new ones start as its last."""
+    """Widen the token-type table of a trunk that has one for pairs to `number` rows; new rows copy the last."""
     if not 2 <= token_types(trunk) < number:
         return
     table: Any = trunk.get_submodule("embeddings.token_type_embeddings")

@@ -163,8 +163,8 @@ class PairFraming:
         if len(query) + len(document) <= room:
             return query, document
         shorter = min(len(query), len(document), room // 2)  # a text of half the room or less stays whole
-        of_query = shorter if (len(query), lengths[0]) <= (len(document), lengths[1]) else room - shorter
-        return shorten(query, of_query, self.query.kept), shorten(document, room - of_query, self.document.kept)
+        query_room = shorter if (len(query), lengths[0]) <= (len(document), lengths[1]) else room - shorter
+        return shorten(query, query_room, self.query.kept), shorten(document, room - query_room, self.document.kept)
 
     def arrays(self, queries: Sequence[np.ndarray], documents: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Make the arguments of `score_pairs` from P queries and P documents, one of each per pair.
@@ -207,8 +207,8 @@ class DuelFraming:
         query = self.query.cut(query)
         return query, self.document.cut(document)[: self._half(len(query))]
 
-    def _half(self, of_query: int) -> int:
-        return (self.max_tokens - of_query - self.frame) // 2
+    def _half(self, query_tokens: int) -> int:
+        return (self.max_tokens - query_tokens - self.frame) // 2
 
     def arrays(
         self, queries: Sequence[np.ndarray], firsts: Sequence[np.ndarray], seconds: Sequence[np.ndarray]

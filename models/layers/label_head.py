@@ -81,7 +81,7 @@ def name_of_output(model: PreTrainedModel) -> str:
 
 
 class _Output(BaseModelOutputWithPast):
-    """The output of a trunk that has nothing but last states."""
+    """A trunk's output with the last states only: all else is None."""
 
     def __getattr__(self, name: str) -> None:
         return None

@@ -30,7 +30,7 @@ Loss = Literal["softmax", "hinge", "binary", "kl", "margin_mse"]
 Negatives = Literal["own", "micro_batch", "step"]
 Kind = Literal["dense", "multi_vector", "sparse", "poly", "lists"]
 # the losses that support in-batch negatives
-OF_BATCH = {"softmax": ranking_losses.in_batch_softmax, "hinge": ranking_losses.in_batch_hinge}
+IN_BATCH = {"softmax": ranking_losses.in_batch_softmax, "hinge": ranking_losses.in_batch_hinge}
 SHARE_IGNORED = "ignored"  # a term of weight 0: the share of a query's negatives that `ignore_above` leaves out
 
 
@@ -58,9 +58,9 @@ class DualEncoderConfig(MatchingConfig):
 
     @model_validator(mode="after")
     def _negatives_suit_the_loss(self) -> DualEncoderConfig:
-        if self.has_batch_negatives and not self.losses.keys() & set(OF_BATCH):
+        if self.has_batch_negatives and not self.losses.keys() & set(IN_BATCH):
             raise ValueError(
-                f"method.negatives={self.negatives} is for method.loss={' or '.join(OF_BATCH)}, not "
+                f"method.negatives={self.negatives} is for method.loss={' or '.join(IN_BATCH)}, not "
                 f"{' and '.join(self.losses)}: set method.negatives=own"
             )
         if self.negatives == "own" and "softmax" in self.losses and not self.has_own_negatives:
@@ -243,7 +243,7 @@ class DualEncoder(Encoder):
         """
         scores = self.score(queries, documents)  # [Q, D]
         candidates, losses = arrays["candidates"], dict[str, Tensor]()
-        in_batch = [loss for loss in self.keys.losses if loss in OF_BATCH and self.keys.has_batch_negatives]
+        in_batch = [loss for loss in self.keys.losses if loss in IN_BATCH and self.keys.has_batch_negatives]
         allowed = allowed_documents(arrays) if in_batch else None
         if allowed is not None and self.keys.ignore_above is not None:
             margin = self.keys.ignore_above
@@ -251,7 +251,7 @@ class DualEncoder(Encoder):
         if not self.keys.learn_temperature:  # a learnt one has scaled the queries in `forward`
             scores = scores / self.keys.temperature
         if allowed is not None:
-            losses |= {loss: OF_BATCH[loss](scores, candidates[:, 0], allowed) for loss in in_batch}
+            losses |= {loss: IN_BATCH[loss](scores, candidates[:, 0], allowed) for loss in in_batch}
         if own_losses := [loss for loss in self.keys.losses if loss not in in_batch]:
             candidate_scores = scores.gather(1, candidates.clamp(min=0))  # [Q, n]; at -1, no candidate, masked
             losses |= ranking_losses.candidates_losses(own_losses, candidate_scores, candidates >= 0, arrays)

@@ -37,7 +37,7 @@ from deepsiam.models.trunk import token_embedding
 from deepsiam.models.vectors import Vectors, one_vector
 
 SIDES = ("query", "document")
-MANY = 1000  # of a regulariser: texts with weights for most terms of a vocabulary have more, as a rule 20,000 and more
+MANY = 1000  # a regulariser above this means weights for most terms of the vocabulary: then it is 20,000 as a rule
 RAISED = 1000.0  # added to logits of any size so that all are positive
 
 

@@ -29,8 +29,8 @@ from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainReci
 if TYPE_CHECKING:
     from deepsiam.trainer.training.run.job import Refresh
 
-# what must not change on resume, and changes nothing of the data
-OF_MODEL = ("trunk", "init_from", "bidirectional", "random_weights", "optimizer.name", "optimizer.train", "optimizer")
+# settings that a resume must keep, but that do not affect the data
+MODEL_KEYS = ("trunk", "init_from", "bidirectional", "random_weights", "optimizer.name", "optimizer.train", "optimizer")
 
 
 def print_steps(chosen: argparse.Namespace) -> None:
@@ -121,9 +121,9 @@ def _start(recipe: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -> t
     settings, saved = resume_invariants(recipe, data), state.resume_invariants
     # settings that do not affect the data are the saved ones here, so that they are equal
     pooling = {"pooling": saved["method"]["pooling"]} if "pooling" in saved.get("method", {}) else {}
-    saved_of_model = {key: value for key, value in saved.items() if key in OF_MODEL}
+    saved_model_settings = {key: value for key, value in saved.items() if key in MODEL_KEYS}
     method = settings["method"] | pooling
-    checkpoint.check_continues(path, {**settings, **saved_of_model, "method": method})
+    checkpoint.check_continues(path, {**settings, **saved_model_settings, "method": method})
     data.order.check(state.cursor.positions, path)
     print(f"reading from {path} on", file=sys.stderr)
     return state.step, state.cursor.with_micro(recipe.batch.micro, state.step)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from deepsiam.models.batching.candidates import Example
-from deepsiam.models.matching.dual_encoder import OF_BATCH
+from deepsiam.models.matching.dual_encoder import IN_BATCH
 from deepsiam.models.matching.siamese import Siamese
 from tests.models.matching.examples import group, micro_batch, positive, siamese
 from tests.models.plain import same_gradients
@@ -203,7 +203,7 @@ def test_scored_candidates_of_a_positive_have_no_copy_of_what_is_relevant() -> N
     assert scaled.tolist() == [[0, 0.5, 1], [0, 0.5, 1]]  # a group keeps the copy
 
 
-@pytest.mark.parametrize("loss", [*OF_BATCH, {"hinge": 1.0, "softmax": 0.5, "kl": 0.5}])
+@pytest.mark.parametrize("loss", [*IN_BATCH, {"hinge": 1.0, "softmax": 0.5, "kl": 0.5}])
 def test_negatives_of_the_step_are_those_of_the_micro_batch_where_it_is_the_whole_step(loss) -> None:
     losses = []
     for negatives in ("micro_batch", "step"):

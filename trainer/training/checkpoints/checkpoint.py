@@ -109,7 +109,7 @@ def save(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, by
     """
     final = write(run, engine, state, sidecar_files)
     if engine.world.rank == 0:
-        # a newer one was passed over when the run resumed, as damaged or as another's: it is none of those to keep
+        # newer ones were passed over when the run resumed, as damaged or another's: they are not counted
         since = [path for path in newest_first(run) if step_of(path) <= state.step]
         for old in since[policy.keep :]:
             if not policy.keep_every or step_of(old) % policy.keep_every:

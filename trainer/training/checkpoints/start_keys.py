@@ -39,7 +39,7 @@ def with_keys_from_checkpoint(recipe: AnyRecipe, resume_from: Path) -> AnyRecipe
 
 
 def start_notes(start: Path, method: MethodConfig) -> list[str]:
-    """Return the lines on what training by `method` takes from the folder `start` otherwise than its model does."""
+    """Return remarks, one line each, on where training by `method` differs from the model in the folder `start`."""
     return [
         *overridden_keys(start, method),
         *left_out(start, method.ranking_config.folder_kind),
@@ -48,9 +48,9 @@ def start_notes(start: Path, method: MethodConfig) -> list[str]:
 
 
 def overridden_keys(start: Path, method: MethodConfig) -> list[str]:
-    """Return a line for each key that the folder `start` gives and `method` has otherwise, as a recipe writes them.
+    """Return a line for each key of the folder `start` whose value `method` changes, as a recipe writes it.
 
-    A temperature is of training, not of what the folder's model computes.
+    The temperature is left out: it changes the training, not what the folder's model computes.
     """
     defaults = method.model_copy()
     defaults.model_fields_set.clear()
@@ -85,7 +85,7 @@ def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
 
 
 def _keys_of_run(start: Path, method: MethodConfig) -> dict[str, Any]:
-    """Return the keys by which a run of vectors read and compared texts; of other models, their prompts alone."""
+    """Return a run's keys for reading and comparing texts if its model makes vectors, else only its prompts."""
     names = set(method.start_keys) & set(SiameseConfig.start_keys) - method.model_fields_set
     if method.folder_kind in (SPARSE, PAIRS):
         names -= {"pooling"}  # of terms, or of pairs, not of texts

@@ -272,12 +272,12 @@ class Engine:
         if self.model.keys.spans_step:
             batches = [self._tensors(micro_batch) for micro_batch in micro_batches]
             encode = [partial(forward, *pair, represent=True) for pair in zip(batches, seeds, strict=True)]
-            yield from grad_cache.objectives(cast("DualEncoder", self.model), batches, encode, objectives[0].of)
+            yield from grad_cache.objectives(cast("DualEncoder", self.model), batches, encode, objectives[0].scalar)
             return
         for micro_batch, objective, seed in zip(micro_batches, objectives, seeds, strict=True):
             self.model.keys = objective.method.ranking_config  # sources of a mix may have other losses
             sums = forward(self._tensors(micro_batch), seed)
-            yield sums, objective.of(sums)
+            yield sums, objective.scalar(sums)
 
     def _by_term(self, sums: Mapping[str, torch.Tensor]) -> torch.Tensor:
         # a term that only other sources of a mix have is 0

@@ -1,4 +1,4 @@
-"""Refuse, before training, a micro-batch that cannot fit into memory: a line, and no crash in its longest one.
+"""Refuse, before training, a micro-batch that cannot fit into memory: one line now, not a crash at the longest texts.
 
 Called once, when the job is built; `trainer.plan` asks for the bytes of a token.
 """

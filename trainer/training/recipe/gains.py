@@ -39,7 +39,7 @@ class Plateau:
 class Best:
     """The state after a run's probes so far."""
 
-    of: str = ""  # what is measured: the best of another measure counts for nothing
+    of: str = ""  # what is measured; the best value of another measure is discarded
     value: float | None = None  # the highest
     step: Count = 0  # at which it was measured
     last: Count | None = None  # the step of the last probe
@@ -48,7 +48,7 @@ class Best:
     def after(self, step: int, value: float, of: str, *, is_extra: bool = False) -> Best:
         """Return the state after one more probe; one that a resumed run repeats is not counted again.
 
-        One that `is_extra`, at a run's last step alone, may be the best, but does not count as one without a gain.
+        An `is_extra` probe, at a run's last step only, can become the best, but never counts as one without a gain.
         """
         if self.of != of:
             return Best(of, value, step, step)

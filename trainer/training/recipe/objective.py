@@ -11,13 +11,13 @@ from deepsiam.models.config import MethodConfig
 
 
 class Objective(NamedTuple):
-    """What becomes of the summed losses of a micro-batch: a scalar to differentiate."""
+    """How the summed losses of a micro-batch become a scalar to differentiate."""
 
     method: MethodConfig  # its keys tell the model which losses to compute
     weights: Mapping[str, float]
     targets: Mapping[str, int]  # of every loss term, in all micro-batches of the step with the same losses
 
-    def of(self, sums: Mapping[str, Tensor]) -> Any:
+    def scalar(self, sums: Mapping[str, Tensor]) -> Any:
         """Return the weighted sum of the losses, each divided by its targets."""
         # max: a step may have no targets for a term
         return sum(weight * (sums[term] / max(1, self.targets[term])) for term, weight in self.weights.items())
@@ -29,8 +29,8 @@ def objectives(
     """Return the objective of every source in the step after `step` finished ones.
 
     `methods`, `micro_batches` and `targets` are those of each source; the counts are those of all ranks in this step.
-    Sources with the same losses are one to the step: each loss is the mean over the targets of all. Sources with other
-    losses count by their share of the micro-batches, whatever their losses count as targets.
+    Sources with the same losses are pooled: each loss is the mean over all their targets. Sources with other losses
+    are weighted by their share of the micro-batches, because targets of different losses cannot be compared.
     """
     weights_by_source = [method.weights_at(step) for method in methods]
     step_objectives = []

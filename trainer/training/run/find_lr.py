@@ -117,7 +117,7 @@ def _loss(engine: Engine, batches: Sequence[LaneBatch], beat: Callable[[], None]
             sums[batch.source] += row_of_losses
         beat()
     pairs = zip(_objectives(engine, 0, batches), engine.sum_over_ranks(sums), strict=True)
-    return float(sum(objective.of(dict(zip(engine.terms, total, strict=True))) for objective, total in pairs))
+    return float(sum(objective.scalar(dict(zip(engine.terms, total, strict=True))) for objective, total in pairs))
 
 
 def _objectives(engine: Engine, step: int, batches: Sequence[LaneBatch]) -> list[Objective]:

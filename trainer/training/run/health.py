@@ -44,7 +44,7 @@ class Health:
         self.equal = False  # whether the texts had equal vectors when last compared
 
     def expect(self, step: int, batches: Sequence[LaneBatch], result: StepResult) -> None:
-        """Take note of a step that was computed; the ranks judge it when they next exchange `flags`."""
+        """Record a computed step; the ranks judge it when they next exchange `flags`."""
         self.pending = step, batches, result
 
     def flags(self) -> torch.Tensor:

@@ -42,7 +42,7 @@ class LearningRate:
         return rate * self.plateau.scale if optimizer.plateau else rate
 
     def validated(self, losses: Mapping[str, float]) -> bool:
-        """Take note of the losses on held-out data, 0 without a target; return whether they lower the rate."""
+        """Record the losses on held-out data, 0 without a target; return whether they lower the rate."""
         keys, before = self.recipe.optimizer.plateau, self.plateau
         if keys:
             total = sum(weight * losses.get(term, 0.0) for term, weight in self.recipe.method.weights.items())

@@ -81,7 +81,7 @@ class Monitor:
     def log(self, step: int, lr: float, result: StepResult, progress: Mapping[str, float]) -> None:
         """Write the events and the progress line after `step` finished steps; all ranks call.
 
-        `progress` is what was read of each source, of interest if there are several.
+        `progress`: the examples and epochs read of each source, written if there are several.
         """
         now, interval, ranks = time.monotonic(), self.interval, self.engine.world.size
         seconds = now - self.since

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")  # a launcher sets one
-OF_DEEPSPEED = "CROSS_SIZE"  # its launcher alone sets this
+DEEPSPEED_VARIABLE = "CROSS_SIZE"  # its launcher alone sets this
 HOST_LAUNCHER = "deepspeed.launcher.launch"  # DeepSpeed's, of the ranks of one host
 WORKER = "--multiprocessing-fork"  # on the command line of a rank's worker process, which ends by itself
 SHELLS = {"sh", "ash", "bash", "busybox", "csh", "dash", "fish", "ksh", "tcsh", "zsh"}  # may end before what they start
@@ -30,7 +30,7 @@ def gone() -> bool:
 
 
 def release() -> None:
-    """Leave it to others to end this process, as the training loop, which saves first."""
+    """Stop ending this process with its launcher: the training loop does so from now on, after a save."""
     _released.set()
 
 
@@ -41,7 +41,11 @@ def _note() -> None:
         return
     parent, grandparent, *_ = *_ancestors(), 0, 0
     of_host = HOST_LAUNCHER in _words(parent)
-    if _is_adopted(parent, grandparent) if of_host else OF_DEEPSPEED in os.environ and _is_adopted(os.getpid(), parent):
+    if (
+        _is_adopted(parent, grandparent)
+        if of_host
+        else DEEPSPEED_VARIABLE in os.environ and _is_adopted(os.getpid(), parent)
+    ):
         _watched.append(MISSED)
     elif _program(parent) not in SHELLS:
         _watched.append(parent)
