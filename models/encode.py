@@ -146,6 +146,7 @@ def _padding(trunk: PreTrainedModel, attention_mask: Tensor) -> dict[str, Tensor
         # No token attends to the padding on its right: the causal mask, which attention kernels apply, is enough.
         return {}
     if trunk.config.model_type == "bert" and not is_causal(trunk):
+        # BERT takes a ready [B, 1, 1, T] mask as it is; a [B, T] one it tests with .all(), which waits for a GPU
         return {"attention_mask": attention_mask[:, None, None, :]}
     # numbers, as from a tokenizer: DeBERTa's convolution and XLNet subtract the mask from 1
     return {"attention_mask": attention_mask.long()}

@@ -59,6 +59,7 @@ def spread(examples: Sequence[Item]) -> list[Item]:
 
     Next to each other they would share a micro-batch, whose gradient would come from a single book.
     """
+    # a fixed seed: the lanes have shuffled the documents already, and examples() has no generator
     return [examples[i] for i in np.random.default_rng(0).permutation(len(examples))]
 
 

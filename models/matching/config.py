@@ -24,6 +24,7 @@ NEED_OF_NEGATIVES = (
 
 Loss = TypeVar("Loss")
 LOSS_TAGS = ("name", "table")
+# with a discriminator, pydantic's errors speak of the form that was given, not of both
 Losses = Annotated[
     Annotated[Loss, Tag("name")] | Annotated[dict[Loss, PositiveFloat], Field(min_length=1), Tag("table")],
     Discriminator(lambda given: "table" if isinstance(given, dict) else "name"),

@@ -104,6 +104,7 @@ class SparseConfig(StartTerms, DualEncoderConfig):
 
     def weights_at(self, step: int) -> dict[str, float]:
         ramp = self.regularise.ramp
+        # the first step has a penalty already; sentence-transformers' SpladeLoss begins one step later
         share = min(1.0, (step + 1) / ramp) ** 2 if ramp else 1.0
         return {**super().weights, **{term: share * weight for term, weight in self.regularise.terms().items()}}
 

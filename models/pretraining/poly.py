@@ -36,7 +36,7 @@ from deepsiam.models.trunk import Encoder, require_bidirectional, token_embeddin
 Loss = Literal["mlm", "next"]
 PairKind = Literal["sentences", "spans", "utterances"]
 SPECIAL = 3  # special tokens of a pair: [CLS] and two [SEP]
-PADDING = 0.03  # largest share of padding in a group
+PADDING = 0.03  # largest share of padding in a group; the paper says "similar lengths"
 
 
 class PolyConfig(InputConfig):

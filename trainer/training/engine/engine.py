@@ -82,7 +82,8 @@ class Engine:
         self.device: torch.device = self.deepspeed.device
         self.fp16: bool = self.deepspeed.fp16_enabled()
         self.precision = ds_config.precision(config)
-        self.tells_norm = not isinstance(self.deepspeed.optimizer, torch.optim.Optimizer)  # as at stage 0 in fp32
+        # at stage 0 in fp32 DeepSpeed leaves the optimizer as it is, and tells no norm of the gradients
+        self.tells_norm = not isinstance(self.deepspeed.optimizer, torch.optim.Optimizer)
         self.forward_clock = DeviceClock(self.device)
 
     def step(
@@ -232,7 +233,7 @@ class Engine:
         self.deepspeed._config.load_universal_checkpoint = universal
         decays = [group["weight_decay"] for group in self.optimizer.param_groups]  # loading overwrites both
         fused = self.optimizer.param_groups[0].get("fused")
-        with rank_0_speaks(self.world.rank), plain_values_only():
+        with rank_0_speaks(self.world.rank), plain_values_only():  # DeepSpeed's files are pickles: they could run code
             try:
                 loaded, _ = self.deepspeed.load_checkpoint(
                     str(folder), tag=tag, load_module_strict=not self.model.from_base

@@ -95,8 +95,8 @@ ZERO_SUPPORTED_OPTIMIZERS.append(Adamax)  # it updates each element separately, 
 def check_in_few_kernels(optimizer: object) -> None:
     """Replace the checks of a DeepSpeed optimizer of ZeRO-1 or 2; those of other stages stay as they are.
 
-    A rank that holds all of the optimizer's states, as a single GPU does, started 3,300 kernels a step for BERT-base's:
-    Python took longer to start those than the GPU took for the model.
+    A rank that holds all of the optimizer's states, as a single GPU does, started 3,300 kernels a step for BERT-base's
+    (`benchmarks.step.on_gpu` on an H200): Python took longer to start those than the GPU took for the model.
     """
     if isinstance(optimizer, DeepSpeedZeroOptimizer):
         optimizer.has_overflow_partitioned_grads_serial = partial(_overflows, optimizer)
