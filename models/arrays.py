@@ -50,7 +50,7 @@ def lengths_of(mask: Tensor) -> np.ndarray:
 
 
 def keep_lengths(new: Tensor, change: Callable[..., np.ndarray], *masks: Tensor) -> Tensor:
-    """Attach row lengths to the mask `new`, computed by `change` from those of `masks`; not if the CPU lacks those."""
+    """Attach to the mask `new`, [..., T], its row lengths by `change` of those of `masks`, if the host has them all."""
     lengths = [getattr(mask, LENGTHS, None) for mask in masks]
     if all(each is not None for each in lengths):
         setattr(new, LENGTHS, change(*lengths))

@@ -74,7 +74,7 @@ def encode(
 def encode_texts(
     trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, token_types: Tensor | None = None
 ) -> Tensor:
-    """Return the trunk's last hidden states, as `encode` does, at lower cost where lengths differ on a CPU too.
+    """Return the trunk's last hidden states [B, T, H], as `encode` does, cheaper where lengths differ, on a CPU too.
 
     The texts are sorted by length and split into rectangles, each as wide as its longest text. The trunk runs once over
     all rectangles, concatenated into one long row; only its attention handles them one by one. ZeRO-3 needs this single
@@ -86,14 +86,14 @@ def encode_texts(
 
 
 def encode_slots(trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-    """Return the states of all slots, as `encode` does: also of those outside the mask, which no slot attends to."""
+    """Return the states of all slots [B, T, H], also of those outside the mask, which no slot attends to."""
     return _states(trunk, input_ids, attention_mask, None)[0]
 
 
 def encode_with_layer(
     trunk: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, layer: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the hidden states after layer number `layer`, counted from 1, and the last ones, as `encode` does.
+    """Return the states after layer number `layer`, counted from 1, and the last ones, both [B, T, H] as of `encode`.
 
     In training this costs no memory: every layer's output is kept for the backward pass anyway.
     """

@@ -43,7 +43,7 @@ class Encoder(TrunkModel):
         return one_vector(bottleneck(encode(self.trunk, ids, mask), mask, self.pooling))
 
     def embed_queries(self, ids: Tensor, mask: Tensor) -> Vectors:
-        """Return the vectors of queries; by default they are encoded like documents."""
+        """Return the vectors of queries, ids and mask [B, T]; by default they are encoded like documents."""
         return self.embed_documents(ids, mask)
 
 

@@ -44,11 +44,11 @@ class Candidates:
         self.key = lru_cache(1 << 16)(lambda document: text_key(corpus.tokens(document)))
 
     def keys(self, documents: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return an int64 for each document, the same for documents of the same text."""
+        """Return a key for each document, int64 [n], the same for documents of the same text."""
         return np.array([self.key(int(i)) for i in documents], dtype=np.int64)
 
     def never_negative(self, query: np.ndarray, relevant: np.ndarray) -> np.ndarray:
-        """Return the keys, int64, of the texts that are never negatives of a query: relevant ones, and its own.
+        """Return the keys, int64 [n], of the texts that are never negatives of a query: relevant ones, and its own.
 
         A query without tokens, or with an unknown one, is not known to equal a document.
         """
@@ -111,7 +111,7 @@ def _hashes(documents: np.ndarray, key: np.uint64) -> np.ndarray:
 
 
 def text_key(tokens: np.ndarray) -> int:
-    """Return an int64 of a text's token ids, the same for those of any integer type."""
+    """Return an int64 of a text's token ids [t], the same for those of any integer type."""
     return hash_of(tokens.astype(np.int64).tobytes())
 
 

@@ -16,7 +16,7 @@ PairFrame = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 def shorten(tokens: np.ndarray, most: int, kept: Kept) -> np.ndarray:
-    """Return the first or the last tokens of a text, `most` at most."""
+    """Return the first or the last tokens of a text [t], `most` at most."""
     return tokens[max(0, len(tokens) - most) :] if kept == "end" else tokens[:most]
 
 
@@ -50,18 +50,18 @@ class Framing:
         return self.max_tokens - len(self.before) - len(self.vocabulary.text_frame[1]) - self.prompt_tokens
 
     def cut(self, tokens: np.ndarray) -> np.ndarray:
-        """Return the token ids that remain after truncation: texts equal in these have equal vectors."""
+        """Return the token ids [t] that remain after truncation: texts equal in these have equal vectors."""
         room = self.room
         if self.kept == "end" and len(tokens) > room:
             return shorten(tokens, room, self.kept)
         return self.prompt.fitting(tokens, room + self.prompt_tokens) if self.prompt else tokens[:room]
 
     def row(self, text: np.ndarray) -> np.ndarray:
-        """Return the unpadded input of a text, int64."""
+        """Return the unpadded input of a text, int64 [t]."""
         return self.framed(self.cut(text))
 
     def framed(self, text: np.ndarray) -> np.ndarray:
-        """Return the input of a text that is short enough, int64: with its prompt and the tokenizer's frame."""
+        """Return the input of a text that is short enough, int64 [t]: with its prompt and the tokenizer's frame."""
         with_prompt = self.prompt.before(text)[: self.room + self.prompt_tokens] if self.prompt else text
         return joined((self.before, with_prompt, self.vocabulary.text_frame[1]), self.vocabulary)
 

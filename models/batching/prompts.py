@@ -95,7 +95,7 @@ class PromptFraming:
         return ids
 
     def row(self, query: str, passages: Sequence[str]) -> np.ndarray:
-        """Return the unpadded ids of a prompt, int64; there are `most` passages at most."""
+        """Return the unpadded ids of a prompt, int64 [t]; there are `most` passages at most."""
         query, _ = self._clipped(query.strip(), self.max_query_tokens, self.kept_of_query)
         limit, clipped = self.max_document_tokens, [(text.strip(), 0) for text in passages]
         # The parts' tokens do not add up to the prompt's, for a tokenizer may join their ends: shorten, and count anew.

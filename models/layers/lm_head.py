@@ -20,7 +20,7 @@ class LmHead(nn.Module):
         initialise(self, shape.initializer_range)
 
     def transform(self, hidden: Tensor) -> Tensor:
-        """Return what is projected, of the shape of hidden."""
+        """Return the states that are projected to the vocabulary, of the shape of hidden, [..., H]."""
         return self.norm(self.activation(self.dense(hidden)))
 
     def forward(self, hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ def local_attention(query: Tensor, key: Tensor, value: Tensor, window: int, drop
 
 
 def masked_local_attention(query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0) -> Tensor:
-    """Attend as `local_attention` does, over all pairs of positions, by one kernel with a mask."""
+    """Attend as `local_attention` does, [B, T, heads, d], over all pairs of positions, by one kernel with a mask."""
     places = torch.arange(query.shape[1], device=query.device)
     distance = places[:, None] - places  # [T, T], queries in rows, keys in columns
     visible = (distance >= 0) & ((distance < window) | (places == 0))

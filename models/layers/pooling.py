@@ -51,5 +51,8 @@ def unmask_empty_rows(visible: Tensor) -> Tensor:
 
 
 def select(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Return the states of hidden [B, T, H] at positions int64 [N] in the flattened [B * T]: [N, H]."""
+    """Return the states of hidden [B, T, H] at positions int64 [N] in the flattened [B * T]: [N, H].
+
+    Only these are projected to the vocabulary: a masked LM needs the logits of 15 % of its tokens.
+    """
     return hidden.flatten(0, 1).index_select(0, positions)

@@ -14,7 +14,7 @@ from torch import Tensor
 def candidates_losses(
     losses: Iterable[str], scores: Tensor, real: Tensor, supervision: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Compute each named loss over each query's own candidates, as `candidates_loss` does."""
+    """Compute each named loss over each query's own candidates, as `candidates_loss` does: scalars, fp32."""
     return {loss: candidates_loss(loss, scores, real, supervision) for loss in losses}
 
 

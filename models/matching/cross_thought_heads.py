@@ -116,7 +116,7 @@ class CrossThoughtAnswers(DualEncoder):
         return special_states(tower, ids, mask, self.keys.special_tokens)
 
     def vectors(self, side: Side, encoded: Tensor, mask: Tensor) -> Vectors:
-        """Return each passage's N keys, or each question's N scaled queries, then its N keys."""
+        """Return each passage's N keys [B, N, H], or each question's N scaled queries, then its N keys [B, 2N, H]."""
         queries, keys = self.cross(encoded)
         states = torch.cat([queries, keys], dim=1) if side == "query" else keys
         dtype = torch.promote_types(states.dtype, torch.float32)

@@ -184,7 +184,7 @@ class DualEncoder(Encoder):
 
     @abstractmethod
     def vectors(self, side: Side, encoded: Tensor, mask: Tensor) -> Vectors:
-        """Return the vectors of a side's encoded texts; arrays that only their framing makes are keywords too."""
+        """Return a side's vectors, [B, m, H], of encoded texts; arrays that only its framing makes are keywords too."""
 
     def embed_queries(self, ids: Tensor, mask: Tensor, **framed: Tensor) -> Vectors:
         return self.vectors("query", self.encode(self.tower("query"), ids, mask), mask, **framed)

@@ -103,7 +103,7 @@ class PolyEncoder(DualEncoder):
         return states.to(torch.promote_types(states.dtype, torch.float32)) * self.scaling
 
     def vectors(self, side: Side, encoded: Tensor, mask: Tensor) -> Vectors:
-        """Return one vector for each document, and up to m (m + 1 for last_and_first) for each query."""
+        """Return one vector for each document, [B, 1, H], and for each query up to m, or m + 1 for last_and_first."""
         if side == "document":
             return one_vector(pool(encoded, mask, "cls" if self.keys.reduction == "first" else "mean"))
         if self.keys.codes == "learnt":

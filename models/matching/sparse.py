@@ -270,7 +270,7 @@ class Sparse(FitsStart, DualEncoder):
         before: Tensor | None = None,
         terms: Tensor | None = None,
     ) -> Vectors:
-        """Return the term weights of encoded texts; `SparseFraming` makes `special`, `before` and `terms`."""
+        """Return the term weights of texts, fp32 [B, 1, V]; `SparseFraming` makes `special`, `before` and `terms`."""
         tower = self.tower(side)
         mask = _text_mask(tower, mask, before)
         if self.keys.head != "linear":
