@@ -23,10 +23,14 @@ def train(module: str, recipe: str, run: Path, settings: Mapping[str, object], r
 
     Where the training fails, exit with its code, after its own message.
     """
-    launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", str(ranks)]
-    port = ["--master_port", str(free_port())]  # another training may be running
     overrides = [f"{key}={value}" for key, value in {"run": run, **settings}.items()]
-    run_or_exit([*launcher, *port, "--module", module, recipe, "--resume", *overrides])
+    run_or_exit([*launcher(ranks), "--module", module, recipe, "--resume", *overrides])
+
+
+def launcher(ranks: int) -> list[str]:
+    """Return DeepSpeed's command line for some ranks of this machine, on a port of their own: others may be running."""
+    deepspeed = Path(sys.executable).with_name("deepspeed")
+    return [str(deepspeed), "-q", "--num_accelerators", str(ranks), "--master_port", str(free_port())]
 
 
 class Trainings:

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.side_by_side import Values, alternate, in_words, ratios, write
+from benchmarks.common.training import launcher
 from deepsiam.data_prep.common.argument_types import positive
 from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
-from tests.ports import free_port
 
 ALONE, BESIDE = "alone", "beside a busy process"
 SPINNING, SPINNING_BESIDE = "alone, spinning", "beside it, spinning"
@@ -31,8 +31,7 @@ COLLECTION, ENCODER, STEPS = "data/demo/collection", "runs/demo/from_seed", 30
 
 def commands(folder: Path) -> dict[str, list[str]]:
     """Return the commands to time: training on two ranks, and ranking in one process; `folder` takes their output."""
-    launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", "2"]
-    train = [*launcher, "--master_port", str(free_port()), "--module"]
+    train = [*launcher(2), "--module"]
     short = [f"steps={STEPS}", f"checkpoint.every={STEPS}", f"run={folder}/run"]
     systems = ["--system", "bm25", "--system", f"mine={ENCODER}"]
     ranked = ["--collection", COLLECTION, "--split", "test", "--out", f"{folder}/results.json"]

@@ -19,10 +19,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.common.side_by_side import ratios, rounds, spread
+from benchmarks.common.training import launcher
 from benchmarks.scaling.rank_steps import RankSteps, end, timed
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.training.engine.world import World, join
-from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 CASE = "seed-demo"  # of benchmarks.common.step_cases
@@ -101,10 +101,9 @@ def run(settings: RankSettings, ranks: int, runs: int) -> dict[int, float]:
         for number in range(runs):
             own = replace(settings, core=number, out=str(Path(name, f"out{number}.json")))
             Path(name, f"{number}.json").write_text(json.dumps(asdict(own)))
-            launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", str(ranks)]
-            command = [*launcher, "--master_port", str(free_port()), "--module", "benchmarks.scaling.ranks"]
+            command = [*launcher(ranks), "--module", "benchmarks.scaling.ranks", str(Path(name, f"{number}.json"))]
             environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-            started.append(subprocess.Popen([*command, str(Path(name, f"{number}.json"))], cwd=ROOT, env=environment))
+            started.append(subprocess.Popen(command, cwd=ROOT, env=environment))
         codes = [process.wait() for process in started]
         if any(codes):
             raise InputError("a run failed: see above")

@@ -30,9 +30,9 @@ import yaml
 
 from benchmarks.common.made_up_shards import write_shards
 from benchmarks.common.side_by_side import Values, in_words, ratios, spread, write
+from benchmarks.common.training import launcher
 from deepsiam.data_prep.common.argument_types import positive
 from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
-from tests.ports import free_port
 
 RANKS = 2
 HERE, THERE = "this code", "the other"
@@ -58,14 +58,13 @@ RECIPE: dict[str, Any] = {
 
 def measure(code: Path, folder: Path) -> dict[str, float]:
     """Measure every part once for the code in the folder `code`; `folder` has recipe and data."""
-    launcher = [str(Path(sys.executable).with_name("deepspeed")), "-q", "--num_accelerators", str(RANKS)]
-    launcher += ["--master_port", str(free_port())]
+    command = launcher(RANKS)
     values = {
-        "launcher": cpu(code, [*launcher, "--no_python", "--no_local_rank", "true"])[0],
+        "launcher": cpu(code, [*command, "--no_python", "--no_local_rank", "true"])[0],
         "imports": cpu(code, [sys.executable, "-c", "import trainer.pretrain"])[0],
     }
     with tempfile.TemporaryDirectory(dir=folder) as run:
-        command = [*launcher, "--module", "trainer.pretrain", str(folder / "recipe.yaml"), f"run={run}/run"]
+        command += ["--module", "trainer.pretrain", str(folder / "recipe.yaml"), f"run={run}/run"]
         values["whole"], values["wall"], values["end"] = cpu(code, command)
     return {**values, "rest": rest(values)}
 

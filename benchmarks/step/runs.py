@@ -24,10 +24,9 @@ import yaml
 from benchmarks.common.made_up_text import json_lines
 from benchmarks.common.side_by_side import Values, ratios, rounds, spread
 from benchmarks.common.step_cases import CASES, DEMO_WORDS, RECIPES
-from benchmarks.common.training import file_name
+from benchmarks.common.training import file_name, launcher
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.training.recipe.yaml_file import read
-from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 RUN_STEPS, LINE_STEPS = 25, 5  # steps of a run, and between progress lines; the time before the first is ignored
@@ -119,9 +118,8 @@ def train(way: Way, recipe: Path) -> float:
 
 def train_once(way: Way, recipe: Path) -> float:
     """Train once from the start; return optimizer steps a second."""
-    port = str(free_port())
-    launcher = [Path(sys.executable).with_name("deepspeed"), "-q", "--num_accelerators", way.ranks]
-    command = [*launcher, "--master_port", port, "--module", "trainer.pretrain", recipe, f"run={recipe.parent / port}"]
+    folder = f"run-{time.monotonic_ns()}"
+    command = [*launcher(way.ranks), "--module", "trainer.pretrain", recipe, f"run={recipe.parent / folder}"]
     return rate_of(run(command, way))
 
 

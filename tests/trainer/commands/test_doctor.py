@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from deepsiam.trainer.cluster.hosts.doctor import HERE, Cluster
-from deepsiam.trainer.doctor import main
 from tests import toy
 from tests.trainer.cluster.hosts import fake_ssh
 
@@ -70,15 +69,3 @@ def test_the_visible_gpus_are_tried_unless_their_number_is_given(monkeypatch: py
     assert "--num_accelerators=2" in Cluster(["deepspeed"], {HERE: 2}).start({HERE: 2})
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert "--num_accelerators=2" in Cluster(["deepspeed"], {HERE: 0}).start({HERE: 2})
-
-
-@pytest.mark.parametrize("option", ["--include=node7", "--ssh_port=2222", "--master_addr=10.0.0.1"])
-def test_what_is_for_several_hosts_needs_a_hostfile(
-    shards: Path, tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
-    with pytest.raises(SystemExit) as ended:
-        main([str(recipe), option])
-    assert ended.value.code == 2
-    name = option.partition("=")[0]
-    assert f"{name}: is for several hosts: add --hostfile, or leave it out" in capsys.readouterr().err

@@ -35,6 +35,9 @@ ROWS = [
     ("trainer.doctor RECIPE --hostfile TMP/none", "cannot read"),
     ("trainer.doctor RECIPE stepz=3", "stepz"),
     ("trainer.doctor TMP/none.yaml", "none.yaml"),
+    ("trainer.doctor RECIPE --include=node7", "--include: is for several hosts: add --hostfile, or leave it out"),
+    ("trainer.doctor RECIPE --ssh_port=2222", "--ssh_port: is for several hosts: add --hostfile, or leave it out"),
+    ("trainer.doctor RECIPE --master_addr=10.0.0.1", "--master_addr: is for several hosts: add --hostfile, or leave"),
     # trainer.export
     ("trainer.export RUNS/seed MINE", "not an earlier export"),
     ("trainer.export TMP/none RUNS/seed", "none: no such folder"),
@@ -109,6 +112,7 @@ ROWS = [
     (f"{PLAN} trunk.num_attention_heads=7", "trunk: "),
     (f"{PLAN} method.max_tokens=100000", "method.max_tokens"),
     (f"{PLAN} deepspeed=zero9", "deepspeed: no file"),
+    (f"{PLAN} deepspeed=cpu --gpu h100", "deepspeed: cpu computes in fp32, and of a GPU "),
     (f"{PLAN} --measured none.json", "none.json: "),
     (f"{PLAN} --measured README.md", "README.md: not JSON"),
     (f"{PLAN} --measured benchmarks/results/demo.json", "not a result of benchmarks"),

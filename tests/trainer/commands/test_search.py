@@ -4,7 +4,6 @@ import io
 import json
 import re
 import shutil
-import socket
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -151,16 +150,6 @@ def test_a_moved_collection_and_model_are_found_where_they_are_named(
         assert str(tmp_path / "gone" / missing) in capsys.readouterr().err
     search.main([*arguments, *given, f"--model={tmp_path / 'moved' / 'run'}"])
     assert len(capsys.readouterr().out.splitlines()) == 12
-
-
-def test_a_port_in_use_is_refused_in_one_line(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(SystemExit) as stopped:
-            search.main([str(made / "index"), f"--serve={port}"])
-    assert stopped.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"trainer.search: --serve {port}: cannot listen at 127.0.0.1:{port}: ")
 
 
 def test_a_model_with_another_tokenizer_is_refused_at_the_start(

@@ -14,11 +14,8 @@ from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
 from deepsiam.trainer.ranking.evaluation.results_file import CandidateLists, Limits
 from deepsiam.trainer.ranking.evaluation.table import compared
-from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
-from deepsiam.trainer.ranking.rankers.registry import ranker_of
-from deepsiam.trainer.ranking.retrieval.bm25 import Bm25
 from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
-from tests.trainer.ranking.retrieval.fakes import overlap_run, plain_overlap, systems_of, tokens_run
+from tests.trainer.ranking.retrieval.fakes import overlap_run, systems_of
 from tests.trainer.ranking.retrieval.small_collections import CANDIDATES, LISTS, candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
 
@@ -122,46 +119,6 @@ def test_a_relevant_candidate_that_is_the_query_counts_as_not_found(shards: Path
         names = [opened.corpus.ids[task.pool[i]] for i in task.lists[0][1]]
         best_first = np.array([-["a-1", "a-2", "a-3"].index(name) for name in names], np.float32)
         assert task.measure([best_first]).means["r@5"] == found
-
-
-def plain_lists(task: CandidateTask) -> list[tuple[int, list[int]]]:
-    """The row numbers of each list's query and candidates."""
-    return [(task.queries[query], [task.pool[i] for i in positions]) for query, positions in task.lists]
-
-
-def test_a_model_that_reads_pairs(lists: Collection) -> None:
-    task = CandidateTask.of(lists, "test")
-    scored = ranker_of(overlap_run(lists), lists).scores(plain_lists(task))
-    for (query, documents), scores in zip(plain_lists(task), scored, strict=True):
-        tokens = lists.queries.tokens(query)[:6].tolist()
-        expected = [plain_overlap(tokens, lists.corpus.tokens(i)[:14].tolist()) for i in documents]
-        assert scores.tolist() == expected
-
-
-def test_a_model_of_several_vectors(lists: Collection) -> None:
-    task, trained = CandidateTask.of(lists, "test"), tokens_run(lists)
-    weight = trained.model.trunk.get_input_embeddings().weight.detach().numpy()
-
-    def vectors(tokens: np.ndarray, most: int) -> np.ndarray:
-        ids = [lists.tokenizer.cls, *tokens[: most - 2].tolist(), lists.tokenizer.sep]
-        return weight[ids[1::2]]
-
-    scored = ranker_of(trained, lists).scores(plain_lists(task))
-    for (query, documents), scores in zip(plain_lists(task), scored, strict=True):
-        own = vectors(lists.queries.tokens(query), 8)
-        expected = [(own @ vectors(lists.corpus.tokens(i), 16).T).max(axis=1).sum() for i in documents]
-        np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_a_siamese_network_and_bm25(lists: Collection, siamese: TrainedModel) -> None:
-    task = CandidateTask.of(lists, "test")
-    pool = [lists.corpus.text(i) for i in task.pool]
-    scored = (ranker.scores(plain_lists(task)) for ranker in (ranker_of(siamese, lists), Bm25Ranker(lists)))
-    for (query, positions), ours, bm25 in zip(task.lists, *scored, strict=True):
-        text = lists.queries.text(task.queries[query])
-        np.testing.assert_array_equal(bm25, Bm25.of_texts([text], pool).scores(slice(0, 1))[0, positions])
-        assert len(ours) == len(positions)
-        assert len(set(ours.tolist())) == len(ours)
 
 
 def test_a_comparison(lists: Collection, siamese: TrainedModel) -> None:

@@ -96,11 +96,6 @@ def test_matched_terms_are_shown_and_add_up_to_the_score(index: SparseIndex, cop
     assert f"{term} {weight:.2f}" in shown
 
 
-def test_a_query_of_stop_words_alone_finds_nothing(index: SparseIndex, capsys: pytest.CaptureFixture[str]) -> None:
-    assert index.find([""], 5) == [[]]
-    assert "1 of 1 queries have no term with a weight" in capsys.readouterr().err
-
-
 def set_(place: tuple[int, ...], value: int) -> Callable[[np.ndarray], np.ndarray]:
     def change(array: np.ndarray) -> np.ndarray:
         array[place] = value

@@ -5,7 +5,6 @@ The central order is compared with all orders of short lists.
 
 from itertools import permutations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,17 +42,6 @@ def test_windows_put_the_best_first_and_lose_none(items: list[int], size: int, d
     assert order[:top] == [*range(min(top, len(items)))]
     if len(items) > size:  # one window at the bottom, and one for each stride of what is above it, also a part of one
         assert asked == 1 + -(-(len(items) - size) // stride)
-
-
-@pytest.mark.parametrize(("number", "windows"), [(100, 9), (20, 1), (21, 2), (25, 2), (30, 2), (31, 3), (1, 0), (0, 0)])
-def test_the_windows_of_20_by_10(number: int, windows: int) -> None:
-    assert judged(slide(range(number)[::-1], 20, 10), most=20)[1] == windows
-
-
-def test_the_last_window_begins_at_the_top() -> None:
-    sorting = slide(range(25), 20, 10)
-    assert next(sorting) == [*range(5, 25)]
-    assert sorting.send([*range(5, 25)]) == [*range(15)]
 
 
 @given(items=LISTS, size=st.integers(2, 12), top=st.integers(1, 70))

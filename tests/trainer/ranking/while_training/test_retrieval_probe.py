@@ -182,7 +182,7 @@ def test_a_pool_without_a_relevant_document_is_refused(toy_collection: Path, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", ["cpu", "zero3_bf16"])
+@pytest.mark.parametrize("config", ["cpu", "zero3_bf16"] if toy.FULL_TESTS else ["cpu"])
 def test_a_run_reports_the_probe_and_trains_as_without_it(toy_collection: Path, tmp_path: Path, config: str) -> None:
     changes = {"steps": 8, "deepspeed": config, "trunk": toy.TRUNK, "log_every": 1}  # with dropout
     plain = toy.finetune_recipe(tmp_path / "plain.yaml", toy_collection, **changes)
