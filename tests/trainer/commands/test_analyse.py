@@ -12,18 +12,6 @@ from tests.trainer.runs import write_run
 Refused = Callable[..., str]
 
 
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
-    def run(*arguments: object) -> str:
-        with pytest.raises(SystemExit) as end:
-            main([str(argument) for argument in arguments])
-        assert end.value.code == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        return line
-
-    return run
-
-
 def test_curves_of_several_runs_are_one_figure(
     tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -36,7 +24,7 @@ def test_curves_of_several_runs_are_one_figure(
     main(["curves", "--tag", "loss/decoder", "--out", str(out), *runs])
     assert capsys.readouterr().out.splitlines() == [str(out), "SEED: 2.0000 at step 100", "k = 2: 3.0000 at step 100"]
     assert out.read_bytes().startswith(b"\x89PNG")
-    line = refused("curves", "--tag", "loss/mlm", "--out", out, *runs)
+    line = refused(main, "curves", "--tag", "loss/mlm", "--out", out, *runs)
     assert line.endswith("has not logged loss/mlm; it has loss/decoder")
 
 
@@ -62,4 +50,4 @@ def test_the_case_study_lists_sequences_by_their_share_of_attention(
     assert 0 < sum(shares) <= 1.001
     main(["attention", str(run), "--shards", str(shards)])
     assert capsys.readouterr().out.startswith("sequence ")
-    assert "--sequence: 99 is not one of the" in refused("attention", run, "--shards", shards, "--sequence", 99)
+    assert "--sequence: 99 is not one of the" in refused(main, "attention", run, "--shards", shards, "--sequence", 99)

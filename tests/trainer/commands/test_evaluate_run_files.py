@@ -1,6 +1,7 @@
 """trainer.evaluate with TREC run files: written, read, compared and ranked again."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def test_a_run_file_is_re_ranked_and_fused_like_what_it_was_written_of(toy_colle
 
 
 def test_ids_with_spaces_are_refused_before_anything_is_ranked(
-    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    toy_collection: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     folder = tmp_path / "c"
     (folder / "qrels").mkdir(parents=True)
@@ -66,9 +67,6 @@ def test_ids_with_spaces_are_refused_before_anything_is_ranked(
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta b\t1\n")
     build("beir", [folder], folder, tokenizers.load(toy_collection / "tokenizer.json"))
     options = ["--system=bm25", f"--write-runs={tmp_path / 'rankings'}"]
-    with pytest.raises(SystemExit) as stopped:
-        evaluate.main(arguments(folder, tmp_path / "out" / "a.json", *options))
-    assert stopped.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused(evaluate.main, *arguments(folder, tmp_path / "out" / "a.json", *options))
     assert "the id 'a b': run files cannot have ids with spaces in them" in line
     assert {path.name for path in tmp_path.iterdir()} == {"c"}

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 
@@ -154,13 +155,8 @@ def lists() -> str:
         (lists(), "not results over a pool of documents: leave out --candidates or --classes"),
     ],
 )
-def test_other_results_are_refused(
-    folder: Path, content: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_results_are_refused(folder: Path, content: str, message: str, refused: Callable[..., str]) -> None:
     (folder / "results.json").write_text(content)
-    with pytest.raises(SystemExit) as exit_:
-        main([str(folder)])
-    assert exit_.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused(main, folder)
     assert f"{folder / 'results.json'}: " in line
     assert message in line

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -153,7 +154,7 @@ def test_a_moved_collection_and_model_are_found_where_they_are_named(
 
 
 def test_a_model_with_another_tokenizer_is_refused_at_the_start(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     shutil.copytree(made / "run", tmp_path / "run")
     (step,) = (tmp_path / "run" / "checkpoints").iterdir()
@@ -163,10 +164,7 @@ def test_a_model_with_another_tokenizer_is_refused_at_the_start(
     file = step / "tokenizer.json"
     manifest["files"][file.name] = {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
     (step / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(SystemExit):
-        search.main([str(made / "index"), "--serve=0", f"--model={tmp_path / 'run'}"])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "tokenizer" in line
+    assert "tokenizer" in refused(search.main, made / "index", "--serve=0", f"--model={tmp_path / 'run'}")
 
 
 def test_bm25_and_a_colbert_are_searched_like_any_index(
@@ -316,7 +314,7 @@ def test_two_ranks_refuse_in_one_line(made: Path, tmp_path: Path) -> None:
 
 
 def test_approximate_search_is_prepared_and_used(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
     arguments = [str(made / "run"), f"--collection={made / 'collection'}", f"--out={tmp_path / 'index'}"]
     index.main([*arguments, "--approximate=hnsw"])
@@ -328,8 +326,5 @@ def test_approximate_search_is_prepared_and_used(
     exact = capsys.readouterr().out
     search.main([str(tmp_path / "index"), *texts, "--approximate=hnsw"])
     assert capsys.readouterr().out == exact  # with so few documents, none is missed
-    with pytest.raises(SystemExit) as stopped:
-        search.main([str(tmp_path / "index"), *texts, "--approximate=ivf"])
-    assert stopped.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused(search.main, tmp_path / "index", *texts, "--approximate=ivf")
     assert line.endswith("approximate-ivf.faiss: no such file; trainer.index --approximate makes it")

@@ -1,6 +1,7 @@
 """A published model ranks without training: an export like its run, with the lengths that the folder names."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,20 +114,8 @@ def test_a_file_of_another_kind_is_refused(published: Path, name: str) -> None:
 
 
 def test_an_encoder_that_does_not_say_how_to_compare_is_refused(
-    published: Path, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    published: Path, toy_collection: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     (published / "modules.json").unlink()
-    with pytest.raises(SystemExit) as exit:
-        evaluate.main(
-            [
-                "--collection",
-                str(toy_collection),
-                "--split",
-                "test",
-                "--out",
-                str(tmp_path / "r.json"),
-                f"--system=a={published}",
-            ]
-        )
-    assert exit.value.code == 2
-    assert "an encoder without a pooling" in capsys.readouterr().err
+    given = [f"--collection={toy_collection}", "--split=test", f"--out={tmp_path / 'r.json'}"]
+    assert "an encoder without a pooling" in refused(evaluate.main, *given, f"--system=a={published}")

@@ -111,20 +111,17 @@ def test_damage_within_an_array_is_named(
     kind: str,
     damage: Callable[[Path], None],
     words: str,
-    capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., str],
 ) -> None:
     shutil.copytree(made / kind, tmp_path / "index")
     damage(tmp_path / "index")
-    for verify, said in (([], words), (["--verify"], "")):
-        with pytest.raises(SystemExit) as exit_:
-            search.main([str(tmp_path / "index"), "abc", *verify])
-        assert exit_.value.code == 2
-        printed = capsys.readouterr().err
-        assert said in printed
-        assert printed.count("\n") == 1
+    assert words in refused(search.main, tmp_path / "index", "abc")
+    assert refused(search.main, tmp_path / "index", "abc", "--verify")
 
 
-def test_verify_finds_what_opening_cannot(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_finds_what_opening_cannot(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
     shutil.copytree(made / "dense", tmp_path / "index")
     search.main([str(tmp_path / "index"), "--verify"])  # asks for no query
     assert capsys.readouterr().out == f"{tmp_path / 'index'}: its files are those of its manifest\n"
@@ -133,16 +130,13 @@ def test_verify_finds_what_opening_cannot(made: Path, tmp_path: Path, capsys: py
     content[-3] ^= 1
     block.write_bytes(content)
     search.main([str(tmp_path / "index"), "abc"])
-    with pytest.raises(SystemExit) as exit_:
-        search.main([str(tmp_path / "index"), "abc", "--verify"])
-    assert exit_.value.code == 2
-    assert "damaged (the SHA-256 of blocks/000000.npy is not the recorded one)" in capsys.readouterr().err
+    line = refused(search.main, tmp_path / "index", "abc", "--verify")
+    assert "damaged (the SHA-256 of blocks/000000.npy is not the recorded one)" in line
 
 
-def test_files_outside_the_folder_are_not_opened(made: Path, tmp_path: Path) -> None:
+def test_files_outside_the_folder_are_not_opened(made: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
     shutil.copytree(made / "dense", tmp_path / "index")
     manifest = tmp_path / "index" / "manifest.json"
     values = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**values, "blocks": ["../../dense/blocks/000000.npy"]}))
-    with pytest.raises(SystemExit):
-        search.main([str(tmp_path / "index"), "abc"])
+    assert refused(search.main, tmp_path / "index", "abc")
