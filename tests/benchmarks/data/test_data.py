@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.common import made_up_shards
-from benchmarks.data import articles, loader, opening, preparation, preparation_scale, shuffle
+from benchmarks.data import articles, loader, opening, preparation, shuffle
 from benchmarks.data.collection_size import measure
 from benchmarks.data.loader import LANES, WINDOW, Readers
 from deepsiam.data_prep.shards.verify import verify
@@ -116,19 +116,6 @@ def test_preparation_is_measured_with_its_rivals_its_passes_and_its_memory(
     assert all(share > 0 for share in passes["shares"].values())
     assert list(results["memory"]) == ["0.1", "0.4", "1.6"]
     assert all(peak > 10 for peak in results["memory"].values())
-
-
-@pytest.mark.slow
-def test_parts_are_merged_and_the_memory_of_all_processes_is_summed(tmp_path: Path) -> None:
-    material = preparation.RawText(tmp_path, None, 1)
-    merged = preparation_scale.merge(material, sizes=(0.02, 0.04), parts=2)
-    assert merged["seconds"].keys() == {"0.02", "0.04"}
-    assert min(merged["seconds"].values()) > 0
-    peaks = preparation_scale.memory(material, numbers=(1, 2), megabytes=0.2)
-    assert peaks["2"] > 1.2 * peaks["1"] > 50  # workers are separate processes
-    parts = preparation_scale.parts(material, megabytes=0.2, number=2)
-    assert parts.keys() == {"1/2", "2/2", "merge"}
-    assert min(one["seconds"] for one in parts.values()) > 0
 
 
 def test_passes_over_reddit_join_threads(tmp_path: Path) -> None:

@@ -253,20 +253,6 @@ def test_another_tokenizer_is_refused(runs: dict[str, Path], toy_collection: Pat
         evaluate_split(ranker_of(trained, elsewhere), "test")
 
 
-def test_a_missing_package_is_named(
-    toy_collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(
-        "deepsiam.data_prep.common.extras.find_spec", lambda name: None if name == "bm25s" else object()
-    )
-    with pytest.raises(SystemExit) as stopped:
-        evaluate.main(arguments(toy_collection, tmp_path / "r.json", "--system=bm25"))
-    assert stopped.value.code == 2
-    error = capsys.readouterr().err
-    assert "bm25s" in error
-    assert "pip install 'deepsiam[evaluate]'" in error
-
-
 def test_more_metrics_are_more_columns(
     runs: dict[str, Path], toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
