@@ -72,13 +72,13 @@ METHODS: Methods[MethodConfig] = Methods({**PRETRAINING.places, **MATCHING.place
 def _named_by(methods: Methods[Any]) -> WrapValidator:
     """Return a validator of a recipe's `method`: the configuration that its `name` selects reads its keys."""
 
-    def read(given: Any, _: object) -> MethodConfig:
-        if isinstance(given, MethodConfig) and given.name in methods:
-            return given
-        if not isinstance(given, Mapping) or "name" not in given:
+    def read(value: Any, _: object) -> MethodConfig:
+        if isinstance(value, MethodConfig) and value.name in methods:
+            return value
+        if not isinstance(value, Mapping) or "name" not in value:
             raise ValueError("method.name: missing")
-        if (name := given["name"]) in methods:
-            return methods[name].model_validate(given)
+        if (name := value["name"]) in methods:
+            return methods[name].model_validate(value)
         command = "trainer.finetune" if name in MATCHING else "trainer.pretrain"
         instead = f": train it by {command}" if name in METHODS else ""
         raise ValueError(f"method.name: input should be one of {', '.join(map(repr, methods))}, not {name!r}{instead}")

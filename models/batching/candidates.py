@@ -120,32 +120,32 @@ def hash_of(content: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
 
 
-def columns(chosen: Sequence[Sequence[int]]) -> np.ndarray:
+def columns(choices: Sequence[Sequence[int]]) -> np.ndarray:
     """Return the column of each query's documents, int64 [Q, n], -1 where a query has fewer than n.
 
     The columns are ordered: the first document of each query, then the others of query 0, of query 1, ...
     """
     # so document i is the positive of query i, and in-batch scores have the positives on their diagonal
-    column = np.full((len(chosen), max(map(len, chosen))), -1, dtype=np.int64)
-    end = len(chosen)
-    for i, documents in enumerate(chosen):
+    column = np.full((len(choices), max(map(len, choices))), -1, dtype=np.int64)
+    end = len(choices)
+    for i, documents in enumerate(choices):
         column[i, 0] = i
         start, end = end, end + len(documents) - 1
         column[i, 1 : len(documents)] = np.arange(start, end)
     return column
 
 
-def labels_of(examples: Sequence[Example], chosen: Sequence[Sequence[int]]) -> np.ndarray:
+def labels_of(examples: Sequence[Example], choices: Sequence[Sequence[int]]) -> np.ndarray:
     """Return the labels of each query's documents, fp32 [Q, n]: 0 for sampled negatives and for empty slots."""
-    return _rows([example.labels for example in examples], examples, chosen)
+    return _rows([example.labels for example in examples], examples, choices)
 
 
-def scores_of(examples: Sequence[Example], chosen: Sequence[Sequence[int]], scale: Scale) -> np.ndarray:
+def scores_of(examples: Sequence[Example], choices: Sequence[Sequence[int]], scale: Scale) -> np.ndarray:
     """Return a teacher's scores of each query's documents, fp32 [Q, n]: 0 for empty slots."""
     values = [example.labels if example.scores is None else example.scores for example in examples]
-    scores = _rows(values, examples, chosen)
+    scores = _rows(values, examples, choices)
     if scale == "min_max":
-        for row, documents in zip(scores, chosen, strict=True):
+        for row, documents in zip(scores, choices, strict=True):
             row[: len(documents)] = min_max(row[: len(documents)])
     return scores
 
@@ -157,10 +157,10 @@ def min_max(scores: np.ndarray) -> np.ndarray:
     return scaled
 
 
-def _rows(values: Sequence[np.ndarray], examples: Sequence[Example], chosen: Sequence[Sequence[int]]) -> np.ndarray:
+def _rows(values: Sequence[np.ndarray], examples: Sequence[Example], choices: Sequence[Sequence[int]]) -> np.ndarray:
     """Return the values, given for each example's candidates, of each query's documents: fp32 [Q, n]."""
-    rows = np.zeros((len(chosen), max(map(len, chosen))), np.float32)
-    for row, example, candidate_values, documents in zip(rows, examples, values, chosen, strict=True):
+    rows = np.zeros((len(choices), max(map(len, choices))), np.float32)
+    for row, example, candidate_values, documents in zip(rows, examples, values, choices, strict=True):
         values_by_document = dict(zip(example.candidates.tolist(), candidate_values.tolist(), strict=True))
         row[: len(documents)] = [values_by_document.get(i, 0.0) for i in documents]
     return rows

@@ -33,15 +33,15 @@ class ExampleBatcher(Generic[Keys]):
         """Return each query's documents, its negatives drawn with its own rng."""
         return [self.keys.choose(self.candidates, example, rng) for example, rng in zip(examples, rngs, strict=True)]
 
-    def candidate_arrays(self, examples: Sequence[Example], chosen: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+    def candidate_arrays(self, examples: Sequence[Example], choices: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
         """Return the columns of each query's documents, their labels, and a teacher's scores where a loss learns them.
 
         candidates      int64 [Q, n], -1 where a query has fewer than n; the relevant or best one comes first
         labels          fp32 [Q, n]
         scores          fp32 [Q, n], only where a loss learns them
         """
-        arrays = {"candidates": columns(chosen), "labels": labels_of(examples, chosen)}
-        return arrays | ({"scores": scores_of(examples, chosen, self.keys.teacher_scale)} if self.keys.taught else {})
+        arrays = {"candidates": columns(choices), "labels": labels_of(examples, choices)}
+        return arrays | ({"scores": scores_of(examples, choices, self.keys.teacher_scale)} if self.keys.taught else {})
 
 
 class CandidateBatcher(ABC, ExampleBatcher[Keys]):
@@ -52,13 +52,13 @@ class CandidateBatcher(ABC, ExampleBatcher[Keys]):
 
     def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Draw each query's negatives with its own rng; frame and pad the texts."""
-        chosen = self.choose(examples, rngs)
+        choices = self.choose(examples, rngs)
         # the positives first: document i is query i's, the diagonal of in-batch scores
-        documents = [row[0] for row in chosen] + [i for row in chosen for i in row[1:]]
-        queries = [*range(len(chosen)), *(query for query, row in enumerate(chosen) for _ in row[1:])]
+        documents = [row[0] for row in choices] + [i for row in choices for i in row[1:]]
+        queries = [*range(len(choices)), *(query for query, row in enumerate(choices) for _ in row[1:])]
         arrays = self.arrays(examples, documents, queries)
         ids = [array for name, array in arrays.items() if name.endswith("_ids")]
-        arrays |= self.candidate_arrays(examples, chosen)
+        arrays |= self.candidate_arrays(examples, choices)
         targets = {
             term: len(documents) if loss == "binary" else len(examples)  # binary counts pairs, the others queries
             for loss in self.keys.losses

@@ -27,7 +27,7 @@ LOSS_TAGS = ("name", "table")
 # with a discriminator, pydantic's errors speak of the form that was given, not of both
 Losses = Annotated[
     Annotated[Loss, Tag("name")] | Annotated[dict[Loss, PositiveFloat], Field(min_length=1), Tag("table")],
-    Discriminator(lambda given: "table" if isinstance(given, dict) else "name"),
+    Discriminator(lambda value: "table" if isinstance(value, dict) else "name"),
 ]
 """The `loss` of a recipe: the name of one, or a table of several with their weights."""
 

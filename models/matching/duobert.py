@@ -79,10 +79,10 @@ class DuelBatcher(ExampleBatcher[DuobertConfig]):
 
     def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Draw each query's negatives with its own rng; frame and pad the duels."""
-        chosen, tokens = self.choose(examples, rngs), self.candidates.corpus.tokens
+        choices, tokens = self.choose(examples, rngs), self.candidates.corpus.tokens
         duels = [
             (example.query, tokens(relevant), tokens(negative))
-            for example, (relevant, *negatives) in zip(examples, chosen, strict=True)
+            for example, (relevant, *negatives) in zip(examples, choices, strict=True)
             for negative in negatives
         ]
         ordered = [*duels, *((query, second, first) for query, first, second in duels)]

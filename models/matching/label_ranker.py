@@ -115,8 +115,8 @@ class LabelRankerConfig(MatchingConfig):
         )
 
     def choose(self, candidates: Candidates, example: Example, rng: np.random.Generator) -> list[int]:
-        chosen = super().choose(candidates, example, rng)
-        return chosen[: len(self.labels)] if self.is_list else chosen
+        documents = super().choose(candidates, example, rng)
+        return documents[: len(self.labels)] if self.is_list else documents
 
     def batcher(self, vocabulary: Vocabulary, candidates: Candidates) -> LabelBatcher:
         return LabelBatcher(self, vocabulary, candidates)
@@ -147,7 +147,7 @@ class LabelBatcher(ExampleBatcher[LabelRankerConfig]):
     def micro_batch(self, examples: Sequence[Example], rngs: Iterable[np.random.Generator]) -> MicroBatch:
         """Draw each query's negatives, and the order of its list, with its own rng; frame and pad the prompts."""
         text, width = cast(Written, self.candidates.corpus).text, len(self.keys.labels)
-        chosen, rows, places = list[list[int]](), list[np.ndarray](), list[np.ndarray]()
+        choices, rows, places = list[list[int]](), list[np.ndarray](), list[np.ndarray]()
         for example, rng in zip(examples, rngs, strict=True):
             documents = self.keys.choose(self.candidates, example, rng)
             passages = list(map(text, documents))
@@ -159,11 +159,11 @@ class LabelBatcher(ExampleBatcher[LabelRankerConfig]):
             else:
                 places.append(len(rows) + np.arange(len(documents)))
                 rows += [self.framing.row(example.text, [passage]) for passage in passages]
-            chosen.append(documents)
+            choices.append(documents)
         arrays = {f"prompt_{name}": array for name, array in self.framing.arrays(rows).items()}
-        arrays |= self.candidate_arrays(examples, chosen)
+        arrays |= self.candidate_arrays(examples, choices)
         arrays["candidates"][arrays["candidates"] >= 0] = np.concatenate(places)  # row by row, as `places` is
-        counts = {loss: sum(map(len, chosen)) if loss == "binary" else len(examples) for loss in self.keys.losses}
+        counts = {loss: sum(map(len, choices)) if loss == "binary" else len(examples) for loss in self.keys.losses}
         return MicroBatch(arrays, counts, text_tokens(rows, self.vocabulary))
 
 

@@ -103,10 +103,10 @@ class CrossThoughtBatcher:
         """Mask each example and draw its offset, both with its own rng, and lay it out in sequences."""
         masked, positions, targets, offsets = [], [], [], []
         for ids, rng in zip(examples, rngs, strict=True):
-            words, chosen = self.masking(ids, rng)
+            words, word_positions = self.masking(ids, rng)
             masked.append(words)
-            positions.append(self._slots(chosen))
-            targets.append(ids[chosen])
+            positions.append(self._slots(word_positions))
+            targets.append(ids[word_positions])
             offsets.append(rng.integers(2**31))
         input_ids, attention_mask = self._lay_out(masked)
         batch, sequences, width = input_ids.shape

@@ -102,10 +102,10 @@ class IctBatcher(SentenceBatcher[Passage]):
 
     def _draw(self, texts: Sequence[np.ndarray], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draw a sentence, and frame the passage as it is shown."""
-        chosen = int(rng.integers(len(texts)))
+        number = int(rng.integers(len(texts)))
         removed = rng.random() < self.keys.remove  # at times kept, so that equal words count too (section 4)
-        remaining = [text for i, text in enumerate(texts) if not (removed and i == chosen)]
-        return texts[chosen], frame(np.concatenate(remaining), self.vocabulary)
+        remaining = [text for i, text in enumerate(texts) if not (removed and i == number)]
+        return texts[number], frame(np.concatenate(remaining), self.vocabulary)
 
 
 def _passages(texts: Sequence[np.ndarray], context: int, longest: int) -> list[list[np.ndarray]]:

@@ -65,8 +65,8 @@ class PairsConfig(PretrainingConfig):
         shared = type(self).model_fields.keys() & SiameseConfig.model_fields.keys() - {"name"}
         defaults = {key: SiameseConfig.model_fields[key].default for key in shared}
         keys = {key: getattr(self, key) for key in sorted(shared)}
-        chosen = {key: value for key, value in keys.items() if key in self.model_fields_set or value != defaults[key]}
-        return SiameseConfig(name="siamese", **chosen)
+        set_keys = {key: value for key, value in keys.items() if key in self.model_fields_set or value != defaults[key]}
+        return SiameseConfig(name="siamese", **set_keys)
 
     @property
     def weights(self) -> dict[str, float]:

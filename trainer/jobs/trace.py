@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 MODEL_KEYS = ("trunk", "init_from", "bidirectional", "random_weights", "optimizer.name", "optimizer.train", "optimizer")
 
 
-def print_steps(chosen: argparse.Namespace) -> None:
+def print_steps(arguments: argparse.Namespace) -> None:
     """Print the steps that the arguments of `trainer.trace` choose: a digest of each, or what one contains."""
-    values = yaml_file.read(chosen.recipe, chosen.overrides)
-    recipe = with_keys_from_folder(yaml_file.build(schema.kind_of(values), values, str(chosen.recipe)))
+    values = yaml_file.read(arguments.recipe, arguments.overrides)
+    recipe = with_keys_from_folder(yaml_file.build(schema.kind_of(values), values, str(arguments.recipe)))
     data = shard_data(recipe) if isinstance(recipe, PretrainRecipe) else pair_data(recipe)
-    check_layout(data.order.lanes, recipe.batch.micro_batches, chosen.world_size, chosen.workers)
-    first_step, last_step = (chosen.show, chosen.show) if chosen.show else chosen.steps
+    check_layout(data.order.lanes, recipe.batch.micro_batches, arguments.world_size, arguments.workers)
+    first_step, last_step = (arguments.show, arguments.show) if arguments.show else arguments.steps
     _check_micro(recipe, first_step, last_step)
     refresh = None
     if isinstance(recipe, FinetuneRecipe) and recipe.refresh:
         from deepsiam.trainer.ranking.while_training.refresh import open_refresh  # imports what ranks: seconds
 
         refresh = open_refresh(recipe, data)
-    steps = trace(recipe, data, first_step, chosen.world_size, chosen.workers, refresh)
+    steps = trace(recipe, data, first_step, arguments.world_size, arguments.workers, refresh)
     for step, batches in islice(steps, last_step - first_step + 1):
-        if chosen.show:
+        if arguments.show:
             print("\n".join(show(step, batches, data)))
         else:
             print(step, digest([batch.micro_batch for batch in batches]), flush=True)

@@ -135,9 +135,9 @@ class GroupSource:
         end = int(self.groups.candidates.ends[number])
         scores, place = self.groups.taught[end - len(candidates) : end], first - (end - len(candidates))
         if self.kind == "group":
-            chosen = np.lexsort((-scores, -labels))  # a relevant candidate first, or else the teacher's best
+            selection = np.lexsort((-scores, -labels))  # a relevant candidate first, or else the teacher's best
         elif self.kind == "pair":
-            chosen = np.array([place])
+            selection = np.array([place])
         elif self.generation:
             negatives = self.generation.negatives(query)
             documents = np.concatenate([candidates[place : place + 1], negatives])
@@ -145,13 +145,13 @@ class GroupSource:
             return Example(queries.tokens(query), documents, new_labels, relevant, mined=True, text=queries.text(query))
         else:
             irrelevant = (candidates[:, None] != relevant).all(axis=1)  # a tenth of the time of np.isin, on a few
-            chosen = np.concatenate([[place], np.flatnonzero((labels <= 0) & irrelevant)])
+            selection = np.concatenate([[place], np.flatnonzero((labels <= 0) & irrelevant)])
         return Example(
             queries.tokens(query),
-            np.asarray(candidates[chosen], np.int64),
-            np.asarray(labels[chosen], np.float32),
+            np.asarray(candidates[selection], np.int64),
+            np.asarray(labels[selection], np.float32),
             relevant,
-            scores=np.asarray(scores[chosen], np.float32),
+            scores=np.asarray(scores[selection], np.float32),
             text=queries.text(query),
         )
 

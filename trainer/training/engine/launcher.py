@@ -55,71 +55,71 @@ def options(words: Sequence[str]) -> Namespace:
         raise InputError(f"deepspeed: {printed.getvalue().rpartition('error: ')[2]}") from None
 
 
-def chosen(slots: Mapping[str, int], given: Namespace) -> dict[str, list[int]]:
+def chosen(slots: Mapping[str, int], flags: Namespace) -> dict[str, list[int]]:
     """Return the slots of each host that the options choose from a hostfile; raise InputError for unknown or none."""
-    filtered = f"--include {given.include}" if given.include else f"--exclude {given.exclude}"
+    filtered = f"--include {flags.include}" if flags.include else f"--exclude {flags.exclude}"
     try:
-        hosts = runner.parse_inclusion_exclusion(slots, given.include, given.exclude)
+        hosts = runner.parse_inclusion_exclusion(slots, flags.include, flags.exclude)
     except ValueError as error:
         form = "give HOST, HOST:SLOT,SLOT or several joined by @"
-        raise InputError(f"{filtered}: {error} ({given.hostfile}): {form}") from None
+        raise InputError(f"{filtered}: {error} ({flags.hostfile}): {form}") from None
     if not hosts:
-        raise InputError(f"{filtered}: leaves no host of {given.hostfile}")
-    if (given.include or given.exclude) and (given.num_nodes >= 0 or given.num_gpus >= 0):
+        raise InputError(f"{filtered}: leaves no host of {flags.hostfile}")
+    if (flags.include or flags.exclude) and (flags.num_nodes >= 0 or flags.num_gpus >= 0):
         raise InputError(f"{filtered}: DeepSpeed takes it or --num_nodes and --num_gpus, not both")
     # DeepSpeed would silently train on fewer hosts, or on more slots than exist
-    if given.num_nodes > len(hosts):
-        raise InputError(f"--num_nodes {given.num_nodes}: {given.hostfile} has {len(hosts)} hosts")
+    if flags.num_nodes > len(hosts):
+        raise InputError(f"--num_nodes {flags.num_nodes}: {flags.hostfile} has {len(hosts)} hosts")
     for host, slots in hosts.items():
-        if given.num_gpus > len(slots):
-            raise InputError(f"--num_gpus {given.num_gpus}: {host} has {len(slots)} slots in {given.hostfile}")
-    return dict(runner.apply_num_nodes_and_gpus(hosts, given.num_nodes, given.num_gpus))
+        if flags.num_gpus > len(slots):
+            raise InputError(f"--num_gpus {flags.num_gpus}: {host} has {len(slots)} slots in {flags.hostfile}")
+    return dict(runner.apply_num_nodes_and_gpus(hosts, flags.num_nodes, flags.num_gpus))
 
 
-def check(given: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Sequence[int]]) -> None:
+def check(flags: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Sequence[int]]) -> None:
     """Raise InputError where DeepSpeed would exit with a traceback instead of starting the ranks.
 
-    `given` are DeepSpeed's options, `slots` the ranks of each host in its hostfile, `chosen` those that the options
+    `flags` are DeepSpeed's options, `slots` the ranks of each host in its hostfile, `chosen` those that the options
     choose.
     """
-    if given.no_ssh:
-        _check_part(given, len(chosen))
+    if flags.no_ssh:
+        _check_part(flags, len(chosen))
         return
-    if len(chosen) == 1 and not given.force_multi:
+    if len(chosen) == 1 and not flags.force_multi:
         return  # no launcher: the host is this one
-    name = given.launcher.lower()
+    name = flags.launcher.lower()
     if name not in runner.LAUNCHER_CLASSES:
         raise InputError(f"--launcher {name}: unknown; choose one of {', '.join(runner.LAUNCHER_CLASSES)}")
-    if given.module and name in WITHOUT_MODULES:
+    if flags.module and name in WITHOUT_MODULES:
         raise InputError(
             f"--launcher {name}: DeepSpeed starts no --module with it: "
-            f"give {WITHOUT_MODULES[name]} {given.user_script} ... instead of deepspeed ..."
+            f"give {WITHOUT_MODULES[name]} {flags.user_script} ... instead of deepspeed ..."
         )
     kind = runner.LAUNCHER_CLASSES[name]
     try:
         kind.validate_active_resources(chosen)
-        launcher = kind(given, "", *([] if name == runner.PDSH_LAUNCHER else [slots]))
+        launcher = kind(flags, "", *([] if name == runner.PDSH_LAUNCHER else [slots]))
     except ValueError as error:
         raise InputError(f"--launcher {name}: {error}: edit the hostfile instead") from None
-    if name == runner.OPENMPI_LAUNCHER and b"\r" in Path(given.hostfile).read_bytes():
+    if name == runner.OPENMPI_LAUNCHER and b"\r" in Path(flags.hostfile).read_bytes():
         raise InputError(
-            f"{given.hostfile}: mpirun reads no lines that end as in Windows: remove their carriage returns"
+            f"{flags.hostfile}: mpirun reads no lines that end as in Windows: remove their carriage returns"
         )
     if not launcher.backend_exists():
         raise InputError(f"--launcher {name}: it is not installed on this host, or not in PATH")
     if name == runner.PDSH_LAUNCHER:
-        _check_words(given)
+        _check_words(flags)
 
 
-def _check_words(given: Namespace) -> None:
+def _check_words(flags: Namespace) -> None:
     """Raise InputError if a word of a command line would arrive otherwise on the hosts, which might run part of it."""
-    for word in given.user_args:
+    for word in flags.user_args:
         if culprit := lost(word):
             raise InputError(
                 f"{printable(word)!r}: DeepSpeed does not quote {culprit} for the hosts' shells: write the value into "
                 "the recipe, or choose a name without it"
             )
-    for word in (os.getcwd(), sys.executable, given.user_script, given.venv_script or "", given.master_addr):
+    for word in (os.getcwd(), sys.executable, flags.user_script, flags.venv_script or "", flags.master_addr):
         if culprit := " " if " " in word else _first(_BARE, word):
             raise InputError(
                 f"{printable(word)!r}: DeepSpeed does not quote {culprit!r} for the hosts' shells: rename it"
@@ -140,13 +140,13 @@ def _first(pattern: re.Pattern[str], word: str) -> str:
     return match[0] if match else ""
 
 
-def _check_part(given: Namespace, hosts: int) -> None:
+def _check_part(flags: Namespace, hosts: int) -> None:
     """Check the options of a host that starts its own ranks."""
-    if not 0 <= given.node_rank < hosts:
+    if not 0 <= flags.node_rank < hosts:
         raise InputError(
-            f"--node_rank {given.node_rank}: with --no_ssh, number the {hosts} hosts of the hostfile from 0"
+            f"--node_rank {flags.node_rank}: with --no_ssh, number the {hosts} hosts of the hostfile from 0"
         )
-    if not given.master_addr:
+    if not flags.master_addr:
         raise InputError("--master_addr is missing: with --no_ssh, give the address of the first host")
 
 

@@ -92,14 +92,14 @@ def meet(rank: int, ranks: int) -> TCPStore | None:
     try:
         store.set(_key(f"host/{rank}"), socket.gethostname())
         store.add(_key(f"at/{rank}"), 1)
-        while not (said := store.add(_key("said"), 0)):  # adding 0 reads without waiting for the key
+        while not (verdict := store.add(_key("said"), 0)):  # adding 0 reads without waiting for the key
             time.sleep(POLL_SECONDS)
-        if said != GO:
+        if verdict != GO:
             store.add(_key("ended"), 1)
     except DistNetworkError:
         raise AbsentError(f"rank 0 on {meet_at()[0]} has ended before the ranks could join it") from None
-    if said != GO:
-        raise SystemExit(said - END)
+    if verdict != GO:
+        raise SystemExit(verdict - END)
     return store
 
 
@@ -188,8 +188,8 @@ def _launched_on() -> list[str]:
     """Return the host of each rank, which DeepSpeed's launcher has been told; nothing where another one is used."""
     with suppress(psutil.Error, ValueError):
         words = psutil.Process(os.getppid()).cmdline()
-        told = next((word for word in words if word.startswith("--world_info=")), "")
-        hosts = json.loads(base64.urlsafe_b64decode(told.partition("=")[2]) or "{}")
+        option = next((word for word in words if word.startswith("--world_info=")), "")
+        hosts = json.loads(base64.urlsafe_b64decode(option.partition("=")[2]) or "{}")
         return [name for name, slots in hosts.items() for _ in slots]
     return []
 

@@ -72,9 +72,9 @@ def freeze_model(model: TrunkModel, recipe: AnyRecipe) -> AnyRecipe:
             freeze(model, trained)
             return recipe
         require("peft", "peft", what="optimizer.train.lora")
-        chosen = Adapters(lora=choose_targets(model.trunk, trained.lora))
-    adapt_model(model, chosen, recipe.method)
-    return recipe.model_copy(update={"optimizer": recipe.optimizer.model_copy(update={"train": chosen})})
+        adapters = Adapters(lora=choose_targets(model.trunk, trained.lora))
+    adapt_model(model, adapters, recipe.method)
+    return recipe.model_copy(update={"optimizer": recipe.optimizer.model_copy(update={"train": adapters})})
 
 
 def adapt_model(model: TrunkModel, adapters: Adapters, method: MethodConfig) -> list[LoraModel]:

@@ -9,9 +9,9 @@ from typing import Annotated
 from pydantic import BeforeValidator
 
 
-def read_margin(given: object, key: str = "") -> float | str:
+def read_margin(value: object, key: str = "") -> float | str:
     """Return a margin as a number, or a share as text that ends with %; raise ValueError, naming `key`, otherwise."""
-    text = str(given).strip()
+    text = str(value).strip()
     try:
         size = float(text.removesuffix("%"))
     except ValueError:

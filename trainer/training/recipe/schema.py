@@ -58,7 +58,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 Layers = Annotated[int, Field(ge=0, strict=True)]  # strict: true is not 1
 Trained = Annotated[
     Annotated[Literal["all", "all_but_embeddings"] | Layers, Tag("part")] | Annotated[Adapters, Tag("adapters")],
-    Discriminator(lambda given: "adapters" if isinstance(given, dict | Adapters) else "part"),
+    Discriminator(lambda value: "adapters" if isinstance(value, dict | Adapters) else "part"),
 ]
 """What is trained of the encoder: all, a part (a number: only so many top layers), or adapters."""
 
@@ -353,8 +353,8 @@ class FinetuneRecipe(Recipe):
             problem = error.errors()[0]
             # the location also contains the union member that pydantic tried, which is not a key
             where = "".join(f".{part}" for part in problem["loc"] if part not in LOSS_TAGS)
-            given = "" if problem["type"] == "value_error" else f", not {reprlib.repr(problem['input'])}"
-            message = f"method{where}: " * bool(where) + problem["msg"].removeprefix("Value error, ") + given
+            suffix = "" if problem["type"] == "value_error" else f", not {reprlib.repr(problem['input'])}"
+            message = f"method{where}: " * bool(where) + problem["msg"].removeprefix("Value error, ") + suffix
             raise ValueError(on_source(name, message)) from None
 
 

@@ -160,9 +160,9 @@ def record(job: Job, world: World) -> None:
 
 def from_rank_0(path: Path | None) -> Path | None:
     """Broadcast rank 0's path: on a shared file system another rank might see a different newest checkpoint."""
-    chosen = [str(path) if path else None]
-    dist.broadcast_object_list(chosen)
-    return Path(chosen[0]) if chosen[0] else None
+    message = [str(path) if path else None]
+    dist.broadcast_object_list(message)
+    return Path(message[0]) if message[0] else None
 
 
 @contextmanager
