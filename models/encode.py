@@ -116,7 +116,7 @@ def _states(
     arguments = {name: values for name, values in chosen.items() if values is not None}
     options: dict[str, Any] = {} if layer is None else {"output_hidden_states": True}
     if is_causal(trunk) or _is_bidirectional_decoder(trunk):
-        options["use_cache"] = False  # a decoder would keep all keys and values, for a generation that never comes
+        options["use_cache"] = False  # a decoder would keep all keys and values, for generating text
     if row is None:
         output = trunk(input_ids=input_ids, **arguments, **_padding(trunk, attention_mask), **options)
     else:

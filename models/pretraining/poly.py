@@ -224,7 +224,7 @@ class PolyBatcher:
 
 
 def _hash(ids: np.ndarray) -> int:
-    # examples() has no generator: a pure function of the documents, it takes its chance from the texts
+    # examples() is a pure function of the documents, without a generator: its randomness comes from the texts
     return zlib.crc32(ids.tobytes())
 
 

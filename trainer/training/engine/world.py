@@ -36,9 +36,8 @@ from deepsiam.trainer.training.engine.rendezvous import (
 from deepsiam.trainer.training.errors import SharedError
 from deepsiam.trainer.training.launchers import LAUNCHERS, RANK_0_FIRST_SECONDS
 
-FAILED_FIRST_SECONDS = (
-    30  # for which a rank that lost another waits for the launcher, so that the other's error is seen
-)
+# a rank that lost another waits for the launcher to end it, so that only the error of the other is seen
+FAILED_FIRST_SECONDS = 30
 YEAR_SECONDS = 365 * 86400.0  # gloo counts nanoseconds in 64 bits
 ALONE_SECONDS = 12 * 3600.0  # how long one rank may work while the others wait: train faiss, convert a checkpoint
 # how errors say that another rank is gone; PyTorch ends the process itself where NCCL's watchdog finds it first
