@@ -93,20 +93,31 @@ def check(main: Main, arguments: list[str], capsys: pytest.CaptureFixture[str], 
     return not code
 
 
+def check_damages(
+    folder: Path,
+    main: Main,
+    arguments: list[str],
+    capsys: pytest.CaptureFixture[str],
+    *case: str,
+    vouched: bool = True,
+) -> None:
+    """Run a command over a folder that is sound, then with one damage after another, drawn by the case's name."""
+    rng, refused, tries = random.Random(" ".join(case)), 0, int(os.environ.get("DAMAGES", "12"))
+    assert check(main, arguments, capsys, "undamaged"), capsys.readouterr()
+    for _ in range(tries):
+        with one_damage(folder, rng, vouched=vouched) as what:
+            refused += not check(main, arguments, capsys, what)
+    assert refused > tries / 4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dense", "multi", "bm25"])
 @pytest.mark.parametrize("part", range(4))
 def test_a_damaged_index_is_one_line_or_is_searched(
     made: Path, kind: str, part: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rng, folder = random.Random(f"{kind} {part}"), made / f"{kind}-index"
-    approximate = ["--approximate=centroids"] if kind == "multi" and part % 2 else []
-    assert check(search.main, [str(folder), "abc", "--k=3", *approximate], capsys, "undamaged")
-    refused, tries = 0, int(os.environ.get("DAMAGES", "12"))
-    for _ in range(tries):
-        with one_damage(folder, rng) as what:
-            refused += not check(search.main, [str(folder), "abc", "--k=3", *approximate], capsys, what)
-    assert refused > tries / 4
+    folder, approximate = made / f"{kind}-index", ["--approximate=centroids"] if kind == "multi" and part % 2 else []
+    check_damages(folder, search.main, [str(folder), "abc", "--k=3", *approximate], capsys, kind, str(part))
 
 
 @pytest.mark.slow
@@ -115,23 +126,11 @@ def test_a_damaged_index_is_one_line_or_is_searched(
 def test_a_damaged_checkpoint_is_one_line_or_is_used(
     made: Path, kind: str, part: int, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rng, run = random.Random(f"{kind} {part}"), made / kind
-    ranks = [
-        "--system",
-        f"run={run}",
-        f"--collection={toy_collection}",
-        "--split=test",
-        f"--out={tmp_path / 'results.json'}",
-    ]
-    command: tuple[Main, list[str]] = (
-        (export.main, [str(run), str(tmp_path / "export")]) if part % 2 else (evaluate.main, ranks)
-    )
-    assert check(*command, capsys, "undamaged"), capsys.readouterr()
-    refused, tries = 0, int(os.environ.get("DAMAGES", "12"))
-    for _ in range(tries):
-        with one_damage(checkpoint.folder(run, STEP), rng) as what:
-            refused += not check(*command, capsys, what)
-    assert refused > tries / 4
+    run, where = made / kind, [f"--collection={toy_collection}", "--split=test", f"--out={tmp_path / 'results.json'}"]
+    command: tuple[Main, list[str]] = (evaluate.main, [f"--system=run={run}", *where])
+    if part % 2:
+        command = (export.main, [str(run), str(tmp_path / "export")])
+    check_damages(checkpoint.folder(run, STEP), *command, capsys, kind, str(part))
 
 
 @pytest.mark.slow
@@ -139,34 +138,24 @@ def test_a_damaged_checkpoint_is_one_line_or_is_used(
 def test_a_damaged_collection_or_export_is_one_line_or_is_used(
     made: Path, what: str, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rng, folder, collection, systems = random.Random(what), tmp_path / what, toy_collection, ["--system=bm25"]
+    folder, collection, systems = tmp_path / what, toy_collection, ["--system=bm25"]
     if what == "export":
         export.main([str(made / "dense"), str(folder)])
         systems = [f"--system=m={folder}"]
     else:
         collection = Path(shutil.copytree(toy_collection, folder))
     command = [f"--collection={collection}", "--split=test", *systems, f"--out={tmp_path / 'results.json'}"]
-    assert check(evaluate.main, command, capsys, "undamaged")
-    refused, tries = 0, int(os.environ.get("DAMAGES", "12"))
-    for _ in range(tries):
-        with one_damage(folder, rng, vouched=False) as done:
-            refused += not check(evaluate.main, command, capsys, done)
-    assert refused > tries / 4
+    check_damages(folder, evaluate.main, command, capsys, what, vouched=False)
 
 
 @pytest.mark.slow
 def test_a_damaged_report_is_one_line_or_is_made(
     made: Path, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rng, folder = random.Random("report"), tmp_path / "report"
+    folder = tmp_path / "report"
     log(folder / "one", {"mlm": [7, 5, 4]})
     (folder / "one" / "environment.json").write_text(json.dumps({"versions": {"torch": "2"}, "world_size": 2}))
     command = [f"--collection={toy_collection}", "--split=test", "--system=bm25", f"--write-runs={folder / 'rankings'}"]
     models = [f"--system={name}={made / name}" for name in ("dense", "multi")]
     evaluate.main([*command, *models, f"--out={folder / 'results.json'}", "--all-pairs"])
-    assert check(report.main, [str(folder)], capsys, "undamaged")
-    refused, tries = 0, int(os.environ.get("DAMAGES", "12"))
-    for _ in range(tries):
-        with one_damage(folder, rng, vouched=False) as what:
-            refused += not check(report.main, [str(folder)], capsys, what)
-    assert refused > tries / 4
+    check_damages(folder, report.main, [str(folder)], capsys, "report", vouched=False)
