@@ -18,6 +18,9 @@ endif
 # the demo's recipes allow one or two ranks: one per GPU, two on a CPU
 RANKS ?= $(if $(filter 1,$(GPUS)),1,2)
 
+# every process of a test would compile the packages anew, for over a second
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 DEEPSPEED := $(BIN)/deepspeed -q --num_accelerators $(RANKS) --master_port $(PORT) --module
 
