@@ -189,7 +189,7 @@ def test_every_lane_gets_a_window_of_units_and_the_run_reads_every_pair(
     source = order.sources[""].source
     assert source.unit == unit
     assert len(source.chunks) >= min(100, lanes * window)
-    micro_batches = islice(order.stream(order.start(), 0, 1), 40 * lanes)
+    micro_batches = islice(order.stream(order.start(), 0, 1), 10 * lanes)
     names = {name for batch in micro_batches for example in order.origins(batch) for name in example}
     read = [(shard, item) for shard in range(len(source.chunks)) for item in range(len(source.read(shard, 0)))]
     assert names == {source.name(shard, 0, item) for shard, item in read}
