@@ -1,12 +1,14 @@
 """Parts of systems: re-ranked by a model's scores, or by these and those of the stage before; lists that are fused."""
 
 from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.trainer.ranking.evaluation import fusion
+from deepsiam.trainer.ranking.evaluation import compare, fusion
 from deepsiam.trainer.ranking.evaluation.compare import Parts
 from deepsiam.trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Mix, Rerank, walk
 from deepsiam.trainer.ranking.evaluation.systems import Choice
@@ -215,3 +217,17 @@ def test_no_more_documents_are_asked_for_than_the_pool_has(task: Task) -> None:
     system = Rerank(BM25, 999_999_999, OVERLAP)
     (first, *_) = parts_of(task, system, depth=10**9).rank(system, 10**9)
     assert len(first.documents) <= len(task.pool)
+
+
+def test_the_seconds_of_a_part_leave_out_those_of_the_parts_within_it(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = count(1)
+    monkeypatch.setattr(compare, "time", SimpleNamespace(monotonic=clock.__next__))
+    system = Rerank(BM25, 5, OVERLAP)
+    parts = parts_of(task, system)
+    parts.rank(system, 30)
+    seconds = {stage.stage: stage.seconds for stage in parts.stages(system)}
+    assert seconds.keys() == {"bm25", "> 5 ./overlap"}
+    assert min(seconds.values()) > 0
+    assert sum(seconds.values()) == next(clock) - 2  # from the first reading of the clock, 1, to the last

@@ -12,6 +12,7 @@ from torch.distributed import HashStore
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.training.engine import device, ds_config
 from deepsiam.trainer.training.engine.device import (
+    has_bf16,
     require_own_gpu,
     require_visible_gpus,
     set_device,
@@ -143,3 +144,9 @@ def test_ranks_on_cpus_share_what_they_like() -> None:
     store = HashStore()
     for rank in range(2):
         require_own_gpu(rank, rank, store)
+
+
+def test_a_gpu_that_emulates_bf16_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu(monkeypatch, major=7)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    assert not has_bf16()
