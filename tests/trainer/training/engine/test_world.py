@@ -64,8 +64,15 @@ def test_every_launcher_is_understood(monkeypatch: pytest.MonkeyPatch, values: s
     assert World.from_environment() == World(rank=5, size=8, local_rank=1, local_size=2)
 
 
-def test_a_batch_script_is_one_process_whatever_the_job_has_been_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_variables(monkeypatch, "SLURM_PROCID=0 SLURM_NTASKS=16 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=8(x2)")
+@pytest.mark.parametrize(
+    "values",
+    [
+        "SLURM_PROCID=0 SLURM_NTASKS=16 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=8(x2)",  # a batch script
+        "WORLD_SIZE=1",
+    ],
+)
+def test_without_a_launcher_there_is_one_process(monkeypatch: pytest.MonkeyPatch, values: str) -> None:
+    set_variables(monkeypatch, values)
     assert World.from_environment().size == 1
 
 
