@@ -81,6 +81,8 @@ def test_missing_and_misplaced_paths_are_named(tmp_path: Path) -> None:
         files.read_bytes(tmp_path / "nothing")
     with pytest.raises(InputError, match="nothing: cannot read"):
         files.sha256_of(tmp_path / "nothing")
+    files.make_directory(tmp_path / "new" / "sub")
+    assert (tmp_path / "new" / "sub").is_dir()
     with pytest.raises(InputError, match="sub: cannot create this folder: Not a directory"):
         files.make_directory(tmp_path / "file" / "sub")
     with pytest.raises(InputError, match="a: cannot write"), files.whole_file(tmp_path / "no" / "a"):

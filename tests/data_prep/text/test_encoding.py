@@ -37,7 +37,8 @@ def test_encodings_are_guessed_or_named(text: str, encoding: str, guessed: str) 
     assert decode(text.encode(encoding), encoding_module.known(encoding)) == (text, "")
 
 
-@pytest.mark.parametrize("text", [ENGLISH, RUSSIAN, CHINESE, "é\n", "The end.\n" * 9000])
+# the last: exactly nine in ten characters have a NUL in the second of four bytes, the fewest that UTF-32 may have
+@pytest.mark.parametrize("text", [ENGLISH, RUSSIAN, CHINESE, "é\n", "The end.\n" * 9000, 10 * "The \U0001f601fox, "])
 @pytest.mark.parametrize("encoding", ["utf_16_le", "utf_16_be", "utf_32_le", "utf_32_be"])
 def test_utf_16_and_utf_32_are_told_by_their_mark_or_their_nuls(text: str, encoding: str) -> None:
     mark = getattr(codecs, f"BOM_{encoding.upper().replace('UTF_', 'UTF')}")

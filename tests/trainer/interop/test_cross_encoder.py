@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, processors
-from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForSequenceClassification, BertConfig, PreTrainedTokenizerFast
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
-from deepsiam.trainer.interop.cross_encoder import is_cross_encoder, read
+from deepsiam.trainer.interop.cross_encoder import class_names, is_cross_encoder, read
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.published import load_any
 
@@ -263,3 +263,16 @@ def test_it_may_put_nothing_before_every_text(tmp_path: Path, toy_collection: Pa
     edit(folder / SETTINGS, activation_fn=IDENTITY, prompts={"q": "query: "}, default_prompt_name="q")
     with pytest.raises(InputError, match="puts 'query: ' before every"):
         load_any(folder)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ({}, ()),  # transformers numbers two classes: LABEL_0, LABEL_1
+        ({"id2label": {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}}, ()),
+        ({"id2label": {1: "neutral", 0: "entailment"}}, ("entailment", "neutral")),
+        ({"id2label": {0: "LABEL_1", 1: "LABEL_2"}}, ("LABEL_1", "LABEL_2")),
+    ],
+)
+def test_classes_have_names_unless_they_are_only_numbered(labels: dict[str, Any], names: tuple[str, ...]) -> None:
+    assert class_names(BertConfig(**labels)) == names

@@ -47,6 +47,7 @@ SETTINGS, BERT = "config_sentence_transformers.json: ", "sentence_bert_config.js
         *((kind, kind, {}, "") for kind in KINDS),
         (DENSE, DENSE, {SETTINGS + "truncate_dim": 8}, "its truncate_dim (8)"),
         (DENSE, DENSE, {SETTINGS + "rescale": 2}, "its rescale (2)"),
+        (DENSE, DENSE, {SETTINGS + "rescale": 10**99}, f"its rescale (1{79 * '0'}…)"),  # 80 characters of it
         (DENSE, DENSE, {BERT + "max_seq_length": 8}, ""),  # a recipe has lengths of its own
         (DENSE, DENSE, {BERT + "layers": [1]}, "its layers ([1])"),
         (DENSE, DENSE, {BERT + "processing_kwargs": {"text": {"max_length": 8}}}, ""),
