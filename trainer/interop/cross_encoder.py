@@ -29,7 +29,6 @@ from deepsiam.trainer.interop.hugging_face import (
     architecture_of,
     read_config,
     read_keys,
-    read_weights,
 )
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_of
@@ -194,17 +193,15 @@ def order_classes(encoder: PretrainedEncoder, classes: Sequence[str]) -> list[st
     return [f"{encoder.path} has the classes {', '.join(theirs)}; of {', '.join(classes)}, the last layer {done}"]
 
 
-def read_heads(folder: Path) -> dict[str, Tensor]:
-    """Return the weights of a cross-encoder's head, by their names in the model; none for a model without a known head.
+def head_weights(folder: Path, config: PreTrainedConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return those of a cross-encoder's head, by their names in the model; none for a model without a known head.
 
     Raises:
         InputError: one is missing, or has another shape than the configuration says.
     """
-    config = read_config(folder)
     head, width, labels = HEADS.get(config.model_type), int(config.hidden_size), int(config.num_labels or 0)
     if head is None or not architecture_of(folder).endswith(CLASSIFIER):
         return {}
-    weights = read_weights(folder)
     found = {}
     for own, theirs in head.names.items():
         rows = labels if theirs == head.output else width

@@ -19,6 +19,7 @@ from deepsiam.trainer.interop import (
     causal_lm,
     colbert,
     cross_encoder,
+    masked_lm,
     poly_encoder,
     pretrained,
     prompts,
@@ -28,8 +29,14 @@ from deepsiam.trainer.interop import (
 from deepsiam.trainer.interop.causal_lm import is_logit_score
 from deepsiam.trainer.interop.colbert import is_colbert, unmarked_prompts
 from deepsiam.trainer.interop.cross_encoder import is_cross_encoder, is_of_library
-from deepsiam.trainer.interop.hugging_face import AGAIN, load_hugging_face, read_keys, read_tensors
-from deepsiam.trainer.interop.masked_lm import read_masked_lm_head
+from deepsiam.trainer.interop.hugging_face import (
+    AGAIN,
+    build_encoder,
+    read_config,
+    read_keys,
+    read_tensors,
+    read_weights,
+)
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.modules import (
     encoder_of,
@@ -147,8 +154,9 @@ def open_encoder(path: Path, tokenizer: Tokenizer, kind: Kind) -> PretrainedEnco
     mark = read_mark(folder)
     check_settings(path, kind, to_rank=False)
     check_ids(path, mark.tokenizer, folder / TOKENIZER, tokenizer)
-    trunk = load_hugging_face(folder)
-    heads = cross_encoder.read_heads(folder) | read_masked_lm_head(folder, trunk)
+    config, weights = read_config(folder), read_weights(folder)
+    trunk = build_encoder(folder, config, weights)
+    heads = cross_encoder.head_weights(folder, config, weights) | masked_lm.head_weights(folder, trunk, weights)
     special: Sequence[int] = ()
     markers: Sequence[int] = ()
     if (folder / DECODER).is_file():

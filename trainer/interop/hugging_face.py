@@ -31,9 +31,13 @@ def load_hugging_face(folder: Path) -> PreTrainedModel:
     Raises:
         InputError: a file is missing or damaged, or the weights are not those of the configuration.
     """
-    settings, weights = settings_of(read_config(folder)), read_weights(folder)
+    return build_encoder(folder, read_config(folder), read_weights(folder))
+
+
+def build_encoder(folder: Path, config: PreTrainedConfig, weights: Mapping[str, Tensor]) -> PreTrainedModel:
+    """Build the encoder of a folder from what was read of it; raise InputError where the two do not fit."""
     with as_input_error(str(folder)):
-        return build_trunk(settings, weights)
+        return build_trunk(settings_of(config), weights)
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

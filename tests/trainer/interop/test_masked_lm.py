@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -14,8 +15,9 @@ from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.shape import shape_of
 from deepsiam.models.trunk import token_embedding
-from deepsiam.trainer.interop.hugging_face import WEIGHTS, load_hugging_face
-from deepsiam.trainer.interop.masked_lm import read_masked_lm_head
+from deepsiam.trainer.interop import hugging_face
+from deepsiam.trainer.interop.hugging_face import WEIGHTS, load_hugging_face, read_weights
+from deepsiam.trainer.interop.masked_lm import head_weights
 from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
@@ -48,10 +50,14 @@ def publish(folder: Path, kind: str, **options: Any) -> PreTrainedModel:
     return model
 
 
-def head_of(folder: Path) -> tuple[PreTrainedModel, LmHead]:
+def weights_of(folder: Path) -> tuple[PreTrainedModel, dict[str, torch.Tensor]]:
     trunk = load_hugging_face(folder).eval()
+    return trunk, head_weights(folder, trunk, read_weights(folder))
+
+
+def head_of(folder: Path) -> tuple[PreTrainedModel, LmHead]:
+    trunk, weights = weights_of(folder)
     head = LmHead(shape_of(trunk))
-    weights = read_masked_lm_head(folder, trunk)
     head.load_state_dict({name.removeprefix("lm_head."): weight for name, weight in weights.items()})
     return trunk, head
 
@@ -80,15 +86,15 @@ def test_names_of_the_first_bert_files_are_known(tmp_path: Path) -> None:
 
 def test_an_encoder_without_the_head_or_with_another_output_has_none(tmp_path: Path) -> None:
     model = publish(tmp_path / "untied", "bert", tie_word_embeddings=False)
-    assert read_masked_lm_head(tmp_path / "untied", load_hugging_face(tmp_path / "untied")) == {}
+    assert weights_of(tmp_path / "untied")[1] == {}
     AutoModel.from_config(model.config).save_pretrained(tmp_path / "encoder")
-    assert read_masked_lm_head(tmp_path / "encoder", load_hugging_face(tmp_path / "encoder")) == {}
+    assert weights_of(tmp_path / "encoder")[1] == {}
     publish(tmp_path / "act", "roberta", hidden_act="relu")
-    assert read_masked_lm_head(tmp_path / "act", load_hugging_face(tmp_path / "act")) == {}
+    assert weights_of(tmp_path / "act")[1] == {}
 
 
 def test_a_fine_tuning_starts_with_the_head_or_says_what_is_missing(
-    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = tokenizers.load(toy_collection / "tokenizer.json")
     model = publish(tmp_path / "start", "bert", vocab_size=made.vocab_size, pad_token_id=made.pad)
@@ -104,7 +110,10 @@ def test_a_fine_tuning_starts_with_the_head_or_says_what_is_missing(
         )
         finetuning.build(load(FinetuneRecipe, path, changes))
 
+    weights_file = Mock(wraps=load_file)
+    monkeypatch.setattr(hugging_face, "load_file", weights_file)
     start()
+    weights_file.assert_called_once_with(tmp_path / "start" / WEIGHTS)  # for the encoder and its head
     assert "the encoder, and 5 of the 5 head weights" in capsys.readouterr().out
     model.bert.save_pretrained(tmp_path / "start")
     with pytest.raises(InputError, match="start has no masked LM's head .* set method.head=new_mlm"):
