@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.data_prep.common.json_file import read_json
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.other_formats import refuse_other_formats
@@ -153,7 +152,9 @@ def open_encoder(path: Path, tokenizer: Tokenizer, kind: Kind) -> PretrainedEnco
     folder = encoder_of(path)
     mark = read_mark(folder)
     check_settings(path, kind, to_rank=False)
-    check_ids(path, mark.tokenizer, folder / TOKENIZER, tokenizer)
+    file = folder / TOKENIZER
+    own = tokenizer if tokenizer.path == file else tokenizers.load(file)  # to rank, the data's is the folder's
+    check_ids(path, mark.tokenizer, own, tokenizer)
     config, weights = read_config(folder), read_weights(folder)
     trunk = build_encoder(folder, config, weights)
     heads = cross_encoder.head_weights(folder, config, weights) | masked_lm.head_weights(folder, trunk, weights)
@@ -162,18 +163,18 @@ def open_encoder(path: Path, tokenizer: Tokenizer, kind: Kind) -> PretrainedEnco
     if (folder / DECODER).is_file():
         heads = read_tensors(folder / DECODER)
     if mark.added_tokens:
-        special = rows_after(tokenizers.load(folder / TOKENIZER), mark.added_tokens)
+        special = rows_after(own, mark.added_tokens)
     if kind == COLBERT:
         heads = colbert.read_projection(path)
-        markers = colbert.read_markers(path, tokenizers.load(folder / TOKENIZER).vocabulary())
+        markers = colbert.read_markers(path, own.vocabulary())
     needed = 1 + max([tokenizer.vocab_size - 1, *special[-1:], *markers])
     if trunk.config.vocab_size < needed:
         raise InputError(
             f"{folder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the {needed:,} tokens of "
             "its tokenizer.json and its training: they are not of one model"
         )
-    if sha256_of(folder / TOKENIZER) == tokenizer.fingerprint:  # else the data's differs on purpose, with the same ids
-        require_same_reading(folder, tokenizers.load(folder / TOKENIZER), lower_case=lower_cases(folder))
+    if own.fingerprint == tokenizer.fingerprint:  # else the data's differs on purpose, with the same ids
+        require_same_reading(folder, own, lower_case=lower_cases(folder))
     return PretrainedEncoder(path, trunk, heads, mark.added_tokens, special, markers)
 
 

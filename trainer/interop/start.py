@@ -11,7 +11,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.config import MethodConfig
 from deepsiam.models.trunk import TrunkModel
@@ -74,12 +73,17 @@ def rows_after(tokenizer: Tokenizer, number: int) -> range:
     return range(tokenizer.vocab_size, tokenizer.vocab_size + number)
 
 
-def check_ids(path: Path, fingerprint: str | None, file: Path, tokenizer: Tokenizer) -> None:
-    """Raise InputError if an id of the data's `tokenizer` is of another token in `file`."""
-    if fingerprint == tokenizer.fingerprint:
-        return
-    if not tokenizers.load(file).extends(tokenizer):
+def check_ids(path: Path, trained_with: str, own: Tokenizer, tokenizer: Tokenizer) -> None:
+    """Raise InputError if an id of the data's `tokenizer` is of another token in a start's `own`.
+
+    Args:
+        path: of the start.
+        trained_with: the fingerprint of the tokenizer that its encoder was trained with; "" if unknown.
+        own: the start's.
+        tokenizer: the data's.
+    """
+    if tokenizer.fingerprint != trained_with and not own.extends(tokenizer):
         raise InputError(
             f"init_from: {path} has another tokenizer, with other tokens than the data's {tokenizer.path}: "
-            f"prepare the data with --tokenizer {file}, or start from another encoder"
+            f"prepare the data with --tokenizer {own.path}, or start from another encoder"
         )

@@ -10,7 +10,6 @@ from deepsiam.models.config import MethodConfig
 from deepsiam.models.trunk import TrunkModel, make_bidirectional
 from deepsiam.trainer.interop.folder import kind_of, open_encoder
 from deepsiam.trainer.interop.start import PretrainedEncoder, check_ids, rows_after
-from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from deepsiam.trainer.training.checkpoints.start_keys import start_notes
 from deepsiam.trainer.training.engine.world import say
@@ -53,7 +52,7 @@ def copy_heads(encoder: PretrainedEncoder, model: TrunkModel, method: MethodConf
 
 
 def _encoder_of_run(trained: TrainedModel, path: Path, tokenizer: Tokenizer) -> PretrainedEncoder:
-    check_ids(path, trained.tokenizer.fingerprint, trained.checkpoint / checkpoint.TOKENIZER, tokenizer)
+    check_ids(path, trained.tokenizer.fingerprint, trained.tokenizer, tokenizer)
     heads = {name: head.detach() for name, head in trained.model.heads.items()}
     rows = rows_after(trained.tokenizer, trained.method.added_tokens + trained.method.markers)
     special, markers = rows[: trained.method.added_tokens], rows[trained.method.added_tokens :]
