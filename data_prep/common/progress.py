@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from typing import TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
-
 Item = TypeVar("Item")
 Report = Callable[[int, str], None]  # takes the amount done so far and a note
 PERIOD = 5.0  # seconds between plain lines
@@ -49,6 +46,9 @@ def meter(what: str, unit: str, total: int | None, later: float = 0.0) -> Iterat
     elif not sys.stderr.isatty():
         yield _lines(what, state)
     else:
+        from rich.console import Console  # here: it takes .1 s, and only a terminal shows bars
+        from rich.progress import BarColumn, Progress, TextColumn
+
         columns = TextColumn(what), BarColumn(), TextColumn("{task.fields[state]}")
         with Progress(*columns, console=Console(stderr=True)) as progress:
             task = progress.add_task(what, total=total, state="")

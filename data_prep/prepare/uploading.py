@@ -1,9 +1,10 @@
 """Upload a prepared data set: every file, each manifest after the shards that it lists."""
 
+from __future__ import annotations
+
 import time
 from pathlib import Path
-
-import fsspec
+from typing import TYPE_CHECKING
 
 from deepsiam.data_prep.common import urls
 from deepsiam.data_prep.common.errors import InputError
@@ -14,6 +15,9 @@ from deepsiam.data_prep.common.urls import TransferError
 from deepsiam.data_prep.prepare import output
 from deepsiam.data_prep.shards import manifest
 from deepsiam.data_prep.sources import cleaned
+
+if TYPE_CHECKING:  # as in urls
+    import fsspec
 
 SCHEME = "s3"
 SHA256 = "sha256"  # the metadata of an object
@@ -37,6 +41,8 @@ def upload(out: Path, url: str) -> None:
         InputError: the package for S3 is not installed, or a file was refused permanently.
     """
     require("remote", "s3fs", what=f"{SCHEME}://")
+    import fsspec
+
     system = fsspec.filesystem(SCHEME, skip_instance_cache=True)
     folders = [out / name for name in (*output.SPLITS, cleaned.FOLDER) if (out / name).exists()]
     files = [path for folder in folders for path in folder.iterdir()]

@@ -1,4 +1,4 @@
-"""The help of every command: it needs no torch, ends with an example that the command takes, and names a page."""
+"""The help of every command: it needs nothing heavy, ends with an example that the command takes, and names a page."""
 
 import importlib
 import re
@@ -18,7 +18,7 @@ COMMANDS = sorted(f"trainer.{file.stem}" for file in (toy.ROOT / "trainer").glob
 TRAINED = ("finetune", "pretrain")
 MODULES = (*TRAINED, "evaluate", "mine", "index", "search", "export")
 TYPED = ("--help", "--version", "--helt")
-HEAVY = ("torch", "transformers", "deepspeed")
+HEAVY = ("torch", "transformers", "deepspeed", "fsspec", "rich")  # each takes .1 s to 3 s
 ANSWER = """
 import contextlib, importlib, sys
 module, heavy = sys.argv[1], sys.argv[2].split()
