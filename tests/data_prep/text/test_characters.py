@@ -3,7 +3,6 @@
 import re
 import sys
 import textwrap
-import time
 import unicodedata
 
 import pytest
@@ -15,6 +14,7 @@ from deepsiam.data_prep.text.language import is_english, is_prose
 from deepsiam.data_prep.text.normalize import fold, legible, legible_line, normalise, one_line, unescape
 from deepsiam.data_prep.text.paragraphs import paragraphs
 from deepsiam.data_prep.text.sentences import sentences
+from tests.data_prep.linear import is_linear
 from tests.samples import DATA, needs
 from tests.toy import ROOT
 
@@ -137,10 +137,9 @@ def test_html_references_of_any_length_are_replaced() -> None:
 
 
 def test_a_letter_has_a_bounded_number_of_marks() -> None:
-    started = time.process_time()
-    normal = normalise("a" + "\u0301\u0323" * 100_000 + "b")  # NFC alone takes a minute
-    assert time.process_time() - started < 5
+    normal = normalise("a" + "\u0301\u0323" * 100 + "b")
     assert normal == unicodedata.normalize("NFC", "a" + "\u0301\u0323" * 15) + "b"
+    assert is_linear(lambda n: normalise("a" + "\u0301\u0323" * n + "b"), longest=100_000)  # NFC alone is not
     split = normalise("a" + "\u0344" * 30)
     assert normalise(split) == split
     assert normalise("\u2014" * 100) == "\u2014" * 100
@@ -264,10 +263,10 @@ def test_splitting_loses_nothing_but_blanks(text: str) -> None:
 
 
 def test_splitting_takes_linear_time() -> None:
-    text = " ".join(["See e.g. A"] * 40_000)
-    started = time.process_time()
+    text = " ".join(["See e.g. A"] * 400)
     assert sentences(text) == [text]
-    assert time.process_time() - started < 5  # appending each piece to a string takes a minute
+    # appending each piece to a string is not
+    assert is_linear(lambda n: sentences(" ".join(["See e.g. A"] * n)), longest=40_000)
 
 
 @pytest.mark.parametrize(
