@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from deepsiam.trainer import index
+from deepsiam.trainer.training.engine import world
 from tests import toy
 from tests.trainer.runs import write_run
 
@@ -255,8 +256,13 @@ def places(
 
 @pytest.mark.parametrize(("typed", "said"), ROWS, ids=[typed for typed, _ in ROWS])
 def test_bad_input_is_one_line_and_nothing_is_written(
-    places: dict[str, Path], typed: str, said: str, capsys: pytest.CaptureFixture[str]
+    places: dict[str, Path],
+    typed: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(world, "RANK_0_FIRST_SECONDS", -1)  # time.sleep would raise: one process waits for no rank 0
     for name, path in places.items():
         typed, said = typed.replace(name, str(path)), said.replace(name, str(path))
     module, *arguments = shlex.split(typed)
