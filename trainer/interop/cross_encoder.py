@@ -194,7 +194,7 @@ def order_classes(encoder: PretrainedEncoder, classes: Sequence[str]) -> list[st
 
 
 def head_weights(folder: Path, config: PreTrainedConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return those of a cross-encoder's head, by their names in the model; none for a model without a known head.
+    """Return the tensors of a cross-encoder's head, by their names in the model; none if no head is known.
 
     Raises:
         InputError: one is missing, or has another shape than the configuration says.

@@ -153,8 +153,9 @@ def open_encoder(path: Path, tokenizer: Tokenizer, kind: Kind) -> PretrainedEnco
     mark = read_mark(folder)
     check_settings(path, kind, to_rank=False)
     file = folder / TOKENIZER
-    own = tokenizer if tokenizer.path == file else tokenizers.load(file)  # to rank, the data's is the folder's
-    check_ids(path, mark.tokenizer, own, tokenizer)
+    # a model that ranks reads its texts by the folder's tokenizer, which is loaded already
+    start_tokenizer = tokenizer if tokenizer.path == file else tokenizers.load(file)
+    check_ids(path, mark.tokenizer, start_tokenizer, tokenizer)
     config, weights = read_config(folder), read_weights(folder)
     trunk = build_encoder(folder, config, weights)
     heads = cross_encoder.head_weights(folder, config, weights) | masked_lm.head_weights(folder, trunk, weights)
@@ -163,18 +164,18 @@ def open_encoder(path: Path, tokenizer: Tokenizer, kind: Kind) -> PretrainedEnco
     if (folder / DECODER).is_file():
         heads = read_tensors(folder / DECODER)
     if mark.added_tokens:
-        special = rows_after(own, mark.added_tokens)
+        special = rows_after(start_tokenizer, mark.added_tokens)
     if kind == COLBERT:
         heads = colbert.read_projection(path)
-        markers = colbert.read_markers(path, own.vocabulary())
+        markers = colbert.read_markers(path, start_tokenizer.vocabulary())
     needed = 1 + max([tokenizer.vocab_size - 1, *special[-1:], *markers])
     if trunk.config.vocab_size < needed:
         raise InputError(
             f"{folder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the {needed:,} tokens of "
             "its tokenizer.json and its training: they are not of one model"
         )
-    if own.fingerprint == tokenizer.fingerprint:  # else the data's differs on purpose, with the same ids
-        require_same_reading(folder, own, lower_case=lower_cases(folder))
+    if start_tokenizer.fingerprint == tokenizer.fingerprint:  # else the data's differs on purpose, with the same ids
+        require_same_reading(folder, start_tokenizer, lower_case=lower_cases(folder))
     return PretrainedEncoder(path, trunk, heads, mark.added_tokens, special, markers)
 
 

@@ -39,7 +39,7 @@ OLD_NAMES = {"weight": "gamma", "bias": "beta"}  # of a LayerNorm, in BERT's fir
 
 
 def head_weights(folder: Path, trunk: PreTrainedModel, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return those of a folder's head for masked tokens, by their names in `LmHead`.
+    """Return the tensors of a folder's head for masked tokens, by their names in `LmHead`.
 
     There are none if the folder has no such head, or one that `LmHead` cannot represent: another activation, or an
     output matrix that is not the token embedding.

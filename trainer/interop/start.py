@@ -73,17 +73,17 @@ def rows_after(tokenizer: Tokenizer, number: int) -> range:
     return range(tokenizer.vocab_size, tokenizer.vocab_size + number)
 
 
-def check_ids(path: Path, trained_with: str, own: Tokenizer, tokenizer: Tokenizer) -> None:
-    """Raise InputError if an id of the data's `tokenizer` is of another token in a start's `own`.
+def check_ids(path: Path, trained_with: str, start_tokenizer: Tokenizer, tokenizer: Tokenizer) -> None:
+    """Raise InputError if an id of the data's tokenizer names another token in the start's tokenizer.
 
     Args:
-        path: of the start.
+        path: the start.
         trained_with: the fingerprint of the tokenizer that its encoder was trained with; "" if unknown.
-        own: the start's.
-        tokenizer: the data's.
+        start_tokenizer: the start's tokenizer.
+        tokenizer: the data's tokenizer.
     """
-    if tokenizer.fingerprint != trained_with and not own.extends(tokenizer):
+    if tokenizer.fingerprint != trained_with and not start_tokenizer.extends(tokenizer):
         raise InputError(
             f"init_from: {path} has another tokenizer, with other tokens than the data's {tokenizer.path}: "
-            f"prepare the data with --tokenizer {own.path}, or start from another encoder"
+            f"prepare the data with --tokenizer {start_tokenizer.path}, or start from another encoder"
         )
