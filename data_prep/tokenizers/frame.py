@@ -29,8 +29,15 @@ def read(backend: tokenizers.Tokenizer) -> Frames:
 
 
 def _probe(backend: tokenizers.Tokenizer) -> str:
-    for text in ("a", *islice(backend.get_vocab(with_added_tokens=False), PROBES)):
-        if backend.encode(text, add_special_tokens=False).ids:
+    """Return a text of at least one token."""
+
+    def has_ids(text: str) -> bool:
+        return bool(backend.encode(text, add_special_tokens=False).ids)
+
+    if has_ids("a"):  # nearly always; it saves a copy of the vocabulary
+        return "a"
+    for text in islice(backend.get_vocab(with_added_tokens=False), PROBES):
+        if has_ids(text):
             return text
     raise ValueError("no token of its vocabulary is found in a text")
 

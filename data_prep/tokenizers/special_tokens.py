@@ -25,7 +25,7 @@ NEED_UNKNOWN = ("WordPiece", "WordLevel", "Unigram")  # models that fail at what
 LONGEST_FRAME = 4  # tokens around a text: the shortest input of pre-training has 8
 
 
-def find(backend: tokenizers.Tokenizer, content: Mapping[str, Any]) -> dict[str, str]:
+def find(backend: tokenizers.Tokenizer, content: Mapping[str, Any], vocabulary: dict[str, int]) -> dict[str, str]:
     """Return the special tokens by role: pad, unk, cls, sep and mask, without those that the file has not.
 
     [CLS] and [SEP] are the first and the last token that its post-processor puts around a text, [UNK] is its model's,
@@ -36,12 +36,12 @@ def find(backend: tokenizers.Tokenizer, content: Mapping[str, Any]) -> dict[str,
     Args:
         backend: the tokenizer, as loaded from the file.
         content: the file's JSON.
+        vocabulary: its tokens, the added ones too, and their ids: each copy of it takes memory, so there is one.
 
     Raises:
         ValueError: there is no token for padding, or none for what the model does not know; or the post-processor puts
             more than LONGEST_FRAME tokens around a text.
     """
-    vocabulary = backend.get_vocab(with_added_tokens=True)
     unk, kind = _unknown(content), content["model"].get("type")
     if unk not in vocabulary and kind in NEED_UNKNOWN:
         raise ValueError(f"the vocabulary lacks {unk or 'a token'} for what its {kind} model does not know: add it")

@@ -259,7 +259,7 @@ def load(path: Path) -> Tokenizer:
     backend.no_padding()
     backend.no_truncation()
     try:
-        special = special_tokens.find(backend, record)
+        special = special_tokens.find(backend, record, vocabulary)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
     vocab_size = max(vocabulary.values()) + 1
