@@ -11,7 +11,7 @@ import string
 import unicodedata
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, chain, islice
@@ -23,7 +23,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
+from deepsiam.data_prep.common.files import read_bytes, whole_file
 from deepsiam.data_prep.common.words import STOP_WORDS
 from deepsiam.data_prep.tokenizers import bounds, frame, special_tokens, wordpiece
 from deepsiam.data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, alphabet, learnable
@@ -230,8 +230,8 @@ def id_type(vocab_size: int) -> np.dtype:
     return np.dtype(np.uint16 if vocab_size <= 65536 else np.uint32)
 
 
-def load(path: Path) -> Tokenizer:
-    """Load a tokenizer.json; `path` is the file or its folder (that of a Hugging Face model).
+def load(path: Path, read: Callable[[Path], bytes] = read_bytes) -> Tokenizer:
+    """Load a tokenizer.json; `path` is the file or its folder (that of a Hugging Face model), `read` reads its files.
 
     Special tokens that a text spells out are text, except in the folder of an encoder, unless its tokenizer_config.json
     says so: the Hugging Face libraries find them in texts.
@@ -246,7 +246,7 @@ def load(path: Path) -> Tokenizer:
         files = [path / "tokenizer.json", *sorted(path.glob("0_*/tokenizer.json"))]
         path = next((file for file in files if file.exists()), files[0])
     require_tokenizer(path)
-    content = read_bytes(path, LARGEST_JSON)
+    content = read(path)
     try:
         record = json.loads(content)
         bounds.require_bounded(record)
@@ -275,14 +275,14 @@ def load(path: Path) -> Tokenizer:
     if isinstance(backend.model, models.BPE):
         backend.model.dropout = None  # with dropout, a text has different ids each time
     ids = {role: vocabulary.get(special.get(role, "")) for role in SPECIAL_TOKENS if role != "pad"}
-    fingerprint, split = hashlib.sha256(content).hexdigest(), _split_special_tokens(path.with_name(TOKENIZER_CONFIG))
+    split = _split_special_tokens(path.with_name(TOKENIZER_CONFIG), read)
     try:
         return Tokenizer(
             vocab_size,
             pad=vocabulary[special["pad"]],
             **ids,
             path=path,
-            fingerprint=fingerprint,
+            fingerprint=hashlib.sha256(content).hexdigest(),
             special_tokens=special,
             split_special_tokens=split,
             _backend=backend,
@@ -291,11 +291,11 @@ def load(path: Path) -> Tokenizer:
         raise InputError(f"{path}: {error}; train or copy it again") from None
 
 
-def _split_special_tokens(path: Path) -> bool:
+def _split_special_tokens(path: Path, read: Callable[[Path], bytes]) -> bool:
     if not path.is_file():
         return not path.with_name("config.json").is_file()  # of an encoder, whose tokenizer has transformers' defaults
     try:
-        split = json.loads(read_bytes(path, LARGEST_JSON)).get(SPLIT, False)
+        split = json.loads(read(path)).get(SPLIT, False)
     except (ValueError, RecursionError, AttributeError):
         raise InputError(f"{path}: not a JSON object; copy the folder again") from None
     if not isinstance(split, bool):

@@ -15,6 +15,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.causality import is_causal
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints import checkpoint
@@ -172,7 +173,7 @@ def test_markers_are_drawn_where_an_encoder_has_none(toy_collection: Path, tmp_p
 
 
 def load_encoder_of(start: Path, tokenizer_json: Path) -> PreTrainedModel:
-    return load_encoder(start, tokenizers.load(tokenizer_json)).trunk
+    return load_encoder(Folder(start), tokenizers.load(tokenizer_json)).trunk
 
 
 @pytest.mark.parametrize("name", ["colbert", "poly_encoder"])

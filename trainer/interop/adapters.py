@@ -9,9 +9,8 @@ from typing import Any
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.adapters import NAME, Lora, lora_config
 from deepsiam.trainer.interop.files import prompt_card, refuse, save_tensors, write_tokenizer
-from deepsiam.trainer.interop.hugging_face import read_tensors
+from deepsiam.trainer.interop.folder import Folder, read_tensors
 from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.interop.modules import encoder_of
 from deepsiam.trainer.interop.settings import CONFIG, ENCODER
 
 TRUNK, PEFT, LORA = "trunk.", "base_model.model.", ".lora_"  # in the names of parameters
@@ -67,7 +66,7 @@ def write(
         "have tokens that the base lacks": bool(method.added_tokens + method.markers),
     }
     refuse(trained, "adapters alone", beyond, ", or leave out --format adapters")
-    encoder = encoder_of(base)
+    encoder = Folder(base).encoder
     if not (encoder / CONFIG).is_file():
         raise InputError(
             f"{base}: the base of these adapters is a run, which transformers does not load: start from its "

@@ -15,8 +15,6 @@ from typing import Any
 from torch import Tensor
 
 from deepsiam.data_prep.common.errors import InputError, as_input_error
-from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.config import MethodConfig, resize_embeddings
 from deepsiam.models.matching.colbert import ColbertConfig
 from deepsiam.models.trunk import max_positions, require_positions
@@ -28,21 +26,10 @@ from deepsiam.trainer.interop.files import (
     write_modules,
     write_tokenizer,
 )
-from deepsiam.trainer.interop.hugging_face import (
-    WEIGHTS,
-    architecture_of,
-    read_keys,
-    read_tensors,
-)
+from deepsiam.trainer.interop.folder import WEIGHTS, Folder
 from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.interop.modules import (
-    encoder_of,
-    is_sentence_transformer,
-    modules_in_order,
-    modules_of,
-)
-from deepsiam.trainer.interop.sentence_transformer import longest_texts, text_length, transformer_file
-from deepsiam.trainer.interop.settings import CONFIG, METADATA, MODULES, SETTINGS, TOKENIZER
+from deepsiam.trainer.interop.sentence_transformer import longest_texts, text_length
+from deepsiam.trainer.interop.settings import CONFIG, METADATA, MODULES, SETTINGS
 from deepsiam.trainer.interop.start import Opener
 
 ARCHITECTURE = "HF_ColBERT"  # Stanford's
@@ -57,139 +44,124 @@ OF_PYLATE = {
 }
 
 
-def is_colbert(folder: Path) -> bool:
+def is_colbert(folder: Folder) -> bool:
     """Return whether a folder has a ColBERT: the library's modules with Dense and no Pooling, or Stanford's model."""
-    if is_sentence_transformer(folder):
-        modules = modules_of(folder)
-        return "Dense" in modules and "Pooling" not in modules
-    return (folder / CONFIG).is_file() and architecture_of(folder) == ARCHITECTURE
+    if folder.has_modules:
+        return "Dense" in folder.modules and "Pooling" not in folder.modules
+    return folder.architecture == ARCHITECTURE
 
 
-def start_keys(start: Path, method: MethodConfig) -> dict[str, Any]:
+def start_keys(start: Folder, method: MethodConfig) -> dict[str, Any]:
     """Return the keys that a ColBERT takes from a folder of one."""
-    return read_settings(start, tokenizers.load(encoder_of(start) / TOKENIZER)) | start_prompts(start)
+    return read_settings(start) | start_prompts(start)
 
 
-def start_prompts(start: Path) -> dict[str, str]:
+def start_prompts(start: Folder) -> dict[str, str]:
     """Return the keys of the prompts that a ColBERT takes from a folder of the library; none from Stanford's."""
-    if not is_sentence_transformer(start):
-        return {}
-    return read_prompts(start, tokenizers.load(encoder_of(start) / TOKENIZER).vocabulary())
+    return read_prompts(start) if start.has_modules else {}
 
 
-def read_projection(folder: Path) -> dict[str, Tensor]:
+def read_projection(folder: Folder) -> dict[str, Tensor]:
     """Return the weights of a ColBERT's linear layer, by their names in the model.
 
     Raises:
         InputError: the file is damaged, or the layer does more than multiply.
     """
-    if not is_sentence_transformer(folder):
-        file = folder / WEIGHTS
-    else:
-        dense = modules_of(folder)["Dense"]
-        settings = read_keys(dense / CONFIG)
+    file = folder.path / WEIGHTS
+    if folder.has_modules:
+        dense = folder.modules["Dense"]
+        settings, file = folder.keys(dense / CONFIG), dense / WEIGHTS
         for key, value in PLAIN.items():
             if (found := settings.get(key, DEFAULTS.get(key, value))) != value:
                 raise InputError(f"{dense / CONFIG}: {key}: {found!r}: only a linear layer is supported")
-        file = dense / WEIGHTS
-    weight = read_tensors(file).get("linear.weight")
+    weight = folder.tensors(file).get("linear.weight")
     if weight is None or weight.ndim != 2:
         raise InputError(f"{file}: has no matrix linear.weight, the projection of a ColBERT; copy the folder again")
     return {"projection.weight": weight}
 
 
-def read_markers(folder: Path, vocabulary: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the ids of the two tokens that mark queries and documents; none if texts are marked by none, or by words.
-
-    Args:
-        folder: a ColBERT's.
-        vocabulary: the ids of its tokenizer's tokens.
-    """
-    ids = tuple(None if token is None else vocabulary[token] for token, _ in _marks(folder, vocabulary).values())
+def read_markers(folder: Folder) -> tuple[int, ...]:
+    """Return the ids of the tokens that mark queries and documents; none if texts are marked by none, or by words."""
+    vocabulary = folder.tokenizer.vocabulary()
+    ids = tuple(None if token is None else vocabulary[token] for token, _ in _marks(folder).values())
     return tuple(i for i in ids if i is not None) if None not in ids else ()
 
 
-def read_prompts(folder: Path, vocabulary: Mapping[str, int]) -> dict[str, str]:
+def read_prompts(folder: Folder) -> dict[str, str]:
     """Return the keys of the texts between the markers and a query or document; those without markers are not taken."""
-    marks = _marks(folder, vocabulary)
+    marks = _marks(folder)
     if any(token is None for token, _ in marks.values()):
         return {}
     return {f"{side}_prompt": rest for side, (_, rest) in marks.items() if rest}
 
 
-def unmarked_prompts(folder: Path) -> dict[str, str]:
+def unmarked_prompts(folder: Folder) -> dict[str, str]:
     """Return the texts before queries and documents that are not taken, since no token marks both sides."""
     texts = _texts_before(folder)
-    if not any(texts.values()):
-        return {}
-    return {} if read_markers(folder, tokenizers.load(encoder_of(folder) / TOKENIZER).vocabulary()) else texts
+    return texts if any(texts.values()) and not read_markers(folder) else {}
 
 
-def read_settings(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
+def read_settings(folder: Folder) -> dict[str, Any]:
     """Return the keys by which a ColBERT computes what a folder's model does, without its prompts and lengths of text.
-
-    Args:
-        folder: a ColBERT's.
-        tokenizer: of its tokenizer.json.
 
     Raises:
         InputError: its modules do more than a ColBERT of this project does.
     """
-    (projection,) = read_projection(folder).values()
-    expansion, words = _stanford(folder) if not is_sentence_transformer(folder) else _of_library(folder)
+    (projection,), path = read_projection(folder).values(), folder.path
+    expansion, words = _of_library(folder) if folder.has_modules else _stanford(folder)
     keys: dict[str, Any] = {"dimension": len(projection), "expansion": "none"}
     if expansion is not None:
         length = expansion.get("length")
         if type(length) is not int or length < 4:
-            raise InputError(f"{folder}: its queries are filled up to {length!r:.80} tokens, not to a number from 4")
+            raise InputError(
+                f"{path}: its queries are filled up to {length!r:.80} tokens, not to a number from 4"
+            )
         keys["expansion"] = "attended" if expansion.get("attend") else "unattended"
         keys["max_query_tokens"] = length
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise InputError(f"{folder}: skiplist_words is {words!r:.80}, not a list of tokens")
-    vocabulary = tokenizer.vocabulary()
+        raise InputError(f"{path}: skiplist_words is {words!r:.80}, not a list of tokens")
+    vocabulary = folder.tokenizer.vocabulary()
     skipped = tuple(word for word in dict.fromkeys(words) if word in vocabulary)
-    by_default = {vocabulary[word] for word in skipped} == set(tokenizer.punctuation)
+    by_default = {vocabulary[word] for word in skipped} == set(folder.tokenizer.punctuation)
     return {**keys, "skip_list": None if by_default else skipped}
 
 
-def read_lengths(folder: Path, positions: int) -> dict[str, int]:
+def read_lengths(folder: Folder, positions: int) -> dict[str, int]:
     """Return the keys of the longest query and document, of an encoder with some positions.
 
     Raises:
         InputError: a length in the folder is not a number of tokens.
     """
-    encoder, keys = encoder_of(folder), {}
-    names = {"query": "query_length", "document": "document_length"}
-    path, said = folder / SETTINGS, read_keys(folder / SETTINGS, missing=True)
-    if not is_sentence_transformer(folder):
-        names = {"query": "query_maxlen", "document": "doc_maxlen"}
-        path, said = folder / METADATA, read_keys(folder / METADATA, missing=True)
-    of_module = read_keys(transformer_file(encoder), missing=True)
-    for side, limit in zip(SIDES, longest_texts(encoder, positions), strict=True):
+    keys, of_module = {}, folder.transformer
+    path, names = folder.path / SETTINGS, {"query": "query_length", "document": "document_length"}
+    if not folder.has_modules:
+        path, names = folder.path / METADATA, {"query": "query_maxlen", "document": "doc_maxlen"}
+    said = folder.keys(path, missing=True)
+    for side, limit in zip(SIDES, longest_texts(folder, positions), strict=True):
         is_overruled = of_module.get(f"{side}_length") or of_module.get("processing_kwargs")
         length = None if is_overruled else text_length(path, said, names[side])
         keys[f"max_{side}_tokens"] = min(length or limit, positions)
     return keys
 
 
-def _stanford(folder: Path) -> tuple[dict[str, Any], list[str]]:
+def _stanford(folder: Folder) -> tuple[dict[str, Any], list[str]]:
     """Return how Stanford's ColBERT fills up queries, and the tokens of documents that have no vector."""
-    said = read_keys(folder / METADATA, missing=True)
+    said = folder.keys(folder.path / METADATA, missing=True)
     expansion = {"attend": said.get("attend_to_mask_tokens"), "length": said.get("query_maxlen") or QUERY_TOKENS}
     return expansion, list(string.punctuation) if said.get("mask_punctuation", True) else []
 
 
-def _of_library(folder: Path) -> tuple[dict[str, Any] | None, Any]:
+def _of_library(folder: Folder) -> tuple[dict[str, Any] | None, Any]:
     """Return how the library fills up queries, if it does, and the tokens of documents that have no vector."""
-    modules = modules_in_order(folder)
-    kinds, masks = [kind for kind, _ in modules], [path for kind, path in modules if kind == "MultiVectorMask"]
-    settings = read_keys(folder / SETTINGS, missing=True)
+    path, kinds, settings = folder.path / MODULES, [kind for kind, _ in folder.steps], folder.settings
     model_type = settings.get("model_type")
     if kinds.count("Dense") > 1:
-        raise InputError(f"{folder / MODULES}: has {kinds.count('Dense')} Dense modules: only one layer is supported")
+        raise InputError(
+            f"{path}: has {kinds.count('Dense')} Dense modules: only one layer is supported"
+        )
     if "Normalize" not in kinds and model_type == "MultiVectorEncoder":
-        raise InputError(f"{folder / MODULES}: has no Normalize module: only vectors of length 1 are supported")
-    said = read_keys(transformer_file(encoder_of(folder)), missing=True)
+        raise InputError(f"{path}: has no Normalize module: only vectors of length 1 are supported")
+    said = folder.transformer
     if "query_expansion" in said or "query_expansion" in settings:
         expansion = said.get("query_expansion", settings.get("query_expansion"))
     elif OF_PYLATE & settings.keys() and settings.get("do_query_expansion") is not False:
@@ -198,9 +170,10 @@ def _of_library(folder: Path) -> tuple[dict[str, Any] | None, Any]:
     else:
         expansion = None
     if expansion is not None and not isinstance(expansion, dict):
-        raise InputError(f"{folder}: query_expansion is {expansion!r:.80}, not a table")
-    if masks:
-        return expansion, read_keys(masks[-1] / CONFIG, missing=True).get("skiplist_words") or []
+        raise InputError(f"{folder.path}: query_expansion is {expansion!r:.80}, not a table")
+    if "MultiVectorMask" in folder.modules:
+        mask = folder.modules["MultiVectorMask"] / CONFIG
+        return expansion, folder.keys(mask, missing=True).get("skiplist_words") or []
     if model_type == "MultiVectorEncoder":  # what is not attended to has no vector, and nothing is skipped
         return expansion if expansion and expansion.get("attend") else None, []
     words = settings.get("skiplist_words")
@@ -208,8 +181,9 @@ def _of_library(folder: Path) -> tuple[dict[str, Any] | None, Any]:
     return expansion, by_default if words is None else words
 
 
-def _marks(folder: Path, vocabulary: Mapping[str, int]) -> dict[str, tuple[str | None, str]]:
+def _marks(folder: Folder) -> dict[str, tuple[str | None, str]]:
     """Return, for each side, the token that stands before its texts, if it is one, and the text after that."""
+    vocabulary = folder.tokenizer.vocabulary()
     return {side: _split(text, vocabulary) for side, text in _texts_before(folder).items()}
 
 
@@ -222,13 +196,13 @@ def _split(text: str, vocabulary: Mapping[str, int]) -> tuple[str | None, str]:
     return None, text
 
 
-def _texts_before(folder: Path) -> dict[str, str]:
+def _texts_before(folder: Folder) -> dict[str, str]:
     """Return what stands before the texts of each side."""
-    if not is_sentence_transformer(folder):
-        said = read_keys(folder / METADATA, missing=True)
+    if not folder.has_modules:
+        said = folder.keys(folder.path / METADATA, missing=True)
         names = said.get("query_token_id") or "[unused0]", said.get("doc_token_id") or "[unused1]"
         return dict(zip(SIDES, map(str, names), strict=True))
-    settings = read_keys(folder / SETTINGS, missing=True)
+    settings = folder.settings
     prompts: Any = settings.get("prompts")
     prompts = prompts if isinstance(prompts, dict) else {}
     texts = {}
@@ -270,28 +244,27 @@ print(model.similarity(queries, documents))
 """
 
 
-def load(path: Path, open_encoder: Opener) -> LoadedModel:
+def load(folder: Folder, open_encoder: Opener) -> LoadedModel:
     """Load a folder's ColBERT, with its markers, its [MASK]s after queries and its skip list.
 
     Raises:
         InputError: a file is damaged, or the model does more than ours, or no token marks queries and documents.
     """
-    tokenizer = tokenizers.load(encoder_of(path) / TOKENIZER)
-    encoder = open_encoder(path, tokenizer)
+    encoder, path = open_encoder(), folder.path
     if not encoder.marker_rows:
         raise InputError(f"{path / SETTINGS}: no token marks queries and documents: fine-tune it first, with init_from")
-    lengths = read_lengths(path, max_positions(encoder.trunk))
-    keys = read_settings(path, tokenizer) | read_prompts(path, tokenizer.vocabulary())
+    lengths = read_lengths(folder, max_positions(encoder.trunk))
+    keys = read_settings(folder) | read_prompts(folder)
     method = ColbertConfig(name="colbert", **{**lengths, **keys})
     with as_input_error(str(path / SETTINGS)):  # a prompt may leave no room for a text
-        method.check_frame(tokenizer)
+        method.check_frame(folder.tokenizer)
     with as_input_error(f"{path}: the length of queries"):
         require_positions(encoder.trunk, method.max_query_tokens)
-    resize_embeddings(method, encoder.trunk, tokenizer, encoder.rows_for(method))
+    resize_embeddings(method, encoder.trunk, folder.tokenizer, encoder.rows_for(method))
     with as_input_error("method"):
         model = method.model(encoder.trunk)
     encoder.fill_heads(model, method)
-    return LoadedModel(model.eval(), method, tokenizer, path)
+    return LoadedModel(model.eval(), method, folder.tokenizer, path)
 
 
 def write(trained: LoadedModel, method: ColbertConfig, folder: Path, facts: Mapping[str, Any]) -> str:

@@ -19,22 +19,16 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICA
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS
 
 from deepsiam.data_prep.common.errors import InputError, as_input_error
-from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG
 from deepsiam.models.config import MethodConfig
 from deepsiam.models.matching.cross_encoder import Activation, CrossEncoderConfig
 from deepsiam.models.trunk import max_positions, token_types
 from deepsiam.trainer.interop.files import class_for, refuse, write_headed, write_tokenizer
-from deepsiam.trainer.interop.hugging_face import (
-    architecture_of,
-    read_config,
-    read_keys,
-)
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_of
 from deepsiam.trainer.interop.prompts import refuse_prompts
 from deepsiam.trainer.interop.sentence_transformer import longest_input
-from deepsiam.trainer.interop.settings import CONFIG, MODEL_TYPES, MODULES, PAIRS, SETTINGS, TOKENIZER
+from deepsiam.trainer.interop.settings import CONFIG, MODEL_TYPES, MODULES, PAIRS, SETTINGS
 from deepsiam.trainer.interop.start import Opener, PretrainedEncoder
 
 CLASSIFIER = "ForSequenceClassification"  # the end of the names of Hugging Face's classes
@@ -95,53 +89,42 @@ class CrossEncoderFolder:
     """What a folder says.
 
     Attributes:
-        folder: the encoder's.
         labels: how many numbers a pair gets: 1 is a score, more are the logits of classes.
         keys: of the method, without the lengths of the single texts.
         activation: of a score.
         classes: their names, in the order of the logits; none if the folder has only numbers.
     """
 
-    folder: Path
     labels: int
     keys: dict[str, Any]
     activation: nn.Module
     classes: tuple[str, ...]
 
 
-def is_cross_encoder(folder: Path) -> bool:
+def is_cross_encoder(folder: Folder) -> bool:
     """Return whether a folder has a model that reads pairs; one with a Pooling module embeds single texts."""
-    modules = modules_of(folder) if is_sentence_transformer(folder) else {"Transformer": folder}
-    encoder = modules["Transformer"]
-    if "Pooling" in modules or not (encoder / CONFIG).is_file():
-        return False
-    return architecture_of(encoder).endswith(CLASSIFIER)
+    return "Pooling" not in folder.modules and folder.architecture.endswith(CLASSIFIER)
 
 
-def is_of_library(folder: Path) -> bool:
+def is_of_library(folder: Folder) -> bool:
     """Return whether CrossEncoder saved a folder's modules: of any other, it reads what transformers reads alone."""
-    model_type = read_keys(folder / SETTINGS, missing=True).get("model_type")
-    return is_sentence_transformer(folder) and model_type in MODEL_TYPES[PAIRS]
+    return folder.settings.get("model_type") in MODEL_TYPES[PAIRS] and folder.has_modules
 
 
-def read(folder: Path) -> CrossEncoderFolder:
+def read(folder: Folder) -> CrossEncoderFolder:
     """Read how a folder's model scores a pair.
 
     Raises:
         InputError: a file is damaged, or the model is of another kind than those of `HEADS`.
     """
-    settings = read_keys(folder / SETTINGS, missing=True) if is_sentence_transformer(folder) else {}
-    by_library = is_of_library(folder)
-    if is_sentence_transformer(folder):
-        modules = modules_of(folder)
-        if others := modules.keys() - {"Transformer"}:
-            raise InputError(
-                f"{folder / MODULES}: has a {min(others)} module, and only the encoder's head is supported"
-            )
-        refuse_prompts(folder / SETTINGS)
-        folder = modules["Transformer"]
-    path, config = folder / CONFIG, read_config(folder)
-    kind, architecture = config.model_type, architecture_of(folder)
+    if others := folder.modules.keys() - {"Transformer"}:
+        raise InputError(
+            f"{folder.path / MODULES}: has a {min(others)} module, and only the encoder's head is supported"
+        )
+    if folder.has_modules:
+        refuse_prompts(folder)
+    path, config = folder.encoder / CONFIG, folder.config
+    kind, architecture = config.model_type, folder.architecture
     if kind not in HEADS or architecture != CLASSIFIERS[kind]:
         raise InputError(
             f"{path}: architectures {architecture}, model_type {kind!r}: a cross-encoder whose head is not supported; "
@@ -158,12 +141,12 @@ def read(folder: Path) -> CrossEncoderFolder:
     layer: dict[str, Any] = {"hidden_layer": False}
     if head.hidden:
         layer = {"hidden_activation": activation, "hidden_norm": bool(head.norm)}
-    keys = {"pooling": pooling, **layer, **_keys_of_pairs(folder, by_library)}
+    keys = {"pooling": pooling, **layer, **_keys_of_pairs(folder)}
     labels = int(config.num_labels or 0)
-    return CrossEncoderFolder(folder, labels, keys, _activation(folder, settings, labels), class_names(config))
+    return CrossEncoderFolder(labels, keys, _activation(folder, labels), class_names(config))
 
 
-def start_keys(start: Path, method: MethodConfig) -> dict[str, Any]:
+def start_keys(start: Folder, method: MethodConfig) -> dict[str, Any]:
     """Return the keys that a model of pairs takes from a folder of one; of the hidden layer if it has one."""
     has_layer = getattr(method, "hidden_layer", True)
     return {key: value for key, value in read(start).keys.items() if has_layer or not key.startswith("hidden_")}
@@ -193,15 +176,17 @@ def order_classes(encoder: PretrainedEncoder, classes: Sequence[str]) -> list[st
     return [f"{encoder.path} has the classes {', '.join(theirs)}; of {', '.join(classes)}, the last layer {done}"]
 
 
-def head_weights(folder: Path, config: PreTrainedConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a cross-encoder's head, by their names in the model; none if no head is known.
+def read_heads(folder: Folder) -> dict[str, Tensor]:
+    """Return the weights of a cross-encoder's head, by their names in the model; none for a model without a known head.
 
     Raises:
         InputError: one is missing, or has another shape than the configuration says.
     """
+    config = folder.config
     head, width, labels = HEADS.get(config.model_type), int(config.hidden_size), int(config.num_labels or 0)
-    if head is None or not architecture_of(folder).endswith(CLASSIFIER):
+    if head is None or not folder.architecture.endswith(CLASSIFIER):
         return {}
+    weights = folder.weights
     found = {}
     for own, theirs in head.names.items():
         rows = labels if theirs == head.output else width
@@ -212,14 +197,15 @@ def head_weights(folder: Path, config: PreTrainedConfig, weights: Mapping[str, T
                 tensor = torch.zeros(shape)
             if tensor is None or list(tensor.shape) != shape:
                 what = "is missing" if tensor is None else f"is {list(tensor.shape)}, {CONFIG} has {shape}"
-                raise InputError(f"{folder}: {theirs}.{part} of the head {what}; copy the folder again")
+                raise InputError(f"{folder.encoder}: {theirs}.{part} of the head {what}; copy the folder again")
             found[f"{own}.{part}"] = tensor
     return found
 
 
-def _activation(folder: Path, settings: Mapping[str, Any], labels: int) -> nn.Module:
+def _activation(folder: Folder, labels: int) -> nn.Module:
     """Return what the library applies to a score: versions 2 and 3, 4 and 5, 6 say it in other places."""
-    config = read_keys(folder / CONFIG)
+    path, settings = folder.encoder, folder.settings if folder.has_modules else {}
+    config = folder.keys(path / CONFIG)
     block = config.get("sentence_transformers")
     said = {
         f"{SETTINGS}: activation_fn": settings.get("activation_fn"),
@@ -232,20 +218,22 @@ def _activation(folder: Path, settings: Mapping[str, Any], labels: int) -> nn.Mo
         if name is not None:
             package, _, last = str(name).rpartition(".")
             if not package.startswith("torch.nn") or last not in ACTIVATIONS:
-                raise InputError(f"{folder}/{where}: {name!r} is not supported: Identity and Sigmoid of torch.nn are")
+                raise InputError(
+                    f"{path}/{where}: {name!r} is not supported: Identity and Sigmoid of torch.nn are"
+                )
             return ACTIVATIONS[last]()
     return nn.Sigmoid() if labels == 1 else nn.Identity()  # the library's defaults
 
 
-def _keys_of_pairs(folder: Path, by_library: bool) -> dict[str, Any]:
+def _keys_of_pairs(folder: Folder) -> dict[str, Any]:
     """Return how a folder's tokenizer joins two texts, as the library would: by running it.
 
     Raises:
         InputError: it cannot be loaded, joins them otherwise than its tokenizer.json does, or cuts at the start.
     """
-    tokenizer, where = tokenizers.load(folder / TOKENIZER), folder / TOKENIZER_CONFIG
+    tokenizer, where = folder.tokenizer, folder.encoder / TOKENIZER_CONFIG
     try:
-        library = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        library = AutoTokenizer.from_pretrained(folder.encoder, local_files_only=True, trust_remote_code=False)
         joined = library(*PROBE)
     except Exception as error:  # transformers documents no errors, and the tokenizers package raises plain Exception
         raise InputError(f"{where}: not the tokenizer of an encoder ({' '.join(str(error).split()):.200})") from None
@@ -261,7 +249,7 @@ def _keys_of_pairs(folder: Path, by_library: bool) -> dict[str, Any]:
         )
     if library.truncation_side != "right":
         raise InputError(f"{where}: truncation_side: {library.truncation_side!r} is not supported, right is")
-    limit = longest_input(folder, SHORTEST, by_library=by_library)
+    limit = longest_input(folder, SHORTEST, by_library=is_of_library(folder))
     return {"token_types": types is not None and any(types), "max_pair_tokens": limit}
 
 
@@ -286,15 +274,13 @@ print(model.predict([("a query", "a document"), ("a query", "another")]))
 """
 
 
-def load(path: Path, open_encoder: Opener) -> LoadedModel:
+def load(folder: Folder, open_encoder: Opener) -> LoadedModel:
     """Load a folder's cross-encoder: a score, or the logits of classes, as sentence-transformers predicts them.
 
     Raises:
         InputError: a file is damaged, or the model is of another kind than those that can be computed exactly.
     """
-    about = read(path)
-    tokenizer = tokenizers.load(about.folder / TOKENIZER)
-    encoder = open_encoder(path, tokenizer)
+    about, encoder = read(folder), open_encoder()
     tokens = min(about.keys["max_pair_tokens"] or max_positions(encoder.trunk), max_positions(encoder.trunk))
     lengths = dict.fromkeys(("max_query_tokens", "max_document_tokens", "max_pair_tokens"), tokens)
     of_labels = {"loss": "classes", "classes": about.labels} if about.labels > 1 else {"loss": "binary"}
@@ -303,7 +289,7 @@ def load(path: Path, open_encoder: Opener) -> LoadedModel:
         model = method.model(encoder.trunk)
     encoder.fill_heads(model, method)
     model.activation = about.activation
-    return LoadedModel(model.eval(), method, tokenizer, path, classes=about.classes)
+    return LoadedModel(model.eval(), method, folder.tokenizer, folder.path, classes=about.classes)
 
 
 def write(trained: LoadedModel, method: CrossEncoderConfig, folder: Path, facts: Mapping[str, Any]) -> str:

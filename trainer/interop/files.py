@@ -24,7 +24,7 @@ from deepsiam.data_prep.common.errors import InputError, printable
 from deepsiam.data_prep.tokenizers.frame import Frames, Ids, read
 from deepsiam.data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG, Tokenizer
 from deepsiam.models.config import MethodConfig, Side
-from deepsiam.trainer.interop.hugging_face import WEIGHTS
+from deepsiam.trainer.interop.folder import WEIGHTS
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.settings import CONFIG, MODULES, SETTINGS, TOKENIZER, TRANSFORMER
 

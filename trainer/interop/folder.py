@@ -1,267 +1,267 @@
-"""What kind of model a published folder has, and what is done with all that its files say (`table.TABLE`)."""
+"""A published folder, opened: its settings, modules, tokenizer and weights, each file read once, when it is needed.
+
+The weights are in one safetensors file, or in several with an index. No code of the folder is run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
 
-from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.json_file import read_json
+from pydantic import PositiveInt
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from deepsiam.data_prep.common.errors import InputError, as_input_error
+from deepsiam.data_prep.common.files import read_bytes
+from deepsiam.data_prep.common.json_file import Count, Record, parse_json
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
-from deepsiam.data_prep.tokenizers.other_formats import refuse_other_formats
 from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG, Tokenizer
-from deepsiam.models.config import MethodConfig
-from deepsiam.trainer.interop import (
-    causal_lm,
-    colbert,
-    cross_encoder,
-    masked_lm,
-    poly_encoder,
-    pretrained,
-    prompts,
-    sentence_transformer,
-    sparse,
-)
-from deepsiam.trainer.interop.causal_lm import is_logit_score
-from deepsiam.trainer.interop.colbert import is_colbert, unmarked_prompts
-from deepsiam.trainer.interop.cross_encoder import is_cross_encoder, is_of_library
-from deepsiam.trainer.interop.hugging_face import (
-    AGAIN,
-    build_encoder,
-    read_config,
-    read_keys,
-    read_tensors,
-    read_weights,
-)
-from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.interop.modules import (
-    encoder_of,
-    is_sentence_transformer,
-    modules_in_order,
-)
-from deepsiam.trainer.interop.same_reading import require_same_reading
-from deepsiam.trainer.interop.sentence_transformer import (
-    NO_EFFECT,
-    SHORTEST,
-    longest_texts,
-    lower_cases,
-    read_mark,
-    transformer_file,
-)
-from deepsiam.trainer.interop.settings import (
-    CAUSAL,
-    COLBERT,
-    COMPUTED,
-    CONFIG,
-    DECODER,
-    DENSE,
-    ENCODER,
-    METADATA,
-    MODULES,
-    PAIRS,
-    SETTINGS,
-    SPARSE,
-    TOKENIZER,
-    TRANSFORMER,
-    Kind,
-)
-from deepsiam.trainer.interop.start import Opener, PretrainedEncoder, check_ids, rows_after
-from deepsiam.trainer.interop.table import unused
+from deepsiam.models.build_trunk import REFUSALS, build_trunk, plain_encoder, settings_of
+from deepsiam.models.sizes import check_sizes
+from deepsiam.trainer.interop.settings import CONFIG, MARK, MODULES, SETTINGS, TOKENIZER, TRANSFORMER
 
-Keys = dict[str, Any]
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+AGAIN = "copy the folder again"
+MARK_REMEDY = "damaged; export the run again, or copy the folder again"
+PACKAGES = ("sentence_transformers.", "pylate.")  # whose modules are known; others are code of the folder
+MASKED_LM = "MLMTransformer"  # a sparse model's encoder, with its head
+TWO_SIDED = ("Router", "Asym")
+TRANSFORMERS = [  # names of TRANSFORMER in older releases
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+]
 
 
-class FolderKind(NamedTuple):
-    """What this project does with one kind of folder.
+class Module(NamedTuple):
+    """A step of a model: its class, with the package if it is not the library's, and its folder."""
 
-    Attributes:
-        is_mine: whether a folder with an encoder is one.
-        load: makes the model that ranks as the folder's; None where it needs a fine-tuning first.
-        write: writes a model of ours; None where no library loads one.
-        keys: the keys that a method of the same kind starts with; None if there are none.
+    kind: str
+    folder: Path
+
+
+class Mark(Record):
+    """What trainer.export wrote into a folder about its encoder and its vectors; nothing in any other folder."""
+
+    tokenizer: str  # its fingerprint
+    added_tokens: Count | None = None  # unknown of an older export
+    dimensions: list[PositiveInt] = []
+    max_query_tokens: PositiveInt | None = None
+
+
+class Folder:
+    """A folder that may be published, open for reading.
+
+    What it holds is read when something first asks for it; InputError says which file is missing or damaged.
     """
 
-    is_mine: Callable[[Path], bool]
-    load: Callable[[Path, Opener], LoadedModel] | None
-    write: Callable[..., str] | None
-    keys: Callable[[Path, MethodConfig], Keys] | None = None
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._contents: dict[Path, bytes] = {}
+        self._tensors: dict[Path, dict[str, Tensor]] = {}
+
+    def content(self, path: Path) -> bytes:
+        """Return the bytes of one of its smaller files."""
+        if path not in self._contents:
+            self._contents[path] = read_bytes(path)
+        return self._contents[path]
+
+    def keys(self, path: Path, *, missing: bool = False) -> dict[str, Any]:
+        """Return a JSON object; with `missing` an empty one if the file is absent."""
+        if missing and not path.exists():
+            return {}
+        return parse_json(self.content(path), path, dict[str, Any], AGAIN)
+
+    def tensors(self, path: Path) -> dict[str, Tensor]:
+        """Return the tensors of one of its safetensors files, which is mapped into memory."""
+        if path not in self._tensors:
+            self._tensors[path] = read_tensors(path)
+        return self._tensors[path]
+
+    @property
+    def has_modules(self) -> bool:
+        """Whether it is a sentence-transformers folder."""
+        return (self.path / MODULES).is_file()
+
+    @cached_property
+    def steps(self) -> list[Module]:
+        """The modules of a sentence-transformers folder, in their order, as its modules.json lists them."""
+        path, modules = self.path / MODULES, []
+        try:
+            for module in parse_json(self.content(path), path, list[Any], AGAIN):
+                place = PurePath(module["path"])
+                if place.is_absolute() or ".." in place.parts:
+                    raise InputError(f"{path}: path is {module['path']!r:.80}, outside of the folder")
+                kind = str(module["type"])
+                kind = kind.rpartition(".")[2] if kind.startswith(PACKAGES) else kind
+                modules.append(Module("Transformer" if kind == MASKED_LM else kind, self.path / place))
+        except (KeyError, TypeError):
+            raise InputError(f"{path}: not a list of modules with type and path; {AGAIN}") from None
+        return modules
+
+    @cached_property
+    def modules(self) -> dict[str, Path]:
+        """The folder of each module by its class: Transformer, the encoder, alone, or with Pooling, Dense, ..."""
+        if not self.has_modules:
+            return {"Transformer": self.path}
+        modules = dict(self.steps)
+        if "Transformer" not in modules:
+            first = next(iter(modules), "")
+            configs = sorted(self.path.glob(f"*/{CONFIG}"))
+            encoders = [path.parent for path in configs if "model_type" in self.keys(path)]  # others are of modules
+            raise InputError(
+                f"{self.path / MODULES}: has no Transformer module"
+                + (f", but a {first}, whose sides have modules of their own" if first in TWO_SIDED else "")
+                + f": name the folder of an encoder instead{f', such as {encoders[0]}' if encoders else ''}"
+            )
+        return modules
+
+    @property
+    def encoder(self) -> Path:
+        """The folder of its encoder, which may be itself."""
+        return self.modules["Transformer"]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a sentence-transformers folder says of the whole model."""
+        return self.keys(self.path / SETTINGS, missing=True)
+
+    @property
+    def transformer_file(self) -> Path:
+        """The file of the library's module of the encoder, which may be absent."""
+        files = (self.encoder / name for name in TRANSFORMERS)
+        return next((file for file in files if file.exists()), self.encoder / TRANSFORMER)
+
+    @property
+    def transformer(self) -> dict[str, Any]:
+        """What the library's module of the encoder says."""
+        return self.keys(self.transformer_file, missing=True)
+
+    @property
+    def tokenizer_config(self) -> dict[str, Any]:
+        """What transformers wrote beside tokenizer.json."""
+        return self.keys(self.encoder / TOKENIZER_CONFIG, missing=True)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of its encoder."""
+        return tokenizers.load(self.encoder / TOKENIZER, self.content)
+
+    @property
+    def mark(self) -> Mark:
+        """The mark of an export; an empty one in any other folder."""
+        path = self.encoder / MARK
+        return parse_json(self.content(path), path, Mark, MARK_REMEDY) if path.is_file() else Mark(tokenizer="")
+
+    @property
+    def architecture(self) -> str:
+        """The name of the class that config.json says the weights are of; "" if it says none."""
+        names = self.keys(self.encoder / CONFIG, missing=True).get("architectures")
+        return str(names[0]) if isinstance(names, list) and names else ""
+
+    @cached_property
+    def config(self) -> PreTrainedConfig:
+        """The encoder's configuration, of a class of transformers, and not of quantised weights."""
+        path = self.encoder / CONFIG
+        keys = self.keys(path, missing=True)
+        with as_input_error(str(path)):
+            check_sizes(keys.items(), "")
+        _refuse_code(path, keys)
+        try:
+            config: PreTrainedConfig = AutoConfig.from_pretrained(
+                self.encoder, local_files_only=True, trust_remote_code=False
+            )
+        except (OSError, ValueError, RecursionError, *REFUSALS) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"{path}: not the configuration of an encoder ({reason})") from None
+        if getattr(config, "quantization_config", None):
+            raise InputError(
+                f"{path}: quantization_config: its weights are quantised; name a folder with the full weights"
+            )
+        return config
+
+    def trunk(self) -> PreTrainedModel:
+        """Build its encoder with its weights, whatever head it was published with."""
+        settings, weights = settings_of(self.config), self.weights
+        with as_input_error(str(self.encoder)):
+            return build_trunk(settings, weights)
+
+    @cached_property
+    def weights(self) -> dict[str, Tensor]:
+        """Its tensors by their published names; model.safetensors takes precedence, as in transformers."""
+        files = self.weight_files
+        if len(files) == 1:
+            return self.tensors(files[0])
+        places = self._places
+        weights: dict[str, Tensor] = {}
+        owners: dict[str, str] = {}
+        for file in files[1:]:
+            tensors = self.tensors(file)
+            if twice := sorted(tensors.keys() & weights.keys()):
+                raise InputError(f"{file}: has {twice[0]}, which is also in {owners[twice[0]]}: which one counts?")
+            weights |= tensors
+            owners |= dict.fromkeys(tensors, file.name)
+        if lost := sorted(name for name, file in places.items() if owners.get(name) != file):
+            raise InputError(
+                f"{index.with_name(places[lost[0]])}: lacks {lost[0]}, which {INDEX} expects there; {AGAIN}"
+            )
+        return weights
+
+    @property
+    def weight_files(self) -> list[Path]:
+        """The files of the weights, which may be missing: one, or the index and those that it names."""
+        if (self.encoder / WEIGHTS).exists() or not (self.encoder / INDEX).exists():
+            return [self.encoder / WEIGHTS]
+        return [self.encoder / file for file in (INDEX, *sorted(set(self._places.values())))]
+
+    @property
+    def _places(self) -> dict[str, str]:
+        """The file of each tensor from the index, all of them in the index's folder."""
+        path = self.encoder / INDEX
+        try:
+            places = self.keys(path)["weight_map"]
+            files = set(places.values())
+        except (KeyError, TypeError, AttributeError):
+            raise InputError(f"{path}: not an index with a weight_map from tensors to files; {AGAIN}") from None
+        for file in sorted(files, key=str):
+            if not isinstance(file, str) or Path(file).name != file or Path(file).suffix != Path(WEIGHTS).suffix:
+                raise InputError(f"{path}: weight_map: {file!r} is not the name of a safetensors file in its folder")
+        if absent := sorted(file for file in files if not (path.parent / file).is_file()):
+            raise InputError(
+                f"{path}: {len(absent)} of its {len(files)} files are missing, such as {absent[0]}; {AGAIN}"
+            )
+        if not files:
+            raise InputError(f"{path}: names no file; {AGAIN}")
+        return dict(places)
 
 
-# in this order: a folder is of the first kind that knows it
-FOLDER_KINDS: dict[Kind, FolderKind] = {
-    PAIRS: FolderKind(is_cross_encoder, cross_encoder.load, cross_encoder.write, cross_encoder.start_keys),
-    CAUSAL: FolderKind(causal_lm.is_mine, causal_lm.load, None),
-    COLBERT: FolderKind(is_colbert, colbert.load, colbert.write, colbert.start_keys),
-    SPARSE: FolderKind(sparse.is_mine, None, sparse.write, sparse.start_keys),
-    DENSE: FolderKind(is_sentence_transformer, sentence_transformer.load, sentence_transformer.write),
-    ENCODER: FolderKind(lambda _: True, None, pretrained.write),
-}
-WRITERS: dict[str, Callable[..., str]] = {  # by the kind of folder of a method
-    **{name: kind.write for name, kind in FOLDER_KINDS.items() if kind.write},
-    poly_encoder.KIND: poly_encoder.write,
-}
-
-
-def kind_of(folder: Path) -> Kind | None:
-    """Return the kind of a published folder; None for a run, a checkpoint, and whatever has no encoder.
-
-    Raises:
-        InputError: its modules or its configuration are damaged.
-    """
-    refuse_other_formats(folder)
-    encoder = encoder_of(folder)
-    refuse_other_formats(encoder)
-    if not (encoder / CONFIG).is_file():
-        return None
-    return next(name for name, kind in FOLDER_KINDS.items() if kind.is_mine(folder))
-
-
-def load(path: Path, kind: Kind) -> LoadedModel:
-    """Load a published folder's model to rank with; its remarks say what a recipe replaces.
-
-    Raises:
-        InputError: it needs a fine-tuning first, is damaged, or has a setting that is not supported.
-    """
-    loader = FOLDER_KINDS[kind].load
-    if loader is None:
-        what = "a SparseEncoder" if kind == SPARSE else "an encoder without a pooling and a similarity"
-        raise InputError(f"{path}: {what}: fine-tune it first, with init_from")
-    without = check_settings(path, kind, to_rank=True)
-    loaded = loader(path, partial(open_encoder, kind=kind))
-    if kind != CAUSAL or not is_logit_score(path):
-        return loaded
-    remark = (
-        f"{path}: is read as a plain language model, with the prompt and the labels of a recipe, such as "
-        f"recipes/yes_no.yaml, in place of {', '.join(['its chat template', *without])}"
-    )
-    return replace(loaded, remarks=(*loaded.remarks, remark))
-
-
-def open_encoder(path: Path, tokenizer: Tokenizer, kind: Kind) -> PretrainedEncoder:
-    """Open the encoder of a published folder, with its heads, for data of a tokenizer.
-
-    Only configuration, safetensors and the tokenizer are read, and no code from the folder is run.
-
-    Raises:
-        InputError: the folder is damaged, has a setting that is not supported (`table.TABLE`), or its token ids differ
-            from those of `tokenizer`.
-    """
-    folder = encoder_of(path)
-    mark = read_mark(folder)
-    check_settings(path, kind, to_rank=False)
-    file = folder / TOKENIZER
-    # a model that ranks reads its texts by the folder's tokenizer, which is loaded already
-    start_tokenizer = tokenizer if tokenizer.path == file else tokenizers.load(file)
-    check_ids(path, mark.tokenizer, start_tokenizer, tokenizer)
-    config, weights = read_config(folder), read_weights(folder)
-    trunk = build_encoder(folder, config, weights)
-    heads = cross_encoder.head_weights(folder, config, weights) | masked_lm.head_weights(folder, trunk, weights)
-    special: Sequence[int] = ()
-    markers: Sequence[int] = ()
-    if (folder / DECODER).is_file():
-        heads = read_tensors(folder / DECODER)
-    if mark.added_tokens:
-        special = rows_after(start_tokenizer, mark.added_tokens)
-    if kind == COLBERT:
-        heads = colbert.read_projection(path)
-        markers = colbert.read_markers(path, start_tokenizer.vocabulary())
-    needed = 1 + max([tokenizer.vocab_size - 1, *special[-1:], *markers])
-    if trunk.config.vocab_size < needed:
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file; raise InputError if it is missing or damaged."""
+    if not path.is_file():
         raise InputError(
-            f"{folder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the {needed:,} tokens of "
-            "its tokenizer.json and its training: they are not of one model"
+            f"{path}: cannot read the weights (no such file); only safetensors files are read, since others can run "
+            "code: save the model again with save_pretrained of transformers"
         )
-    if start_tokenizer.fingerprint == tokenizer.fingerprint:  # else the data's differs on purpose, with the same ids
-        require_same_reading(folder, start_tokenizer, lower_case=lower_cases(folder))
-    return PretrainedEncoder(path, trunk, heads, mark.added_tokens, special, markers)
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: cannot read the weights ({error}): the file is damaged; {AGAIN}") from None
 
 
-def start_keys(start: Path, method: MethodConfig) -> Keys:
-    """Return the keys of `method` that a published folder gives, to compute what its model computes.
-
-    Raises:
-        InputError: the folder is damaged, or its model does more than ours.
-    """
-    kind = FOLDER_KINDS.get(cast(Kind, method.folder_kind))
-    if kind and kind.keys and kind.is_mine(start) and (keys := kind.keys(start, method)):
-        return keys
-    keys = sentence_transformer.keys_of(start, method) if method.folder_kind in (DENSE, ENCODER) else {}
-    if "query_prompt" in method.start_keys:
-        ranking = method.ranking_config
-        keys |= _prompt_keys(start, ranking, keys.get("pooling", getattr(ranking, "pooling", "")))
-    return keys
-
-
-def prompt_remarks(start: Path, method: MethodConfig) -> list[str]:
-    """Return a line on the prompts that a model has of the folder that it starts from."""
-    method = method.ranking_config
-    if "query_prompt" not in method.start_keys:
-        return []
-    keys = _prompt_keys(start, method, getattr(method, "pooling", ""))
-    said = [f"{key}={value!r}" for key, value in keys.items() if getattr(method, key) == value]
-    return [f"{start}: of its prompts, training starts with {', '.join(said)}"] if said else []
-
-
-def _prompt_keys(start: Path, method: MethodConfig, pooling: str) -> Keys:
-    """Return the prompts that a folder has for a model; those of a ColBERT's folder follow its markers."""
-    if not is_colbert(start):
-        return prompts.keys_of(start, method, pooling)
-    return colbert.start_prompts(start) if method.folder_kind == COLBERT else {}
-
-
-def check_settings(folder: Path, kind: Kind, *, to_rank: bool, method: str = "") -> list[str]:
-    """Look up every key of every file of settings; return what training, or a ranker by labels, does without.
-
-    Args:
-        folder: a published one.
-        kind: of the folder.
-        to_rank: also refuse what a fine-tuning starts without, and keys that are not known.
-        method: the kind of the model that starts from the folder: one of another kind takes the encoder alone.
-
-    Raises:
-        InputError: a setting would change what is computed, and is not supported.
-    """
-    longest_texts(encoder_of(folder), SHORTEST)  # refuses an invalid length
-    computed_modules = COMPUTED.get(kind, ()) if to_rank or method == kind else ()
-    without = []
-    for path, name, keys in _settings(folder, kind, to_rank=to_rank):
-        module = name.partition("/")[0] if "/" in name else ""
-        if module and module not in computed_modules:
-            without += [f"its {module}"] if module != NO_EFFECT else []
-        else:
-            without += [f"its {key}" for key in unused(path, name, keys, kind, to_rank=to_rank)]
-    return without
-
-
-def left_out(start: Path, method: str) -> list[str]:
-    """Return a line on what training leaves of the folder that it starts from, if it leaves anything."""
-    kind = kind_of(start)
-    if kind is None:
-        return []
-    without = check_settings(start, kind, to_rank=False, method=method)
-    if kind == method == COLBERT and (texts := unmarked_prompts(start)):
-        without.append(f"its prompts ({texts})")
-    return [f"{start}: training starts without {', '.join(without)}"] if without else []
-
-
-def _settings(folder: Path, kind: Kind, *, to_rank: bool) -> Iterator[tuple[Path, str, Keys]]:
-    """Yield the files of settings that a folder has, their names in the table, and their keys."""
-    encoder = encoder_of(folder)
-    if is_sentence_transformer(folder):
-        yield from ((folder / MODULES, MODULES, module) for module in read_json(folder / MODULES, list[Keys], AGAIN))
-        yield folder / SETTINGS, SETTINGS, read_keys(folder / SETTINGS, missing=True)
-        for module in modules_in_order(folder):
-            if module.folder != encoder:
-                path = module.folder / CONFIG
-                yield path, f"{module.kind}/{CONFIG}", read_keys(path, missing=True)
-    for path, name in (
-        *([(transformer_file(encoder), TRANSFORMER)] if kind != PAIRS or is_of_library(folder) else []),
-        (encoder / TOKENIZER_CONFIG, TOKENIZER_CONFIG),
-        (encoder / METADATA, METADATA),
-    ):
-        yield path, name, read_keys(path, missing=True)
-    if to_rank and "truncation_side" not in read_keys(encoder / TOKENIZER_CONFIG, missing=True):
-        yield encoder / TOKENIZER, TOKENIZER, read_keys(encoder / TOKENIZER, missing=True)  # a large file
+def _refuse_code(path: Path, keys: Mapping[str, Any]) -> None:
+    """Raise InputError where the encoder is a class of the folder's code, and transformers has none of this name."""
+    kind = str(keys.get("model_type"))
+    config_class = CONFIG_MAPPING[kind] if kind in set(CONFIG_MAPPING) else PreTrainedConfig  # its `get` finds none
+    known = {config_class.__name__, getattr(plain_encoder(config_class)[1], "__name__", "")}
+    code = keys.get("auto_map")
+    for name in ("AutoConfig", "AutoModel"):
+        if isinstance(code, dict) and name in code and str(code[name]).rpartition(".")[2] not in known:
+            raise InputError(
+                f"{path}: auto_map: its encoder is code ({code[name]!s:.80}), which is never run, and transformers has "
+                f"no class of this name for model_type {kind!r:.80}: name another folder"
+            )

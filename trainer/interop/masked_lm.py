@@ -14,7 +14,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from deepsiam.models.layers.shape import setting
 from deepsiam.models.trunk import token_embedding
 from deepsiam.trainer.interop.files import class_for, write_headed
-from deepsiam.trainer.interop.hugging_face import architecture_of
+from deepsiam.trainer.interop.folder import Folder
 
 CLASSES = ("ForMaskedLM", "ForPreTraining")  # how the names of classes end that have the head
 
@@ -38,14 +38,15 @@ FAMILIES = (
 OLD_NAMES = {"weight": "gamma", "bias": "beta"}  # of a LayerNorm, in BERT's first files
 
 
-def head_weights(folder: Path, trunk: PreTrainedModel, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a folder's head for masked tokens, by their names in `LmHead`.
+def read_masked_lm_head(folder: Folder, trunk: PreTrainedModel) -> dict[str, Tensor]:
+    """Return the weights of a folder's head for masked tokens, by their names in `LmHead`.
 
     There are none if the folder has no such head, or one that `LmHead` cannot represent: another activation, or an
     output matrix that is not the token embedding.
     """
-    if not architecture_of(folder).endswith(CLASSES):
+    if not folder.architecture.endswith(CLASSES):
         return {}
+    weights = folder.weights
     layers = _layers_of(weights)
     if layers is None or not _same_activation(trunk.config):
         return {}

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.config import MethodConfig, Side
-from deepsiam.trainer.interop.hugging_face import read_keys
-from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_of
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.settings import CONFIG, SETTINGS
 
 # the names of each side's prompt in the library, the first of which counts that has a text
 NAMES: dict[Side, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
 
-def read_prompts(path: Path) -> dict[Side, str]:
+def read_prompts(folder: Folder) -> dict[Side, str]:
     """Return the prompts of a folder's settings file: those of each side's names, or else the default one.
 
     Raises:
         InputError: a prompt is not a text, or the default one is none of them.
     """
-    settings = read_keys(path, missing=True)
+    path, settings = folder.path / SETTINGS, folder.settings
     prompts: Any = settings.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text or "", str) for text in prompts.values()):
         raise InputError(f"{path}: prompts is {prompts!r:.80}, not a table of texts; copy the folder again")
@@ -39,18 +37,18 @@ def read_prompts(path: Path) -> dict[Side, str]:
     return found
 
 
-def prompts_of(folder: Path, pooling: str, *, to_rank: bool) -> dict[str, Any]:
+def prompts_of(folder: Folder, pooling: str, *, to_rank: bool) -> dict[str, Any]:
     """Return the keys of a model with a pooling that put a folder's prompts before texts.
 
     Raises:
         InputError: a prompt is not a text, or to rank, the library pools another state than the first because of it.
     """
-    prompts = read_prompts(folder / SETTINGS)
+    prompts = read_prompts(folder)
     keys: dict[str, Any] = {f"{side}_prompt": text for side, text in prompts.items()}
-    if not prompts or "Pooling" not in modules_of(folder):
+    if not prompts or "Pooling" not in folder.modules:
         return keys
-    path = modules_of(folder)["Pooling"] / CONFIG
-    included = read_keys(path).get("include_prompt", True)
+    path = folder.modules["Pooling"] / CONFIG
+    included = folder.keys(path).get("include_prompt", True)
     if not isinstance(included, bool):
         raise InputError(f"{path}: include_prompt is {included!r:.80}, not true or false")
     if not included and pooling == "cls" and to_rank:
@@ -58,9 +56,9 @@ def prompts_of(folder: Path, pooling: str, *, to_rank: bool) -> dict[str, Any]:
     return keys if included or pooling != "mean" else {**keys, "prompt_in_pooling": False}
 
 
-def refuse_prompts(path: Path) -> None:
+def refuse_prompts(folder: Folder) -> None:
     """Raise InputError where the library puts a prompt before the texts of a cross-encoder."""
-    settings = read_keys(path, missing=True)
+    path, settings = folder.path / SETTINGS, folder.settings
     prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
     if isinstance(prompts, dict) and isinstance(default, str) and (text := prompts.get(default)):
         raise InputError(
@@ -69,13 +67,13 @@ def refuse_prompts(path: Path) -> None:
         )
 
 
-def keys_of(start: Path, method: MethodConfig, pooling: str) -> dict[str, Any]:
+def keys_of(start: Folder, method: MethodConfig, pooling: str) -> dict[str, Any]:
     """Return the prompts that a model with a pooling takes from a sentence-transformers folder; none of others.
 
     Raises:
         InputError: the folder is damaged, or a prompt is not a text.
     """
-    keys = prompts_of(start, pooling, to_rank=False) if is_sentence_transformer(start) else {}
+    keys = prompts_of(start, pooling, to_rank=False) if start.has_modules else {}
     if getattr(method, "query", None) == "tokens":  # no encoder reads them
         keys.pop("query_prompt", None)
     return keys

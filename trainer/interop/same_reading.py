@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from itertools import product
-from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG, Tokenizer
-from deepsiam.trainer.interop.hugging_face import read_keys
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.settings import ADDED_TOKENS, SPECIAL_TOKENS, TOKENIZER, TRANSFORMER
 
 LOWER_CASE = "do_lower_case"
@@ -30,47 +29,43 @@ PROBES = (
 WORDS = 2000  # of the vocabulary itself, as a text
 
 
-def require_same_reading(folder: Path, tokenizer: Tokenizer, *, lower_case: bool) -> None:
-    """Raise InputError where transformers would read texts otherwise, or put other tokens around them.
-
-    Args:
-        folder: has the encoder and its tokenizer.
-        tokenizer: of the folder's tokenizer.json.
-        lower_case: whether sentence-transformers lower-cases texts first.
-    """
-    for file in folder.iterdir():
+def require_same_reading(folder: Folder) -> None:
+    """Raise InputError where transformers would read texts otherwise, or put other tokens around them."""
+    for file in folder.encoder.iterdir():
         if not (file.is_file() or file.is_dir()):
             raise InputError(f"{file}: not a plain file; copy the folder again")
     try:
         theirs = _load(folder)
-        _compare_texts(folder, tokenizer, theirs, lower_case)
-        _compare_special_tokens(folder, tokenizer, theirs)
-        _compare_frames(folder, tokenizer, theirs)
+        _compare_texts(folder, theirs)
+        _compare_special_tokens(folder, theirs)
+        _compare_frames(folder, theirs)
     except InputError:
         raise
     except Exception as error:  # of any class: what a damaged file makes transformers raise
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{folder / TOKENIZER_CONFIG}: transformers makes no tokenizer of the folder ({reason:.200})"
+            f"{folder.encoder / TOKENIZER_CONFIG}: transformers makes no tokenizer of the folder ({reason:.200})"
         ) from None
 
 
-def _load(folder: Path, **keys: bool) -> PreTrainedTokenizerBase:
-    if not (folder / TOKENIZER_CONFIG).is_file():  # AutoTokenizer would choose a class by the encoder's type alone
-        return PreTrainedTokenizerFast(tokenizer_file=str(folder / TOKENIZER), **keys)
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False, **keys)
+def _load(folder: Folder, **keys: bool) -> PreTrainedTokenizerBase:
+    path = folder.encoder
+    if not (path / TOKENIZER_CONFIG).is_file():  # AutoTokenizer would choose a class by the encoder's type alone
+        return PreTrainedTokenizerFast(tokenizer_file=str(path / TOKENIZER), **keys)
+    return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False, **keys)
 
 
-def _compare_texts(folder: Path, tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase, lower_case: bool) -> None:
-    odd = _odd_text(tokenizer, theirs, lower_case)
+def _compare_texts(folder: Folder, theirs: PreTrainedTokenizerBase) -> None:
+    lower_case = bool(folder.transformer.get(LOWER_CASE))  # by sentence-transformers, before the tokenizer
+    odd = _odd_text(folder.tokenizer, theirs, lower_case)
     if odd is None:
         return
-    if lower_case and _odd_text(tokenizer, theirs, False) is None:
-        raise InputError(_difference(folder / TRANSFORMER, LOWER_CASE, odd, "false"))
+    if lower_case and _odd_text(folder.tokenizer, theirs, False) is None:
+        raise InputError(_difference(folder, TRANSFORMER, LOWER_CASE, odd, "false"))
     for key, value in product(SWITCHES, (True, False)):
-        if _odd_text(tokenizer, _load(folder, **{key: value}), lower_case) is None:
-            raise InputError(_difference(folder / TOKENIZER_CONFIG, key, odd, str(value).lower()))
-    raise InputError(_difference(folder / TOKENIZER_CONFIG, "tokenizer_class", odd))
+        if _odd_text(folder.tokenizer, _load(folder, **{key: value}), lower_case) is None:
+            raise InputError(_difference(folder, TOKENIZER_CONFIG, key, odd, str(value).lower()))
+    raise InputError(_difference(folder, TOKENIZER_CONFIG, "tokenizer_class", odd))
 
 
 def _odd_text(tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase, lower_case: bool) -> str | None:
@@ -83,23 +78,25 @@ def _odd_text(tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase, lower_case:
     return None
 
 
-def _compare_special_tokens(folder: Path, tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase) -> None:
+def _compare_special_tokens(folder: Folder, theirs: PreTrainedTokenizerBase) -> None:
+    tokenizer = folder.tokenizer
     for token in {*theirs.get_added_vocab(), *tokenizer.special_tokens.values()}:
         text = f"a {token} b{token}"
         if _ids(theirs, text) != tokenizer.encode([text])[0].tolist():
-            raise InputError(_difference(*_named_in(folder, token), text))
+            raise InputError(_difference(folder, *_named_in(folder, token), text))
 
 
-def _compare_frames(folder: Path, tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase) -> None:
+def _compare_frames(folder: Folder, theirs: PreTrainedTokenizerBase) -> None:
+    tokenizer = folder.tokenizer
     framed, (before, after) = theirs("a"), tokenizer.text_frame
     own = [*before, *tokenizer.encode(["a"])[0].tolist(), *after]
     if framed["input_ids"] != own or any(framed.get("token_type_ids", ())):
         texts = (tokenizer.decode(ids) for ids in (own, framed["input_ids"]))
         raise InputError(
             "{}: post_processor makes {!r:.80} of 'a', and transformers {!r:.80} of the folder, or a token type other "
-            "than 0: make them agree, or use another encoder".format(folder / TOKENIZER, *texts)
+            "than 0: make them agree, or use another encoder".format(tokenizer.path, *texts)
         )
-    said = read_keys(folder / TOKENIZER_CONFIG, missing=True)
+    said = folder.tokenizer_config
     for key, token, part, side in (
         ("add_bos_token", theirs.bos_token, before, "before"),
         ("add_eos_token", theirs.eos_token, after, "after"),
@@ -107,7 +104,7 @@ def _compare_frames(folder: Path, tokenizer: Tokenizer, theirs: PreTrainedTokeni
         has = token is not None and theirs.convert_tokens_to_ids(token) in part
         if token is not None and said.get(key) not in (None, has):
             raise InputError(
-                f"{folder / TOKENIZER_CONFIG}: {key} is {said[key]!r:.80}, and tokenizer.json puts "
+                f"{folder.encoder / TOKENIZER_CONFIG}: {key} is {said[key]!r:.80}, and tokenizer.json puts "
                 f"{'' if has else 'no '}{token} {side} a text; transformers 4 went by the key, and 5 goes by "
                 f"tokenizer.json: make its post_processor agree, or set {key} to {str(has).lower()}"
             )
@@ -118,8 +115,9 @@ def _ids(theirs: PreTrainedTokenizerBase, text: str) -> list[int]:
     return ids
 
 
-def _difference(path: Path, key: str, text: str, agreeing: str = "") -> str:
-    value = read_keys(path, missing=True).get(key, "absent")
+def _difference(folder: Folder, file: str, key: str, text: str, agreeing: str = "") -> str:
+    path = folder.encoder / file
+    value = folder.keys(path, missing=True).get(key, "absent")
     change = f"set it to {agreeing}, or change tokenizer.json" if agreeing else "change one to agree with the other"
     return (
         f"{path}: with {key} ({value!r:.80}) {text!r:.60} is read otherwise than by tokenizer.json, whose "
@@ -127,10 +125,10 @@ def _difference(path: Path, key: str, text: str, agreeing: str = "") -> str:
     )
 
 
-def _named_in(folder: Path, token: str) -> tuple[Path, str]:
+def _named_in(folder: Folder, token: str) -> tuple[str, str]:
     """Return the file and the key that name a token."""
     for name in (TOKENIZER_CONFIG, SPECIAL_TOKENS, ADDED_TOKENS):
-        for key, value in read_keys(folder / name, missing=True).items():
+        for key, value in folder.keys(folder.encoder / name, missing=True).items():
             if token == key or json.dumps(token) in json.dumps(value):
-                return folder / name, key
-    return folder / TOKENIZER, "added_tokens"
+                return name, key
+    return TOKENIZER, "added_tokens"

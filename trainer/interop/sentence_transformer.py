@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import PositiveInt
 from transformers import PreTrainedModel
 
 from deepsiam.data_prep.common.errors import InputError, as_input_error
-from deepsiam.data_prep.common.json_file import Count, Record, read_json
-from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.tokenizer import TOKENIZER_CONFIG, Tokenizer
 from deepsiam.models.config import MethodConfig
 from deepsiam.models.matching.siamese import SiameseConfig
@@ -24,59 +21,22 @@ from deepsiam.trainer.interop.files import (
     write_pooling,
     write_tokenizer,
 )
-from deepsiam.trainer.interop.hugging_face import read_keys
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_in_order, modules_of
 from deepsiam.trainer.interop.prompts import prompts_of
-from deepsiam.trainer.interop.settings import (
-    CONFIG,
-    DENSE,
-    MARK,
-    MODULES,
-    NORMALIZE,
-    POOLING,
-    SETTINGS,
-    TOKENIZER,
-    TRANSFORMER,
-)
+from deepsiam.trainer.interop.settings import CONFIG, DENSE, MODULES, NORMALIZE, POOLING, SETTINGS
 from deepsiam.trainer.interop.start import Opener
 from deepsiam.trainer.interop.table import unused
 
-KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-TRANSFORMERS = [f"sentence_{kind}_config.json" for kind in KINDS]  # names of TRANSFORMER in older releases
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}  # the library's name: ours
 SWITCH = "pooling_mode_"  # before the name of a pooling, in older releases
 NO_EFFECT = "Dropout"  # a module that does nothing outside of training
-MARK_REMEDY = "damaged; export the run again, or copy the folder again"
 SHORTEST = 3  # tokens of a text that has one word
 UNLIMITED = 1e20  # a longer text is transformers' way to say that there is no longest one
 TEMPERATURE = 0.05  # 1 / 20, the scale of the library's losses for cosine similarities
 
 
-class Mark(Record):
-    """What trainer.export wrote into a folder about its encoder and its vectors; nothing in any other folder."""
-
-    tokenizer: str  # its fingerprint
-    added_tokens: Count | None = None  # unknown of an older export
-    dimensions: list[PositiveInt] = []
-    max_query_tokens: PositiveInt | None = None
-
-
-def read_mark(folder: Path) -> Mark:
-    """Read a folder's mark; an empty one if it has none."""
-    return read_json(folder / MARK, Mark, MARK_REMEDY) if (folder / MARK).is_file() else Mark(tokenizer="")
-
-
-def read_modules(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Return the encoder's folder, and the matching-method keys that make it compare texts like the folder's model.
-
-    Raises:
-        InputError: a file is damaged, or the model does more than pool and normalise.
-    """
-    return modules_of(folder)["Transformer"], _pooling(folder) | _similarity(folder)
-
-
-def dimensions_of(folder: Path, width: int) -> dict[str, Any]:
+def dimensions_of(folder: Folder, width: int) -> dict[str, Any]:
     """Return the key of how many numbers of a vector count, of `width`, where the library cuts vectors; else nothing.
 
     An export of ours also says which smaller numbers it was trained for.
@@ -84,53 +44,46 @@ def dimensions_of(folder: Path, width: int) -> dict[str, Any]:
     Raises:
         InputError: the number is not one, or vectors of length 1 would be cut and compared as they are then.
     """
-    path = folder / SETTINGS
-    settings = read_keys(path, missing=True)
+    path, settings = folder.path / SETTINGS, folder.settings
     number = settings.get("truncate_dim")
     if number is None:
         return {}
     if type(number) is not int or number < 1:
         raise InputError(f"{path}: truncate_dim is {number!r:.80}, not a number of dimensions")
-    if settings.get("similarity_fn_name") == "dot" and "Normalize" in modules_of(folder):
+    if settings.get("similarity_fn_name") == "dot" and "Normalize" in folder.modules:
         raise InputError(
             f"{path}: truncate_dim cuts vectors that Normalize scales, for dot: set similarity_fn_name cosine"
         )
-    number, trained = min(number, width), read_mark(folder).dimensions
+    number, trained = min(number, width), folder.mark.dimensions
     return {"dimensions": sorted({number, *(smaller for smaller in trained if smaller < number)}, reverse=True)}
 
 
-def lower_cases(encoder: Path) -> bool:
-    """Return whether an encoder's texts are lower-cased before they reach its tokenizer."""
-    return bool(read_keys(transformer_file(encoder), missing=True).get("do_lower_case"))
-
-
-def longest_texts(encoder: Path, positions: int) -> tuple[int, int]:
+def longest_texts(folder: Folder, positions: int) -> tuple[int, int]:
     """Return the longest query and document in tokens, [CLS] and [SEP] included, of an encoder with some positions.
 
     Raises:
         InputError: a length in the folder is not a number of tokens.
     """
-    path, limit = transformer_file(encoder), longest_input(encoder)
-    keys = read_keys(path, missing=True)
+    path, keys, limit = folder.transformer_file, folder.transformer, longest_input(folder)
     of_call = _length_of_call(path, keys, SHORTEST)
     query, document = (of_call or text_length(path, keys, f"{side}_length") or limit for side in ("query", "document"))
-    query = read_mark(encoder).max_query_tokens or query
+    query = folder.mark.max_query_tokens or query
     return min(query or positions, positions), min(document or positions, positions)
 
 
-def longest_input(encoder: Path, shortest: int = SHORTEST, *, by_library: bool = True) -> int | None:
+def longest_input(folder: Folder, shortest: int = SHORTEST, *, by_library: bool = True) -> int | None:
     """Return the longest text or pair in tokens, whatever is around it included; None if the folder sets no limit.
 
     Args:
-        encoder: the encoder's folder.
+        folder: a published one.
         shortest: the fewest tokens that an input has.
         by_library: whether sentence-transformers' own file counts.
 
     Raises:
         InputError: it is not a number of tokens, or below `shortest`.
     """
-    path, tokenizer = transformer_file(encoder), encoder / TOKENIZER_CONFIG
-    keys, config = read_keys(path, missing=True) if by_library else {}, read_keys(tokenizer, missing=True)
+    path, tokenizer = folder.transformer_file, folder.encoder / TOKENIZER_CONFIG
+    keys, config = folder.transformer if by_library else {}, folder.tokenizer_config
     of_tokenizer = "model_max_length" if "model_max_length" in config else "max_len"
     return (
         _length_of_call(path, keys, shortest)
@@ -139,16 +92,16 @@ def longest_input(encoder: Path, shortest: int = SHORTEST, *, by_library: bool =
     )
 
 
-def keys_of(start: Path, method: MethodConfig) -> dict[str, Any]:
+def keys_of(start: Folder, method: MethodConfig) -> dict[str, Any]:
     """Return the pooling and the similarity of a folder that a method starts from, if it has them and sets no other.
 
     Raises:
         InputError: the folder is damaged, or has no such key and the recipe does not set it.
     """
     taken: dict[str, Any] = {}
-    if not is_sentence_transformer(start) or "Pooling" not in modules_of(start):  # a ColBERT has none
+    if "Pooling" not in start.modules:  # a ColBERT has none
         return taken
-    for key, read in (("pooling", _pooling), ("similarity", _similarity)):  # a temperature suits one similarity
+    for key, read in (("pooling", pooling_of), ("similarity", similarity_of)):  # a temperature suits one similarity
         if key not in type(method).model_fields:
             continue
         is_set = key in method.model_fields_set
@@ -163,54 +116,44 @@ def keys_of(start: Path, method: MethodConfig) -> dict[str, Any]:
     return taken
 
 
-def _pooling(folder: Path) -> dict[str, Any]:
+def pooling_of(folder: Folder) -> dict[str, Any]:
     """Return the key of a folder's pooling; raise InputError where its modules do more than pool and normalise."""
-    path = folder / MODULES
-    modules = {kind: inside for kind, inside in modules_in_order(folder) if kind != NO_EFFECT}
-    kinds = [kind for kind, _ in modules_in_order(folder) if kind != NO_EFFECT]
-    if "Pooling" not in modules:
+    path = folder.path / MODULES
+    kinds = [kind for kind, _ in folder.steps if kind != NO_EFFECT]
+    if "Pooling" not in kinds:
         raise InputError(f"{path}: has no Pooling module, which gives a text one vector: use another")
-    if others := modules.keys() - {"Transformer", "Pooling", "Normalize"}:
+    if others := {*kinds} - {"Transformer", "Pooling", "Normalize"}:
         raise InputError(f"{path}: has a {min(others)} module, and only pooling and normalising are supported")
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise InputError(f"{path}: its modules are {', '.join(kinds)}, not Transformer, Pooling, Normalize")
-    if "Normalize" in modules:
-        config = modules["Normalize"] / CONFIG
-        unused(config, NORMALIZE, read_keys(config, missing=True), DENSE, to_rank=True)
-    return {"pooling": _pooling_of(modules["Pooling"] / CONFIG)}
-
-
-def _pooling_of(path: Path) -> str:
-    """Return our name of a pooling; its configuration names it, or in older releases has one switch per pooling."""
-    config = read_keys(path)
-    unused(path, POOLING, config, DENSE, to_rank=True)
-    named = config.get("pooling_mode")
+    if "Normalize" in kinds:
+        config = folder.modules["Normalize"] / CONFIG
+        unused(config, NORMALIZE, folder.keys(config, missing=True), DENSE, to_rank=True)
+    path = folder.modules["Pooling"] / CONFIG
+    keys = folder.keys(path)
+    unused(path, POOLING, keys, DENSE, to_rank=True)
+    # a configuration names the pooling, or in older releases has one switch per pooling
+    named = keys.get("pooling_mode")
     modes = [named] if isinstance(named, str) else named or []
     if not isinstance(modes, list) or not all(isinstance(mode, str) for mode in modes):
         raise InputError(f"{path}: pooling_mode is {named!r:.80}, not a name or a list of names")
     named_so = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
-    on = [key.removeprefix(SWITCH) for key, value in config.items() if key.startswith(SWITCH) and value]
-    if "pooling_mode" not in config:
+    on = [key.removeprefix(SWITCH) for key, value in keys.items() if key.startswith(SWITCH) and value]
+    if "pooling_mode" not in keys:
         modes = [named_so.get(name, name) for name in on] or ["mean"]  # the library's default
     if len(modes) != 1 or modes[0] not in POOLINGS:
         raise InputError(f"{path}: its pooling is {' and '.join(modes) or 'none'}, not one of {', '.join(POOLINGS)}")
-    return POOLINGS[modes[0]]
+    return {"pooling": POOLINGS[modes[0]]}
 
 
-def _similarity(folder: Path) -> dict[str, Any]:
+def similarity_of(folder: Folder) -> dict[str, Any]:
     """Return the keys of the folder's similarity, dot or cosine; the library's default is cosine."""
-    path = folder / SETTINGS
-    name = read_keys(path, missing=True).get("similarity_fn_name") or "cosine"
+    name = folder.settings.get("similarity_fn_name") or "cosine"
     if name not in ("cosine", "dot"):
-        raise InputError(f"{path}: its similarity_fn_name is {name!r:.80}, not cosine or dot")
-    if name == "cosine" or "Normalize" in modules_of(folder):
+        raise InputError(f"{folder.path / SETTINGS}: its similarity_fn_name is {name!r:.80}, not cosine or dot")
+    if name == "cosine" or "Normalize" in folder.modules:
         return {"similarity": "cosine", "temperature": TEMPERATURE}
     return {"similarity": "dot"}
-
-
-def transformer_file(encoder: Path) -> Path:
-    """Return the file of an encoder's own module, which may be absent."""
-    return next((encoder / name for name in TRANSFORMERS if (encoder / name).exists()), encoder / TRANSFORMER)
 
 
 def _length_of_call(path: Path, keys: dict[str, Any], shortest: int) -> int | None:
@@ -259,18 +202,17 @@ It was trained to rank by the first {numbers} numbers of a vector, too:
 """
 
 
-def load(path: Path, open_encoder: Opener) -> LoadedModel:
+def load(folder: Folder, open_encoder: Opener) -> LoadedModel:
     """Load a folder's encoder into a Siamese network with the folder's pooling, similarity, prompts and text length.
 
     Raises:
         InputError: a file is damaged, or the model does more than pool and normalise, or has another setting that is
             not supported (`table.TABLE`).
     """
-    folder, keys = read_modules(path)
-    tokenizer = tokenizers.load(folder / TOKENIZER)
-    trunk = open_encoder(path, tokenizer).trunk
-    keys |= dimensions_of(path, trunk.config.hidden_size) | prompts_of(path, keys["pooling"], to_rank=True)
-    return siamese(trunk, tokenizer, path, longest_texts(folder, max_positions(trunk)), keys)
+    keys = pooling_of(folder) | similarity_of(folder)
+    trunk = open_encoder().trunk
+    keys |= dimensions_of(folder, trunk.config.hidden_size) | prompts_of(folder, keys["pooling"], to_rank=True)
+    return siamese(trunk, folder.tokenizer, folder.path, longest_texts(folder, max_positions(trunk)), keys)
 
 
 def siamese(

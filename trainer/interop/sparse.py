@@ -23,10 +23,9 @@ from deepsiam.trainer.interop.files import (
     write_modules,
     write_tokenizer,
 )
-from deepsiam.trainer.interop.hugging_face import WEIGHTS, read_keys
+from deepsiam.trainer.interop.folder import WEIGHTS, Folder
 from deepsiam.trainer.interop.masked_lm import masked_lm_for, write_masked_lm
 from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.interop.modules import is_sentence_transformer, modules_of
 from deepsiam.trainer.interop.settings import CONFIG, TRANSFORMER
 
 MODULES = {  # class names that every version resolves
@@ -62,35 +61,24 @@ query repeats; in training it counted each time.
 """
 
 
-def is_mine(folder: Path) -> bool:
+def is_mine(folder: Folder) -> bool:
     """Return whether a folder is a SparseEncoder."""
-    return is_sentence_transformer(folder) and bool(SPARSE_MODULES & modules_of(folder).keys())
+    return bool(SPARSE_MODULES & folder.modules.keys())
 
 
-def start_keys(start: Path, method: MethodConfig) -> dict[str, Any]:
+def start_keys(start: Folder, method: MethodConfig) -> dict[str, Any]:
     """Return the keys that a sparse model takes from a SparseEncoder with SpladePooling; nothing from others.
 
     Raises:
         InputError: the folder is damaged, or the pooling is not max or sum.
     """
-    pooling = term_pooling_of(start)
-    return pooling | prompts.keys_of(start, method, "") if pooling else {}
-
-
-def term_pooling_of(folder: Path) -> dict[str, Any]:
-    """Return the key of a SparseEncoder's pooling; nothing for other folders, or for one that only looks tokens up.
-
-    Raises:
-        InputError: the folder is damaged, or the pooling is not max or sum.
-    """
-    module = modules_of(folder).get("SpladePooling") if is_sentence_transformer(folder) else None
-    if module is None:
+    if "SpladePooling" not in start.modules:  # it only looks tokens up
         return {}
-    path = module / CONFIG
-    pooling = read_keys(path, missing=True).get("pooling_strategy", "max")
+    path = start.modules["SpladePooling"] / CONFIG
+    pooling = start.keys(path, missing=True).get("pooling_strategy", "max")
     if pooling not in ("max", "sum"):
         raise InputError(f"{path}: pooling_strategy is {pooling!r:.80}, not max or sum")
-    return {"pooling": pooling}
+    return {"pooling": pooling, **prompts.keys_of(start, method, "")}
 
 
 def write(trained: LoadedModel, method: SparseConfig, folder: Path, facts: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.config import MethodConfig
 from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.interop.folder import Folder
 
 NEEDED = {  # what a start lacks, by the name of the head
     "lm_head.": "no masked LM's head of BERT's kind, whose output is the token embedding: start from a masked LM, "
@@ -28,19 +29,24 @@ class PretrainedEncoder:
     """An encoder, and the heads that were trained with it.
 
     Attributes:
-        path: the folder that it was loaded from; of a run, the checkpoint.
+        folder: that it was loaded from; of a run, the checkpoint.
         heads: the weights of its heads, by their names in the model.
         added_tokens: how many special tokens its training added; None if unknown.
         special_rows: the rows of these in the trunk's token table; none if unknown.
         marker_rows: the rows of the tokens that mark a ColBERT's queries and documents; none for other models.
     """
 
-    path: Path
+    folder: Folder
     trunk: PreTrainedModel
     heads: dict[str, Tensor]
     added_tokens: int | None
     special_rows: Sequence[int] = ()
     marker_rows: Sequence[int] = ()
+
+    @property
+    def path(self) -> Path:
+        """Where it was loaded from."""
+        return self.folder.path
 
     def rows_for(self, method: MethodConfig) -> list[int]:
         """Return the rows of the tokens that a method adds, in its order; none if the start lacks some."""
@@ -65,7 +71,7 @@ class PretrainedEncoder:
         return f"starting from {self.path}: the encoder{count}"
 
 
-Opener = Callable[[Path, Tokenizer], PretrainedEncoder]  # opens a published folder for a tokenizer
+Opener = Callable[[], PretrainedEncoder]  # opens a published folder's encoder for its own tokenizer
 
 
 def rows_after(tokenizer: Tokenizer, number: int) -> range:
@@ -73,17 +79,10 @@ def rows_after(tokenizer: Tokenizer, number: int) -> range:
     return range(tokenizer.vocab_size, tokenizer.vocab_size + number)
 
 
-def check_ids(path: Path, trained_with: str, start_tokenizer: Tokenizer, tokenizer: Tokenizer) -> None:
-    """Raise InputError if an id of the data's tokenizer names another token in the start's tokenizer.
-
-    Args:
-        path: the start.
-        trained_with: the fingerprint of the tokenizer that its encoder was trained with; "" if unknown.
-        start_tokenizer: the start's tokenizer.
-        tokenizer: the data's tokenizer.
-    """
-    if tokenizer.fingerprint != trained_with and not start_tokenizer.extends(tokenizer):
+def check_ids(path: Path, start: Tokenizer, tokenizer: Tokenizer) -> None:
+    """Raise InputError if an id of the data's `tokenizer` is of another token in that of the folder of a start."""
+    if not start.extends(tokenizer):
         raise InputError(
             f"init_from: {path} has another tokenizer, with other tokens than the data's {tokenizer.path}: "
-            f"prepare the data with --tokenizer {start_tokenizer.path}, or start from another encoder"
+            f"prepare the data with --tokenizer {start.path}, or start from another encoder"
         )

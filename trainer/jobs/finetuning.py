@@ -15,6 +15,7 @@ from deepsiam.models.config import resize_embeddings
 from deepsiam.models.matching.start_terms import DOCUMENTS, FitsStart
 from deepsiam.trainer.interop.causal_lm import add_head_rows
 from deepsiam.trainer.interop.cross_encoder import order_classes
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.start import PretrainedEncoder
 from deepsiam.trainer.ranking.while_training.refresh import INDEXES, open_refresh
 from deepsiam.trainer.ranking.while_training.retrieval_probe import open_retrieval_probe
@@ -36,11 +37,12 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
 
     To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
     """
-    recipe = with_keys_from_checkpoint(recipe, resume_from) if resume_from else with_keys_from_folder(recipe)
+    start = None if resume_from or recipe.init_from is None else Folder(recipe.init_from)
+    recipe = with_keys_from_checkpoint(recipe, resume_from) if resume_from else with_keys_from_folder(recipe, start)
     data = pair_data(recipe)
     say(*data.remarks)
     torch.manual_seed(recipe.seed)  # of new weights: all ranks draw the same
-    trunk, encoder = open_trunk(recipe, data.tokenizer, resume_from)
+    trunk, encoder = open_trunk(recipe, data.tokenizer, start, resume_from)
     recipe = recipe.model_copy(update={"method": recipe.method.for_trunk(trunk)})
     for key, tokens in recipe.method.input_lengths.items():
         check_length(key, tokens, trunk)
@@ -94,17 +96,17 @@ def fit_start(recipe: FinetuneRecipe, model: FitsStart, data: Data) -> str:
 
 
 def open_trunk(
-    recipe: FinetuneRecipe, tokenizer: Tokenizer, resume_from: Path | None
+    recipe: FinetuneRecipe, tokenizer: Tokenizer, start: Folder | None, resume_from: Path | None
 ) -> tuple[PreTrainedModel, PretrainedEncoder | None]:
     """Load or build the encoder that a recipe starts from, with the special tokens that its method needs.
 
     Return also the pre-trained encoder with its heads; None if the weights are random, or those of a checkpoint.
     """
-    if resume_from or recipe.init_from is None:
+    if start is None:
         trunk = saved_trunk(resume_from) if resume_from else new_trunk(recipe.trunk or {}, tokenizer)
         resize_embeddings(recipe.method, trunk, tokenizer)
         return trunk, None
-    encoder = load_start(recipe, tokenizer)
+    encoder = load_start(recipe, start, tokenizer)
     if encoder.added_tokens not in (None, recipe.method.added_tokens):
         raise InputError(_other_special_tokens(recipe, 1 + (encoder.added_tokens or 0)))
     resize_embeddings(recipe.method, encoder.trunk, tokenizer, encoder.rows_for(recipe.method))

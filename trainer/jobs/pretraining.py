@@ -23,17 +23,19 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
     """
     if recipe.init_from:  # what reads other libraries' folders is imported for runs that name one
+        from deepsiam.trainer.interop.folder import Folder
         from deepsiam.trainer.training.checkpoints.init_from import copy_heads, load_start
         from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_checkpoint, with_keys_from_folder
 
-        recipe = with_keys_from_checkpoint(recipe, resume_from) if resume_from else with_keys_from_folder(recipe)
+        start = Folder(recipe.init_from)
+        recipe = with_keys_from_checkpoint(recipe, resume_from) if resume_from else with_keys_from_folder(recipe, start)
     data = shard_data(recipe)
     torch.manual_seed(recipe.seed)  # of new weights: all ranks draw the same
     encoder = None
     if resume_from:
         trunk = saved_trunk(resume_from)
     elif recipe.init_from:
-        encoder = load_start(recipe, data.tokenizer)
+        encoder = load_start(recipe, start, data.tokenizer)
         trunk = encoder.trunk
     else:
         trunk = new_trunk(recipe.trunk or {}, data.tokenizer)

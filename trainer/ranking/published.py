@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deepsiam.trainer.interop.folder import kind_of, load
+from deepsiam.trainer.interop.folder import Folder
+from deepsiam.trainer.interop.kinds import kind_of, load
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.sentence_transformer import siamese
 from deepsiam.trainer.training.checkpoints.load import load_trained
@@ -19,8 +20,9 @@ def load_any(path: Path) -> LoadedModel:
     Raises:
         InputError: the path is none of these, or it is damaged.
     """
-    if kind := kind_of(path):
-        loaded = load(path, kind)
+    folder = Folder(path)
+    if kind := kind_of(folder):
+        loaded = load(folder, kind)
         for remark in loaded.remarks:
             warn(remark)
         return loaded

@@ -17,7 +17,8 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.config import resize_embeddings
 from deepsiam.models.matching.colbert import ColbertConfig
-from deepsiam.trainer.interop.folder import left_out
+from deepsiam.trainer.interop.folder import Folder
+from deepsiam.trainer.interop.kinds import left_out
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
@@ -157,7 +158,7 @@ def test_prompts_that_begin_with_no_marker_are_left_out_in_a_line(
 ) -> None:
     files = {SETTINGS: {**NATIVE, "prompts": prompts}, BERT: {}, MASK: {}}
     folder = write_colbert(encoder, tmp_path / "colbert", files)
-    assert left_out(folder, "ColBERT") == [f"{folder}: training starts without its prompts ({prompts})"]
+    assert left_out(Folder(folder), "ColBERT") == [f"{folder}: training starts without its prompts ({prompts})"]
 
 
 def test_a_start_takes_the_folder_s_keys_and_says_which_it_replaces(encoder: Path, tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ def test_a_start_takes_the_folder_s_keys_and_says_which_it_replaces(encoder: Pat
     for keys, notes in (({}, 0), ({"expansion": "none", "max_query_tokens": 32}, 2)):
         recipe = build(FinetuneRecipe, {**values, "method": {"name": "colbert", **keys}}, "test")
         method = with_keys_from_folder(recipe).method
-        lines = start_notes(folder, method)
+        lines = start_notes(Folder(folder), method)
         assert isinstance(method, ColbertConfig)
         expected = {"expansion": "unattended", "max_query_tokens": 12, "query_prompt": " find: ", **keys}
         assert {key: getattr(method, key) for key in expected} == expected
@@ -188,7 +189,10 @@ def test_a_model_built_without_a_recipe_says_what_it_leaves_out(
 ) -> None:
     folder = write_colbert(encoder, tmp_path / "colbert", FOLDERS[name])
     tokenizer = tokenizers.load(folder / "tokenizer.json")
-    start, method = load_encoder(folder, tokenizer), ColbertConfig(name="colbert", dimension=6, max_query_tokens=12)
+    start, method = (
+        load_encoder(Folder(folder), tokenizer),
+        ColbertConfig(name="colbert", dimension=6, max_query_tokens=12),
+    )
     resize_embeddings(method, start.trunk, tokenizer, start.marker_rows)
     copy_heads(start, build_model(method, start.trunk), method)
     said = capsys.readouterr().out

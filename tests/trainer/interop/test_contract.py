@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
 from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
@@ -119,7 +120,7 @@ def test_the_card_and_the_mark_name_run_and_step(toy_collection: Path, tmp_path:
 def test_a_run_can_start_from_it(toy_collection: Path, tmp_path: Path, kind: str) -> None:
     trained = run_of(tmp_path / "run", toy_collection, kind)
     export_encoder(trained, tmp_path / "out")
-    start = load_encoder(tmp_path / "out", trained.tokenizer)
+    start = load_encoder(Folder(tmp_path / "out"), trained.tokenizer)
     own = trained.model.trunk.state_dict()
     assert start.trunk.state_dict().keys() == own.keys()
     for name, tensor in start.trunk.state_dict().items():

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, BertCon
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer.interop.cross_encoder import class_names, is_cross_encoder, read
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.published import load_any
 
@@ -239,7 +240,7 @@ def test_other_heads_are_refused_by_their_key(
 ) -> None:
     folder = write_folder(tmp_path, toy_collection / "tokenizer.json", kind, **keys)
     with pytest.raises(InputError, match=f"config.json: .*{message}"):
-        read(folder)
+        read(Folder(folder))
 
 
 def test_a_folder_with_other_modules_is_refused(tmp_path: Path, toy_collection: Path) -> None:
@@ -254,7 +255,7 @@ def test_a_folder_with_other_modules_is_refused(tmp_path: Path, toy_collection: 
     (folder / "modules.json").write_text(
         json.dumps([modules[0], {"path": "x", "type": "sentence_transformers.models.Pooling"}])
     )
-    assert not is_cross_encoder(folder)
+    assert not is_cross_encoder(Folder(folder))
 
 
 def test_it_may_put_nothing_before_every_text(tmp_path: Path, toy_collection: Path) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from deepsiam.trainer.interop.folder import kind_of, left_out
+from deepsiam.trainer.interop.folder import Folder
+from deepsiam.trainer.interop.kinds import kind_of, left_out
 from deepsiam.trainer.interop.settings import KINDS, Kind
 
 DENSE, SPARSE, COLBERT, PAIRS, CAUSAL, ENCODER = KINDS
@@ -79,9 +80,9 @@ def test_what_a_start_leaves_out_is_one_line(
     tmp_path: Path, kind: Kind, method: str, changes: dict[str, Any], without: str
 ) -> None:
     folder = write_folder(tmp_path, kind, changes)
-    assert kind_of(folder) == kind
-    assert left_out(folder, method) == ([f"{folder}: training starts without {without}"] if without else [])
+    assert kind_of(Folder(folder)) == kind
+    assert left_out(Folder(folder), method) == ([f"{folder}: training starts without {without}"] if without else [])
 
 
 def test_a_run_leaves_nothing_out(tmp_path: Path) -> None:
-    assert left_out(tmp_path, DENSE) == []
+    assert left_out(Folder(tmp_path), DENSE) == []

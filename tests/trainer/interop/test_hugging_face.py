@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.build_trunk import settings_of
 from deepsiam.models.encode import encode
-from deepsiam.trainer.interop.hugging_face import INDEX, WEIGHTS, load_hugging_face
+from deepsiam.trainer.interop.folder import INDEX, WEIGHTS, Folder
 from deepsiam.trainer.training.recipe.build import trunk_of
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
@@ -81,7 +81,7 @@ def same_states(own: PreTrainedModel, theirs: PreTrainedModel) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_type_has_the_states_of_the_stock_encoder(tmp_path: Path, kind: str) -> None:
     theirs = publish(tmp_path, kind)
-    own = load_hugging_face(tmp_path)
+    own = Folder(tmp_path).trunk()
     assert own.training
     same_states(own, theirs)
     # as a run keeps it: its settings, and its weights
@@ -96,14 +96,14 @@ def test_every_type_has_the_states_of_the_stock_encoder(tmp_path: Path, kind: st
 def test_weights_in_several_files_are_those_of_one(tmp_path: Path) -> None:
     theirs = publish(tmp_path, "bert", max_shard_size="10KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 3
-    same_states(load_hugging_face(tmp_path), theirs)
+    same_states(Folder(tmp_path).trunk(), theirs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_weights_are_loaded_in_fp32(tmp_path: Path, dtype: torch.dtype) -> None:
     publish(tmp_path, "roberta")
     save_file({name: w.to(dtype) for name, w in load_file(tmp_path / WEIGHTS).items()}, tmp_path / WEIGHTS)
-    own = load_hugging_face(tmp_path)
+    own = Folder(tmp_path).trunk()
     assert {weight.dtype for weight in own.parameters()} == {torch.float32}
     same_states(own, stock(tmp_path))
 
@@ -112,11 +112,11 @@ def test_a_pooler_that_no_state_depends_on_may_be_missing(tmp_path: Path) -> Non
     publish(tmp_path, "squeezebert")  # whose class has a pooler always
     weights = {name: w for name, w in load_file(tmp_path / WEIGHTS).items() if "pooler" not in name}
     save_file(weights, tmp_path / WEIGHTS)
-    same_states(load_hugging_face(tmp_path), stock(tmp_path))
+    same_states(Folder(tmp_path).trunk(), stock(tmp_path))
     del weights["transformer.encoder.layers.1.output.layernorm.weight"]
     save_file(weights, tmp_path / WEIGHTS)
     with pytest.raises(InputError, match=r"lacks encoder.layers.1.output.layernorm.weight of a squeezebert encoder"):
-        load_hugging_face(tmp_path)
+        Folder(tmp_path).trunk()
 
 
 def sharded(folder: Path) -> Path:
@@ -135,7 +135,7 @@ def test_an_index_names_only_safetensors_files_of_its_folder(tmp_path: Path, nam
     index = sharded(tmp_path)
     rewrite(index, lambda places: places.update(x=name))
     with pytest.raises(InputError, match=rf"{INDEX}: weight_map: .* is not the name of a safetensors file"):
-        load_hugging_face(tmp_path)
+        Folder(tmp_path).trunk()
 
 
 def test_a_missing_doubled_or_damaged_shard_is_named(tmp_path: Path) -> None:
@@ -145,21 +145,21 @@ def test_a_missing_doubled_or_damaged_shard_is_named(tmp_path: Path) -> None:
     name = min(first)
     save_file({**second, name: first[name]}, tmp_path / files[1])
     with pytest.raises(InputError, match=rf"{files[1]}: has {name}, which is also in {files[0]}"):
-        load_hugging_face(tmp_path)
+        Folder(tmp_path).trunk()
     save_file(second, tmp_path / files[1])
     save_file({other: tensor for other, tensor in first.items() if other != name} or second, tmp_path / files[0])
     with pytest.raises(InputError, match=rf"(lacks {name}, which {INDEX} expects there|which is also in)"):
-        load_hugging_face(tmp_path)
+        Folder(tmp_path).trunk()
     (tmp_path / files[0]).write_bytes(b"x" * 100)
     with pytest.raises(InputError, match=rf"{files[0]}: cannot read the weights .* damaged; copy the folder again"):
-        load_hugging_face(tmp_path)
+        Folder(tmp_path).trunk()
     (tmp_path / files[0]).unlink()
     with pytest.raises(InputError, match=rf"1 of its {len(files)} files are missing, such as {files[0]}"):
-        load_hugging_face(tmp_path)
+        Folder(tmp_path).trunk()
     for content in ("{", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": []}}', '{"weight_map": {}}'):
         index.write_text(content)
         with pytest.raises(InputError, match=INDEX):
-            load_hugging_face(tmp_path)
+            Folder(tmp_path).trunk()
 
 
 def test_a_folder_that_does_not_fit_itself_is_not_called_damaged(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_folder_that_does_not_fit_itself_is_not_called_damaged(tmp_path: Path)
         shutil.copytree(tmp_path / "a", tmp_path / "b", dirs_exist_ok=True)
         (tmp_path / "b" / "config.json").write_text(json.dumps({**config, **change}))
         with pytest.raises(InputError, match=message) as refused:
-            load_hugging_face(tmp_path / "b")
+            Folder(tmp_path / "b").trunk()
         assert "copy the folder again" not in str(refused.value)
 
 
@@ -187,8 +187,8 @@ def test_an_encoder_that_is_code_of_the_folder_is_refused(tmp_path: Path) -> Non
     ):
         (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
         with pytest.raises(InputError, match=r"config.json: auto_map: its encoder is code \(.*\), which is never run"):
-            load_hugging_face(tmp_path)
+            Folder(tmp_path).trunk()
     # EuroBERT's folders, for example, still name the code that has become transformers' own
     code = {"AutoConfig": "configuration_bert.BertConfig", "AutoModel": "modeling_bert.BertModel"}
     (tmp_path / "config.json").write_text(json.dumps({**config, "auto_map": code}))
-    same_states(load_hugging_face(tmp_path), theirs)
+    same_states(Folder(tmp_path).trunk(), theirs)

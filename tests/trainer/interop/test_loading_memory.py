@@ -11,15 +11,15 @@ from transformers import LlamaConfig, LlamaForCausalLM
 LOAD = """
 import sys
 from pathlib import Path
-from deepsiam.trainer.interop.hugging_face import load_hugging_face
+from deepsiam.trainer.interop.folder import Folder
 
 def peak(key):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key)) * 1024
 
 tiny, folder = map(Path, sys.argv[1:])
-load_hugging_face(tiny)  # what is imported on the way is not counted
+Folder(tiny).trunk()  # what is imported on the way is not counted
 before = peak("VmRSS")
-trunk = load_hugging_face(folder)
+trunk = Folder(folder).trunk()
 print((peak("VmHWM") - before) / sum(4 * parameter.numel() for parameter in trunk.parameters()))
 """
 

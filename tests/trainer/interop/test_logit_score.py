@@ -12,7 +12,8 @@ from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.arrays import on_device
 from deepsiam.models.matching.label_ranker import LabelRankerConfig
 from deepsiam.trainer.interop.causal_lm import by_labels, remark_on_labels
-from deepsiam.trainer.interop.folder import check_settings
+from deepsiam.trainer.interop.folder import Folder
+from deepsiam.trainer.interop.kinds import check_settings
 from deepsiam.trainer.interop.settings import CAUSAL, MODULES, SETTINGS, TRANSFORMER
 from deepsiam.trainer.ranking.published import load_any
 from tests.trainer.interop.causal_folders import write_causal_lm
@@ -49,7 +50,7 @@ def folder(published: tuple[Path, Path, list[float]], tmp_path: Path) -> Path:
 def scores(folder: Path, **keys: Any) -> list[float]:
     loaded = load_any(folder)
     method = LabelRankerConfig(name="label_ranker", hard_negatives=1, max_prompt_tokens=256, **{**KEYS, **keys})
-    loaded = by_labels(folder, loaded.model.trunk, loaded.tokenizer, method)
+    loaded = by_labels(Folder(folder), loaded.model.trunk, loaded.tokenizer, method)
     framing = loaded.method.prompt_framing(loaded.tokenizer)
     arrays = framing.arrays([framing.row(query, [document]) for query, document in PAIRS])
     logits = loaded.model.label_logits(**on_device(arrays, loaded.model.labels.weight.device))
@@ -59,7 +60,9 @@ def scores(folder: Path, **keys: Any) -> list[float]:
 def remarks(folder: Path, labels: str = "AB") -> str:
     tokenizer = tokenizers.load(folder)
     tokens = [tokenizer.vocabulary()[label] for label in labels]
-    return ", ".join(check_settings(folder, CAUSAL, to_rank=True)) + remark_on_labels(folder, tokens, tokenizer)
+    return ", ".join(check_settings(Folder(folder), CAUSAL, to_rank=True)) + remark_on_labels(
+        Folder(folder), tokens, tokenizer
+    )
 
 
 def test_scores_are_those_of_the_library_and_of_the_plain_folder(

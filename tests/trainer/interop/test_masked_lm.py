@@ -15,9 +15,9 @@ from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.shape import shape_of
 from deepsiam.models.trunk import token_embedding
-from deepsiam.trainer.interop import hugging_face
-from deepsiam.trainer.interop.hugging_face import WEIGHTS, load_hugging_face, read_weights
-from deepsiam.trainer.interop.masked_lm import head_weights
+from deepsiam.trainer.interop import folder as interop_folder
+from deepsiam.trainer.interop.folder import WEIGHTS, Folder
+from deepsiam.trainer.interop.masked_lm import read_masked_lm_head
 from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
@@ -50,9 +50,10 @@ def publish(folder: Path, kind: str, **options: Any) -> PreTrainedModel:
     return model
 
 
-def weights_of(folder: Path) -> tuple[PreTrainedModel, dict[str, torch.Tensor]]:
-    trunk = load_hugging_face(folder).eval()
-    return trunk, head_weights(folder, trunk, read_weights(folder))
+def weights_of(path: Path) -> tuple[PreTrainedModel, dict[str, torch.Tensor]]:
+    folder = Folder(path)
+    trunk = folder.trunk().eval()
+    return trunk, read_masked_lm_head(folder, trunk)
 
 
 def head_of(folder: Path) -> tuple[PreTrainedModel, LmHead]:
@@ -111,7 +112,7 @@ def test_a_fine_tuning_starts_with_the_head_or_says_what_is_missing(
         finetuning.build(load(FinetuneRecipe, path, changes))
 
     weights_file = Mock(wraps=load_file)
-    monkeypatch.setattr(hugging_face, "load_file", weights_file)
+    monkeypatch.setattr(interop_folder, "load_file", weights_file)
     start()
     weights_file.assert_called_once_with(tmp_path / "start" / WEIGHTS)  # for the encoder and its head
     assert "the encoder, and 5 of the 5 head weights" in capsys.readouterr().out

@@ -8,6 +8,7 @@ import pytest
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
 from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_folder
@@ -50,7 +51,7 @@ FOLDERS: dict[str, tuple[dict[str, str], str]] = {
 def open_start(folder: Path, tokenizer_json: Path) -> Any:
     values = toy.finetune_values(folder / "run", tokenizer_json.parent, init_from=str(folder))
     recipe = with_keys_from_folder(build(FinetuneRecipe, values, "test"))
-    return load_encoder(recipe.init_from or folder, tokenizers.load(tokenizer_json))
+    return load_encoder(Folder(recipe.init_from or folder), tokenizers.load(tokenizer_json))
 
 
 @pytest.mark.parametrize("name", FOLDERS)

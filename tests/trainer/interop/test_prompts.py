@@ -9,7 +9,8 @@ import pytest
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.matching.siamese import Siamese, SiameseConfig
 from deepsiam.trainer.interop.files import prompt_card
-from deepsiam.trainer.interop.folder import prompt_remarks
+from deepsiam.trainer.interop.folder import Folder
+from deepsiam.trainer.interop.kinds import prompt_remarks
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.prompts import read_prompts
 from deepsiam.trainer.ranking.export.export import export_encoder
@@ -111,7 +112,7 @@ def test_a_sides_own_prompt_comes_before_the_default_one(
     tmp_path: Path, prompts: dict[str, str] | None, default: str | None, expected: dict[str, str]
 ) -> None:
     change(tmp_path / SETTINGS, {"prompts": prompts, "default_prompt_name": default})
-    assert read_prompts(tmp_path / SETTINGS) == expected
+    assert read_prompts(Folder(tmp_path)) == expected
 
 
 def recipe(start: Path, collection: Path, **method: Any) -> FinetuneRecipe:
@@ -146,7 +147,9 @@ def test_a_run_starts_with_them_unless_its_recipe_has_its_own(
     started = with_keys_from_folder(recipe(folder, toy_collection, **method))
     keys: Any = started.method
     assert (keys.query_prompt, keys.document_prompt, keys.prompt_in_pooling) == taken
-    assert prompt_remarks(folder, keys) == ([f"{folder}: of its prompts, training starts with {line}"] if line else [])
+    assert prompt_remarks(Folder(folder), keys) == (
+        [f"{folder}: of its prompts, training starts with {line}"] if line else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +168,7 @@ def test_other_models_that_encode_texts_start_with_them(
     given = recipe(folder, toy_collection, **method)
     started = with_keys_from_folder(given)
     assert started.method.model_fields_set - given.method.model_fields_set == taken
-    assert len(prompt_remarks(folder, started.method)) == bool(taken)
+    assert len(prompt_remarks(Folder(folder), started.method)) == bool(taken)
 
 
 @pytest.mark.parametrize("kind", ["bert", "qwen3"])

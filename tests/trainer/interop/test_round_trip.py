@@ -12,6 +12,7 @@ from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.matching.sparse import SparseConfig
 from deepsiam.trainer.interop import cross_encoder, sparse
 from deepsiam.trainer.interop.cross_encoder import HEADS
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
@@ -60,7 +61,7 @@ def test_a_masked_lm(tmp_path: Path, kind: str) -> None:
     method = SparseConfig(name="sparse", max_query_tokens=20, max_document_tokens=20)
 
     def started(folder: Path) -> LoadedModel:
-        encoder = load_encoder(folder, tokenizer)
+        encoder = load_encoder(Folder(folder), tokenizer)
         model = method.model(encoder.trunk)
         assert "5 of the 5 head weights" in encoder.fill_heads(model, method)
         return LoadedModel(model.eval(), method, tokenizer, folder)

@@ -10,6 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.same_reading import require_same_reading
 
 TEXTS = ["The quick fox jumps over the dog, doesn't it? naïve café 漢字", "Every WORD of it, Straße"] * 20
@@ -60,7 +61,7 @@ def test_published_layouts_are_read_as_transformers_reads_them(
     tmp_path: Path, kind: str, config: dict[str, Any] | None
 ) -> None:
     write(tmp_path, kind, config)
-    require_same_reading(tmp_path, tokenizers.load(tmp_path), lower_case=False)
+    require_same_reading(Folder(tmp_path))
 
 
 def test_without_tokenizer_config_the_frame_still_counts(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_without_tokenizer_config_the_frame_still_counts(tmp_path: Path) -> None
     record = json.loads((tmp_path / "tokenizer.json").read_text())
     (tmp_path / "tokenizer.json").write_text(json.dumps({**record, "post_processor": None}))
     with pytest.raises(InputError, match="tokenizer.json: post_processor makes"):
-        require_same_reading(tmp_path, tokenizers.load(tmp_path), lower_case=False)
+        require_same_reading(Folder(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,6 @@ def test_tokens_that_only_older_releases_put_around_a_text_are_refused(
     backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     backend.post_processor = processors.TemplateProcessing(single=single, special_tokens=[("<s>", 0), ("</s>", 2)])
     backend.save(str(tmp_path / "tokenizer.json"))
-    tokenizer = tokenizers.load(tmp_path)
     refused = pytest.raises(InputError, match=f"tokenizer_config.json: {message}") if message else nullcontext()
     with refused:
-        require_same_reading(tmp_path, tokenizer, lower_case=False)
+        require_same_reading(Folder(tmp_path))

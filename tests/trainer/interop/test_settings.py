@@ -13,6 +13,7 @@ from tokenizers import AddedToken, processors
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import load
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.settings import KINDS
 from deepsiam.trainer.interop.table import TABLE
 from deepsiam.trainer.ranking.published import load_any
@@ -360,17 +361,17 @@ def test_tokens_that_tokenizer_json_finds_otherwise_are_refused(cased: Path) -> 
 
 def test_a_start_is_refused_where_its_texts_would_be_read_otherwise(cased: Path) -> None:
     tokenizer = load(cased / TOKENIZER)
-    load_encoder(cased, tokenizer)
+    load_encoder(Folder(cased), tokenizer)
     change(cased / CONFIG, {"truncation_side": "left"})  # a recipe has its own `kept_of_query`
-    load_encoder(cased, tokenizer)
+    load_encoder(Folder(cased), tokenizer)
     change(cased / CONFIG, {"do_lower_case": True})
     with pytest.raises(InputError, match=r"do_lower_case \(True\) .* set it to false, or change tokenizer.json"):
-        load_encoder(cased, tokenizer)
+        load_encoder(Folder(cased), tokenizer)
     other = cased.parent / "chosen.json"
     record = json.loads((cased / TOKENIZER).read_text())
     record["normalizer"]["lowercase"] = True
     write(other, record)
-    load_encoder(cased, load(other))  # the data's own tokenizer lower-cases, with the same ids
+    load_encoder(Folder(cased), load(other))  # the data's own tokenizer lower-cases, with the same ids
 
 
 def test_the_projection_of_a_start_is_that_of_a_colbert_alone(cased: Path) -> None:
@@ -379,7 +380,7 @@ def test_the_projection_of_a_start_is_that_of_a_colbert_alone(cased: Path) -> No
     steps = json.loads((cased / "modules.json").read_text())
     dense = {"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
     write(cased / "modules.json", [*steps[:2], dense])  # without weights: nobody reads them
-    assert load_encoder(cased, load(cased / TOKENIZER)).heads == {}
+    assert load_encoder(Folder(cased), load(cased / TOKENIZER)).heads == {}
 
 
 def test_the_page_has_the_table() -> None:

@@ -12,6 +12,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.encode import encode
 from deepsiam.models.pretraining.config import PretrainingConfig
 from deepsiam.models.registry import PRETRAINING
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
 from deepsiam.trainer.training.checkpoints.load import load_trained
@@ -117,7 +118,7 @@ def test_the_exported_encoder_is_a_stock_model(trained: Path, published: dict[st
         own = encode(run.model.trunk, ids, mask)
         theirs = stock.eval()(input_ids=ids, attention_mask=mask.long()).last_hidden_state
     torch.testing.assert_close(theirs[mask], own[mask], atol=1e-5, rtol=0)
-    encoder = load_encoder(published[name], run.tokenizer)
+    encoder = load_encoder(Folder(published[name]), run.tokenizer)
     assert set(encoder.heads) >= heads_of(run.model)
 
 

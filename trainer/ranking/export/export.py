@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import make_directory, whole_folder
-from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.adapters import Adapters
 from deepsiam.models.build_trunk import plain_encoder
 from deepsiam.trainer.interop import (
@@ -15,7 +14,8 @@ from deepsiam.trainer.interop import (
     pretrained,
 )
 from deepsiam.trainer.interop.files import as_code, write_json
-from deepsiam.trainer.interop.folder import WRITERS
+from deepsiam.trainer.interop.folder import Folder
+from deepsiam.trainer.interop.kinds import WRITERS
 from deepsiam.trainer.interop.same_reading import require_same_reading
 from deepsiam.trainer.interop.settings import DENSE, MARK, TOKENIZER
 from deepsiam.trainer.ranking.export import model_card
@@ -65,7 +65,7 @@ def export_encoder(
 def _check_reading(trained: TrainedModel, folder: Path) -> None:
     """Raise InputError where transformers reads texts otherwise: by type alone, it chooses the tokenizer of a few."""
     try:
-        require_same_reading(folder, tokenizers.load(folder), lower_case=False)
+        require_same_reading(Folder(folder))
     except InputError:
         kind = type(trained.model.trunk.config).model_type
         raise InputError(

@@ -20,6 +20,7 @@ from deepsiam.models.arrays import on_device
 from deepsiam.models.batching.prompts import PromptFraming
 from deepsiam.models.matching.label_ranker import LabelRankerConfig
 from deepsiam.trainer.interop.causal_lm import by_labels
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.ranker import NUMBER, TEXT, ModelRanker, check_options, split_by_list
 from deepsiam.trainer.ranking.rankers.sorting import (
@@ -131,7 +132,7 @@ class ByLabels(ModelRanker):
         method = load(FinetuneRecipe, Path(path)).method
         if not isinstance(method, LabelRankerConfig):
             raise ValueError(f"{path}: its method is {method.name}, not label_ranker")
-        loaded = by_labels(self.loaded.checkpoint, self.model.trunk, self.loaded.tokenizer, method)
+        loaded = by_labels(Folder(self.loaded.checkpoint), self.model.trunk, self.loaded.tokenizer, method)
         for remark in loaded.remarks:
             warn(remark)
         return (Listwise if method.is_list else Pointwise)(loaded, self.collection, self.precision)

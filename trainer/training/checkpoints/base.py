@@ -44,13 +44,12 @@ def read_base(folder: Path) -> Base | None:
 
 def sha256_of_encoder(folder: Path) -> str:
     """Return the SHA-256 of what an encoder's folder or a checkpoint has; raise InputError if a file is missing."""
-    from deepsiam.trainer.interop.hugging_face import weight_files  # a run without adapters reads no folder
-    from deepsiam.trainer.interop.modules import encoder_of
+    from deepsiam.trainer.interop.folder import Folder  # a run without adapters reads no folder
     from deepsiam.trainer.interop.settings import CONFIG
 
-    encoder = encoder_of(folder)
-    if (encoder / CONFIG).is_file():
-        files = [encoder / CONFIG, *weight_files(encoder)]
+    published = Folder(folder)
+    if (published.encoder / CONFIG).is_file():
+        files = [published.encoder / CONFIG, *published.weight_files]
     else:
         files = [folder / checkpoint.MANIFEST]  # it has the SHA-256 of all others
     lines = "".join(f"{sha256_of(file)} {file.name}\n" for file in files)

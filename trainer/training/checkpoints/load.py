@@ -80,12 +80,12 @@ def saved_trunk(folder: Path) -> PreTrainedModel:
 
 def _base_trunk(folder: Path) -> PreTrainedModel:
     """Load the encoder that adapters were trained for, of a published folder or of a run."""
-    from deepsiam.trainer.interop.hugging_face import load_hugging_face  # a run without adapters needs neither
-    from deepsiam.trainer.interop.modules import encoder_of
+    from deepsiam.trainer.interop.folder import Folder  # a run without adapters reads no folder
     from deepsiam.trainer.interop.settings import CONFIG
 
-    published = encoder_of(folder)
-    return load_hugging_face(published) if (published / CONFIG).is_file() else load_trained(folder).model.trunk.train()
+    published = Folder(folder)
+    is_run = not (published.encoder / CONFIG).is_file()
+    return load_trained(folder).model.trunk.train() if is_run else published.trunk()
 
 
 def drop_absent(model: TrunkModel, folder: Path) -> None:
@@ -105,7 +105,7 @@ def restore_frozen(model: TrunkModel, folder: Path) -> None:
 
 def _copy_weights(folder: Path, model: TrunkModel) -> None:
     """Copy a checkpoint's weights into a model; of a model with adapters, the frozen weights may be missing."""
-    from deepsiam.trainer.interop.hugging_face import read_tensors  # a run that begins reads none
+    from deepsiam.trainer.interop.folder import read_tensors  # a run that begins reads none
 
     file = folder / checkpoint.WEIGHTS
     weights, parameters = read_tensors(file), dict(model.named_parameters())

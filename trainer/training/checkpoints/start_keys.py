@@ -10,22 +10,27 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.config import MethodConfig
 from deepsiam.models.matching.dual_encoder import DualEncoderConfig
 from deepsiam.models.matching.siamese import SiameseConfig
-from deepsiam.trainer.interop.folder import left_out, prompt_remarks, start_keys
+from deepsiam.trainer.interop.folder import Folder
+from deepsiam.trainer.interop.kinds import left_out, prompt_remarks, start_keys
 from deepsiam.trainer.interop.settings import PAIRS, SPARSE
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, kind_of
 from deepsiam.trainer.training.recipe.yaml_file import build, read_one
 
 
-def with_keys_from_folder(recipe: AnyRecipe) -> AnyRecipe:
+def with_keys_from_folder(recipe: AnyRecipe, start: Folder | None = None) -> AnyRecipe:
     """Give the recipe's method the keys that it does not set from `init_from`, to compute what that model computes.
+
+    Args:
+        recipe: with or without `init_from`.
+        start: the folder that it names, if it is open already.
 
     Raises:
         InputError: the folder is damaged, or its model does more than ours, or does not suit the recipe's keys.
     """
     if recipe.init_from is None:
         return recipe
-    return _with(recipe, _keys(recipe.init_from, recipe.method), recipe.init_from)
+    return _with(recipe, _keys(start or Folder(recipe.init_from), recipe.method), recipe.init_from)
 
 
 def with_keys_from_checkpoint(recipe: AnyRecipe, resume_from: Path) -> AnyRecipe:
@@ -38,7 +43,7 @@ def with_keys_from_checkpoint(recipe: AnyRecipe, resume_from: Path) -> AnyRecipe
     return _with(recipe, {key: saved[key] for key in names if isinstance(saved, dict) and key in saved}, file)
 
 
-def start_notes(start: Path, method: MethodConfig) -> list[str]:
+def start_notes(start: Folder, method: MethodConfig) -> list[str]:
     """Return remarks, one line each, on where training by `method` differs from the model in the folder `start`."""
     return [
         *overridden_keys(start, method),
@@ -47,7 +52,7 @@ def start_notes(start: Path, method: MethodConfig) -> list[str]:
     ]
 
 
-def overridden_keys(start: Path, method: MethodConfig) -> list[str]:
+def overridden_keys(start: Folder, method: MethodConfig) -> list[str]:
     """Return a line for each key of the folder `start` whose value `method` changes, as a recipe writes it.
 
     The temperature is left out: it changes the training, not what the folder's model computes.
@@ -59,7 +64,7 @@ def overridden_keys(start: Path, method: MethodConfig) -> list[str]:
     except InputError:  # what the folder has is not supported, and training does without it
         return []
     return [
-        f"{start} was trained with method.{key}={_written(value)}, and this run trains with "
+        f"{start.path} was trained with method.{key}={_written(value)}, and this run trains with "
         f"{_written(getattr(method, key))}"
         for key, value in keys.items()
         if key != "temperature" and value != getattr(method, key)
@@ -80,8 +85,8 @@ def _with(recipe: AnyRecipe, taken: dict[str, Any], source: Path) -> AnyRecipe:
     return build(type(recipe), {**values, "method": method}, f"{source} and the recipe")
 
 
-def _keys(start: Path, method: MethodConfig) -> dict[str, Any]:
-    return _keys_of_run(start, method) or start_keys(start, method)
+def _keys(start: Folder, method: MethodConfig) -> dict[str, Any]:
+    return _keys_of_run(start.path, method) or start_keys(start, method)
 
 
 def _keys_of_run(start: Path, method: MethodConfig) -> dict[str, Any]:

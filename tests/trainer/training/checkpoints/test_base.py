@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.causality import is_causal
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.jobs import finetuning, pretraining
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints import checkpoint
@@ -98,7 +99,7 @@ def test_the_newest_checkpoint_of_a_run_is_the_base_and_stays_it(toy_collection:
 
 def test_a_run_with_adapters_is_a_start_like_any_other(toy_collection: Path, start: Path, tmp_path: Path) -> None:
     first = write_adapters(tmp_path / "first", toy_collection, start, LORA)
-    encoder = load_encoder(first, tokenizers.load(toy_collection / "tokenizer.json"))
+    encoder = load_encoder(Folder(first), tokenizers.load(toy_collection / "tokenizer.json"))
     assert all(parameter.requires_grad for parameter in encoder.trunk.parameters())
     second = write_adapters(tmp_path / "second", toy_collection, first, {"rank": 2})
     merged = load_trained(first).model.trunk.state_dict()

@@ -14,6 +14,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.registry import MATCHING
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.settings import MARK
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints.init_from import copy_heads, load_encoder
@@ -45,7 +46,7 @@ def hugging_face(folder: Path, tokenizer: Tokenizer) -> BertForMaskedLM:
 
 def test_a_run_gives_its_encoder_and_the_heads_of_the_same_method(run: Path, tokenizer: Tokenizer) -> None:
     before = load_trained(run)
-    encoder = load_encoder(run, tokenizer)
+    encoder = load_encoder(Folder(run), tokenizer)
     again = build_model(before.recipe.method, encoder.trunk)
     heads = sum(not name.startswith("trunk.") for name, _ in again.named_parameters())
     line = copy_heads(encoder, again, before.recipe.method)
@@ -57,21 +58,21 @@ def test_a_run_gives_its_encoder_and_the_heads_of_the_same_method(run: Path, tok
 def test_an_export_gives_the_weights_of_its_run(run: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     before = load_trained(run)
     export_encoder(before, tmp_path / "published", with_decoder=True)
-    encoder = load_encoder(tmp_path / "published", tokenizer)
+    encoder = load_encoder(Folder(tmp_path / "published"), tokenizer)
     again = build_model(before.recipe.method, encoder.trunk)
     copy_heads(encoder, again, before.recipe.method)
     for name, weight in before.model.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], weight, rtol=0, atol=0)
     export_encoder(before, tmp_path / "published")
-    assert load_encoder(tmp_path / "published", tokenizer).heads == {}
+    assert load_encoder(Folder(tmp_path / "published"), tokenizer).heads == {}
     for damaged in ("{", "[]", "{}"):
         (tmp_path / "published" / MARK).write_text(damaged)
         with pytest.raises(InputError, match=f"{MARK}: .*damaged"):
-            load_encoder(tmp_path / "published", tokenizer)
+            load_encoder(Folder(tmp_path / "published"), tokenizer)
 
 
 def test_another_method_takes_the_encoder_and_the_heads_in_common(run: Path, tokenizer: Tokenizer) -> None:
-    encoder = load_encoder(run, tokenizer)
+    encoder = load_encoder(Folder(run), tokenizer)
     mlm = build(PretrainRecipe, {**VALUES, "init_from": str(run), "method": {"name": "mlm"}}, "test").method
     model = build_model(mlm, encoder.trunk)
     line = copy_heads(encoder, model, mlm)
@@ -84,18 +85,19 @@ def test_a_masked_lm_gives_a_sparse_encoder_its_head_and_another_is_refused(
     sparse = MATCHING["sparse"].model_validate({"name": "sparse"})
     published = hugging_face(tmp_path / "published", tokenizer)
     for path in (run, tmp_path / "published"):
-        encoder = load_encoder(path, tokenizer)
+        encoder = load_encoder(Folder(path), tokenizer)
         model = build_model(sparse, encoder.trunk)
         copy_heads(encoder, model, sparse)
     dense = published.cls.predictions.transform.dense.weight
     torch.testing.assert_close(model.lm_head.dense.weight, dense, rtol=0, atol=0)
     published.bert.save_pretrained(tmp_path / "published")
-    encoder = load_encoder(tmp_path / "published", tokenizer)
+    encoder = load_encoder(Folder(tmp_path / "published"), tokenizer)
     tilde = MATCHING["tilde"].model_validate({"name": "tilde"})
     for method, instead in ((sparse, ", or set method.head=new_mlm"), (tilde, "")):
         lacks = rf"published has no masked LM's head .*: start from a masked LM, .* optimizer\.train=0\){instead}$"
         with pytest.raises(InputError, match=lacks):
-            copy_heads(encoder, build_model(method, load_encoder(tmp_path / "published", tokenizer).trunk), method)
+            trunk = load_encoder(Folder(tmp_path / "published"), tokenizer).trunk
+            copy_heads(encoder, build_model(method, trunk), method)
     assert sparse.model_copy(update={"head": "new_mlm"}).start_heads is None
 
 
@@ -111,7 +113,7 @@ def test_a_hugging_face_folder_gives_its_encoder(
     model = hugging_face(tmp_path / "bert", tokenizer)
     weights = load_file(tmp_path / "bert" / "model.safetensors")
     save_file({renamed(name): weight for name, weight in weights.items()}, tmp_path / "bert" / "model.safetensors")
-    trunk = load_encoder(tmp_path / "bert", tokenizer).trunk
+    trunk = load_encoder(Folder(tmp_path / "bert"), tokenizer).trunk
     ids = torch.randint(5, tokenizer.vocab_size, (2, 9))
     own = model.eval().bert(ids).last_hidden_state
     torch.testing.assert_close(trunk.eval()(ids).last_hidden_state, own)
@@ -122,15 +124,15 @@ def test_a_folder_with_fewer_embeddings_than_tokens_is_refused(tokenizer: Tokeni
     BertForMaskedLM(BertConfig(vocab_size=tokenizer.vocab_size - 1, **shape)).save_pretrained(tmp_path)
     shutil.copy(tokenizer.path, tmp_path / "tokenizer.json")
     with pytest.raises(InputError, match=r"token embeddings are fewer than the .* tokens of its tokenizer.json"):
-        load_encoder(tmp_path, tokenizer)
+        load_encoder(Folder(tmp_path), tokenizer)
 
 
 def test_other_tokens_and_missing_folders_are_one_clear_line(run: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     other = tokenizers.train(["some other words of another text"], 60, tmp_path / "other.json")
     with pytest.raises(InputError, match=r"with other tokens than the data's .*prepare the data with --tokenizer"):
-        load_encoder(run, other)
+        load_encoder(Folder(run), other)
     with pytest.raises(InputError, match="nowhere: no such folder$"):
-        load_encoder(tmp_path / "nowhere", tokenizer)
+        load_encoder(Folder(tmp_path / "nowhere"), tokenizer)
 
 
 def test_a_damaged_folder_is_one_clear_line(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -139,18 +141,18 @@ def test_a_damaged_folder_is_one_clear_line(tokenizer: Tokenizer, tmp_path: Path
     positions = "bert.embeddings.position_embeddings.weight"
     save_file({name: w for name, w in weights.items() if name != positions}, tmp_path / "model.safetensors")
     with pytest.raises(InputError, match=r"lacks embeddings.position_embeddings.weight of a bert encoder"):
-        load_encoder(tmp_path, tokenizer)
+        load_encoder(Folder(tmp_path), tokenizer)
     save_file({**weights, positions: torch.zeros(3, 3)}, tmp_path / "model.safetensors")
     with pytest.raises(InputError, match=r"position_embeddings.weight is \[3, 3\]"):
-        load_encoder(tmp_path, tokenizer)
+        load_encoder(Folder(tmp_path), tokenizer)
     torch.save(weights, tmp_path / "pytorch_model.bin")
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(InputError, match="only safetensors files are"):
-        load_encoder(tmp_path, tokenizer)
+        load_encoder(Folder(tmp_path), tokenizer)
     for wrong in ({"model_type": "bertt"}, {"model_type": "bert", "hidden_size": "big"}):
         (tmp_path / "config.json").write_text(json.dumps(wrong))
         with pytest.raises(InputError, match="config.json: not the configuration of an encoder"):
-            load_encoder(tmp_path, tokenizer)
+            load_encoder(Folder(tmp_path), tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_a_folder_of_an_encoder_too_large_to_build_is_refused(
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
     with pytest.raises(InputError, match=words):
-        load_encoder(tmp_path, tokenizer)
+        load_encoder(Folder(tmp_path), tokenizer)
 
 
 @pytest.mark.parametrize("mark", ["[1]", "null", "{}", '{"tokenizer": 1}', '{"tokenizer": "a", "added_tokens": -1}'])
@@ -176,7 +178,7 @@ def test_a_damaged_mark_of_an_export_is_refused(tokenizer: Tokenizer, tmp_path: 
     hugging_face(tmp_path, tokenizer)
     (tmp_path / MARK).write_text(mark)
     with pytest.raises(InputError, match=f"{MARK}: .*; damaged; export the run again"):
-        load_encoder(tmp_path, tokenizer)
+        load_encoder(Folder(tmp_path), tokenizer)
 
 
 @pytest.mark.parametrize("start", [{}, {"trunk": toy.TRUNK, "init_from": "x"}], ids=["none", "two"])

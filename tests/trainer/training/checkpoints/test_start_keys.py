@@ -10,6 +10,7 @@ from deepsiam.models.config import MethodConfig
 from deepsiam.models.matching.cross_encoder import CrossEncoderConfig
 from deepsiam.models.matching.siamese import SiameseConfig
 from deepsiam.models.matching.sparse import SparseConfig
+from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints import checkpoint
@@ -40,7 +41,7 @@ def recipe(start: Path, collection: Path, **method: Any) -> FinetuneRecipe:
 def test_a_run_of_pairs_gives_its_keys(start: Path, toy_collection: Path) -> None:
     started = with_keys_from_folder(recipe(start, toy_collection))
     assert {key: getattr(started.method, key) for key in KEYS} == KEYS
-    assert overridden_keys(start, started.method) == []
+    assert overridden_keys(Folder(start), started.method) == []
 
 
 @pytest.mark.parametrize("content", ["trainer: other\n", "method: null\n", "method: siamese\n"])
@@ -68,7 +69,7 @@ def test_a_fine_tuned_run_gives_its_keys_to_the_next(toy_collection: Path, tmp_p
     first = write_run(tmp_path / "first", tokens, name="siamese", **KEYS, **prompts, **LENGTHS)
     second: Any = with_keys_from_folder(recipe(first, toy_collection)).method
     assert {key: getattr(second, key) for key in (*KEYS, *prompts)} == KEYS | prompts
-    lines = overridden_keys(first, with_keys_from_folder(recipe(first, toy_collection, pooling="cls")).method)
+    lines = overridden_keys(Folder(first), with_keys_from_folder(recipe(first, toy_collection, pooling="cls")).method)
     assert [line.split(",")[0] for line in lines] == [f'{first} was trained with method.pooling="mean"']
 
 
@@ -104,14 +105,16 @@ def test_other_models_take_and_give_the_prompts_alone(
 def test_a_pre_training_says_it_too(start: Path, shards: Path, tmp_path: Path) -> None:
     given = load(PretrainRecipe, toy.seed_recipe(tmp_path / "seed.yaml", shards, trunk=None, init_from=str(start)))
     method = with_keys_from_folder(given).method
-    assert overridden_keys(start, method) == []
+    assert overridden_keys(Folder(start), method) == []
     pooled = method.model_copy(update={"pooling": "cls"})
-    assert [line.split("method.")[1].split(",")[0] for line in overridden_keys(start, pooled)] == ['pooling="mean"']
+    assert [line.split("method.")[1].split(",")[0] for line in overridden_keys(Folder(start), pooled)] == [
+        'pooling="mean"'
+    ]
 
 
 def test_what_a_recipe_sets_otherwise_is_said(start: Path, toy_collection: Path) -> None:
     given = recipe(start, toy_collection, similarity="dot", pooling="cls", temperature=0.5)
-    assert overridden_keys(start, with_keys_from_folder(given).method) == [
+    assert overridden_keys(Folder(start), with_keys_from_folder(given).method) == [
         f'{start} was trained with method.pooling="mean", and this run trains with "cls"',
         f'{start} was trained with method.similarity="cosine", and this run trains with "dot"',
     ]
@@ -137,4 +140,4 @@ def test_keys_built_without_a_recipe_are_compared_too(
         write_cross_encoder(tmp_path, toy_collection / "tokenizer.json", "modernbert", types=False)
     else:
         write_settings(tmp_path, method.folder_kind, files)
-    assert [line.split("method.")[1].split("=")[0] for line in overridden_keys(tmp_path, method)] == keys
+    assert [line.split("method.")[1].split("=")[0] for line in overridden_keys(Folder(tmp_path), method)] == keys
