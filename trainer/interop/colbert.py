@@ -113,9 +113,7 @@ def read_settings(folder: Folder) -> dict[str, Any]:
     if expansion is not None:
         length = expansion.get("length")
         if type(length) is not int or length < 4:
-            raise InputError(
-                f"{path}: its queries are filled up to {length!r:.80} tokens, not to a number from 4"
-            )
+            raise InputError(f"{path}: its queries are filled up to {length!r:.80} tokens, not to a number from 4")
         keys["expansion"] = "attended" if expansion.get("attend") else "unattended"
         keys["max_query_tokens"] = length
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -156,9 +154,7 @@ def _of_library(folder: Folder) -> tuple[dict[str, Any] | None, Any]:
     path, kinds, settings = folder.path / MODULES, [kind for kind, _ in folder.steps], folder.settings
     model_type = settings.get("model_type")
     if kinds.count("Dense") > 1:
-        raise InputError(
-            f"{path}: has {kinds.count('Dense')} Dense modules: only one layer is supported"
-        )
+        raise InputError(f"{path}: has {kinds.count('Dense')} Dense modules: only one layer is supported")
     if "Normalize" not in kinds and model_type == "MultiVectorEncoder":
         raise InputError(f"{path}: has no Normalize module: only vectors of length 1 are supported")
     said = folder.transformer

@@ -218,9 +218,7 @@ def _activation(folder: Folder, labels: int) -> nn.Module:
         if name is not None:
             package, _, last = str(name).rpartition(".")
             if not package.startswith("torch.nn") or last not in ACTIVATIONS:
-                raise InputError(
-                    f"{path}/{where}: {name!r} is not supported: Identity and Sigmoid of torch.nn are"
-                )
+                raise InputError(f"{path}/{where}: {name!r} is not supported: Identity and Sigmoid of torch.nn are")
             return ACTIVATIONS[last]()
     return nn.Sigmoid() if labels == 1 else nn.Identity()  # the library's defaults
 

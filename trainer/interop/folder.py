@@ -207,9 +207,8 @@ class Folder:
             weights |= tensors
             owners |= dict.fromkeys(tensors, file.name)
         if lost := sorted(name for name, file in places.items() if owners.get(name) != file):
-            raise InputError(
-                f"{index.with_name(places[lost[0]])}: lacks {lost[0]}, which {INDEX} expects there; {AGAIN}"
-            )
+            file = self.encoder / places[lost[0]]
+            raise InputError(f"{file}: lacks {lost[0]}, which {INDEX} expects there; {AGAIN}")
         return weights
 
     @property

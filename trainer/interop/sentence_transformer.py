@@ -120,7 +120,7 @@ def pooling_of(folder: Folder) -> dict[str, Any]:
     """Return the key of a folder's pooling; raise InputError where its modules do more than pool and normalise."""
     path = folder.path / MODULES
     kinds = [kind for kind, _ in folder.steps if kind != NO_EFFECT]
-    if "Pooling" not in kinds:
+    if "Pooling" not in folder.modules:
         raise InputError(f"{path}: has no Pooling module, which gives a text one vector: use another")
     if others := {*kinds} - {"Transformer", "Pooling", "Normalize"}:
         raise InputError(f"{path}: has a {min(others)} module, and only pooling and normalising are supported")

@@ -1,10 +1,15 @@
 """Small published folders in the layouts of several releases of sentence-transformers."""
 
+import builtins
 import json
 import string
-from collections.abc import Mapping
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import tokenizers
@@ -13,6 +18,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from transformers import BertConfig, BertModel
 
 from deepsiam.models.matching.siamese import Siamese
+from deepsiam.trainer.interop import folder as opened_folder
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 
@@ -119,3 +125,24 @@ def own_embeddings(loaded: LoadedModel, texts: list[str]) -> np.ndarray:
     return TextEncoder(model.embed_documents, method.document_framing(loaded.tokenizer)).embeddings(
         loaded.tokenizer.encode(texts)
     )
+
+
+@contextmanager
+def each_file_once(folder: Path) -> Iterator[None]:
+    """Refuse that our functions open a file of a folder twice; transformers opens some by itself."""
+    times, opens, maps = Counter[str](), open, opened_folder.load_file
+
+    def count_open(file: Any, *arguments: Any, **keys: Any) -> Any:
+        if sys._getframe(1).f_globals["__name__"].startswith("deepsiam."):
+            times[str(file)] += 1
+        return opens(file, *arguments, **keys)
+
+    def count_map(file: Path) -> dict[str, torch.Tensor]:
+        times[str(file)] += 1
+        return maps(file)
+
+    with patch.object(builtins, "open", count_open), patch.object(opened_folder, "load_file", count_map):
+        yield
+    inside = {Path(file).relative_to(folder): number for file, number in times.items() if file.startswith(f"{folder}/")}
+    assert {file: number for file, number in inside.items() if number > 1} == {}
+    assert {Path("config.json"), Path("model.safetensors"), Path("tokenizer.json")} <= inside.keys()

@@ -21,7 +21,7 @@ from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
 from tests.data_prep.tokenizers.families import FAMILIES
 from tests.trainer.interop.causal_folders import MODELS, write_causal_lm
-from tests.trainer.interop.published_folders import change
+from tests.trainer.interop.published_folders import change, each_file_once
 from tests.trainer.runs import save_run, vouch, write_adapters
 
 ONES = torch.ones(1, 2, dtype=torch.long)
@@ -52,7 +52,9 @@ def label_logits(loaded: LoadedModel, lists: list[list[str]]) -> torch.Tensor:
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_logits_of_labels_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
     folder = write_causal_lm(tmp_path / kind, kind)
-    loaded, library = load_any(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
+    with each_file_once(folder):
+        loaded = load_any(folder)
+    library = AutoModelForCausalLM.from_pretrained(folder).eval()
     assert (loaded.model.kind, loaded.method.max_prompt_tokens) == ("listwise", 512)
     passages = [text.replace("<s>", "< s>") for text in PASSAGES]
     (ids,) = loaded.tokenizer.encode([PROMPT])
@@ -123,7 +125,9 @@ def test_adapters_are_trained_with_the_rows_of_the_labels(kind: str, collection:
 def test_a_run_that_was_trained_without_biases_stays_without(collection: Path, tmp_path: Path) -> None:
     folder = write_causal_lm(tmp_path / "phi", "phi")
     recipe = recipe_of(collection, tmp_path / "run", init_from=str(folder))
-    found = checkpoint.find(save_run(tmp_path / "run", finetuning.build(recipe)))
+    with each_file_once(folder):
+        job = finetuning.build(recipe)
+    found = checkpoint.find(save_run(tmp_path / "run", job))
     weights = load_file(found / checkpoint.WEIGHTS)
     assert weights.pop("labels.bias").abs().max() > 0
     save_file(weights, found / checkpoint.WEIGHTS)

@@ -9,6 +9,15 @@ import pytest
 from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.kinds import kind_of, left_out
 from deepsiam.trainer.interop.settings import KINDS, Kind
+from deepsiam.trainer.jobs import finetuning
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
+from tests import toy
+from tests.trainer.interop.published_folders import each_file_once
+from tests.trainer.runs import write_run
 
 DENSE, SPARSE, COLBERT, PAIRS, CAUSAL, ENCODER = KINDS
 LIBRARY = "sentence_transformers.models."
@@ -86,3 +95,19 @@ def test_what_a_start_leaves_out_is_one_line(
 
 def test_a_run_leaves_nothing_out(tmp_path: Path) -> None:
     assert left_out(Folder(tmp_path), DENSE) == []
+
+
+@pytest.mark.parametrize("name", ["siamese", "colbert", "cross_encoder", "sparse", "mlm"])
+def test_a_start_and_a_ranking_open_each_file_once(toy_collection: Path, tmp_path: Path, name: str) -> None:
+    """Of all kinds of folder but a causal language model's (`test_causal_lm.py`)."""
+    keys = {"negatives_per_query": 1} if name == "cross_encoder" else {}
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", name=name, **keys)
+    out = tmp_path / "out"
+    export_encoder(load_trained(run), out)
+    method = {"name": "siamese" if name == "mlm" else name, **keys}
+    values = toy.finetune_values(tmp_path / "new", toy_collection, init_from=str(out), method=method)
+    with each_file_once(out):
+        finetuning.build(build(FinetuneRecipe, values, "test"))
+    if name in ("siamese", "colbert", "cross_encoder"):
+        with each_file_once(out):
+            load_any(out)

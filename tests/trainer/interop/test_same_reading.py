@@ -9,7 +9,6 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.same_reading import require_same_reading
 

@@ -95,9 +95,9 @@ def test_a_masked_lm_gives_a_sparse_encoder_its_head_and_another_is_refused(
     tilde = MATCHING["tilde"].model_validate({"name": "tilde"})
     for method, instead in ((sparse, ", or set method.head=new_mlm"), (tilde, "")):
         lacks = rf"published has no masked LM's head .*: start from a masked LM, .* optimizer\.train=0\){instead}$"
+        model = build_model(method, load_encoder(Folder(tmp_path / "published"), tokenizer).trunk)
         with pytest.raises(InputError, match=lacks):
-            trunk = load_encoder(Folder(tmp_path / "published"), tokenizer).trunk
-            copy_heads(encoder, build_model(method, trunk), method)
+            copy_heads(encoder, model, method)
     assert sparse.model_copy(update={"head": "new_mlm"}).start_heads is None
 
 
