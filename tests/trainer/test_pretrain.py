@@ -20,8 +20,8 @@ from deepsiam.trainer.training.recipe.yaml_file import build
 from deepsiam.trainer.training.run.job import Job
 from tests import toy
 from tests.data_prep.tokenizers.families import WORDS
+from tests.trainer.interop.family_folders import write_folder
 from tests.trainer.interop.published_folders import own_embeddings
-from tests.trainer.interop.test_families import write_folder
 from tests.trainer.launches.test_methods import METHODS
 from tests.trainer.runs import save_run
 

@@ -12,9 +12,11 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from deepsiam.data_prep.common.errors import InputError, as_input_error
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.config import MethodConfig, resize_embeddings
 from deepsiam.models.matching.colbert import ColbertConfig
 from deepsiam.models.trunk import max_positions, require_positions
@@ -179,17 +181,23 @@ def _of_library(folder: Folder) -> tuple[dict[str, Any] | None, Any]:
 
 def _marks(folder: Folder) -> dict[str, tuple[str | None, str]]:
     """Return, for each side, the token that stands before its texts, if it is one, and the text after that."""
-    vocabulary = folder.tokenizer.vocabulary()
-    return {side: _split(text, vocabulary) for side, text in _texts_before(folder).items()}
+    return {side: _split(text, folder.tokenizer) for side, text in _texts_before(folder).items()}
 
 
-def _split(text: str, vocabulary: Mapping[str, int]) -> tuple[str | None, str]:
-    """Return the token that a text begins with, and the rest; PyLate's tokens end in a blank."""
+def _split(text: str, tokenizer: Tokenizer) -> tuple[str | None, str]:
+    """Return the token that a text begins with, and the rest, if it is read; PyLate's tokens end in a blank."""
+    vocabulary = tokenizer.vocabulary()
     for token in (text, text.strip(), *text.split()[:1]):
         if token and token in vocabulary:
             rest = text.partition(token)[2]
-            return token, rest if rest.strip() else ""
+            return token, rest if rest.strip() or _is_read(rest, token, tokenizer) else ""
     return None, text
+
+
+def _is_read(blank: str, token: str, tokenizer: Tokenizer) -> bool:
+    """Return whether white space after a token has ids: a BPE of bytes joins it with the text, a WordPiece has none."""
+    with_blank, alone = tokenizer.encode([token + blank, token])
+    return bool(tokenizer.prompt(blank).ids) and not np.array_equal(with_blank, alone)
 
 
 def _texts_before(folder: Folder) -> dict[str, str]:

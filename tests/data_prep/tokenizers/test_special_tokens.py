@@ -57,7 +57,7 @@ def bpe(special: list[str], roles: dict[str, str]) -> Tokenizer:
 @pytest.mark.parametrize(
     ("make", "special", "names"),
     [
-        # mixtures: test_families.py has the families
+        # mixtures: test_round_trip.py has the families
         (unigram, "<pad> <unk> [CLS] [SEP] [MASK]", "<pad> <unk> [CLS] [SEP] [MASK]"),
         (wordpiece_backend, "<s> <pad> </s> [UNK] <mask> [PAD] [CLS]", "<pad> [UNK] <s> </s> <mask>"),
         (bpe, "<|begin|> <|end|> <|pad|> <unk> <|mask|>", "<|pad|> <unk> <|begin|> <|end|> <|mask|>"),

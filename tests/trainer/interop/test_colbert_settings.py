@@ -40,8 +40,11 @@ STANFORD = {"query_token_id": "[Q]", "doc_token_id": "[D]", "query_maxlen": 10, 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT whose tokenizer has two markers."""
-    folder = write_encoder(tmp_path_factory.mktemp("encoder"))
+    return add_markers(write_encoder(tmp_path_factory.mktemp("encoder")))
+
+
+def add_markers(folder: Path) -> Path:
+    """Give an encoder and its tokenizer two markers."""
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
     backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in ("[Q]", "[D]")])
     backend.save(str(folder / "tokenizer.json"))

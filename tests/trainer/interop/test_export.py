@@ -128,18 +128,6 @@ def test_a_causal_encoder_stays_causal_in_stock_libraries(
     np.testing.assert_allclose(hidden[:, 0], hidden[:1, 0].expand(len(TEXTS), -1), atol=1e-5)  # [CLS] sees no text
 
 
-@pytest.mark.parametrize("trunk", [toy.TRUNK, ROBERTA], ids=["bert", "roberta"])
-def test_auto_model_is_the_trainers_encoder(tmp_path: Path, tokenizer_json: Path, trunk: dict[str, object]) -> None:
-    run = write_run(
-        tmp_path / "run", tokenizer_json, trunk=trunk, name="siamese", max_document_tokens=MAX_TOKENS, pooling="mean"
-    )
-    trained = load_trained(run)
-    export_encoder(trained, tmp_path / "out")
-    hidden, mask = stock_hidden(tmp_path / "out")
-    mean = (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
-    np.testing.assert_allclose(mean, own_embeddings(trained), atol=1e-5)
-
-
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 def test_tokenizer_gives_the_trainers_ids(tmp_path: Path, tokenizer_json: Path, kind: str) -> None:
     if kind == "bpe":

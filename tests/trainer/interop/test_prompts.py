@@ -21,8 +21,8 @@ from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_chec
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
+from tests.trainer.interop.family_folders import CAUSAL, TEXTS, write_folder
 from tests.trainer.interop.published_folders import change
-from tests.trainer.interop.test_families import CAUSAL, TEXTS, write_folder
 from tests.trainer.runs import write_run
 
 SETTINGS = "config_sentence_transformers.json"

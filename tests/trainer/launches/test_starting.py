@@ -10,8 +10,8 @@ import pytest
 
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests import toy
+from tests.trainer.interop.family_folders import write_folder
 from tests.trainer.interop.published_folders import change, write
-from tests.trainer.interop.test_families import write_folder
 
 PAGE = (toy.ROOT / "docs" / "starting.md").read_text()
 SETTINGS = "config_sentence_transformers.json"

@@ -1,23 +1,15 @@
-"""Tiny folders of each family: our vectors, and those of our exports, are sentence-transformers'."""
+"""Tiny published folders of each family, with the family's tokenizer."""
 
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
-import numpy as np
-import pytest
 import torch
 from transformers import AutoModel
 
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.build_trunk import build_trunk
-from deepsiam.models.causality import is_causal
-from deepsiam.trainer.ranking.export.export import export_encoder
-from deepsiam.trainer.ranking.published import load_any
-from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.data_prep.tokenizers.families import FAMILIES, odd_strings
-from tests.trainer.interop.published_folders import change, own_embeddings, write_layout
-from tests.trainer.runs import write_run
+from tests.trainer.interop.published_folders import change, write_layout
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 ENCODER = {**SIZES, "max_position_embeddings": 40}
@@ -80,54 +72,3 @@ def texts_for(folder: Path) -> list[str]:
     """The texts, and an empty one where its input is not empty."""
     tokenizer = tokenizers.load(folder / "tokenizer.json")
     return [text for text in ["", *TEXTS] if any(tokenizer.text_frame) or len(tokenizer.encode([text])[0])]
-
-
-@pytest.mark.parametrize("kind", TRUNKS)
-def test_vectors_are_those_of_sentence_transformers(kind: str, tmp_path: Path) -> None:
-    library = pytest.importorskip("sentence_transformers")  # an extra: pip install deepsiam[export]
-    pooling = "lasttoken" if kind in CAUSAL else "cls"
-    folder = write_folder(tmp_path / kind, kind, pooling)
-    texts = texts_for(folder)
-    with patch.object(tokenizers, "load", wraps=tokenizers.load) as load:
-        own = own_embeddings(load_any(folder), texts)
-    load.assert_called_once()
-    theirs = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-    np.testing.assert_allclose(own, theirs.encode(texts), atol=1e-5)
-    np.testing.assert_allclose(own, np.stack([theirs.encode(text) for text in texts]), atol=1e-5)
-    assert np.abs(own - own[-1:]).max() > 1e-2
-
-
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3_text"])
-def test_a_folder_that_pads_on_the_left_has_the_same_vectors(kind: str, tmp_path: Path) -> None:
-    library = pytest.importorskip("sentence_transformers")
-    folder = write_folder(tmp_path / kind, kind, "lasttoken", padding_side="left")
-    theirs = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-    assert theirs.tokenizer.padding_side == "left"
-    texts = texts_for(folder)
-    np.testing.assert_allclose(own_embeddings(load_any(folder), texts), theirs.encode(texts), atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", TRUNKS)
-def test_an_export_has_the_vectors_of_its_run(kind: str, tmp_path: Path) -> None:
-    check_export(kind, tmp_path)
-
-
-@pytest.mark.parametrize("kind", CAUSAL)
-def test_the_export_of_a_bidirectional_decoder_has_the_vectors_of_its_run(kind: str, tmp_path: Path) -> None:
-    check_export(kind, tmp_path, is_causal=False)
-
-
-def check_export(kind: str, tmp_path: Path, **settings: bool) -> None:
-    """Compare a run's vectors with those that the library computes from its export."""
-    library = pytest.importorskip("sentence_transformers")
-    file = FAMILIES[TRUNKS[kind][0]].write(tmp_path / "family") / "tokenizer.json"
-    trunk = {k: v for k, v in trunk_of(kind, tokenizers.load(file)).items() if k not in ("vocab_size", "pad_token_id")}
-    method = {"name": "siamese", "max_document_tokens": 24, "similarity": "cosine"}
-    method["pooling"] = "last" if kind in CAUSAL and not settings else "mean"
-    run = write_run(tmp_path / "run", file, trunk={**trunk, **settings}, **method)
-    trained = load_trained(run)
-    assert is_causal(trained.model.trunk) is (kind in CAUSAL and not settings)
-    export_encoder(trained, tmp_path / "out")
-    texts = [text for text in texts_for(tmp_path / "family") if "<" not in text and "[" not in text]
-    theirs = library.SentenceTransformer(str(tmp_path / "out"), device="cpu", local_files_only=True).encode(texts)
-    np.testing.assert_allclose(own_embeddings(trained, texts), theirs, atol=1e-5)
