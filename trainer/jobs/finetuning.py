@@ -29,7 +29,7 @@ from deepsiam.trainer.training.data.opened import Data
 from deepsiam.trainer.training.engine.world import say
 from deepsiam.trainer.training.recipe.build import build_model, check_length, new_trunk
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
-from deepsiam.trainer.training.run.job import Job, make_job, make_ready
+from deepsiam.trainer.training.run.job import Job, make_ready
 
 
 def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
@@ -69,7 +69,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
         )
     recipe = make_ready(model, recipe, resume_from)
     base = base_of(recipe, encoder.path if encoder else None, resume_from)
-    return make_job(recipe, model, data, open_retrieval_probe(recipe, model), open_refresh(recipe, data), base)
+    return Job(recipe, model, data, open_retrieval_probe(recipe, model), open_refresh(recipe, data), base)
 
 
 def classes_of(data: Data) -> list[str]:

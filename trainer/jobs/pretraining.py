@@ -10,11 +10,10 @@ from deepsiam.models.config import resize_embeddings
 from deepsiam.trainer.training.checkpoints.base import base_of
 from deepsiam.trainer.training.checkpoints.load import saved_trunk
 from deepsiam.trainer.training.data.open_shards import shard_data
-from deepsiam.trainer.training.engine.memory import check_memory
-from deepsiam.trainer.training.engine.world import device_memory, say
+from deepsiam.trainer.training.engine.world import say
 from deepsiam.trainer.training.recipe.build import build_model, check_length, new_trunk
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
-from deepsiam.trainer.training.run.job import Job, make_job, make_ready
+from deepsiam.trainer.training.run.job import Job, make_ready
 
 
 def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
@@ -48,7 +47,6 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     if encoder:
         say(copy_heads(encoder, model, recipe.method))
     recipe = make_ready(model, recipe, resume_from)
-    check_memory(recipe, model, device_memory())
     probe = None
     if recipe.probe:
         from deepsiam.trainer.ranking.while_training.probe import open_probe
@@ -56,4 +54,4 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
         check_length("probe.max_tokens", recipe.probe.max_tokens, trunk)
         probe = open_probe(recipe.probe, data.tokenizer)
     base = base_of(recipe, encoder.path if encoder else None, resume_from)
-    return make_job(recipe, model, data, probe, base=base)
+    return Job(recipe, model, data, probe, base=base)

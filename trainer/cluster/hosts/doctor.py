@@ -24,7 +24,7 @@ from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.engine import ds_config, launcher
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
 from deepsiam.trainer.training.recipe.yaml_file import build, read
-from deepsiam.trainer.training.run.job import Job
+from deepsiam.trainer.training.run.job import Job, check_job
 
 HERE = "this host"
 FIRST_OF_ALL = {"hosts", "versions", "GPUs", "interface", "port", "layout"}  # what a launch needs
@@ -117,7 +117,7 @@ def _examine_recipe(
 ) -> Iterator[Finding]:
     """Yield the findings on the recipe's data and model; the command `start` starts its ranks, unless it is empty."""
     try:
-        job = _build(recipe)
+        job, config = _build(recipe), ds_config.load(recipe.deepspeed)[1]
     except InputError as error:
         yield Finding("recipe", "wrong", str(error), "correct the recipe or its data")
         return
@@ -126,7 +126,6 @@ def _examine_recipe(
     yield Finding("recipe", "ok", f"{recipe.method.name}, {numbers.all:,} parameters{trains}")
     damaged = list(checks.shards(job.order.sources, full))
     yield from damaged
-    config = ds_config.load(recipe.deepspeed)[1]
     if facts:
         yield from checks.memory(facts, slots, numbers, config)
         yield from checks.disk(facts, recipe, numbers)
@@ -163,8 +162,11 @@ def _build(recipe: PretrainRecipe | FinetuneRecipe) -> Job:
     with redirect_stdout(sys.stderr):  # its remarks are not part of the table
         resume_from = checkpoint.newest(recipe.run)  # a launch continues it, or is refused
         if isinstance(recipe, PretrainRecipe):
-            return pretraining.build(recipe, resume_from)
-        return finetuning.build(recipe, resume_from)
+            job = pretraining.build(recipe, resume_from)
+        else:
+            job = finetuning.build(recipe, resume_from)
+        check_job(job)
+        return job
 
 
 @contextmanager

@@ -28,9 +28,8 @@ def shard_data(recipe: PretrainRecipe) -> Data:
     sources = {name: _open(source.shards, recipe.data) for name, source in named.items()}
     validation = _open(recipe.validation.shards, recipe.data) if recipe.validation else None
     manifests = [source.manifest for source in [*sources.values(), *([validation] if validation else [])]]
-    tokenizer = _one_tokenizer(manifests)
-    for manifest in manifests:
-        _check_source(recipe, manifest)
+    tokenizer = tokenizers.load(manifests[0].directory / "tokenizer.json")
+    _check_manifests(recipe, manifests, tokenizer)
     batcher = build_batcher(recipe.method, tokenizer)
     weighted = {name: WeightedSource(source, batcher, named[name].weight) for name, source in sources.items()}
     order, held_out = make_order(recipe, weighted), list[HeldOut]()
@@ -47,24 +46,20 @@ def _open(location: str, data: ShardDataConfig) -> ShardSource:
     return ShardSource(Manifest.load(Path(location)))
 
 
-def _check_source(recipe: PretrainRecipe, manifest: Manifest) -> None:
-    """Raise InputError if shards are not the dialogues or pairs that the method needs, as their manifest states."""
-    if recipe.method.needs_dialogues and manifest.source.get("dialogues") is False:
-        raise InputError(
-            f"method.pairs=utterances: the documents of {manifest.directory} are not dialogues: "
-            "set method.pairs=sentences, or name shards of `data_prep reddit`"
-        )
-    if recipe.method.needs_pairs and manifest.source.get("pairs") is not True:
-        raise InputError(
-            f"method.name=pairs: the documents of {manifest.directory} are not pairs of a query and a document: "
-            "name shards of `data_prep pairs`"
-        )
-
-
-def _one_tokenizer(manifests: Sequence[Manifest]) -> Tokenizer:
-    first, *others = manifests
-    tokenizer = tokenizers.load(first.directory / "tokenizer.json")
+def _check_manifests(recipe: PretrainRecipe, manifests: Sequence[Manifest], tokenizer: Tokenizer) -> None:
+    """Raise InputError if shards have another tokenizer than the first, or are not what the method needs."""
     build_again = f"build the shards again with --tokenizer {tokenizer.path}"
-    for other in others:
-        require_same_tokenizer(tokenizer, first.directory, other.tokenizer["fingerprint"], other.directory, build_again)
-    return tokenizer
+    for other in manifests[1:]:
+        names = manifests[0].directory, other.tokenizer["fingerprint"], other.directory
+        require_same_tokenizer(tokenizer, *names, build_again)
+    for manifest in manifests:
+        if recipe.method.needs_dialogues and manifest.source.get("dialogues") is False:
+            raise InputError(
+                f"method.pairs=utterances: the documents of {manifest.directory} are not dialogues: "
+                "set method.pairs=sentences, or name shards of `data_prep reddit`"
+            )
+        if recipe.method.needs_pairs and manifest.source.get("pairs") is not True:
+            raise InputError(
+                f"method.name=pairs: the documents of {manifest.directory} are not pairs of a query and a document: "
+                "name shards of `data_prep pairs`"
+            )

@@ -41,7 +41,7 @@ from deepsiam.trainer.training.errors import SharedError
 from deepsiam.trainer.training.recipe.schema import AnyRecipe, Recipe
 from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 from deepsiam.trainer.training.run.commit import git_commit, versions
-from deepsiam.trainer.training.run.job import Job
+from deepsiam.trainer.training.run.job import Job, check_job
 from deepsiam.trainer.training.run.loop import Run
 from deepsiam.trainer.training.run.shared_folder import check_same, check_shared
 from deepsiam.trainer.training.run.stop import RESUME, exit_with_workers
@@ -275,12 +275,13 @@ def _check_needs(recipe: Recipe, world: World) -> None:
 
 
 def _check_cluster(job: Job, world: World) -> None:
-    """Raise InputError if the ranks cannot share the lanes, or the host's cache is too small for them."""
+    """Raise InputError if the job cannot be trained here, or the ranks cannot share its lanes or the host's cache."""
+    check_job(job)
     recipe, workers = job.recipe, job.recipe.data.workers
     check_layout(job.order.lanes, recipe.batch.micro_batches, world.size, workers)
     if limit := getattr(recipe.data, "cache_bytes", 0):  # of shards, which may be remote
         room = {"world_size": world.size, "local_size": world.local_size, "workers": workers}
-        check_cache_room(job.order, job.held_out, limit, **room)
+        check_cache_room(job.order, job.data.held_out, limit, **room)
 
 
 def _lock(run: Path) -> BinaryIO:

@@ -1,14 +1,11 @@
-"""The parts of a run, assembled from its recipe.
-
-Made once, before the loop: model, order of data, held-out data, probe and refresh, and the settings that a resumed run
-must have again.
-"""
+"""The parts of a run, built from its recipe once, before the loop, and what a run must be to train here."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,12 +20,14 @@ from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.base import Base
 from deepsiam.trainer.training.checkpoints.load import drop_absent, restore_frozen
-from deepsiam.trainer.training.data.opened import Data, HeldOut, resume_invariants
+from deepsiam.trainer.training.data.opened import Data, resume_invariants
 from deepsiam.trainer.training.data.order import Order
 from deepsiam.trainer.training.engine import ds_config
 from deepsiam.trainer.training.engine.compiler import compile_model
+from deepsiam.trainer.training.engine.memory import check_memory
+from deepsiam.trainer.training.engine.world import device_memory
 from deepsiam.trainer.training.recipe.build import freeze_model
-from deepsiam.trainer.training.recipe.schema import AnyRecipe, Recipe
+from deepsiam.trainer.training.recipe.schema import AnyRecipe, PretrainRecipe, Recipe
 from deepsiam.trainer.training.run.measures import Probe
 
 
@@ -52,16 +51,59 @@ class Refresh(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """Everything a run needs: a model, the order of its examples, and what is measured and saved with them."""
+    """Everything a run needs: a model, its data, and what is measured with them."""
 
     recipe: Recipe
     model: TrunkModel
-    order: Order
-    held_out: Sequence[HeldOut]  # none without a validation
-    probe: Probe | None
-    refresh: Refresh | None
-    sidecar_files: dict[str, bytes]  # small files kept with every checkpoint: recipe, tokenizer, trunk configuration
-    resume_invariants: dict[str, Any]  # what must not change when the run is resumed
+    data: Data
+    probe: Probe | None = None
+    refresh: Refresh | None = None
+    base: Base | None = None  # of adapters
+
+    @property
+    def order(self) -> Order:
+        """The order of its examples."""
+        return self.data.order
+
+    @cached_property
+    def sidecar_files(self) -> dict[str, bytes]:
+        """Small files kept with every checkpoint: recipe, tokenizer, the trunk's configuration."""
+        tokenizer = self.data.tokenizer
+        files = {
+            checkpoint.RECIPE: yaml.safe_dump(complete(self.recipe), sort_keys=False).encode(),
+            checkpoint.TOKENIZER: read_bytes(tokenizer.path),
+            checkpoint.TRUNK: json.dumps(settings_of(self.model.trunk.config), indent=1).encode(),
+        }
+        if not tokenizer.split_special_tokens:
+            files[TOKENIZER_CONFIG] = json.dumps({SPLIT: False}).encode()
+        if self.base:
+            files[checkpoint.BASE] = self.base.model_dump_json(indent=1).encode()
+        return files
+
+    @cached_property
+    def resume_invariants(self) -> dict[str, Any]:
+        """What must not change when the run is resumed."""
+        config = ds_config.load(self.recipe.deepspeed)[1]
+        kind, layout = ds_config.optimizer_state_kind(config), ds_config.state_layout(config)
+        return resume_invariants(self.recipe, self.data) | {"deepspeed": kind, "deepspeed file": layout}
+
+
+def check_job(job: Job) -> None:
+    """Raise InputError if a job cannot be trained here: for its memory, its held-out data, or its sources' losses."""
+    recipe = job.recipe
+    if isinstance(recipe, PretrainRecipe):
+        check_memory(recipe, job.model, device_memory())
+    for held_out in job.data.held_out:
+        held_out.first()
+    methods_differ = any(method != recipe.methods[0] for method in recipe.methods)
+    # ranks of stage 3 gather each layer's weights together, in the order of their own backward pass: with other losses
+    # at the same time they would wait for ever
+    by_micro_batch = methods_differ and recipe.data.one_source_per == "micro_batch"
+    if by_micro_batch and job.resume_invariants["deepspeed"].endswith("ZeRO-3"):
+        raise InputError(
+            "data.mix: its sources differ in their method, and the ranks of ZeRO stage 3 must compute the same at the "
+            "same time: set data.one_source_per=step, or deepspeed to a configuration of stage 2"
+        )
 
 
 def make_ready(model: TrunkModel, recipe: AnyRecipe, resume_from: Path | None = None) -> AnyRecipe:
@@ -79,41 +121,6 @@ def make_ready(model: TrunkModel, recipe: AnyRecipe, resume_from: Path | None = 
     if recipe.activation_checkpointing:
         recompute_layers(model)
     return recipe
-
-
-def make_job(
-    recipe: Recipe,
-    model: TrunkModel,
-    data: Data,
-    probe: Probe | None = None,
-    refresh: Refresh | None = None,
-    base: Base | None = None,
-) -> Job:
-    """Assemble a job; raise InputError if its held-out data give no example, or its losses do not suit ZeRO stage 3."""
-    for held_out in data.held_out:
-        held_out.first()
-    sidecar_files = {
-        checkpoint.RECIPE: yaml.safe_dump(complete(recipe), sort_keys=False).encode(),
-        checkpoint.TOKENIZER: read_bytes(data.tokenizer.path),
-        checkpoint.TRUNK: json.dumps(settings_of(model.trunk.config), indent=1).encode(),
-    }
-    if not data.tokenizer.split_special_tokens:
-        sidecar_files[TOKENIZER_CONFIG] = json.dumps({SPLIT: False}).encode()
-    if base:
-        sidecar_files[checkpoint.BASE] = base.model_dump_json(indent=1).encode()
-    config = ds_config.load(recipe.deepspeed)[1]
-    state_kind = ds_config.optimizer_state_kind(config)
-    methods_differ = any(method != recipe.methods[0] for method in recipe.methods)
-    # ranks of stage 3 gather each layer's weights together, in the order of their own backward pass: with other losses
-    # at the same time they would wait for ever
-    if methods_differ and recipe.data.one_source_per == "micro_batch" and state_kind.endswith("ZeRO-3"):
-        raise InputError(
-            "data.mix: its sources differ in their method, and the ranks of ZeRO stage 3 must compute the same at the "
-            "same time: set data.one_source_per=step, or deepspeed to a configuration of stage 2"
-        )
-    invariants = resume_invariants(recipe, data)
-    invariants |= {"deepspeed": state_kind, "deepspeed file": ds_config.state_layout(config)}
-    return Job(recipe, model, data.order, data.held_out, probe, refresh, sidecar_files, invariants)
 
 
 def complete(recipe: Recipe) -> dict[str, Any]:

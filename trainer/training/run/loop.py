@@ -126,7 +126,7 @@ class Run:
 
     def _validate(self, every: int) -> None:
         """Measure the losses on held-out data; if they no longer fall, lower the learning rate."""
-        losses = held_out_losses(self.job.held_out, self.engine, self.watchdog.beat)
+        losses = held_out_losses(self.job.data.held_out, self.engine, self.watchdog.beat)
         self.monitor.validated(self.step, losses)
         # a longer run has no validation at this one's last step
         if self.step % every == 0 and self.rate.validated(losses):

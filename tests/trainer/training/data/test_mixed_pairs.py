@@ -16,6 +16,7 @@ from deepsiam.trainer.training.data.open_pairs import pair_data
 from deepsiam.trainer.training.data.opened import resume_invariants
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
+from deepsiam.trainer.training.run.job import check_job
 from tests import toy
 from tests.trainer.mixed_recipe import SOURCES, mixed_recipe
 
@@ -182,8 +183,8 @@ def test_zero_3_needs_steps_of_one_source(toy_collection: Path, toy_scored: Path
     stage = "deepspeed=zero3_bf16"
     path = mixed_recipe(tmp_path / "run.yaml", toy_collection, toy_scored)
     with pytest.raises(InputError, match=r"^data.mix: .* ZeRO stage 3 .*: set data.one_source_per=step, or deepspeed"):
-        finetuning.build(load(FinetuneRecipe, path, [stage]))
-    finetuning.build(load(FinetuneRecipe, path, [stage, "data.one_source_per=step"]))
+        check_job(finetuning.build(load(FinetuneRecipe, path, [stage])))
+    check_job(finetuning.build(load(FinetuneRecipe, path, [stage, "data.one_source_per=step"])))
 
 
 def test_a_source_with_too_few_items_for_the_lanes_is_named(toy_collection: Path, tmp_path: Path) -> None:
