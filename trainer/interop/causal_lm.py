@@ -89,14 +89,14 @@ def require_known_head(folder: Folder, trunk: PreTrainedModel) -> None:
         ids, training = torch.tensor(two_texts(trunk.config)), trunk.training
         trunk.eval()
         try:
-            expected = model(input_ids=ids).logits[:, -1]
+            model_logits = model(input_ids=ids).logits[:, -1]
             logits = head.logits(trunk(input_ids=ids).last_hidden_state[:, -1])
         except REFUSALS as error:
             reason = " ".join(str(error).split())
             raise InputError(f"{path}: the head of {architecture} is not supported ({reason})") from error
         finally:
             trunk.train(training)
-    if (logits - expected).abs().max() > ROUNDING * expected.abs().max():
+    if (logits - model_logits).abs().max() > ROUNDING * model_logits.abs().max():
         raise InputError(f"{path}: {architecture} computes its logits in a way that is not supported")
 
 
@@ -123,8 +123,11 @@ def remark_on_labels(folder: Folder, labels: Sequence[int], tokenizer: Tokenizer
         raise InputError(f"{path}: {' and '.join(PAIR_TOKENS)} are {tokens!r:.80}, not tokens; copy the folder again")
     if tokens == [*labels]:
         return ""
-    theirs, ours = (" with ".join(repr(tokenizer.decode([token])) for token in ids) for ids in (tokens, labels))
-    return f"{folder.path}: was published to compare {theirs}{' alone' * (len(tokens) == 1)}; the labels compare {ours}"
+    pair, label_pair = (" with ".join(repr(tokenizer.decode([token])) for token in ids) for ids in (tokens, labels))
+    return (
+        f"{folder.path}: was published to compare {pair}{' alone' * (len(tokens) == 1)}; the labels compare "
+        f"{label_pair}"
+    )
 
 
 def load(folder: Folder, open_encoder: Opener) -> LoadedModel:

@@ -73,9 +73,9 @@ def read_projection(folder: Folder) -> dict[str, Tensor]:
     if folder.has_modules:
         dense = folder.modules["Dense"]
         settings, file = folder.keys(dense / CONFIG), dense / WEIGHTS
-        for key, value in PLAIN.items():
-            if (found := settings.get(key, DEFAULTS.get(key, value))) != value:
-                raise InputError(f"{dense / CONFIG}: {key}: {found!r}: only a linear layer is supported")
+        for key, plain in PLAIN.items():
+            if (value := settings.get(key, DEFAULTS.get(key, plain))) != plain:
+                raise InputError(f"{dense / CONFIG}: {key}: {value!r}: only a linear layer is supported")
     weight = folder.tensors(file).get("linear.weight")
     if weight is None or weight.ndim != 2:
         raise InputError(f"{file}: has no matrix linear.weight, the projection of a ColBERT; copy the folder again")
@@ -94,7 +94,7 @@ def read_prompts(folder: Folder) -> dict[str, str]:
     marks = _marks(folder)
     if any(token is None for token, _ in marks.values()):
         return {}
-    return {f"{side}_prompt": rest for side, (_, rest) in marks.items() if rest}
+    return {f"{side}_prompt": text for side, (_, text) in marks.items() if text}
 
 
 def unmarked_prompts(folder: Folder) -> dict[str, str]:
@@ -132,23 +132,26 @@ def read_lengths(folder: Folder, positions: int) -> dict[str, int]:
     Raises:
         InputError: a length in the folder is not a number of tokens.
     """
-    keys, of_module = {}, folder.transformer
+    keys, module = {}, folder.transformer
     path, names = folder.path / SETTINGS, {"query": "query_length", "document": "document_length"}
     if not folder.has_modules:
         path, names = folder.path / METADATA, {"query": "query_maxlen", "document": "doc_maxlen"}
-    said = folder.keys(path, missing=True)
+    lengths = folder.keys(path, missing=True)
     for side, limit in zip(SIDES, longest_texts(folder, positions), strict=True):
-        is_overruled = of_module.get(f"{side}_length") or of_module.get("processing_kwargs")
-        length = None if is_overruled else text_length(path, said, names[side])
+        is_overruled = module.get(f"{side}_length") or module.get("processing_kwargs")
+        length = None if is_overruled else text_length(path, lengths, names[side])
         keys[f"max_{side}_tokens"] = min(length or limit, positions)
     return keys
 
 
 def _stanford(folder: Folder) -> tuple[dict[str, Any], list[str]]:
     """Return how Stanford's ColBERT fills up queries, and the tokens of documents that have no vector."""
-    said = folder.keys(folder.path / METADATA, missing=True)
-    expansion = {"attend": said.get("attend_to_mask_tokens"), "length": said.get("query_maxlen") or QUERY_TOKENS}
-    return expansion, list(string.punctuation) if said.get("mask_punctuation", True) else []
+    metadata = folder.keys(folder.path / METADATA, missing=True)
+    expansion = {
+        "attend": metadata.get("attend_to_mask_tokens"),
+        "length": metadata.get("query_maxlen") or QUERY_TOKENS,
+    }
+    return expansion, list(string.punctuation) if metadata.get("mask_punctuation", True) else []
 
 
 def _of_library(folder: Folder) -> tuple[dict[str, Any] | None, Any]:
@@ -159,9 +162,9 @@ def _of_library(folder: Folder) -> tuple[dict[str, Any] | None, Any]:
         raise InputError(f"{path}: has {kinds.count('Dense')} Dense modules: only one layer is supported")
     if "Normalize" not in kinds and model_type == "MultiVectorEncoder":
         raise InputError(f"{path}: has no Normalize module: only vectors of length 1 are supported")
-    said = folder.transformer
-    if "query_expansion" in said or "query_expansion" in settings:
-        expansion = said.get("query_expansion", settings.get("query_expansion"))
+    module = folder.transformer
+    if "query_expansion" in module or "query_expansion" in settings:
+        expansion = module.get("query_expansion", settings.get("query_expansion"))
     elif OF_PYLATE & settings.keys() and settings.get("do_query_expansion") is not False:
         attend = settings.get("attend_to_expansion_tokens", settings.get("attend_to_mask_tokens"))
         expansion = {"attend": attend, "length": settings.get("query_length") or QUERY_TOKENS}
@@ -189,22 +192,22 @@ def _split(text: str, tokenizer: Tokenizer) -> tuple[str | None, str]:
     vocabulary = tokenizer.vocabulary()
     for token in (text, text.strip(), *text.split()[:1]):
         if token and token in vocabulary:
-            rest = text.partition(token)[2]
-            return token, rest if rest.strip() or _is_read(rest, token, tokenizer) else ""
+            text_after = text.partition(token)[2]
+            return token, text_after if text_after.strip() or _is_read(text_after, token, tokenizer) else ""
     return None, text
 
 
 def _is_read(blank: str, token: str, tokenizer: Tokenizer) -> bool:
     """Return whether white space after a token has ids: a BPE of bytes joins it with the text, a WordPiece has none."""
-    with_blank, alone = tokenizer.encode([token + blank, token])
-    return bool(tokenizer.prompt(blank).ids) and not np.array_equal(with_blank, alone)
+    with_blank, without_blank = tokenizer.encode([token + blank, token])
+    return bool(tokenizer.prompt(blank).ids) and not np.array_equal(with_blank, without_blank)
 
 
 def _texts_before(folder: Folder) -> dict[str, str]:
     """Return what stands before the texts of each side."""
     if not folder.has_modules:
-        said = folder.keys(folder.path / METADATA, missing=True)
-        names = said.get("query_token_id") or "[unused0]", said.get("doc_token_id") or "[unused1]"
+        metadata = folder.keys(folder.path / METADATA, missing=True)
+        names = metadata.get("query_token_id") or "[unused0]", metadata.get("doc_token_id") or "[unused1]"
         return dict(zip(SIDES, map(str, names), strict=True))
     settings = folder.settings
     prompts: Any = settings.get("prompts")
@@ -310,8 +313,8 @@ def write(trained: LoadedModel, method: ColbertConfig, folder: Path, facts: Mapp
     }
     write_json(folder / "1_Dense" / CONFIG, dense)
     save_tensors({"linear.weight": projection}, folder / "1_Dense" / WEIGHTS)
-    named = {side: f', prompt_name="{side}"' if method.prompts() else "" for side in ("query", "document")}
-    return CARD.format(**facts, **named, dimension=method.dimension, query_tokens=method.max_query_tokens)
+    prompt_names = {side: f', prompt_name="{side}"' if method.prompts() else "" for side in ("query", "document")}
+    return CARD.format(**facts, **prompt_names, dimension=method.dimension, query_tokens=method.max_query_tokens)
 
 
 def _markers(vocabulary: Container[str]) -> tuple[str, str]:

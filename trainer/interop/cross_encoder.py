@@ -117,9 +117,9 @@ def read(folder: Folder) -> CrossEncoderFolder:
     Raises:
         InputError: a file is damaged, or the model is of another kind than those of `HEADS`.
     """
-    if others := folder.modules.keys() - {"Transformer"}:
+    if more_modules := folder.modules.keys() - {"Transformer"}:
         raise InputError(
-            f"{folder.path / MODULES}: has a {min(others)} module, and only the encoder's head is supported"
+            f"{folder.path / MODULES}: has a {min(more_modules)} module, and only the encoder's head is supported"
         )
     if folder.has_modules:
         refuse_prompts(folder)
@@ -134,10 +134,10 @@ def read(folder: Folder) -> CrossEncoderFolder:
     activation, pooling = str(getattr(config, head.activation, head.activation)), head.pooling
     if activation not in get_args(Activation):
         raise InputError(f"{path}: {head.activation}: {activation!r} is not one of {', '.join(get_args(Activation))}")
-    if (named := getattr(config, "classifier_pooling", None)) is not None:
-        if named not in (head.first_state, "mean"):
-            raise InputError(f"{path}: classifier_pooling: {named!r} is not {head.first_state} or mean")
-        pooling = "mean" if named == "mean" else "cls"
+    if (library_pooling := getattr(config, "classifier_pooling", None)) is not None:
+        if library_pooling not in (head.first_state, "mean"):
+            raise InputError(f"{path}: classifier_pooling: {library_pooling!r} is not {head.first_state} or mean")
+        pooling = "mean" if library_pooling == "mean" else "cls"
     layer: dict[str, Any] = {"hidden_layer": False}
     if head.hidden:
         layer = {"hidden_activation": activation, "hidden_norm": bool(head.norm)}
@@ -154,8 +154,8 @@ def start_keys(start: Folder, method: MethodConfig) -> dict[str, Any]:
 
 def class_names(config: PreTrainedConfig) -> tuple[str, ...]:
     """Return the names of a configuration's classes, in the order of the logits; none if they are only numbered."""
-    named = {int(number): str(name) for number, name in (config.id2label or {}).items()}
-    names = tuple(name for _, name in sorted(named.items()))
+    names_by_number = {int(number): str(name) for number, name in (config.id2label or {}).items()}
+    names = tuple(name for _, name in sorted(names_by_number.items()))
     return () if names == tuple(f"LABEL_{i}" for i in range(len(names))) else names
 
 
@@ -164,16 +164,18 @@ def order_classes(encoder: PretrainedEncoder, classes: Sequence[str]) -> list[st
 
     Return a line that says so, where it was not in this order before.
     """
-    theirs, ours = class_names(encoder.trunk.config), [name.casefold() for name in classes]
+    folder_classes, run_names = class_names(encoder.trunk.config), [name.casefold() for name in classes]
     layers = {name.rpartition(".")[0] for name in encoder.heads if name.startswith("head.")}
-    if not theirs or not layers or (known := [name.casefold() for name in theirs]) == ours:
+    if not folder_classes or not layers or (folder_names := [name.casefold() for name in folder_classes]) == run_names:
         return []
     for name in [name for name in encoder.heads if name.startswith(f"{max(layers)}.")]:
         rows = encoder.heads.pop(name)
-        if sorted(known) == sorted(ours):
-            encoder.heads[name] = rows[[known.index(one) for one in ours]]
-    done = "is brought into their order" if sorted(known) == sorted(ours) else "is new"
-    return [f"{encoder.path} has the classes {', '.join(theirs)}; of {', '.join(classes)}, the last layer {done}"]
+        if sorted(folder_names) == sorted(run_names):
+            encoder.heads[name] = rows[[folder_names.index(name) for name in run_names]]
+    change = "is brought into their order" if sorted(folder_names) == sorted(run_names) else "is new"
+    return [
+        f"{encoder.path} has the classes {', '.join(folder_classes)}; of {', '.join(classes)}, the last layer {change}"
+    ]
 
 
 def read_heads(folder: Folder) -> dict[str, Tensor]:
@@ -187,19 +189,19 @@ def read_heads(folder: Folder) -> dict[str, Tensor]:
     if head is None or not folder.architecture.endswith(CLASSIFIER):
         return {}
     weights = folder.weights
-    found = {}
-    for own, theirs in head.names.items():
-        rows = labels if theirs == head.output else width
-        shapes = {"weight": [rows] if theirs == head.norm else [rows, width], "bias": [rows]}
+    head_weights = {}
+    for layer, library_layer in head.names.items():
+        rows = labels if library_layer == head.output else width
+        shapes = {"weight": [rows] if library_layer == head.norm else [rows, width], "bias": [rows]}
         for part, shape in shapes.items():
-            tensor = weights.get(f"{theirs}.{part}")
+            tensor = weights.get(f"{library_layer}.{part}")
             if tensor is None and part == "bias" and not head.biases:
                 tensor = torch.zeros(shape)
             if tensor is None or list(tensor.shape) != shape:
-                what = "is missing" if tensor is None else f"is {list(tensor.shape)}, {CONFIG} has {shape}"
-                raise InputError(f"{folder.encoder}: {theirs}.{part} of the head {what}; copy the folder again")
-            found[f"{own}.{part}"] = tensor
-    return found
+                fault = "is missing" if tensor is None else f"is {list(tensor.shape)}, {CONFIG} has {shape}"
+                raise InputError(f"{folder.encoder}: {library_layer}.{part} of the head {fault}; copy the folder again")
+            head_weights[f"{layer}.{part}"] = tensor
+    return head_weights
 
 
 def _activation(folder: Folder, labels: int) -> nn.Module:
@@ -207,19 +209,19 @@ def _activation(folder: Folder, labels: int) -> nn.Module:
     path, settings = folder.encoder, folder.settings if folder.has_modules else {}
     config = folder.keys(path / CONFIG)
     block = config.get("sentence_transformers")
-    said = {
+    named_in = {
         f"{SETTINGS}: activation_fn": settings.get("activation_fn"),
         f"{CONFIG}: sentence_transformers.activation_fn": block.get("activation_fn")
         if isinstance(block, dict)
         else None,
         f"{CONFIG}: sbert_ce_default_activation_function": config.get("sbert_ce_default_activation_function"),
     }
-    for where, name in said.items():
+    for where, name in named_in.items():
         if name is not None:
-            package, _, last = str(name).rpartition(".")
-            if not package.startswith("torch.nn") or last not in ACTIVATIONS:
+            package, _, class_name = str(name).rpartition(".")
+            if not package.startswith("torch.nn") or class_name not in ACTIVATIONS:
                 raise InputError(f"{path}/{where}: {name!r} is not supported: Identity and Sigmoid of torch.nn are")
-            return ACTIVATIONS[last]()
+            return ACTIVATIONS[class_name]()
     return nn.Sigmoid() if labels == 1 else nn.Identity()  # the library's defaults
 
 
@@ -232,11 +234,11 @@ def _keys_of_pairs(folder: Folder) -> dict[str, Any]:
     tokenizer, where = folder.tokenizer, folder.encoder / TOKENIZER_CONFIG
     try:
         library = AutoTokenizer.from_pretrained(folder.encoder, local_files_only=True, trust_remote_code=False)
-        joined = library(*PROBE)
+        encoding = library(*PROBE)
     except Exception as error:  # transformers documents no errors, and the tokenizers package raises plain Exception
         raise InputError(f"{where}: not the tokenizer of an encoder ({' '.join(str(error).split()):.200})") from None
     first, second = (text.tolist() for text in tokenizer.encode(PROBE))
-    ids, types = joined["input_ids"], joined.get("token_type_ids")
+    ids, types = encoding["input_ids"], encoding.get("token_type_ids")
     start, between, end = tokenizer.pair_frame
     query, document = [*start, *first, *between], [*second, *end]
     if query + document != ids or types not in (None, [0] * len(ids), [0] * len(query) + [1] * len(document)):
@@ -305,9 +307,13 @@ def write(trained: LoadedModel, method: CrossEncoderConfig, folder: Path, facts:
     config = model.config
     pools_any, activates_any = hasattr(config, "classifier_pooling"), hasattr(config, layers.activation)
     pooling = {"cls": layers.first_state, "mean": "mean"}.get(method.pooling)
-    names = {f"{ours}.{part}": f"{theirs}.{part}" for ours, theirs in layers.names.items() for part in PARTS}
-    lost = [
-        ours for ours, theirs in names.items() if theirs not in model.state_dict() and ours in head and head[ours].any()
+    names = {
+        f"{layer}.{part}": f"{library_layer}.{part}" for layer, library_layer in layers.names.items() for part in PARTS
+    }
+    unwritten = [
+        layer
+        for layer, library_layer in names.items()
+        if library_layer not in model.state_dict() and layer in head and head[layer].any()
     ]
     other_norm = method.hidden_norm != bool(layers.norm)
     other_activation = not activates_any and method.hidden_activation != layers.activation
@@ -317,7 +323,7 @@ def write(trained: LoadedModel, method: CrossEncoderConfig, folder: Path, facts:
         without if layers.hidden else "have a hidden layer": method.hidden_layer != bool(layers.hidden),
         "have another hidden layer (method.hidden_activation, method.hidden_norm)": bool(layers.hidden)
         and (other_norm or other_activation),
-        f"have {'and '.join(lost)}, which is not 0": bool(lost),
+        f"have {'and '.join(unwritten)}, which is not 0": bool(unwritten),
         "keep the end of a text (method.kept_of_query)": method.kept_of_query != "start",
     }
     refuse(trained, type(model).__name__, beyond)
@@ -328,7 +334,7 @@ def write(trained: LoadedModel, method: CrossEncoderConfig, folder: Path, facts:
     config.num_labels = method.classes or 1
     # CrossEncoder would put a single score through a sigmoid
     config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
-    write_headed(model, trunk, {theirs: head[ours] for ours, theirs in names.items()}, folder)
+    write_headed(model, trunk, {library_layer: head[layer] for layer, library_layer in names.items()}, folder)
     (pair,) = method.input_lengths.values()
     around = method.pair_framing(trained.tokenizer).around
     # of token types only if the model tells the two texts apart by them

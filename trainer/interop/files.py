@@ -37,9 +37,9 @@ LIBRARY_MODULES = {  # of a SentenceTransformer: class names that every version 
 
 def refuse(trained: LoadedModel, library: str, beyond: Mapping[str, bool], or_else: str = "") -> None:
     """Raise InputError if a run has one of the settings that a library cannot compute."""
-    for what, is_asked in beyond.items():
-        if is_asked:
-            raise InputError(f"{trained.checkpoint}: {library} cannot {what}; use the run{or_else}")
+    for feature, is_used in beyond.items():
+        if is_used:
+            raise InputError(f"{trained.checkpoint}: {library} cannot {feature}; use the run{or_else}")
 
 
 def write_encoder(trunk: PreTrainedModel, folder: Path) -> None:
@@ -82,12 +82,12 @@ def write_headed(model: PreTrainedModel, trunk: PreTrainedModel, head: Mapping[s
     """Write a trunk and the tensors of a head, by their names in `model` of `class_for`, with its configuration."""
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
     state = {f"{model.base_model_prefix}.{name}": tensor for name, tensor in trunk.state_dict().items()} | dict(head)
-    expected = model.state_dict()
-    for name in expected.keys() - state.keys() - tied:
+    model_state = model.state_dict()
+    for name in model_state.keys() - state.keys() - tied:
         if not name.endswith(".bias"):
             raise InputError(f"{type(model).__name__}: this model lacks {name} and cannot be exported")
-        state[name] = torch.zeros(expected[name].shape)
-    save_tensors({name: state[name] for name in expected if name in state}, folder / WEIGHTS)
+        state[name] = torch.zeros(model_state[name].shape)
+    save_tensors({name: state[name] for name in model_state if name in state}, folder / WEIGHTS)
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(folder)
 
@@ -173,14 +173,14 @@ def write_modules(
         (folder / path).mkdir(exist_ok=True)
     # the tokenizer itself lower-cases
     write_json(folder / TRANSFORMER, {"max_seq_length": max_tokens, "do_lower_case": False})
-    named = {side: prompts.get(side, "") for side in ("query", "document")} if prompts else {}
-    write_json(folder / SETTINGS, {"prompts": named, "default_prompt_name": None, **settings})
+    named_prompts = {side: prompts.get(side, "") for side in ("query", "document")} if prompts else {}
+    write_json(folder / SETTINGS, {"prompts": named_prompts, "default_prompt_name": None, **settings})
 
 
 def prompt_card(method: MethodConfig) -> str:
     """Return a README.md's paragraph on the prompts of a method, which the folder's library does not know."""
-    said = " and ".join(f"{as_code(repr(text))} before a {side}" for side, text in method.prompts().items())
-    return f"\nIt was trained with {said}: put it there.\n" if said else ""
+    placed = " and ".join(f"{as_code(repr(text))} before a {side}" for side, text in method.prompts().items())
+    return f"\nIt was trained with {placed}: put it there.\n" if placed else ""
 
 
 def write_pooling(folder: Path, pooling: str, width: int, *, include_prompt: bool = True) -> None:

@@ -202,8 +202,8 @@ class Folder:
         owners: dict[str, str] = {}
         for file in files[1:]:
             tensors = self.tensors(file)
-            if twice := sorted(tensors.keys() & weights.keys()):
-                raise InputError(f"{file}: has {twice[0]}, which is also in {owners[twice[0]]}: which one counts?")
+            if doubled := sorted(tensors.keys() & weights.keys()):
+                raise InputError(f"{file}: has {doubled[0]}, which is also in {owners[doubled[0]]}: which one counts?")
             weights |= tensors
             owners |= dict.fromkeys(tensors, file.name)
         if lost := sorted(name for name, file in places.items() if owners.get(name) != file):
@@ -256,10 +256,10 @@ def _refuse_code(path: Path, keys: Mapping[str, Any]) -> None:
     """Raise InputError where the encoder is a class of the folder's code, and transformers has none of this name."""
     kind = str(keys.get("model_type"))
     config_class = CONFIG_MAPPING[kind] if kind in set(CONFIG_MAPPING) else PreTrainedConfig  # its `get` finds none
-    known = {config_class.__name__, getattr(plain_encoder(config_class)[1], "__name__", "")}
+    class_names = {config_class.__name__, getattr(plain_encoder(config_class)[1], "__name__", "")}
     code = keys.get("auto_map")
     for name in ("AutoConfig", "AutoModel"):
-        if isinstance(code, dict) and name in code and str(code[name]).rpartition(".")[2] not in known:
+        if isinstance(code, dict) and name in code and str(code[name]).rpartition(".")[2] not in class_names:
             raise InputError(
                 f"{path}: auto_map: its encoder is code ({code[name]!s:.80}), which is never run, and transformers has "
                 f"no class of this name for model_type {kind!r:.80}: name another folder"

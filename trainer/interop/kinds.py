@@ -104,8 +104,8 @@ def load(folder: Folder, kind: Kind) -> LoadedModel:
     """
     loader = FOLDER_KINDS[kind].load
     if loader is None:
-        what = "a SparseEncoder" if kind == SPARSE else "an encoder without a pooling and a similarity"
-        raise InputError(f"{folder.path}: {what}: fine-tune it first, with init_from")
+        model = "a SparseEncoder" if kind == SPARSE else "an encoder without a pooling and a similarity"
+        raise InputError(f"{folder.path}: {model}: fine-tune it first, with init_from")
     without = check_settings(folder, kind, to_rank=True)
     loaded = loader(folder, lambda: open_encoder(folder, folder.tokenizer, kind))
     if kind != CAUSAL or not folder.has_modules:
@@ -135,10 +135,10 @@ def open_encoder(folder: Folder, tokenizer: Tokenizer, kind: Kind) -> Pretrained
     else:
         heads = cross_encoder.read_heads(folder) | read_masked_lm_head(folder, trunk)
     special = rows_after(folder.tokenizer, mark.added_tokens or 0)
-    needed = 1 + max([tokenizer.vocab_size - 1, *special[-1:], *markers])
-    if trunk.config.vocab_size < needed:
+    rows = 1 + max([tokenizer.vocab_size - 1, *special[-1:], *markers])
+    if trunk.config.vocab_size < rows:
         raise InputError(
-            f"{encoder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the {needed:,} tokens of "
+            f"{encoder / CONFIG}: {trunk.config.vocab_size:,} token embeddings are fewer than the {rows:,} tokens of "
             "its tokenizer.json and its training: they are not of one model"
         )
     if folder.tokenizer.fingerprint == tokenizer.fingerprint:  # else the data's differs on purpose, with the same ids
@@ -168,8 +168,8 @@ def prompt_remarks(start: Folder, method: MethodConfig) -> list[str]:
     if "query_prompt" not in method.start_keys:
         return []
     keys = _prompt_keys(start, method, getattr(method, "pooling", ""))
-    said = [f"{key}={value!r}" for key, value in keys.items() if getattr(method, key) == value]
-    return [f"{start.path}: of its prompts, training starts with {', '.join(said)}"] if said else []
+    assignments = [f"{key}={value!r}" for key, value in keys.items() if getattr(method, key) == value]
+    return [f"{start.path}: of its prompts, training starts with {', '.join(assignments)}"] if assignments else []
 
 
 def _prompt_keys(start: Folder, method: MethodConfig, pooling: str) -> Keys:

@@ -54,13 +54,14 @@ def read_masked_lm_head(folder: Folder, trunk: PreTrainedModel) -> dict[str, Ten
     if table is not None and not torch.equal(table.float(), token_embedding(trunk)):
         return {}
     head = {}
-    for ours, theirs in (("dense", layers.dense), ("norm", layers.norm)):
+    for layer, library_layer in (("dense", layers.dense), ("norm", layers.norm)):
         weight, bias = (
-            weights.get(f"{theirs}.{part}", weights.get(f"{theirs}.{OLD_NAMES[part]}")) for part in OLD_NAMES
+            weights.get(f"{library_layer}.{part}", weights.get(f"{library_layer}.{OLD_NAMES[part]}"))
+            for part in OLD_NAMES
         )
         if weight is not None:
-            head[f"lm_head.{ours}.weight"] = weight
-            head[f"lm_head.{ours}.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
+            head[f"lm_head.{layer}.weight"] = weight
+            head[f"lm_head.{layer}.bias"] = weight.new_zeros(len(weight)) if bias is None else bias
     bias = weights.get(f"{layers.output}.bias", weights.get(f"{layers.output}.decoder.bias"))
     return head if bias is None else {**head, "lm_head.bias": bias}
 
@@ -77,8 +78,12 @@ def write_masked_lm(trunk: PreTrainedModel, head: Mapping[str, Tensor], folder: 
     assert model is not None
     layers = _layers_of(model.state_dict())
     assert layers is not None
-    named = {"dense": layers.dense, "norm": layers.norm}
-    tensors = {f"{theirs}.{part}": head[f"{ours}.{part}"] for ours, theirs in named.items() for part in OLD_NAMES}
+    published_layers = {"dense": layers.dense, "norm": layers.norm}
+    tensors = {
+        f"{library_layer}.{part}": head[f"{layer}.{part}"]
+        for layer, library_layer in published_layers.items()
+        for part in OLD_NAMES
+    }
     biases = (f"{layers.output}.bias", f"{layers.output}.decoder.bias")
     tensors |= {next(name for name in biases if name in model.state_dict()): head["bias"]}
     model.config.tie_word_embeddings = True
@@ -92,7 +97,7 @@ def _layers_of(names: Container[str]) -> Layers | None:
 
 def _same_activation(config: PreTrainedConfig) -> bool:
     """Whether a published head's activation is that of the trunk's layers, which `LmHead` takes."""
-    own = setting(config, "hidden_act")
+    activation = setting(config, "hidden_act")
     if config.model_type in ("bert", "distilbert"):
         return True
-    return bool(own == getattr(config, "classifier_activation", "gelu"))  # all others have GELU
+    return bool(activation == getattr(config, "classifier_activation", "gelu"))  # all others have GELU

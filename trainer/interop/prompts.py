@@ -26,15 +26,17 @@ def read_prompts(folder: Folder) -> dict[Side, str]:
     default = settings.get("default_prompt_name")
     if default is not None and not (isinstance(default, str) and default in prompts):
         raise InputError(f"{path}: default_prompt_name is {default!r:.80}, which is not one of its prompts")
-    found: dict[Side, str] = {}
+    texts: dict[Side, str] = {}
     for side, names in NAMES.items():
-        others = [name for other, theirs in NAMES.items() if other != side for name in theirs]
-        given = [prompts[name] or "" for name in names if name in prompts]
-        if not given and default is not None and default not in others:
-            given = [prompts[default] or ""]
-        if text := next(filter(None, given), ""):
-            found[side] = text
-    return found
+        names_of_others = [
+            name for other_side, other_names in NAMES.items() if other_side != side for name in other_names
+        ]
+        candidates = [prompts[name] or "" for name in names if name in prompts]
+        if not candidates and default is not None and default not in names_of_others:
+            candidates = [prompts[default] or ""]
+        if text := next(filter(None, candidates), ""):
+            texts[side] = text
+    return texts
 
 
 def prompts_of(folder: Folder, pooling: str, *, to_rank: bool) -> dict[str, Any]:

@@ -35,10 +35,10 @@ def require_same_reading(folder: Folder) -> None:
         if not (file.is_file() or file.is_dir()):
             raise InputError(f"{file}: not a plain file; copy the folder again")
     try:
-        theirs = _load(folder)
-        _compare_texts(folder, theirs)
-        _compare_special_tokens(folder, theirs)
-        _compare_frames(folder, theirs)
+        library_tokenizer = _load(folder)
+        _compare_texts(folder, library_tokenizer)
+        _compare_special_tokens(folder, library_tokenizer)
+        _compare_frames(folder, library_tokenizer)
     except InputError:
         raise
     except Exception as error:  # of any class: what a damaged file makes transformers raise
@@ -55,12 +55,12 @@ def _load(folder: Folder, **keys: bool) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False, **keys)
 
 
-def _compare_texts(folder: Folder, theirs: PreTrainedTokenizerBase) -> None:
+def _compare_texts(folder: Folder, library_tokenizer: PreTrainedTokenizerBase) -> None:
     lower_case = bool(folder.transformer.get(LOWER_CASE))  # by sentence-transformers, before the tokenizer
-    odd = _odd_text(folder.tokenizer, theirs, lower_case)
+    odd = _odd_text(folder.tokenizer, library_tokenizer, lower_case)
     if odd is None:
         return
-    if lower_case and _odd_text(folder.tokenizer, theirs, False) is None:
+    if lower_case and _odd_text(folder.tokenizer, library_tokenizer, False) is None:
         raise InputError(_difference(folder, TRANSFORMER, LOWER_CASE, odd, "false"))
     for key, value in product(SWITCHES, (True, False)):
         if _odd_text(folder.tokenizer, _load(folder, **{key: value}), lower_case) is None:
@@ -68,50 +68,50 @@ def _compare_texts(folder: Folder, theirs: PreTrainedTokenizerBase) -> None:
     raise InputError(_difference(folder, TOKENIZER_CONFIG, "tokenizer_class", odd))
 
 
-def _odd_text(tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase, lower_case: bool) -> str | None:
+def _odd_text(tokenizer: Tokenizer, library_tokenizer: PreTrainedTokenizerBase, lower_case: bool) -> str | None:
     """Return a text that the two tokenizers read differently; None if there is none."""
     words = sorted(tokenizer.vocabulary().keys() - set(tokenizer.special_tokens.values()))
     spelled = (word.removeprefix("##").lstrip("\u2581\u0120") for word in words[:: len(words) // WORDS + 1])
     for text in (*PROBES, " ".join(word for word in spelled if word)):
-        if _ids(theirs, text.lower() if lower_case else text) != tokenizer.encode([text])[0].tolist():
+        if _ids(library_tokenizer, text.lower() if lower_case else text) != tokenizer.encode([text])[0].tolist():
             return text
     return None
 
 
-def _compare_special_tokens(folder: Folder, theirs: PreTrainedTokenizerBase) -> None:
+def _compare_special_tokens(folder: Folder, library_tokenizer: PreTrainedTokenizerBase) -> None:
     tokenizer = folder.tokenizer
-    for token in {*theirs.get_added_vocab(), *tokenizer.special_tokens.values()}:
+    for token in {*library_tokenizer.get_added_vocab(), *tokenizer.special_tokens.values()}:
         text = f"a {token} b{token}"
-        if _ids(theirs, text) != tokenizer.encode([text])[0].tolist():
+        if _ids(library_tokenizer, text) != tokenizer.encode([text])[0].tolist():
             raise InputError(_difference(folder, *_named_in(folder, token), text))
 
 
-def _compare_frames(folder: Folder, theirs: PreTrainedTokenizerBase) -> None:
+def _compare_frames(folder: Folder, library_tokenizer: PreTrainedTokenizerBase) -> None:
     tokenizer = folder.tokenizer
-    framed, (before, after) = theirs("a"), tokenizer.text_frame
-    own = [*before, *tokenizer.encode(["a"])[0].tolist(), *after]
-    if framed["input_ids"] != own or any(framed.get("token_type_ids", ())):
-        texts = (tokenizer.decode(ids) for ids in (own, framed["input_ids"]))
+    framed, (before, after) = library_tokenizer("a"), tokenizer.text_frame
+    own_ids = [*before, *tokenizer.encode(["a"])[0].tolist(), *after]
+    if framed["input_ids"] != own_ids or any(framed.get("token_type_ids", ())):
+        texts = (tokenizer.decode(ids) for ids in (own_ids, framed["input_ids"]))
         raise InputError(
             "{}: post_processor makes {!r:.80} of 'a', and transformers {!r:.80} of the folder, or a token type other "
             "than 0: make them agree, or use another encoder".format(tokenizer.path, *texts)
         )
-    said = folder.tokenizer_config
+    settings = folder.tokenizer_config
     for key, token, part, side in (
-        ("add_bos_token", theirs.bos_token, before, "before"),
-        ("add_eos_token", theirs.eos_token, after, "after"),
+        ("add_bos_token", library_tokenizer.bos_token, before, "before"),
+        ("add_eos_token", library_tokenizer.eos_token, after, "after"),
     ):
-        has = token is not None and theirs.convert_tokens_to_ids(token) in part
-        if token is not None and said.get(key) not in (None, has):
+        has = token is not None and library_tokenizer.convert_tokens_to_ids(token) in part
+        if token is not None and settings.get(key) not in (None, has):
             raise InputError(
-                f"{folder.encoder / TOKENIZER_CONFIG}: {key} is {said[key]!r:.80}, and tokenizer.json puts "
+                f"{folder.encoder / TOKENIZER_CONFIG}: {key} is {settings[key]!r:.80}, and tokenizer.json puts "
                 f"{'' if has else 'no '}{token} {side} a text; transformers 4 went by the key, and 5 goes by "
                 f"tokenizer.json: make its post_processor agree, or set {key} to {str(has).lower()}"
             )
 
 
-def _ids(theirs: PreTrainedTokenizerBase, text: str) -> list[int]:
-    ids: list[int] = theirs(text, add_special_tokens=False, verbose=False)["input_ids"]
+def _ids(library_tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    ids: list[int] = library_tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     return ids
 
 

@@ -98,22 +98,22 @@ def keys_of(start: Folder, method: MethodConfig) -> dict[str, Any]:
     Raises:
         InputError: the folder is damaged, or has no such key and the recipe does not set it.
     """
-    taken: dict[str, Any] = {}
+    start_keys: dict[str, Any] = {}
     if "Pooling" not in start.modules:  # a ColBERT has none
-        return taken
+        return start_keys
     for key, read in (("pooling", pooling_of), ("similarity", similarity_of)):  # a temperature suits one similarity
         if key not in type(method).model_fields:
             continue
         is_set = key in method.model_fields_set
         try:
-            found = read(start)
+            folder_keys = read(start)
         except InputError as error:
             if is_set:
                 continue
             raise InputError(f"{error}: set method.{key} to start from the encoder alone") from None
-        if not is_set or found[key] == getattr(method, key):
-            taken |= found
-    return taken
+        if not is_set or folder_keys[key] == getattr(method, key):
+            start_keys |= folder_keys
+    return start_keys
 
 
 def pooling_of(folder: Folder) -> dict[str, Any]:
@@ -122,8 +122,8 @@ def pooling_of(folder: Folder) -> dict[str, Any]:
     kinds = [kind for kind, _ in folder.steps if kind != NO_EFFECT]
     if "Pooling" not in folder.modules:
         raise InputError(f"{path}: has no Pooling module, which gives a text one vector: use another")
-    if others := {*kinds} - {"Transformer", "Pooling", "Normalize"}:
-        raise InputError(f"{path}: has a {min(others)} module, and only pooling and normalising are supported")
+    if more_modules := {*kinds} - {"Transformer", "Pooling", "Normalize"}:
+        raise InputError(f"{path}: has a {min(more_modules)} module, and only pooling and normalising are supported")
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise InputError(f"{path}: its modules are {', '.join(kinds)}, not Transformer, Pooling, Normalize")
     if "Normalize" in kinds:
@@ -133,14 +133,14 @@ def pooling_of(folder: Folder) -> dict[str, Any]:
     keys = folder.keys(path)
     unused(path, POOLING, keys, DENSE, to_rank=True)
     # a configuration names the pooling, or in older releases has one switch per pooling
-    named = keys.get("pooling_mode")
-    modes = [named] if isinstance(named, str) else named or []
+    named_modes = keys.get("pooling_mode")
+    modes = [named_modes] if isinstance(named_modes, str) else named_modes or []
     if not isinstance(modes, list) or not all(isinstance(mode, str) for mode in modes):
-        raise InputError(f"{path}: pooling_mode is {named!r:.80}, not a name or a list of names")
-    named_so = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
-    on = [key.removeprefix(SWITCH) for key, value in keys.items() if key.startswith(SWITCH) and value]
+        raise InputError(f"{path}: pooling_mode is {named_modes!r:.80}, not a name or a list of names")
+    new_names = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
+    switched_on = [key.removeprefix(SWITCH) for key, value in keys.items() if key.startswith(SWITCH) and value]
     if "pooling_mode" not in keys:
-        modes = [named_so.get(name, name) for name in on] or ["mean"]  # the library's default
+        modes = [new_names.get(name, name) for name in switched_on] or ["mean"]  # the library's default
     if len(modes) != 1 or modes[0] not in POOLINGS:
         raise InputError(f"{path}: its pooling is {' and '.join(modes) or 'none'}, not one of {', '.join(POOLINGS)}")
     return {"pooling": POOLINGS[modes[0]]}
@@ -248,14 +248,14 @@ def write(trained: LoadedModel, method: SiameseConfig, folder: Path, facts: Mapp
     types = {
         path: kind for path, kind in LIBRARY_MODULES.items() if path != "2_Normalize" or method.similarity == "cosine"
     }
-    cut = {"truncate_dim": method.dimensions[0]} if method.dimensions else {}
-    settings = {"similarity_fn_name": method.similarity, **cut}
+    cut_keys = {"truncate_dim": method.dimensions[0]} if method.dimensions else {}
+    settings = {"similarity_fn_name": method.similarity, **cut_keys}
     write_modules(folder, types, method.max_document_tokens, method.prompts(), settings)
     write_pooling(folder, method.pooling, trunk.config.hidden_size, include_prompt=method.prompt_in_pooling)
     name = {"cls": "[CLS]", "mean": "mean", "last": "last-token"}[method.pooling]
     width, *smaller = method.dimensions or [trained.model.width]
-    named = {side: f', prompt_name="{side}"' if method.prompts() else "" for side in ("query", "document")}
-    facts = {**facts, **named, "width": width}
+    prompt_names = {side: f', prompt_name="{side}"' if method.prompts() else "" for side in ("query", "document")}
+    facts = {**facts, **prompt_names, "width": width}
     card = CARD.format(**facts, pooling=name, similarity=method.similarity, query_tokens=method.max_query_tokens)
     if smaller:
         card += CUT.format(**facts, numbers=" or ".join(map(str, smaller)), least=smaller[-1])
