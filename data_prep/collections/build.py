@@ -102,7 +102,7 @@ def build(
                 "classes": list(reader.classes),
                 GRADED: [] if reader.classes else _graded(built / SPLITS, reader.splits()),
                 "remarks": [*reader.remarks(), *remarks, *_gaps(built, reader, tokenizer.vocab_size)],
-                "inputs": [input_record(path, out) for path in track(reader.files(), "hash", "files")],
+                "inputs": [input_record(path, out) for path in track(reader.paths, "hash", "files")],
             }
             _finish(built, manifest, read_bytes(tokenizer.path))
             _publish(built, out)
@@ -112,7 +112,7 @@ def build(
 def _require_room(out: Path, reader: Format, tokenizer: Tokenizer) -> None:
     """Raise InputError if the collection would replace an input, or anything that is not a collection's."""
     parts = [out / name for name in (*PARTS, SPLITS)]
-    for file in reader.files():
+    for file in reader.paths:
         if inside := [part for part in parts if file.resolve().is_relative_to(part.resolve())]:
             raise InputError(f"{file}: the collection would replace {inside[0]}: move it, or name another --out")
     if (out / BUILDING).is_dir() or is_collection(out):
@@ -196,7 +196,7 @@ def _run(
     for part, texts in zip(PARTS, (reader.corpus, reader.queries), strict=True):
         folder = stages.folder / part
         repeats = reader.repeats is True or reader.repeats == part
-        write = partial(write_texts, folder, texts, reader.text_files(part), repeats=repeats)
+        write = partial(write_texts, folder, texts, reader.by_part.get(part, reader.paths), repeats=repeats)
         number, part_remarks = stages.do(part, write, old=folder)
         counts[part] = {"texts": gaps.require_any(number, f"{part}: the input contains no texts", reader)}
         remarks += part_remarks
@@ -226,7 +226,7 @@ def _require_names(reader: Format, splits: Sequence[str]) -> None:
             TypeAdapter(FileName).validate_python(split)
         except ValidationError:
             named = f"names the split {split!r:.80}; rename it with only letters, digits, '_', '-' and '.'"
-            raise InputError(f"{reader.group_files(split)[0]}: {named}") from None
+            raise InputError(f"{reader.by_split[split][0]}: {named}") from None
 
 
 def _graded(folder: Path, splits: Sequence[str]) -> list[str]:
@@ -274,7 +274,7 @@ def _publish(built: Path, out: Path) -> None:
 
 def _state(reader: Format) -> list[list[Any]]:
     """Return the sizes and times of the input files, which tell whether they changed since an earlier try."""
-    files = reader.files()
+    files = reader.paths
     for path in files:
         if not path.is_file():
             why = "not a plain file; name the files themselves" if path.exists() else "no such file"

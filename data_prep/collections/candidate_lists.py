@@ -47,6 +47,7 @@ class CandidateLists(Format):
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         self.by_split = files_by_split(inputs)
+        self.paths = self._listed()
 
     @abstractmethod
     def lists(self, file: Path) -> Iterator[CandidateList | LeftOut]:
@@ -56,9 +57,6 @@ class CandidateLists(Format):
         """Yield the candidate lists of a split."""
         for file in self.by_split[split]:
             yield from self.lists(file)
-
-    def files(self) -> list[Path]:
-        return self._listed()
 
     def corpus(self) -> Iterator[Text]:
         for item in self._all():
@@ -70,17 +68,11 @@ class CandidateLists(Format):
         for item in self._all():
             yield Text(item.query, item.turns, item.where)
 
-    def splits(self) -> list[str]:
-        return list(self.by_split)
-
     def groups(self, split: str) -> Iterator[Labelled]:
         for item in self.of_split(split):
             if isinstance(item, CandidateList):
                 ids = [content_id(text) for text in item.candidates]
                 yield Labelled(item.query, ids, item.labels, item.where, item.scores)
-
-    def group_files(self, split: str) -> list[Path]:
-        return self.by_split[split]
 
     def remarks(self) -> list[str]:
         """Report which files each split joins; what it leaves out: the reason, the number, where the first one is."""

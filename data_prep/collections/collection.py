@@ -272,7 +272,7 @@ def _changed(directory: Path, manifest: dict[str, Any]) -> bool:
     """Return whether the files next to a collection that it was made from have changed."""
     inside = {record["file"]: record for record in manifest["inputs"] if record["inside"]}
     in_place = manifest.get("command") == {"format": "beir", "inputs": ["."]}
-    if in_place and {path.relative_to(directory).as_posix() for path in Beir([directory]).files()} != set(inside):
+    if in_place and {path.relative_to(directory).as_posix() for path in Beir([directory]).paths} != set(inside):
         return True
     time = (directory / MANIFEST).stat().st_mtime_ns
     return any(_is_changed(directory / name, record, time) for name, record in inside.items())

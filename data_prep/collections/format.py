@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from deepsiam.data_prep.common.errors import InputError
@@ -95,6 +96,10 @@ class Format(ABC):
         mined: whether negatives were mined or sampled. If so, the highest label of a query-document pair is used;
             if not, and groups are not whole, two different labels of a pair are refused.
         classes: the names of the classes that labels number; empty if labels are relevance or scores.
+        paths: every file that is read.
+        by_split: the files that the groups of each split are read from.
+        by_part: those that the corpus and the queries are read from, where these are not all files: their sizes tell
+            the time left.
     """
 
     what: ClassVar[str]
@@ -102,14 +107,13 @@ class Format(ABC):
     whole: ClassVar[bool] = False
     mined: ClassVar[bool] = False
     classes: Sequence[str] = ()
+    paths: Sequence[Path]
+    by_split: Mapping[str, Sequence[Path]]
+    by_part: Mapping[str, Sequence[Path]] = MappingProxyType({})
 
     @abstractmethod
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Find the files among the inputs; raise InputError where one is missing."""
-
-    @abstractmethod
-    def files(self) -> list[Path]:
-        """Return every file that is read."""
 
     @abstractmethod
     def corpus(self) -> Iterator[Text]:
@@ -120,20 +124,12 @@ class Format(ABC):
         """Yield the queries."""
 
     @abstractmethod
-    def splits(self) -> list[str]:
-        """Return the names of the splits; at least one."""
-
-    @abstractmethod
     def groups(self, split: str) -> Iterator[Labelled]:
         """Yield the labelled candidates of a split."""
 
-    def text_files(self, part: str) -> list[Path]:
-        """Return the files that `part`, the corpus or the queries, is read from: their sizes tell the time left."""
-        return self.files()
-
-    def group_files(self, split: str) -> list[Path]:
-        """Return the files that the groups of a split are read from, likewise."""
-        return self.files()
+    def splits(self) -> list[str]:
+        """Return the names of the splits; at least one."""
+        return list(self.by_split)
 
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
         """Yield the ids of the documents that a split's queries rank; return None for all documents."""
@@ -239,13 +235,20 @@ def check_id(name: Any, key: str, where: Where) -> str:
     return name
 
 
-def check_text(text: Any, key: str, where: Where) -> str:
+def check_text(text: Any, key: str, where: Where, *, may_be_empty: bool = False) -> str:
     """Return a text without the white space around it; raise InputError if it is not a string, or is empty."""
     if not isinstance(text, str):
         raise InputError(f"{where}: {key!r} is missing or not a string")
-    if not (text := text.strip()):
+    if not (text := text.strip()) and not may_be_empty:
         raise InputError(f"{where}: {key!r} is empty")
     return text
+
+
+def check_list(values: Any, key: str, where: Where, of: type = object) -> list[Any]:
+    """Return a list; raise InputError if it is none, or if an item is not `of` this type."""
+    if not isinstance(values, list) or not all(isinstance(value, of) for value in values):
+        raise InputError(f"{where}: {key!r} is missing or not a list{' of objects' * (of is dict)}")
+    return values
 
 
 def check_number(number: Any, key: str, where: Where) -> float:
@@ -277,7 +280,7 @@ def check_grade(text: str, key: str, where: Where) -> int:
     return int(check_number(value, key, where))
 
 
-def titled_text(record: dict[str, Any], keys: Sequence[str], where: Where) -> str:
+def titled_text(record: Mapping[str, Any], keys: Sequence[str], where: Where, *, may_be_empty: bool = False) -> str:
     """Return the title (if any) and text of a record, joined by a space; the text is under one of the keys.
 
     Raises:
@@ -285,8 +288,7 @@ def titled_text(record: dict[str, Any], keys: Sequence[str], where: Where) -> st
     """
     key = next((key for key in keys if record.get(key)), None) or next((key for key in keys if key in record), keys[0])
     text, title = record.get(key), record.get("title") or ""
-    if not isinstance(text, str):
-        raise InputError(f"{where}: {key!r} is missing or not a string")
+    check_text(text, key, where, may_be_empty=True)
     if not isinstance(title, str):
         raise InputError(f"{where}: 'title' is not a string")
-    return check_text(f"{title} {text}", key, where)
+    return check_text(f"{title} {text}", key, where, may_be_empty=may_be_empty)

@@ -20,7 +20,7 @@ def require_any(count: int, otherwise: str, reader: Format) -> int:
     """Return a number of texts or groups; if it is 0, raise InputError with the files and what was left out of them."""
     if count:
         return count
-    files = reader.files()
+    files = reader.paths
     more = [f"{len(files) - NAMED:,} more"] if len(files) > NAMED else []
     named = ", ".join([*map(str, files[:NAMED]), *more])
     raise InputError("; ".join([f"{otherwise}: {named}", *reader.remarks()]))

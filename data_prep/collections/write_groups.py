@@ -153,7 +153,7 @@ def _save(folder: Path, entries: Entries, starts: np.ndarray) -> None:
 def _read(reader: Format, split: str, query_ids: _Known, document_ids: _Known) -> tuple[Entries, int]:
     """Return the judgements of known queries, and the number of all judgements of candidates."""
     columns = array("q"), array("q"), array("f"), array("f"), array("q"), array("b")
-    source = track_files(reader.groups(split), f"split {split}", "lines", reader.group_files(split))
+    source = track_files(reader.groups(split), f"split {split}", "lines", reader.by_split[split])
     number = judgements = 0
     while batch := list(islice(source, BATCH)):
         counts = [len(item.candidates) for item in batch]

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
 from deepsiam.data_prep.collections.files.json_array import beginning, json_records
 from deepsiam.data_prep.collections.files.table import JSON, TSV, table_columns, table_kind, table_rows
-from deepsiam.data_prep.collections.format import Where, as_float, check_id, check_text, text_lines
+from deepsiam.data_prep.collections.format import Where, as_float, check_id, check_list, check_text, text_lines
 from deepsiam.data_prep.collections.ids import hash_of
 from deepsiam.data_prep.common.errors import InputError
 
@@ -52,9 +52,7 @@ class AnswerSelection(CandidateLists):
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Detect the format of each file from its beginning."""
         super().__init__(inputs)
-        self.named = super().files()
-        self.named_by_split = dict(self.by_split)
-        readers = {file: _reader(file) for file in self.named}
+        readers = {file: _reader(file) for file in self.paths}
         for split, files in self.by_split.items():
             questions = [file for file in files if readers[file] is None]
             passages = [file for file in files if readers[file] is not None]
@@ -64,18 +62,10 @@ class AnswerSelection(CandidateLists):
                     named = ", ".join(map(str, questions + contexts))
                     raise InputError(f"split {split}: name one file of questions and one of contexts, not {named}")
                 readers[contexts[0]] = partial(_quasar, questions=questions[0])
-            self.by_split[split] = passages
         self.readers = {file: reader for file, reader in readers.items() if reader is not None}
 
-    def files(self) -> list[Path]:
-        return self.named
-
-    def group_files(self, split: str) -> list[Path]:
-        """Return the files of a split, with Quasar-T's questions."""
-        return self.named_by_split[split]
-
     def lists(self, file: Path) -> Iterator[CandidateList | LeftOut]:
-        return self.readers[file](file)
+        return self.readers[file](file) if file in self.readers else iter(())  # Quasar-T's questions alone are none
 
 
 def _reader(file: Path) -> Reader | None:
@@ -93,9 +83,7 @@ def _reader(file: Path) -> Reader | None:
 
 def _prepared(file: Path) -> Iterator[CandidateList]:
     for where, record in json_records(file):
-        passages = record.get("passages")
-        if not isinstance(passages, list) or not all(isinstance(passage, dict) for passage in passages):
-            raise InputError(f"{where}: 'passages' is missing or not a list of objects")
+        passages = check_list(record.get("passages"), "passages", where, dict)
         texts = [check_text(passage.get("text"), "text", where) for passage in passages]
         labels = [_label(passage.get("label"), where) for passage in passages]
         yield _list(check_text(record.get("query"), "query", where), texts, labels, where)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from deepsiam.data_prep.collections.format import (
     check_id,
     json_lines,
     text_lines,
+    titled_text,
 )
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.sources.parquet import parquet_columns, parquet_rows
@@ -65,42 +67,42 @@ class Beir(Format):
         subsets = sorted(path.name.removesuffix("-corpus") for path in self.folder.glob("[!.]*-corpus"))
         if subsets and not (self.subset or self._found("corpus.jsonl") or self._tables("corpus")):
             raise InputError(f"{self.folder}: has subsets: name one, such as {self.folder / subsets[0]}")
-
-    def files(self) -> list[Path]:
-        judged = [path for paths in self._judged.values() for path in paths]
-        pools = self._by_split("pools", ".txt").values()
-        return [*self.text_files("corpus"), *self.text_files("queries"), *sorted([*judged, *pools])]
+        self.judged = self._by_split("qrels", ".tsv")
+        self.by_split = {split: [path] for split, path in sorted(self.judged.items())} or next(
+            filter(None, map(self._tables, JUDGED)), {}
+        )
+        self.pools = self._by_split("pools", ".txt")
+        self.by_part = {part: self._text_files(part) for part in ("corpus", "queries")}
+        others = sorted([*chain.from_iterable(self.by_split.values()), *self.pools.values()])
+        self.paths = [*chain.from_iterable(self.by_part.values()), *others]
 
     def corpus(self) -> Iterator[Text]:
-        return self._texts("corpus")
+        return map(_text, self._records("corpus"))
 
     def queries(self) -> Iterator[Text]:
-        return self._texts("queries")
+        return map(_text, self._records("queries"))
 
     def splits(self) -> list[str]:
         """Return the names of the files of judgements; raise InputError if there are none, or others in pools/."""
-        splits = sorted(self._judged)
+        splits = sorted(self.by_split)
         if not splits:
             raise InputError(f"{self._folder('qrels')}: no SPLIT.tsv with relevance judgements")
-        for split, path in self._by_split("pools", ".txt").items():
+        for split, path in self.pools.items():
             if split not in splits:
                 raise InputError(f"{path}: a pool of no split: the splits are {', '.join(splits)}; rename or remove it")
         return splits
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        for path in self._judged[split]:
-            yield from _judgements(path) if path in self._by_split("qrels", ".tsv").values() else _judged_rows(path)
+        read = _judgements if self.judged else _judged_rows
+        return chain.from_iterable(map(read, self.by_split[split]))
 
-    def text_files(self, part: str) -> list[Path]:
+    def _text_files(self, part: str) -> list[Path]:
         if not self._found("corpus.jsonl") and (tables := self._tables(part)):
             return [path for paths in tables.values() for path in paths]
         return [self._found(f"{part}.jsonl") or self.folder / f"{part}.jsonl"]
 
-    def group_files(self, split: str) -> list[Path]:
-        return self._judged[split]
-
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
-        path = self._by_split("pools", ".txt").get(split)
+        path = self.pools.get(split)
         return ((line, where) for where, line in text_lines(path)) if path else None
 
     def excluded(self) -> Iterator[Excluded]:
@@ -116,11 +118,6 @@ class Beir(Format):
         not_read = {name: then for name, then in NOT_READ.items() if self._tables(name)}
         return remarks + [f"{self._folder(name)}: is not read, {then}" for name, then in not_read.items()]
 
-    @property
-    def _judged(self) -> dict[str, list[Path]]:
-        files = {split: [path] for split, path in self._by_split("qrels", ".tsv").items()}
-        return files or next(filter(None, map(self._tables, JUDGED)), {})
-
     def _found(self, name: str) -> Path | None:
         """Return a file of the folder, plain or compressed; a subset has none."""
         return None if self.subset else plain_first(self.folder, name).get(name)
@@ -133,11 +130,7 @@ class Beir(Format):
         return by_split(self._folder(part), ".parquet") or by_split(self._folder(part), ".jsonl")
 
     def _records(self, part: str) -> Iterator[tuple[Where, dict[str, Any]]]:
-        for path in self.text_files(part):
-            yield from _rows(path, COLUMNS)
-
-    def _texts(self, part: str) -> Iterator[Text]:
-        return (_text(where, record) for where, record in self._records(part))
+        return chain.from_iterable(_rows(path, COLUMNS) for path in self.by_part[part])
 
     def _by_split(self, folder: str, suffix: str) -> dict[str, Path]:
         files = plain_first(self._folder(folder), f"*{suffix}")
@@ -188,10 +181,6 @@ def _id(where: Where, record: Mapping[str, Any]) -> str:
     return check_id(record.get(key), key, where)
 
 
-def _text(where: Where, record: Mapping[str, Any]) -> Text:
-    name, text, title = _id(where, record), record.get("text"), record.get("title") or ""
-    if not isinstance(text, str):
-        raise InputError(f"{where}: 'text' is missing or not a string")
-    if not isinstance(title, str):
-        raise InputError(f"{where}: 'title' is not a string")
-    return Text(name, [f"{title} {text}".strip()], where)
+def _text(row: tuple[Where, Mapping[str, Any]]) -> Text:
+    where, record = row
+    return Text(_id(where, record), [titled_text(record, ["text"], where, may_be_empty=True)], where)

@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from deepsiam.data_prep.collections.files.table import table_columns, table_rows
-from deepsiam.data_prep.collections.format import Excluded, Format, Labelled, Text, Where, check_id, split_and_file
+from deepsiam.data_prep.collections.format import (
+    Excluded,
+    Format,
+    Labelled,
+    Text,
+    Where,
+    check_id,
+    check_list,
+    check_text,
+    split_and_file,
+)
 from deepsiam.data_prep.collections.formats.beir import excluded_documents
 from deepsiam.data_prep.common.errors import InputError
 
@@ -32,50 +42,40 @@ class Bright(Format):
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Tell documents from examples by their columns."""
-        self.documents: list[Path] = []
-        self.examples: dict[str, list[Path]] = {}
+        documents: list[Path] = []
+        examples: dict[str, list[Path]] = {}
         for split, path in map(split_and_file, inputs):
             columns = set(table_columns(path))
             if columns.issuperset(EXAMPLES):
-                self.examples.setdefault(split or "test", []).append(path)
+                examples.setdefault(split or "test", []).append(path)
             elif columns.issuperset(DOCUMENTS):
-                self.documents.append(path)
+                documents.append(path)
             else:
                 expected = " or ".join(", ".join(names) for names in (DOCUMENTS, EXAMPLES))
                 raise InputError(f"{path}: not of BRIGHT: its columns are not {expected}")
-        if not (self.documents and self.examples):
+        if not (documents and examples):
             raise InputError(f"{' '.join(map(str, inputs))}: name the documents and the examples of a domain")
-        self.gold = "gold_ids_long" if any(path.parent.name == LONG for path in self.documents) else "gold_ids"
-
-    def files(self) -> list[Path]:
-        return [*self.documents, *chain.from_iterable(self.examples.values())]
+        self.gold = "gold_ids_long" if any(path.parent.name == LONG for path in documents) else "gold_ids"
+        self.by_part = {"corpus": documents, "queries": list(chain.from_iterable(examples.values()))}
+        self.by_split = dict(sorted(examples.items()))
+        self.paths = [*documents, *self.by_part["queries"]]
 
     def corpus(self) -> Iterator[Text]:
-        return (_text(where, row, "content") for where, row in _rows(self.documents))
+        return (_text(where, row, "content") for where, row in _rows(self.by_part["corpus"]))
 
     def queries(self) -> Iterator[Text]:
-        return (_text(where, row, "query") for where, row in _rows(self.text_files("queries")))
-
-    def splits(self) -> list[str]:
-        return sorted(self.examples)
+        return (_text(where, row, "query") for where, row in _rows(self.by_part["queries"]))
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        for where, row in _rows(self.examples[split]):
-            if not isinstance(gold := row.get(self.gold), list):
-                raise InputError(f"{where}: {self.gold!r} is missing or not a list")
+        for where, row in _rows(self.by_split[split]):
+            gold = check_list(row.get(self.gold), self.gold, where)
             names = list(dict.fromkeys(check_id(name, self.gold, where) for name in gold))
             yield Labelled(check_id(row.get("id"), "id", where), names, [1] * len(names), where)
 
     def excluded(self) -> Iterator[Excluded]:
-        for where, row in _rows(self.text_files("queries")):
+        for where, row in _rows(self.by_part["queries"]):
             if names := excluded_documents(where, row):
                 yield Excluded(check_id(row.get("id"), "id", where), names, where)
-
-    def text_files(self, part: str) -> list[Path]:
-        return self.documents if part == "corpus" else [*chain.from_iterable(self.examples.values())]
-
-    def group_files(self, split: str) -> list[Path]:
-        return self.examples[split]
 
 
 def _rows(files: Sequence[Path]) -> Iterator[tuple[Where, dict[str, Any]]]:
@@ -83,6 +83,5 @@ def _rows(files: Sequence[Path]) -> Iterator[tuple[Where, dict[str, Any]]]:
 
 
 def _text(where: Where, row: dict[str, Any], key: str) -> Text:
-    if not isinstance(text := row.get(key), str):
-        raise InputError(f"{where}: {key!r} is missing or not a string")
-    return Text(check_id(row.get("id"), "id", where), [text.strip()], where)
+    text = check_text(row.get(key), key, where, may_be_empty=True)
+    return Text(check_id(row.get("id"), "id", where), [text], where)

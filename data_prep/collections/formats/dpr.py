@@ -19,8 +19,7 @@ from pathlib import Path
 
 from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
 from deepsiam.data_prep.collections.files.json_array import json_records
-from deepsiam.data_prep.collections.format import check_text, titled_text
-from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.collections.format import check_list, check_text, titled_text
 
 POSITIVE, NEGATIVES = "positive_ctxs", ("hard_negative_ctxs", "negative_ctxs")
 
@@ -39,9 +38,7 @@ class Dpr(CandidateLists):
             texts: list[str] = []
             counts = []
             for key in (POSITIVE, *NEGATIVES):
-                passages = record.get(key, None if key == POSITIVE else [])
-                if not isinstance(passages, list) or not all(isinstance(passage, dict) for passage in passages):
-                    raise InputError(f"{where}: {key!r} is missing or not a list of objects")
+                passages = check_list(record.get(key, None if key == POSITIVE else []), key, where, dict)
                 texts += (titled_text(passage, ["text"], where) for passage in passages)
                 counts.append(len(passages))
             right = counts[0]

@@ -27,7 +27,7 @@ from typing import Any
 
 from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists
 from deepsiam.data_prep.collections.files.json_array import json_items
-from deepsiam.data_prep.collections.format import Text, Where, check_text, suffixes, text_lines
+from deepsiam.data_prep.collections.format import Text, Where, check_list, check_text, suffixes, text_lines
 from deepsiam.data_prep.collections.ids import content_id
 from deepsiam.data_prep.common.errors import InputError
 
@@ -48,9 +48,8 @@ class Dstc7(CandidateLists):
             raise InputError(f"{inputs[0]}: name the .json files of the dialogues too")
         super().__init__([path for path in inputs if path not in tables])
         self.tables = [(path, _columns(path)) for path in tables]
-
-    def files(self) -> list[Path]:
-        return [*super().files(), *(path for path, _ in self.tables)]
+        self.by_part = {"queries": self.paths}  # the tables are in memory after the corpus
+        self.paths = [*self.paths, *tables]
 
     def corpus(self) -> Iterator[Text]:
         """Yield the candidate pool, and every candidate of the dialogues."""
@@ -58,22 +57,19 @@ class Dstc7(CandidateLists):
             yield Text(content_id(text), [text], where)
         yield from super().corpus()
 
-    def text_files(self, part: str) -> list[Path]:
-        """Return the files that a part is read from; the tables are in memory after the corpus."""
-        return self.files() if part == "corpus" else super().files()
-
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
         return iter(self._pool.items()) if self._pool else None
 
     def lists(self, file: Path) -> Iterator[CandidateList]:
         for where, item in json_items(file):
-            by_speaker = groupby(_objects(item, MESSAGES, where), lambda message: message.get("speaker"))
+            messages = check_list(item.get(MESSAGES), MESSAGES, where, dict)
+            by_speaker = groupby(messages, lambda message: message.get("speaker"))
             turns = [" ".join(_utterances(messages, where)) for _, messages in by_speaker]
             if not turns:
                 raise InputError(f"{where}: {MESSAGES!r} is empty")
-            options = _utterances(_objects(item, OPTIONS, where), where) if OPTIONS in item else []
+            options = _utterances(check_list(item[OPTIONS], OPTIONS, where, dict), where) if OPTIONS in item else []
             if CORRECT in item:
-                right = _utterances(_objects(item, CORRECT, where), where)
+                right = _utterances(check_list(item[CORRECT], CORRECT, where, dict), where)
             else:
                 right = self._answers.get(str(item.get("example-id")), [])
             if not right and item.get("scenario") != NONE_MAY_BE_RIGHT:
@@ -125,13 +121,6 @@ def _columns(path: Path) -> int:
         expected = "candidate-id TAB utterance, or example-id TAB candidate-id TAB utterance"
         raise InputError(f"{where}: {number} columns, expected {expected}")
     return number
-
-
-def _objects(item: dict[str, Any], key: str, where: Where) -> list[dict[str, Any]]:
-    objects = item.get(key)
-    if not isinstance(objects, list) or not all(isinstance(value, dict) for value in objects):
-        raise InputError(f"{where}: {key!r} is missing or not a list of objects")
-    return objects
 
 
 def _utterances(messages: Iterable[dict[str, Any]], where: Where) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists
 from deepsiam.data_prep.collections.files.json_array import json_records
-from deepsiam.data_prep.collections.format import Where, check_number, check_text
+from deepsiam.data_prep.collections.format import Where, check_list, check_number, check_text
 from deepsiam.data_prep.common.errors import InputError
 
 SIDES = {"pos": 1.0, "neg": 0.0}
@@ -38,22 +38,14 @@ class FlagEmbedding(CandidateLists):
             labels: list[float] = []
             scores: list[float] = []
             for side, label in SIDES.items():
-                side_texts = [check_text(text, side, where) for text in _list(record, side, where)]
+                given = [] if (side, record.get(side)) == ("neg", None) else record.get(side)
+                side_texts = [check_text(text, side, where) for text in check_list(given, side, where)]
                 texts += side_texts
                 labels += [label] * len(side_texts)
                 scores += _scores(record, side, len(side_texts), where)
                 if not texts:
                     raise InputError(f"{where}: {side!r} is empty")
             yield CandidateList([check_text(record.get("query"), "query", where)], texts, labels, where, scores)
-
-
-def _list(record: dict[str, Any], side: str, where: Where) -> list[Any]:
-    texts = record.get(side)
-    if texts is None and side == "neg":
-        return []
-    if not isinstance(texts, list):
-        raise InputError(f"{where}: {side!r} is missing or not a list")
-    return texts
 
 
 def _scores(record: dict[str, Any], side: str, texts: int, where: Where) -> list[float]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from deepsiam.data_prep.collections.files.named_files import plain_first
@@ -44,12 +45,14 @@ class Mind(Format):
     whole = True
 
     def __init__(self, inputs: Sequence[Path]) -> None:
-        self.by_split: dict[str, list[tuple[Path, Path]]] = {}  # behaviors and news
+        self.by_split = {}
+        self.paths, self.news = list[Path](), list[Path]()
         for split, folders in files_by_split(inputs).items():
-            self.by_split[split] = [(_file(folder, "behaviors.tsv"), _file(folder, "news.tsv")) for folder in folders]
-
-    def files(self) -> list[Path]:
-        return [file for tables in self.by_split.values() for both in tables for file in both]
+            tables = [(_file(folder, "behaviors.tsv"), _file(folder, "news.tsv")) for folder in folders]
+            self.by_split[split] = [behaviors for behaviors, _ in tables]
+            self.news += [news for _, news in tables]
+            self.paths += [file for both in tables for file in both]
+        self.by_part = {"corpus": self.news}  # the texts of queries are titles, by all tables
 
     def corpus(self) -> Iterator[Text]:
         """Yield the news of every folder; most of it is in several folders."""
@@ -64,47 +67,32 @@ class Mind(Format):
                     raise InputError(f"{where}: {unknown[0]!r} of the history is not in any news.tsv{hint}")
                 yield Text(content_id(" ".join(history)), [self._titles[name] for name in history] or [""], where)
 
-    def splits(self) -> list[str]:
-        return list(self.by_split)
-
     def groups(self, split: str) -> Iterator[Labelled]:
         for history, news, where in self._impressions(split):
             yield Labelled(content_id(" ".join(history)), [name for name, _ in news], [y for _, y in news], where)
-
-    def text_files(self, part: str) -> list[Path]:
-        """Return the tables of news; for the queries, whose texts are titles, all tables."""
-        if part == "queries":
-            return self.files()
-        return [news for tables in self.by_split.values() for _, news in tables]
-
-    def group_files(self, split: str) -> list[Path]:
-        return [path for path, _ in self.by_split[split]]
 
     @cached_property
     def _titles(self) -> dict[str, str]:
         return {name: title for name, title, _, _ in self._news()}
 
     def _news(self) -> Iterator[tuple[str, str, str, Where]]:
-        for tables in self.by_split.values():
-            for _, path in tables:
-                for where, line in text_lines(path):
-                    cells = line.split("\t")
-                    if len(cells) not in (7, 8):
-                        raise InputError(f"{where}: {len(cells)} columns, expected 7 or 8 between tabs")
-                    name, title, abstract = check_id(cells[0], "id", where), cells[3], cells[4].strip()
-                    if " " in name or (title.lower(), abstract.lower()) == ("title", "abstract"):
-                        raise InputError(f"{where}: a header, or {name!r} is not the id of news: remove this line")
-                    yield name, check_text(title, "title", where), abstract, where
+        for where, line in chain.from_iterable(map(text_lines, self.news)):
+            cells = line.split("\t")
+            if len(cells) not in (7, 8):
+                raise InputError(f"{where}: {len(cells)} columns, expected 7 or 8 between tabs")
+            name, title, abstract = check_id(cells[0], "id", where), cells[3], cells[4].strip()
+            if " " in name or (title.lower(), abstract.lower()) == ("title", "abstract"):
+                raise InputError(f"{where}: a header, or {name!r} is not the id of news: remove this line")
+            yield name, check_text(title, "title", where), abstract, where
 
     def _impressions(self, split: str) -> Iterator[tuple[list[str], list[tuple[str, float]], Where]]:
         """Yield the history of each impression, and the news that it showed with their labels."""
-        for path, _ in self.by_split[split]:
-            for where, line in text_lines(path):
-                cells = line.split("\t")
-                if len(cells) not in (3, 4, 5):
-                    raise InputError(f"{where}: {len(cells)} columns, expected 5 between tabs")
-                history, news = cells[-2:]
-                yield history.split(), _labelled(news, where), where
+        for where, line in chain.from_iterable(map(text_lines, self.by_split[split])):
+            cells = line.split("\t")
+            if len(cells) not in (3, 4, 5):
+                raise InputError(f"{where}: {len(cells)} columns, expected 5 between tabs")
+            history, news = cells[-2:]
+            yield history.split(), _labelled(news, where), where
 
 
 def _labelled(news: str, where: Where) -> list[tuple[str, float]]:

@@ -93,8 +93,13 @@ class MsMarco(Format):
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Find the files by their names; check that they belong together."""
         by_kind = named_files(inputs, KINDS, UNSAID)
-        self.paths = {kind: [file.path for file in files] for kind, files in by_kind.items()}
-        self.collections = self.paths[PASSAGES] + self.paths[DOCUMENTS]
+        self.named = {kind: [file.path for file in files] for kind, files in by_kind.items()}
+        self.paths = list(chain.from_iterable(self.named.values()))
+        self.collections = self.named[PASSAGES] + self.named[DOCUMENTS]
+        self.by_part = {
+            part: [*first, *self.named[TRIPLES], *([] if first else self.named[CANDIDATES])]
+            for part, first in (("corpus", self.collections), ("queries", self.named[QUERIES]))
+        }
         self._check(inputs)
         self.mined_splits = {file.split for kind in (TRIPLES, ID_TRIPLES, EXAMPLES) for file in by_kind[kind]}
         self.repeats = "queries" if self.collections else True
@@ -106,14 +111,19 @@ class MsMarco(Format):
             CANDIDATES: self._candidates,
         }
         # the files with each split's groups, and their readers
-        self.sources: dict[str, list[tuple[Path, Callable[[Path], Iterator[Labelled]]]]] = {}
+        sources: dict[str, list[tuple[Path, Callable[[Path], Iterator[Labelled]]]]] = {}
         for kind, read in readers.items():
             for split, paths in joined_by_split(by_kind[kind]).items() if self.collections or kind != QRELS else ():
-                self.sources.setdefault(split, []).extend((path, read) for path in paths)
+                sources.setdefault(split, []).extend((path, read) for path in paths)
+        self.sources = dict(sorted(sources.items()))
+        self.by_split = {split: [path for path, _ in files] for split, files in self.sources.items()}
+        for split, files in self.by_split.items():  # candidates are labelled by all qrels
+            if not set(files).isdisjoint(self.named[CANDIDATES]):
+                self.by_split[split] = list({*files, *self.named[QRELS]})
 
     def _check(self, inputs: Sequence[Path]) -> None:
         """Raise InputError where the files do not belong together."""
-        named, paths = " ".join(map(str, inputs)), self.paths
+        named, paths = " ".join(map(str, inputs)), self.named
         others = [path for kind, files in paths.items() if kind != TRIPLES for path in files]
         if paths[TRIPLES] and others:
             raise InputError(
@@ -137,34 +147,28 @@ class MsMarco(Format):
             if not any(item.labels[0] > 0 for item in self._candidates(path) if not isinstance(item, Unlisted)):
                 raise InputError(f"{path}: no candidate is relevant by the qrels (do their ids match?); leave it out")
 
-    def files(self) -> list[Path]:
-        return list(chain.from_iterable(self.paths.values()))
-
     def corpus(self) -> Iterator[Text]:
         """Yield the collection, or else the texts of the triples or candidates."""
-        for path in self.paths[PASSAGES]:
+        for path in self.named[PASSAGES]:
             yield from id_texts(path)
-        for path in self.paths[DOCUMENTS]:
+        for path in self.named[DOCUMENTS]:
             yield from _documents(path)
-        for path in self.paths[TRIPLES]:
+        for path in self.named[TRIPLES]:
             for where, cells in rows(path, TRIPLE):
                 yield from (_unnamed(cells, column, where) for column in (1, 2))
-        for path in () if self.collections else self.paths[CANDIDATES]:
+        for path in () if self.collections else self.named[CANDIDATES]:
             for line in _lines(path, texts=True):
                 yield _text(line.id, "passage", line.passage, line.where)
 
     def queries(self) -> Iterator[Text]:
         """Yield the queries of queries.*.tsv, or else of the triples or candidates."""
-        for path in self.paths[QUERIES]:
+        for path in self.named[QUERIES]:
             yield from id_texts(path)
-        for path in self.paths[TRIPLES]:
+        for path in self.named[TRIPLES]:
             yield from (_unnamed(cells, 0, where) for where, cells in rows(path, TRIPLE))
-        for path in () if self.paths[QUERIES] else self.paths[CANDIDATES]:
+        for path in () if self.named[QUERIES] else self.named[CANDIDATES]:
             for line in _lines(path, texts=True):
                 yield _text(line.query_id, "query", line.query, line.where)
-
-    def splits(self) -> list[str]:
-        return sorted(self.sources)
 
     def groups(self, split: str) -> Iterator[Labelled]:
         """Yield the judgements, triples and candidates of a split; at last, what none of its files lists of a query."""
@@ -177,15 +181,6 @@ class MsMarco(Format):
                     yield item
         yield from unlisted.values()
 
-    def text_files(self, part: str) -> list[Path]:
-        named = self.collections if part == "corpus" else self.paths[QUERIES]
-        return [*named, *self.paths[TRIPLES], *([] if named else self.paths[CANDIDATES])]
-
-    def group_files(self, split: str) -> list[Path]:
-        """Return the files of a split, and for candidates all qrels."""
-        named = [path for path, _ in self.sources[split]]
-        return named if set(named).isdisjoint(self.paths[CANDIDATES]) else list({*named, *self.paths[QRELS]})
-
     def is_mined(self, split: str) -> bool:
         """Return whether a split has triples; the grades of another one must not contradict each other."""
         return split in self.mined_splits
@@ -193,7 +188,7 @@ class MsMarco(Format):
     def _candidates(self, path: Path) -> Iterator[Labelled]:
         """Yield the candidates of judged queries."""
         grades: dict[str, dict[str, float]] = {}
-        for query, (document,), (grade,), where, _ in chain.from_iterable(map(judgements, self.paths[QRELS])):
+        for query, (document,), (grade,), where, _ in chain.from_iterable(map(judgements, self.named[QRELS])):
             if grades.setdefault(query, {}).setdefault(document, grade) != grade:
                 raise InputError(f"{where}: its query and document have another grade on an earlier line")
         unlisted: dict[str, dict[str, float]] = {}

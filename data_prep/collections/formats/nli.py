@@ -56,6 +56,7 @@ class Nli(CandidateLists):
             self.columns[file] = _texts_and_label(file, names)
             for split in SETS.values() if SET in names else [_split(given)]:
                 self.by_split.setdefault(split, []).append(file)
+        self.paths = self._listed()
         self.classes = next(filter(None, map(self._classes, self.columns)), NLI)
 
     def lists(self, file: Path) -> Iterator[CandidateList | LeftOut]:

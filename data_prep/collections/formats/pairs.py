@@ -34,7 +34,7 @@ class Pairs(CandidateLists):
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Take any number of files; either all files of a split have scores, or none."""
         super().__init__(inputs)
-        self.columns = {file: text_columns(file, negatives=self.negatives) for file in self.files()}
+        self.columns = {file: text_columns(file, negatives=self.negatives) for file in self.paths}
         for split, (first, *others) in self.by_split.items():
             for file in others:
                 if (self.columns[file].label is None) != (self.columns[first].label is None):

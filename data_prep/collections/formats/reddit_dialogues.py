@@ -15,6 +15,7 @@ The text is decoded from tokens: see prepared.py for what that loses. The docume
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,9 +65,10 @@ class RedditDialogues(Format):
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         self.folders = shard_folders(files_by_split(inputs), dialogues=True)
-
-    def files(self) -> list[Path]:
-        return [file for folders in self.folders.values() for folder in folders for file in folder.files()]
+        self.by_split = {
+            split: [file for folder in folders for file in folder.files()] for split, folders in self.folders.items()
+        }
+        self.paths = list(chain.from_iterable(self.by_split.values()))
 
     def corpus(self) -> Iterator[Text]:
         for folder, shard in self._shards(*self.folders):
@@ -79,17 +81,11 @@ class RedditDialogues(Format):
                 context = reply.document.segments[reply.beginning : reply.position]
                 yield Text(reply.id, [folder.text(tokens) for tokens in context], reply.where)
 
-    def splits(self) -> list[str]:
-        return list(self.folders)
-
     def groups(self, split: str) -> Iterator[Labelled]:
         """Yield the candidates of each reply, the reply itself first."""
         for window in self._windows(split):
             for reply in window:
                 yield Labelled(reply.id, _candidates(reply, window), [1.0, *[0.0] * NEGATIVES], reply.where)
-
-    def group_files(self, split: str) -> list[Path]:
-        return [file for folder in self.folders[split] for file in folder.files()]
 
     def _shards(self, *splits: str) -> Iterator[tuple[ShardFolder, list[Reply]]]:
         for split in splits:

@@ -25,6 +25,7 @@ from deepsiam.data_prep.collections.format import (
     Text,
     Where,
     check_id,
+    check_list,
     check_text,
     files_by_split,
     joined,
@@ -50,19 +51,26 @@ class Tevatron(Format):
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Detect what each file is from its first record."""
         self.by_kind: dict[str, list[Path]] = {PASSAGES[0]: [], IDS[0]: [], CORPUS: []}
-        self.queried: dict[str, list[Path]] = {}  # the files of each split
+        by_split: dict[str, list[Path]] = {}
         for split, paths in files_by_split(list(chain.from_iterable(map(_files, inputs)))).items():
             for path in paths:
                 kind = self._kind(path)
                 self.by_kind[kind].append(path)
                 if kind != CORPUS:
-                    self.queried.setdefault(split, []).append(path)
+                    by_split.setdefault(split, []).append(path)
         named = " ".join(map(str, inputs))
-        if not self.queried:
+        if not by_split:
             raise InputError(f"{named}: no file of queries (with {PASSAGES[0]} or {IDS[0]})")
         if self.by_kind[IDS[0]] and not self.by_kind[CORPUS]:
             raise InputError(f"{self.by_kind[IDS[0]][0]}: name the corpus of its {IDS[0]} too")
         self.repeats = True if self.by_kind[PASSAGES[0]] else "queries"
+        self.queried = list(chain.from_iterable(by_split.values()))
+        self.by_split = dict(sorted(by_split.items()))
+        self.by_part = {
+            "corpus": [*self.by_kind[CORPUS], *self.by_kind[PASSAGES[0]]],
+            "queries": [*self.by_kind[PASSAGES[0]], *self.by_kind[IDS[0]]],
+        }
+        self.paths = [*self.by_kind[CORPUS], *self.queried]
 
     def _kind(self, path: Path) -> str:
         where, record = next(json_lines(path), (Where(path, 1), {}))
@@ -70,9 +78,6 @@ class Tevatron(Format):
         if kind is None:
             raise InputError(f"{where}: has none of {', '.join(self.by_kind)}, so it is not one of Tevatron's files")
         return kind
-
-    def files(self) -> list[Path]:
-        return [*self.by_kind[CORPUS], *chain.from_iterable(self.queried.values())]
 
     def corpus(self) -> Iterator[Text]:
         """Yield the documents of the corpus, then the passages given with queries."""
@@ -85,26 +90,16 @@ class Tevatron(Format):
                 yield from chain.from_iterable(_passages(record, where))
 
     def queries(self) -> Iterator[Text]:
-        for path in chain.from_iterable(self.queried.values()):
+        for path in self.queried:
             for where, record in json_lines(path):
                 key = "query_text" if "query_text" in record else "query"
                 yield Text(_query_id(record, where), [check_text(record.get(key), key, where)], where)
 
-    def text_files(self, part: str) -> list[Path]:
-        kinds = [CORPUS, PASSAGES[0]] if part == "corpus" else [PASSAGES[0], IDS[0]]
-        return [path for kind in kinds for path in self.by_kind[kind]]
-
-    def group_files(self, split: str) -> list[Path]:
-        return self.queried[split]
-
-    def splits(self) -> list[str]:
-        return sorted(self.queried)
-
     def remarks(self) -> list[str]:
-        return list(joined(self.queried))
+        return list(joined(self.by_split))
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        for path in self.queried[split]:
+        for path in self.by_split[split]:
             with_passages = path in self.by_kind[PASSAGES[0]]
             for where, record in json_lines(path):
                 if with_passages:
@@ -138,10 +133,7 @@ def _passages(record: dict[str, Any], where: Where) -> list[list[Text]]:
 
 def _list(record: dict[str, Any], key: str, where: Where) -> list[Any]:
     """Return a list of a record; the negatives may be absent."""
-    values = record.get(key, [] if key in (PASSAGES[1], IDS[1]) else None)
-    if not isinstance(values, list):
-        raise InputError(f"{where}: {key!r} is missing or not a list")
-    return values
+    return check_list(record.get(key, [] if key in (PASSAGES[1], IDS[1]) else None), key, where)
 
 
 def _document(record: Any, where: Where) -> Text:

@@ -41,31 +41,21 @@ class Trec(Format):
         for kind, files in by_kind.items():
             if not files:
                 raise InputError(f"{' '.join(map(str, inputs))}: no file is named {kind}")
-        self.paths = {kind: [file.path for file in files] for kind, files in by_kind.items()}
-        self.judged = joined_by_split(by_kind[QRELS])
-
-    def files(self) -> list[Path]:
-        return list(chain.from_iterable(self.paths.values()))
+        self.paths = [file.path for files in by_kind.values() for file in files]
+        named = {"corpus": by_kind[CORPUS], "queries": by_kind[TOPICS]}
+        self.by_part = {part: [file.path for file in files] for part, files in named.items()}
+        self.by_split = dict(sorted(joined_by_split(by_kind[QRELS]).items()))
 
     def corpus(self) -> Iterator[Text]:
-        for path in self.paths[CORPUS]:
+        for path in self.by_part["corpus"]:
             is_json = not {".json", ".jsonl"}.isdisjoint(suffixes(path))
             yield from _records(path) if is_json else id_texts(path)
 
     def queries(self) -> Iterator[Text]:
-        return chain.from_iterable(map(id_texts, self.paths[TOPICS]))
-
-    def text_files(self, part: str) -> list[Path]:
-        return self.paths[CORPUS if part == "corpus" else TOPICS]
-
-    def group_files(self, split: str) -> list[Path]:
-        return self.judged[split]
-
-    def splits(self) -> list[str]:
-        return sorted(self.judged)
+        return chain.from_iterable(map(id_texts, self.by_part["queries"]))
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        return chain.from_iterable(map(judgements, self.judged[split]))
+        return chain.from_iterable(map(judgements, self.by_split[split]))
 
 
 def _records(path: Path) -> Iterator[Text]:

@@ -12,6 +12,7 @@ less. Hashes of the ids choose all of these. The ids of the chosen articles, and
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from heapq import nsmallest
@@ -65,18 +66,17 @@ class WikipediaSearch(Format):
     def __init__(self, inputs: Sequence[Path]) -> None:
         by_split = files_by_split(inputs)
         self.readers: dict[str, list[Callable[[], Iterator[Article]]]] = {split: [] for split in by_split}
-        self.paths: dict[str, list[Path]] = {split: [] for split in by_split}
+        files: dict[str, list[Path]] = {split: [] for split in by_split}
         prepared = {split: [path for path in paths if is_prepared(path)] for split, paths in by_split.items()}
         for split, folders in shard_folders(prepared, dialogues=False).items():
             self.readers.setdefault(split, []).extend(partial(_stored, folder) for folder in folders)
-            self.paths.setdefault(split, []).extend(file for folder in folders for file in folder.files())
+            files.setdefault(split, []).extend(file for folder in folders for file in folder.files())
         for split, paths in by_split.items():
             for file in WIKIPEDIA.find([path for path in paths if not is_prepared(path)]):
                 self.readers[split].append(partial(_extracted, file))
-                self.paths[split].append(file.path)
-
-    def files(self) -> list[Path]:
-        return list(chain.from_iterable(self.paths.values()))
+                files[split].append(file.path)
+        self.paths = list(chain.from_iterable(files.values()))
+        self.by_split = defaultdict(list, files)  # a split that is cut from train has no files
 
     def corpus(self) -> Iterator[Text]:
         """Yield the articles without their queries."""
@@ -97,10 +97,6 @@ class WikipediaSearch(Format):
         mine = (article for article in self._articles(TRAIN) if article.id not in kept_out)
         return (Labelled(article.id, [article.id], [1.0], article.where) for article in mine)
 
-    def group_files(self, split: str) -> list[Path]:
-        """Return the files of a split; a split that is cut from train has none of its own."""
-        return self.paths.get(split, [])
-
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
         return None if split == TRAIN else iter([*self._chosen[split], *self._chosen.get(TRAIN, [])][:POOL])
 
@@ -114,7 +110,7 @@ class WikipediaSearch(Format):
                 size = min(POOL, count // 10)
                 if not size:
                     raise InputError(
-                        f"{self.files()[0]}: {count} articles of several sentences are too few to cut splits from"
+                        f"{self.paths[0]}: {count} articles of several sentences are too few to cut splits from"
                     )
                 chosen = {name: lowest[i * size : (i + 1) * size] for i, name in enumerate(CUT)}
                 lowest = lowest[len(CUT) * size :]

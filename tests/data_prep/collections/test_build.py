@@ -36,10 +36,8 @@ class Dialogues(Format):
     whole = True
 
     def __init__(self, inputs: Sequence[Path]) -> None:
-        self.path = inputs[0]
-
-    def files(self) -> list[Path]:
-        return [self.path]
+        self.paths = [self.path] = inputs
+        self.by_split = {"train": inputs}
 
     def _lines(self) -> Iterator[tuple[Where, list[str], list[str]]]:
         for where, line in text_lines(self.path):
@@ -51,9 +49,6 @@ class Dialogues(Format):
 
     def queries(self) -> Iterator[Text]:
         return (Text("|".join(turns), turns, where) for where, turns, _ in self._lines())
-
-    def splits(self) -> list[str]:
-        return ["train"]
 
     def groups(self, split: str) -> Iterator[Labelled]:
         for where, turns, replies in self._lines():

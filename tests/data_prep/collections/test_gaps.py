@@ -38,7 +38,7 @@ def test_an_input_of_which_nothing_is_left_names_the_files_and_why(tmp_path: Pat
 
 def test_the_files_of_a_message_are_few() -> None:
     reader = Beir([Path()])
-    reader.files = lambda: [Path(f"{i}.tsv") for i in range(5)]  # type: ignore[method-assign]
+    reader.paths = [Path(f"{i}.tsv") for i in range(5)]
     reader.remarks = list  # type: ignore[method-assign]
     with pytest.raises(InputError, match=r"nothing: 0.tsv, 1.tsv, 2.tsv, 2 more$"):
         require_any(0, "nothing", reader)

@@ -74,7 +74,7 @@ def find(pattern: str) -> dict[str, Path]:
     """
     folders: dict[str, Path] = {}
     for path in map(Path, sorted(glob(pattern))):
-        if is_collection(path) or (path.is_dir() and Beir([path]).files()[0].is_file()):
+        if is_collection(path) or (path.is_dir() and Beir([path]).paths[0].is_file()):
             if path.name in folders:
                 raise InputError(f"--collections: {folders[path.name]} and {path} have the same name: rename one")
             folders[path.name] = path
@@ -93,7 +93,7 @@ def prepare(folders: Mapping[str, Path], given: Sequence[Given], out: Path) -> d
     raw = {name: path for name, path in copies.items() if not is_collection(out / name)}
     for name in copies.keys() - raw.keys():
         made_of = [record["sha256"] for record in Collection.open(out / name).manifest["inputs"]]
-        if made_of != list(map(sha256_of, Beir([copies[name]]).files())):
+        if made_of != list(map(sha256_of, Beir([copies[name]]).paths)):
             raise InputError(f"{out / name}: was made of other files than {copies[name]}: remove it")
     if raw:
         if not (models := _models(given)):

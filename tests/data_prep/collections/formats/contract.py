@@ -67,7 +67,7 @@ class FormatContract:
         assert {split: choices(opened, split) for split in opened.splits()} == self.found
         assert opened.manifest["remarks"] == [remark.format(folder=tmp_path / "in") for remark in self.remarks]
         read = {record["file"] for record in opened.manifest["inputs"]}
-        assert read == set(map(str, self.reader(tmp_path / "in").files()))
+        assert read == set(map(str, self.reader(tmp_path / "in").paths))
 
     def test_iterators_may_be_taken_twice(self, tmp_path: Path) -> None:
         reader = self.reader(write_files(tmp_path / "in", self.files))
@@ -95,7 +95,7 @@ class FormatContract:
         with pytest.raises(InputError, match="nowhere.*: no such f"):
             build(self.name, [tmp_path / "nowhere" / Path(self.inputs(tmp_path)[0]).name], tmp_path / "out", small)
         folder = write_files(tmp_path / "damaged", self.files)
-        for file in self.reader(folder).files():
+        for file in self.reader(folder).paths:
             content = file.read_bytes()
             plain = file.suffix != ".gz"
             file.write_bytes(content + b"\xff\n" if plain else content[:-9])

@@ -119,10 +119,10 @@ def test_every_file_may_be_compressed(beir: Path, small: Tokenizer, ending: str)
     (beir / "pools").mkdir()
     (beir / POOL).write_text("c\na\nb\n")
     plain = made(beir, small)
-    files = [path.relative_to(beir) for path in Beir([beir]).files()]
+    files = [path.relative_to(beir) for path in Beir([beir]).paths]
     for file in files:
         (beir / f"{file}{ending}").write_bytes(squeeze(ending, (beir / file).read_bytes()))
-    assert [path.relative_to(beir) for path in Beir([beir]).files()] == files  # the plain ones
+    assert [path.relative_to(beir) for path in Beir([beir]).paths] == files  # the plain ones
     for file in files:
         (beir / file).unlink()
     with pytest.raises(InputError, match="changed since tokenising"):

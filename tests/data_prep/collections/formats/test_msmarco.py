@@ -236,4 +236,4 @@ def test_a_run_without_a_collection_has_no_texts_and_archives_are_passed_over(tm
     with pytest.raises(InputError, match="top100:1: a run has no texts: name the collection"):
         list(reader.corpus())
     (folder / "top1000.dev.tar.gz").touch()
-    assert "top1000.dev.tar" not in " ".join(map(str, MsMarco([folder]).files()))
+    assert "top1000.dev.tar" not in " ".join(map(str, MsMarco([folder]).paths))
