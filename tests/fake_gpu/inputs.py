@@ -23,12 +23,7 @@ from tests.toy import ROOT
 
 VOCABULARY = Spelled(2048, **SPECIAL)
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
-TRUNKS: dict[str, dict[str, Any]] = {
-    "bert": {},
-    "roberta": {},
-    "modernbert": {},
-    "qwen2": {"num_key_value_heads": 2},
-}
+TRUNKS: dict[str, dict[str, Any]] = {"bert": {}, "roberta": {}, "modernbert": {}, "qwen2": {"num_key_value_heads": 2}}
 DECODERS = ("qwen2",)
 # the negatives of the whole step are Engine's: see tests.fake_gpu.steps
 OWN_NEGATIVES, IGNORING = "siamese with own negatives", "siamese that ignores negatives"

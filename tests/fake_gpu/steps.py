@@ -48,12 +48,7 @@ def step(file: str, *method: str) -> Count:
         engine, batch = _engine(file, *method)
         for _ in range(STEPS):
             kernels, watch = _count_step(engine, [batch] * MICRO_BATCHES)
-    return {
-        "kernels": len(kernels.started),
-        "waits": watch.waits,
-        "copies": watch.copies,
-        "pageable": watch.pageable,
-    }
+    return {"kernels": len(kernels.started), "waits": watch.waits, "copies": watch.copies, "pageable": watch.pageable}
 
 
 def _count_step(engine: Engine, batches: Sequence[MicroBatch]) -> tuple[Kernels, Watch]:

@@ -53,11 +53,6 @@ def finetuned(init_from: Path, random_weights: bool, collection: Path, tokens: i
         "data": {"collection": str(collection), "lanes": 2, "window": 1},
         "batch": {"size": 4, "micro": 4},
         "optimizer": {"lr": 1e-3},
-        "method": {
-            "name": "siamese",
-            "max_query_tokens": 16,
-            "max_document_tokens": 32,
-            "special_tokens": tokens,
-        },
+        "method": {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 32, "special_tokens": tokens},
     }
     return build(build_recipe(FinetuneRecipe, values, "test")).model.trunk.state_dict()

@@ -136,7 +136,7 @@ def measured(stage: int, ranks: int, bits: float, delay: float) -> dict[str, Any
     links = sum(one.rounds * one.calls * (2 if one.kind == "all_reduce" else 1) for one in step) * (ranks - 1)
     seconds = 0.25 + size / (bits / 8 * PAYLOAD) + links * delay
     networks = [
-        {"bits": bits, "delay": delay, "seconds": [seconds] * 3, "bytes": [size] * ranks, "sum_of_one_number": 0.0},
+        {"bits": bits, "delay": delay, "seconds": [seconds] * 3, "bytes": [size] * ranks, "sum_of_one_number": 0.0}
     ]
     return {"sizes": SIZES, "networks": networks, "without_exchange": [0.25]}
 

@@ -47,25 +47,10 @@ REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
         {},
         "a sequence classifier cannot have a trunk of roberta-pre.*; use the run",
     ),
-    (
-        "cross_encoder",
-        {"trunk": ELECTRA},
-        {},
-        "ElectraForSequence.* cannot have another hidden layer.*; use",
-    ),
+    ("cross_encoder", {"trunk": ELECTRA}, {}, "ElectraForSequence.* cannot have another hidden layer.*; use"),
     ("cross_encoder", {"pooling": "mean"}, {}, "BertForSequenceClassification cannot pool all states.*; use the run"),
-    (
-        "cross_encoder",
-        {"hidden_layer": False},
-        {},
-        "BertForSequence.* cannot do without a hidden layer.*; use the run",
-    ),
-    (
-        "cross_encoder",
-        {"kept_of_query": "end"},
-        {},
-        "BertForSequence.* cannot keep the end of a text.*; use the run",
-    ),
+    ("cross_encoder", {"hidden_layer": False}, {}, "BertForSequence.* cannot do without a hidden layer.*; use the run"),
+    ("cross_encoder", {"kept_of_query": "end"}, {}, "BertForSequence.* cannot keep the end of a text.*; use the run"),
     ("colbert", {"towers": 2}, {}, "PyLate cannot .*an encoder of documents alone.*; use the run"),
     ("colbert", {"kept_of_query": "end"}, {}, "PyLate cannot .*keep the end of a query alone.*; use the run"),
     (

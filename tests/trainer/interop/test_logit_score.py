@@ -78,19 +78,9 @@ def test_scores_are_those_of_the_library_and_of_the_plain_folder(
     ("file", "keys", "labels", "words"),
     [
         (SETTINGS, {"prompts": {"web": "Find"}, "default_prompt_name": "web"}, "AB", "its default_prompt_name ('web')"),
-        (
-            TRANSFORMER,
-            {"processing_kwargs": {"chat_template": {"x": 1}}},
-            "AB",
-            "its processing_kwargs ({'chat",
-        ),
+        (TRANSFORMER, {"processing_kwargs": {"chat_template": {"x": 1}}}, "AB", "its processing_kwargs ({'chat"),
         (TRANSFORMER, {"max_seq_length": 64}, "AB", "its max_seq_length (64)"),
-        (
-            "1_LogitScore/config.json",
-            {},
-            "CB",
-            "published to compare 'A' with 'B'; the labels compare 'C' with 'B'",
-        ),
+        ("1_LogitScore/config.json", {}, "CB", "published to compare 'A' with 'B'; the labels compare 'C' with 'B'"),
         ("1_LogitScore/config.json", {"false_token_id": None}, "AB", "compare 'A' alone; the labels compare 'A' with"),
     ],
 )

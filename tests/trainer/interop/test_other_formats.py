@@ -37,10 +37,7 @@ FOLDERS: dict[str, tuple[dict[str, str], str]] = {
         {"consolidated.safetensors": "", "params.json": "{}"},
         "consolidated.safetensors: is a model in",
     ),
-    "the hub's cache": (
-        {"snapshots/abc/config.json": BERT, "refs/main": "abc"},
-        "name a folder in it, .*ots/abc",
-    ),
+    "the hub's cache": ({"snapshots/abc/config.json": BERT, "refs/main": "abc"}, "name a folder in it, .*ots/abc"),
     "vocab.txt": ({"config.json": BERT, "vocab.txt": "[PAD]"}, r"tokenizer.json: is missing, and vocab.txt .*save_pre"),
     "bpe": ({"config.json": CAUSAL, "vocab.json": "{}", "merges.txt": ""}, "missing, and merges.txt, vocab.json of an"),
     "sentencepiece": ({"config.json": CAUSAL, "tokenizer.model": ""}, "is missing, and tokenizer.model of an older"),

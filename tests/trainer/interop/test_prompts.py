@@ -128,11 +128,7 @@ def recipe(start: Path, collection: Path, **method: Any) -> FinetuneRecipe:
             (PROMPTS["query"], PROMPTS["document"], False),
             "query_prompt='Instruct: find the ship\\nQuery:\\n', document_prompt='the ship: ', prompt_in_pooling=False",
         ),
-        (
-            {"query_prompt": "", "document_prompt": "d: ", "prompt_in_pooling": True},
-            ("", "d: ", True),
-            "",
-        ),
+        ({"query_prompt": "", "document_prompt": "d: ", "prompt_in_pooling": True}, ("", "d: ", True), ""),
         (
             {"pooling": "cls"},
             (PROMPTS["query"], PROMPTS["document"], True),

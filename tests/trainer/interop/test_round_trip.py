@@ -127,10 +127,7 @@ class Pairs(RoundTrip):
 class Sparse(RoundTrip):
     """Weights of the vocabulary's tokens by sentence-transformers; it starts as a masked LM."""
 
-    families = (
-        *masked_lms.FAMILIES,
-        *("data2vec-text", "deberta", "deberta-v2", "megatron-bert", "xlm-roberta-xl"),
-    )
+    families = (*masked_lms.FAMILIES, *("data2vec-text", "deberta", "deberta-v2", "megatron-bert", "xlm-roberta-xl"))
 
     def publish(self, folder: Path, family: str, tokenizer_json: Path) -> None:
         tokenizer = tokenizers.load(tokenizer_json)
@@ -183,13 +180,7 @@ class Encoder(RoundTrip):
             return [states.last_hidden_state[encoders.MASK].numpy()]
 
 
-KINDS: dict[Kind, type[RoundTrip]] = {
-    DENSE: Dense,
-    COLBERT: Colbert,
-    PAIRS: Pairs,
-    SPARSE: Sparse,
-    ENCODER: Encoder,
-}
+KINDS: dict[Kind, type[RoundTrip]] = {DENSE: Dense, COLBERT: Colbert, PAIRS: Pairs, SPARSE: Sparse, ENCODER: Encoder}
 
 
 @pytest.mark.parametrize(
