@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from deepsiam.models.interface import MicroBatch
 from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.transformer import Attention, TransformerLayer
 from deepsiam.models.pretraining.seed_decoder import LocalSelfAttention, Variant, WeakDecoder, Window
+from tests.models.tiny import tensors
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, heads: int, seen: Sequence[Sequence[int]]) -> Tensor:
@@ -96,3 +98,11 @@ def same_gradients(
     for name, leaf, *pair in zip(names, leaves, *both, strict=True):
         mine, other = (torch.zeros_like(leaf) if g is None else g for g in pair)
         torch.testing.assert_close(mine, other, rtol=rtol, atol=atol, msg=str(name))
+
+
+def same_losses_and_gradients(model: nn.Module, batch: MicroBatch, expected: Mapping[str, Tensor]) -> None:
+    """Assert that a model's losses of a micro-batch, and the gradients of their sum, are the expected ones."""
+    ours = model(**tensors(batch))
+    assert batch.counts.keys() == expected.keys()
+    torch.testing.assert_close(ours, dict(expected), rtol=1e-10, atol=0)
+    same_gradients(model, sum(ours.values()), sum(expected.values()))

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
@@ -17,7 +18,8 @@ from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from deepsiam.models.batching.packing import pack
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.interface import MicroBatch
-from deepsiam.models.pretraining.seed import Seed, SeedBatcher, SeedConfig
+from deepsiam.models.pretraining.config import PretrainingConfig
+from deepsiam.models.pretraining.seed import Seed, SeedConfig
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
@@ -126,14 +128,22 @@ def rekeyed(number: int, start: int = 0) -> Iterator[np.random.Generator]:
 
 def seed_batch(examples: Sequence[np.ndarray], start: int = 0, mlm: bool = True) -> MicroBatch:
     """Make SEED's micro-batch of blocks, masked by generators start, start + 1, ..."""
-    return SeedBatcher(
-        SeedConfig(name="seed", max_tokens=MAX_TOKENS, loss_weights={"mlm": float(mlm)}), VOCABULARY
-    ).micro_batch(examples, rngs(len(examples), start))
+    config = SeedConfig(name="seed", max_tokens=MAX_TOKENS, loss_weights={"mlm": float(mlm)})
+    return batch_of(config, examples, start)
+
+
+def batch_of(config: PretrainingConfig, examples: Sequence[Any], start: int = 0) -> MicroBatch:
+    """Make a method's micro-batch of examples by generators start, start + 1, ..."""
+    return config.batcher(VOCABULARY).micro_batch(examples, rngs(len(examples), start))
 
 
 def blocks(*lengths: Sequence[int], rng: int = 0) -> list[np.ndarray]:
     """Pack `documents(...)` into blocks, in their order."""
     return pack(documents(*lengths, rng=rng), MAX_TOKENS, "complete_doc", VOCABULARY)
+
+
+EXAMPLES = blocks([20], [7, 5], [1], [2, 0, 2], rng=5)
+SENTENCES = st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=3), min_size=1, max_size=4)
 
 
 def tensors(batch: MicroBatch | Mapping[str, np.ndarray]) -> dict[str, Tensor]:

@@ -6,15 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_model, save_model
 from torch import Tensor
 from transformers import AutoModel
 
+from deepsiam.models.batching.packing import pad
 from deepsiam.models.batching.sentences import ENOUGH
 from deepsiam.models.encode import encode
-from deepsiam.models.interface import Bottleneck
+from deepsiam.models.interface import IGNORED, Bottleneck
 from deepsiam.models.layers.ranking_losses import in_batch_softmax
+from deepsiam.models.pretraining.retromae import unpack_bits
 from deepsiam.models.registry import PRETRAINING
 from tests.models.checks import (
     HALF_PRECISIONS,
@@ -25,7 +28,19 @@ from tests.models.checks import (
     pad_more,
     training_lowers_every_loss,
 )
-from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, documents, perturbed, rekeyed, rngs, tensors, trunk
+from tests.models.tiny import (
+    MAX_TOKENS,
+    SENTENCES,
+    VOCABULARY,
+    Text,
+    batch_of,
+    documents,
+    perturbed,
+    rekeyed,
+    rngs,
+    tensors,
+    trunk,
+)
 from tests.models.varlen import attend_text_by_text
 
 KEYS = {name: {"max_tokens": MAX_TOKENS} for name in PRETRAINING} | {
@@ -132,6 +147,7 @@ def test_losses_have_the_names_of_counts_and_weights(method):
 
 
 @ALL
+@settings(max_examples=5)
 @given(lengths=LENGTHS, random=st.randoms(use_true_random=False))
 def test_losses_are_the_sums_of_the_examples_losses_in_any_order(method, lengths, random: Random):
     examples = examples_of(method, documents(*lengths))
@@ -209,6 +225,39 @@ def test_data_without_sentence_boundaries_is_refused(method):
         examples_of(method, documents(*[[9]] * ENOUGH))
 
 
+@pytest.mark.parametrize("method", ["mlm", "condenser", "clm", "seed", "retromae"])
+@given(lengths=SENTENCES, blocks=st.sampled_from(["complete", "complete_doc"]), max_tokens=st.integers(8, MAX_TOKENS))
+def test_targets_are_the_words_under_the_mask_and_the_tokens_after_cls(method, lengths, blocks, max_tokens):
+    config = PRETRAINING[method](name=method, max_tokens=max_tokens, blocks=blocks)
+    examples = config.batcher(VOCABULARY).examples(documents(*lengths))
+    if not examples:
+        return
+    before = [example.copy() for example in examples]
+    arrays, counts, _ = batch_of(config, examples)
+    assert all(map(np.array_equal, examples, before))
+    ids, mask = pad(examples, max_tokens, VOCABULARY.pad)
+    assert np.array_equal(arrays["attention_mask"], mask)
+    read = arrays["input_ids"].copy()
+    for term in {"mlm", "clm", "decoder"} & counts.keys():
+        real = arrays[f"{term}_targets"] != IGNORED
+        positions, targets = (arrays[f"{term}_{what}"][real] for what in ("positions", "targets"))
+        assert counts[term] == real.sum() == len(set(positions.tolist()))
+        assert term != "mlm" or not arrays["mlm_positions"][~real].any()
+        predicted = positions + (term == "clm" or (method, term) == ("seed", "decoder"))  # from the slot before
+        assert (ids.ravel()[predicted] == targets).all()
+        if term == "mlm":
+            read.ravel()[positions] = targets
+        else:
+            assert sorted(predicted) == [p for p in np.flatnonzero(mask) if p % mask.shape[1]]
+    assert np.array_equal(read, ids)
+    assert np.array_equal(arrays.get("original_ids", ids), ids)
+    assert counts.get("head", counts.get("mlm")) == counts.get("mlm")
+    if "visible_bits" in arrays:  # each slot sees [CLS], and no padding
+        visible = unpack_bits(torch.from_numpy(arrays["visible_bits"]), ids.shape[1]).numpy()
+        assert visible[:, :, 0].all()
+        assert not (visible & ~mask[:, None])[:, :, 1:].any()
+
+
 @METHODS
 def test_training_steps_lower_every_loss(method):
     texts = documents(*[[4, 5, 6]] * 8, rng=8)
@@ -230,8 +279,14 @@ def test_the_exported_trunk_is_a_stock_encoder_with_the_same_states(method, tmp_
 
 
 @ALL
-def test_one_table_of_the_vocabulary_serves_all_uses(method):
-    state = model_of(method).state_dict()
+def test_one_table_of_the_vocabulary_serves_all_uses_also_after_save_and_load(method, tmp_path):
+    model, other = perturbed(model_of(method)), model_of(method)
+    arrays, state = tensors(micro_batch(method, examples_of(method))), model.state_dict()
+    save_model(model, str(tmp_path / "model.safetensors"))
+    load_model(other, str(tmp_path / "model.safetensors"))
+    assert {name: loss.item() for name, loss in other(**arrays).items()} == {
+        name: loss.item() for name, loss in model(**arrays).items()
+    }
     tables = [
         name
         for name, value in state.items()

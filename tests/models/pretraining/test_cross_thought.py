@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd.graph import saved_tensors_hooks
-from transformers import AutoModel
 
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.interface import IGNORED
@@ -15,13 +14,11 @@ from deepsiam.models.layer_modes import recompute_layers
 from deepsiam.models.pretraining.cross_thought import CrossThought, CrossThoughtBatcher, CrossThoughtConfig
 from deepsiam.models.trunk import max_positions
 from tests.models import plain
-from tests.models.checks import gradients
 from tests.models.sequences import SEQUENCES, SPECIALS, WIDTH, WORDS, batch, examples
 from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, perturbed, rngs, tensors, trunk
 from tests.models.trunks import trunk_like
 
 ROWS = VOCABULARY.vocab_size + SPECIALS - 1
-SPECIAL_IDS = [VOCABULARY.cls, *range(VOCABULARY.vocab_size, ROWS)]
 
 
 def cross_thought(config=None, **options):
@@ -37,6 +34,10 @@ def on_top_of(encoder, **options):
 
 
 MODEL = cross_thought()
+
+
+def inputs_of(arrays):
+    return [arrays[name] for name in ("input_ids", "attention_mask", "offsets")]
 
 
 def states(model, arrays):
@@ -82,16 +83,7 @@ def slow_loss(model, arrays):
 def test_loss_and_gradients_are_those_of_the_equations(sizes):
     model, micro_batch = cross_thought(), batch(examples(*sizes, rng=1), start=3)
     assert micro_batch.counts["mlm"] > 0
-    arrays = tensors(micro_batch)
-    loss = model(**arrays)["mlm"]
-    loss.backward()
-    fast = gradients(model)
-    model.zero_grad()
-    expected = slow_loss(model, arrays)
-    expected.backward()
-    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
-    for name, gradient in gradients(model).items():
-        torch.testing.assert_close(fast[name], gradient, rtol=0, atol=1e-10, msg=name)
+    plain.same_losses_and_gradients(model, micro_batch, {"mlm": slow_loss(model, tensors(micro_batch))})
 
 
 def test_a_sequence_reaches_another_only_through_the_cross_layer():
@@ -110,29 +102,26 @@ def test_a_sequence_reaches_another_only_through_the_cross_layer():
     assert not changed[[0, 1, 3, 4, 5]].any()
 
 
-@given(st.permutations(range(SEQUENCES)))
+@given(st.permutations(range(SEQUENCES)))  # so a ranking by alpha does not depend on the candidates' order
 def test_sequences_in_another_order_give_outputs_in_that_order(order):
     model, arrays = cross_thought(), tensors(batch(examples(30)))  # five sequences, one of them short, and padding
     permuted = {**arrays, **{name: arrays[name][:, order] for name in ("input_ids", "attention_mask")}}
     torch.testing.assert_close(states(model, permuted), states(model, arrays)[:, order], rtol=0, atol=1e-11)
-    inputs = ("input_ids", "attention_mask", "offsets")
-    alpha = model.attention(**{name: permuted[name] for name in inputs})
-    expected = model.attention(**{name: arrays[name] for name in inputs})[..., order, :][..., order]
-    torch.testing.assert_close(alpha, expected, rtol=0, atol=1e-12)
+    expected = model.attention(*inputs_of(arrays))[..., order, :][..., order]
+    torch.testing.assert_close(model.attention(*inputs_of(permuted)), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("slot", range(WIDTH))
-def test_slot_n_of_c_depends_only_on_slot_n_of_e(slot):
-    model = cross_thought()
+def test_slot_n_of_c_depends_only_on_slot_n_of_e():
     hidden = torch.randn(2, SEQUENCES, WIDTH, 16, dtype=torch.float64)
     mask = torch.ones(2, SEQUENCES, WIDTH, dtype=torch.bool)
-    edited = hidden.clone()
-    edited[1, 2, slot] += 1.0
-    changed = (model.across(hidden, mask) != model.across(edited, mask)).any(dim=3)  # [B, M, N]
-    expected = torch.zeros_like(changed)
-    if slot < SPECIALS:
-        expected[1, :, slot] = True
-    assert torch.equal(changed, expected)
+    for slot in range(WIDTH):
+        edited = hidden.clone()
+        edited[1, 2, slot] += 1.0
+        changed = (MODEL.across(hidden, mask) != MODEL.across(edited, mask)).any(dim=3)  # [B, M, N]
+        expected = torch.zeros_like(changed)
+        if slot < SPECIALS:
+            expected[1, :, slot] = True
+        assert torch.equal(changed, expected)
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4), st.integers(SPECIALS, MAX_TOKENS))
@@ -152,17 +141,12 @@ def test_every_offset_that_fits_is_drawn():
 
 
 @pytest.mark.parametrize("model_type", ["bert", "roberta"])
-def test_without_an_offset_the_exported_encoder_gives_the_same_states(model_type, tmp_path):
+def test_without_an_offset_the_trunk_called_the_usual_way_gives_the_same_states(model_type):
     model = cross_thought({"model_type": model_type}).eval()
-    arrays = tensors(batch(examples(30, 9)))
-    ids, mask = arrays["input_ids"], arrays["attention_mask"]
-    model.trunk.save_pretrained(tmp_path)
-    stock = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False, dtype=torch.float64).eval()
-    assert stock.state_dict().keys() == model.trunk.state_dict().keys()
-    assert stock.config.vocab_size == ROWS
-    hidden = model.encode(ids, mask, torch.zeros(2, dtype=torch.int64))
-    usual = stock(input_ids=ids[mask.any(2)], attention_mask=mask[mask.any(2)].long()).last_hidden_state
-    torch.testing.assert_close(hidden[mask], usual[mask[mask.any(2)]], rtol=0, atol=1e-12)
+    ids, mask, _ = inputs_of(tensors(batch(examples(30, 9))))
+    hidden, real = model.encode(ids, mask, torch.zeros(2, dtype=torch.int64)), mask.any(2)
+    usual = model.trunk(input_ids=ids[real], attention_mask=mask[real].long()).last_hidden_state
+    torch.testing.assert_close(hidden[mask], usual[mask[real]], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("model_type", ["roberta", "xlm-roberta", "electra"])
@@ -194,7 +178,7 @@ def test_words_follow_the_special_tokens_where_positions_are_rotary():
 
 def test_padded_sequences_neither_attend_nor_are_attended_to():
     model, arrays = cross_thought(), tensors(batch(examples(20, 42, 1)))
-    ids, mask, offsets = (arrays[name].clone() for name in ("input_ids", "attention_mask", "offsets"))
+    ids, mask, offsets = (array.clone() for array in inputs_of(arrays))
     ids[2], mask[2] = VOCABULARY.pad, False  # a whole example of padding
     real = mask.any(2)
     assert real.sum(1).tolist() == [3, 6, 0]
@@ -227,21 +211,9 @@ def test_every_row_of_attention_sees_something(monkeypatch):
     assert all(all_see)
 
 
-@given(st.permutations(range(1, SEQUENCES)))
-def test_ranking_by_alpha_does_not_depend_on_the_candidates_order(order):
-    """Equation 7 ranks candidates for sequence 0 by its mean α over heads and special tokens."""
-    arrays = tensors(batch(examples(42)))
-    inputs = [arrays[name] for name in ("input_ids", "attention_mask", "offsets")]
-    moved = [0, *order]
-    alpha = MODEL.attention(*inputs)[0, :, :, 0].mean((0, 1))
-    again = MODEL.attention(inputs[0][:, moved], inputs[1][:, moved], inputs[2])[0, :, :, 0].mean((0, 1))
-    torch.testing.assert_close(again, alpha[moved], rtol=0, atol=1e-12)
-
-
 def test_the_returned_attention_is_that_of_the_cross_layer():
     model, arrays = cross_thought(), tensors(batch(examples(20, 42)))
-    inputs = [arrays[name] for name in ("input_ids", "attention_mask", "offsets")]
-    alpha = model.attention(*inputs)
+    alpha = model.attention(*inputs_of(arrays))
     calls = []
     model.cross.attention.register_forward_hook(lambda module, args, output: calls.append((args[0], output)))
     model(**arrays)
@@ -263,19 +235,6 @@ def test_one_sequence_or_word_is_enough(size):
     loss.backward()
     assert torch.isfinite(loss)
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
-
-
-def test_the_embedding_of_a_text_is_the_concatenated_states_of_its_special_tokens():
-    model = cross_thought().eval()
-    texts = examples(9, 4, rng=2)
-    rows = [[VOCABULARY.cls, *text.tolist(), VOCABULARY.sep] for text in texts]
-    ids = torch.tensor([row + [VOCABULARY.pad] * (11 - len(row)) for row in rows])
-    embeddings = model.embed_documents(ids, ids != VOCABULARY.pad).vectors[:, 0]
-    for embedding, row in zip(embeddings, rows, strict=True):
-        hidden = model.trunk(torch.tensor([[*SPECIAL_IDS, *row[1:]]])).last_hidden_state[0]
-        torch.testing.assert_close(embedding, hidden[:SPECIALS].flatten(), rtol=0, atol=1e-12)
-    longest = torch.full((1, MAX_TOKENS), 9)
-    assert model.embed_documents(longest, longest > 0).vectors.shape == (1, 1, SPECIALS * 16)
 
 
 def test_sequences_longer_than_the_trunk_are_refused():

@@ -1,21 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import BertForMaskedLM
 
 from deepsiam.models.interface import IGNORED
 from deepsiam.models.pretraining.mlm import Mlm, MlmBatcher, MlmConfig
-from tests.models.tiny import MAX_TOKENS, VOCABULARY, blocks, documents, rngs, tensors, trunk
+from tests.models.tiny import MAX_TOKENS, VOCABULARY, batch_of, blocks, documents, rngs, tensors, trunk
 
-SENTENCES = st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=3), min_size=1, max_size=4)
-
-
-def micro_batch(examples):
-    return MlmBatcher(MlmConfig(name="mlm", max_tokens=MAX_TOKENS), VOCABULARY).micro_batch(
-        examples, rngs(len(examples))
-    )
+CONFIG = MlmConfig(name="mlm", max_tokens=MAX_TOKENS)
 
 
 def test_the_loss_is_that_of_hugging_face_bert():
@@ -28,7 +20,7 @@ def test_the_loss_is_that_of_hugging_face_bert():
     head.transform.LayerNorm.load_state_dict(model.lm_head.norm.state_dict())
     with torch.no_grad():
         head.decoder.bias.copy_(model.lm_head.bias)
-    batch = micro_batch(blocks([20], [5, 3], [1], rng=3))
+    batch = batch_of(CONFIG, blocks([20], [5, 3], [1], rng=3))
     arrays = tensors(batch)
     logits = reference(input_ids=arrays["input_ids"], attention_mask=arrays["attention_mask"]).logits
     targets = arrays["mlm_targets"]
@@ -39,28 +31,9 @@ def test_the_loss_is_that_of_hugging_face_bert():
     assert batch.counts["mlm"] > 0
 
 
-@given(SENTENCES)
-def test_targets_are_the_tokens_under_the_mask(lengths):
-    examples = blocks(*lengths)
-    before = [ids.copy() for ids in examples]
-    arrays, counts, _ = micro_batch(examples)
-    assert all(np.array_equal(a, b) for a, b in zip(examples, before, strict=True))
-    original = np.zeros_like(arrays["input_ids"])
-    for row, ids in zip(original, examples, strict=True):
-        row[: len(ids)] = ids
-    real = arrays["mlm_targets"] != IGNORED
-    positions = arrays["mlm_positions"][real]
-    assert counts["mlm"] == real.sum() == len(set(positions.tolist()))
-    assert (original.ravel()[positions] == arrays["mlm_targets"][real]).all()
-    elsewhere = np.setdiff1d(np.arange(original.size), positions)
-    assert (original.ravel()[elsewhere] == arrays["input_ids"].ravel()[elsewhere]).all()
-    assert (arrays["attention_mask"].sum(1) == [len(ids) for ids in examples]).all()
-    assert (arrays["mlm_positions"][~real] == 0).all()
-
-
 def test_shapes_depend_only_on_batch_and_width():
     shapes = [
-        {name: array.shape for name, array in micro_batch(blocks(*lengths)).arrays.items()}
+        {name: array.shape for name, array in batch_of(CONFIG, blocks(*lengths)).arrays.items()}
         for lengths in ([[14], [14]], [[9], [1]], [[10], [14]])
     ]
     assert shapes[0] == shapes[1] == shapes[2]

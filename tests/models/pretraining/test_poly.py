@@ -1,13 +1,12 @@
 import pytest
 import torch
 
-from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.interface import IGNORED
 from deepsiam.models.pretraining.poly import PolyPretraining
 from tests.models import plain
-from tests.models.checks import gradient_at_states
 from tests.models.poly_pairs import KINDS, WINDOW, batcher, for_loss, rows_of
-from tests.models.tiny import CONFIG, MAX_TOKENS, perturbed, rngs, tensors, trunk
+from tests.models.tiny import MAX_TOKENS, perturbed, rngs, tensors, trunk
+from tests.models.trunks import trunk_like
 
 
 def model(**config):
@@ -57,19 +56,7 @@ def plain_losses(poly, batch, states=bert_states):
 def test_equals_a_plain_reference_forward_and_backward(kind):
     poly, batch = model(), both(kind=kind)
     assert all(batch.counts.values())
-    ours, theirs = poly(**tensors(batch)), plain_losses(poly, batch)
-    assert ours.keys() == batch.counts.keys() == theirs.keys()
-    for name, loss in ours.items():
-        torch.testing.assert_close(loss, theirs[name], rtol=1e-10, atol=0)
-    plain.same_gradients(poly, sum(ours.values()), sum(theirs.values()))
-
-
-def test_one_micro_batch_of_all_groups_gives_the_gradient_of_one_for_each():
-    poly, groups = model(), batcher().examples(WINDOW)
-    apart = [tensors(batcher().micro_batch([group], rngs(1, number))) for number, group in enumerate(groups)]
-    plain.same_gradients(
-        poly, sum(poly(**tensors(both())).values()), sum(loss for arrays in apart for loss in poly(**arrays).values())
-    )
+    plain.same_losses_and_gradients(poly, batch, plain_losses(poly, batch))
 
 
 @pytest.mark.parametrize("loss", ["mlm", "next"])
@@ -94,36 +81,11 @@ def test_the_segment_embedding_tells_input_from_label():
     assert poly.trunk.embeddings.token_type_embeddings.weight.grad.any(dim=1).all()
 
 
-def test_the_next_loss_reads_only_the_first_state():
-    batch = both()
-    gradient = gradient_at_states(model(), tensors(batch), "next")
-    rows = torch.from_numpy(batch.arrays["next_targets"] != IGNORED)
-    assert (gradient[:, 0].any(dim=1) == rows).all()
-    assert not gradient[:, 1:].any()
-
-
-NO_TYPES = {
-    "roberta": {"max_position_embeddings": MAX_TOKENS + 1, "type_vocab_size": 1},
-    "distilbert": {},
-    "modernbert": {},
-}
-
-
-@pytest.mark.parametrize("model_type", NO_TYPES)
-def test_trunks_without_token_types_read_the_pairs_without_them(model_type):
-    names = {"model_type", "vocab_size", "pad_token_id", "max_position_embeddings"}
-    small = {"dim": 16, "n_heads": 2, "n_layers": 1, "hidden_dim": 32} if model_type == "distilbert" else {}
-    config = {**{key: CONFIG[key] for key in names}, **small, **NO_TYPES[model_type], "model_type": model_type}
-    if not small:
-        config |= {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32}
-    poly, batch = perturbed(PolyPretraining(build_trunk(config))).eval(), both()
+@pytest.mark.parametrize("name", ["roberta", "distilbert", "modernbert"])
+def test_trunks_without_token_types_read_the_pairs_without_them(name):
+    one_type = {"type_vocab_size": 1, "max_position_embeddings": MAX_TOKENS + 1}
+    encoder = trunk(model_type=name, **one_type) if name == "roberta" else trunk_like(name)
+    poly, batch = perturbed(PolyPretraining(encoder)).eval(), both()
     theirs = plain_losses(poly, batch, states_without_types)
     for name, loss in poly(**tensors(batch)).items():
         torch.testing.assert_close(loss, theirs[name], rtol=1e-9, atol=0)
-
-
-def test_roberta_with_two_token_types_is_accepted():
-    roberta = perturbed(
-        PolyPretraining(trunk(model_type="roberta", max_position_embeddings=MAX_TOKENS + 1, type_vocab_size=2))
-    )
-    assert all(torch.isfinite(loss) for loss in roberta(**tensors(both())).values())

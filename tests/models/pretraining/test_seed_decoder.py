@@ -9,8 +9,6 @@ from tests.models import plain
 from tests.models.tiny import VOCABULARY, seed, trunk
 
 VARIANTS = pytest.mark.parametrize("variant", ["paper", "released"])
-LAYERS = pytest.mark.parametrize("layers", [1, 3, 5])
-WINDOWS = pytest.mark.parametrize("window", [1, 2, 4, 8, "all"])  # with LAYERS: the settings of figure 6, and more
 LENGTH = 11
 
 
@@ -23,22 +21,16 @@ def inputs(batch=2, length=LENGTH):
 
 
 @VARIANTS
-@LAYERS
-@WINDOWS
 @pytest.mark.parametrize("reads_cls", [True, False])
-def test_equals_a_plain_reference_forward_and_backward(variant, layers, window, reads_cls):
-    equals_a_plain_reference(LENGTH, variant, window, layers, reads_cls)
-
-
-@VARIANTS
-@pytest.mark.parametrize("length", [1, 2, 4])
-@pytest.mark.parametrize("window", [2, 4, "all"])
-@pytest.mark.parametrize("reads_cls", [True, False])
-def test_equals_a_plain_reference_where_the_window_is_as_long_as_the_text(variant, length, window, reads_cls):
-    equals_a_plain_reference(length, variant, window, 2, reads_cls)
-
-
-def equals_a_plain_reference(length, variant, window, layers, reads_cls):
+@pytest.mark.parametrize(
+    ("length", "window", "layers"),
+    [
+        *((LENGTH, window, 1) for window in (1, 2, 4, 8, "all")),
+        *((length, window, 2) for length in (1, 2, 4) for window in (2, 4, "all")),
+        *((LENGTH, window, layers) for window, layers in ((2, 3), (4, 3), (2, 5), ("all", 5))),
+    ],
+)
+def test_equals_a_plain_reference_forward_and_backward(length, variant, window, layers, reads_cls):
     model = seed(variant=variant, window=window, decoder_layers=layers, cls=reads_cls)
     embedding = model.trunk.get_input_embeddings().weight
     cls, ids = inputs(length=length)
@@ -69,8 +61,8 @@ def changed_slots(model, length):
 
 
 @VARIANTS
-@LAYERS
-@WINDOWS
+@pytest.mark.parametrize("layers", [1, 3, 5])
+@pytest.mark.parametrize("window", [1, 2, 4, 8, "all"])  # with `layers`: the settings of figure 6, and more
 @pytest.mark.parametrize("reads_cls", [True, False])
 def test_states_depend_exactly_on_the_stacked_window_and_slot_0(variant, layers, window, reads_cls):
     length = 40  # 5 layers of window 8 reach 35 back
@@ -98,21 +90,6 @@ def test_cross_attention_to_one_key_does_not_depend_on_the_query():
     reference.square().sum().backward()
     query_and_key, value = full.in_proj_weight.grad.split([32, 16])
     assert query_and_key.abs().max() < 1e-13 < 1e-3 < value.abs().max()
-
-
-@LAYERS
-@WINDOWS
-def test_h_0_adds_the_same_at_every_position(layers, window):
-    model = seed(variant="released", decoder_layers=layers, window=window)
-    cls, _ = inputs()
-    added = []
-    hooks = [
-        layer.cross_attention.register_forward_hook(lambda m, i, out: added.append(out))
-        for layer in model.decoder.layers
-    ]
-    model.eval().decoder(cls, inputs()[1], model.trunk.get_input_embeddings().weight)
-    assert len(hooks) == len(added) == layers
-    assert all(out.shape == (2, 1, 16) for out in added)
 
 
 def test_dropout_hides_h_0_from_a_head_at_a_position():
