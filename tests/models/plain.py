@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deepsiam.models.interface import MicroBatch
@@ -106,3 +108,59 @@ def same_losses_and_gradients(model: nn.Module, batch: MicroBatch, expected: Map
     assert batch.counts.keys() == expected.keys()
     torch.testing.assert_close(ours, dict(expected), rtol=1e-10, atol=0)
     same_gradients(model, sum(ours.values()), sum(expected.values()))
+
+
+def softmax(scores: Tensor, _: Tensor) -> Tensor:
+    """-log p of the first candidate of a query, whose others follow it."""
+    return -scores.log_softmax(0)[0]
+
+
+def hinge(scores: Tensor, _: Tensor) -> Tensor:
+    """Mean of how far negatives are within a margin of 1."""
+    return sum(F.relu(1 - (scores[0] - score)) for score in scores[1:]) / max(1, len(scores) - 1)
+
+
+def binary(scores: Tensor, labels: Tensor) -> Tensor:
+    """Sum of -log p of each label."""
+    return sum(F.softplus(-score if label > 0 else score) for score, label in zip(scores, labels, strict=True))
+
+
+def kl(scores: Tensor, teacher: Tensor) -> Tensor:
+    """Divergence from the teacher's distribution."""
+    return (teacher.softmax(0) * (teacher.log_softmax(0) - scores.log_softmax(0))).sum()
+
+
+def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
+    """Mean square of the difference between the margins of a negative."""
+    gaps = [(scores[0] - scores[j]) - (teacher[0] - teacher[j]) for j in range(1, len(scores))]
+    return sum(gap**2 for gap in gaps) / len(gaps)
+
+
+def rank_net(scores: Tensor, teacher: Tensor) -> Tensor:
+    """Sum of -log p of the order of each pair that the teacher orders, by the sum of its ranks."""
+    ranks = [1 + sum(other > label for other in teacher.tolist()) for label in teacher.tolist()]
+    pairs = [(a, b) for a in range(len(scores)) for b in range(len(scores)) if teacher[a] > teacher[b]]
+    return sum((F.softplus(scores[b] - scores[a]) / (ranks[a] + ranks[b]) for a, b in pairs), scores.sum() * 0)
+
+
+def classes(logits: Tensor, labels: Tensor) -> Tensor:
+    """-log p of the class of a single pair, logits [1, C]."""
+    return -logits[0].log_softmax(0)[int(labels[0])]
+
+
+LOSSES = {loss.__name__: loss for loss in (softmax, hinge, binary, kl, margin_mse, rank_net, classes)}
+
+
+def scores_of_heads(model: Any, states: Sequence[Tensor]) -> Tensor:
+    """What the head of a cross-encoder makes of the states [T, H] of each input, [n, 1 or C]."""
+    scores, keys = [], model.keys
+    for state in states:
+        state = {"cls": state[0], "last": state[-1], "mean": state.mean(0), "max": state.amax(0)}[keys.pooling]
+        if getattr(keys, "hidden_layer", True):
+            activation = getattr(keys, "hidden_activation", "tanh")
+            state = getattr(F, activation)(state @ model.head[0].weight.T + model.head[0].bias)
+        if getattr(keys, "hidden_norm", False):
+            centred = (state - state.mean()) / (state.var(correction=0) + model.trunk.config.layer_norm_eps).sqrt()
+            state = centred * model.head[2].weight + model.head[2].bias
+        scores.append(state @ model.head[-1].weight.T + model.head[-1].bias)
+    return torch.stack(scores)

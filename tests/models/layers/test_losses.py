@@ -36,6 +36,9 @@ def test_equals_cross_entropy_of_full_logits(rows, chunk, bias, ignored, seed):
     pairs = zip(gradients(3 * ours, hidden, weight, b), gradients(3 * reference, hidden, weight, b), strict=True)
     for mine, theirs in pairs:
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+    of_frozen = linear_cross_entropy(hidden, weight.detach(), b, targets, chunk)
+    (mine,), (theirs,) = gradients(of_frozen, hidden), gradients(full(hidden, weight, b, targets), hidden)
+    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
     with torch.no_grad():
         torch.testing.assert_close(linear_cross_entropy(hidden, weight, b, targets), reference, rtol=1e-10, atol=0)
 
@@ -50,13 +53,6 @@ def test_aligned_logits_change_nothing(vocabulary, bias):
     pairs = zip(gradients(as_on_gpu, hidden, weight, b), gradients(ours, hidden, weight, b), strict=True)
     for aligned, plain in pairs:
         torch.testing.assert_close(aligned, plain, rtol=1e-10, atol=1e-12)
-
-
-def test_gradcheck():
-    hidden, weight, bias, targets = problem(7, width=3, vocabulary=5)
-    assert torch.autograd.gradcheck(lambda *x: linear_cross_entropy(*x, targets, 3), (hidden, weight, bias))
-    frozen = weight.detach()
-    assert torch.autograd.gradcheck(lambda h: linear_cross_entropy(h, frozen, None, targets, 3), hidden)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
@@ -86,13 +82,6 @@ def test_a_loss_scale_beyond_fp16_gives_the_right_gradient():
     (reference,) = gradients(full(*exact, targets), exact[0])
     assert torch.isfinite(ours).all()
     assert (ours.double() / scale - reference).norm() / reference.norm() < 3e-3
-
-
-def test_no_targets_at_all():
-    hidden, weight, bias, targets = problem(0)
-    loss = linear_cross_entropy(hidden, weight, bias, targets)
-    assert loss.item() == 0
-    assert [g.abs().sum().item() for g in gradients(loss, hidden, weight, bias)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from deepsiam.models.batching.candidates import Candidates
-from deepsiam.models.batching.packing import text_tokens
 from deepsiam.models.interface import MicroBatch
 from deepsiam.models.matching.colbert import Colbert, ColbertConfig
 from tests.models.matching.examples import Corpus, positive
@@ -85,18 +82,6 @@ def test_documents_are_marked_and_their_punctuation_is_not_kept() -> None:
     assert (plain["kept"] == plain["mask"]).all()  # this vocabulary has no punctuation
 
 
-@given(st.lists(st.lists(st.integers(5, 39), max_size=20), min_size=1, max_size=5), st.integers(4, 12))
-def test_every_input_holds_its_text_within_the_limit(several: list[list[int]], most: int) -> None:
-    of = keys(max_query_tokens=most, max_document_tokens=most)
-    for framing, marker in ((of.query_framing(VOCABULARY), Q), (of.document_framing(VOCABULARY), D)):
-        arrays = framing.arrays(texts(*several))
-        assert arrays["ids"].shape[1] <= most
-        for text, ids, mask in zip(several, arrays["ids"], arrays["mask"], strict=True):
-            row = [i for i in ids[mask].tolist() if i != MASK]
-            assert row == [CLS, marker, *text[: most - 3], SEP]
-        assert text_tokens([arrays["ids"]], VOCABULARY) == sum(min(len(text), most - 3) for text in several)
-
-
 def test_a_batch_has_the_arrays_of_both_framings() -> None:
     arrays, _, tokens = micro_batch(keys(negatives_per_query=1))
     assert arrays["query_ids"].shape == (4, 9)
@@ -127,15 +112,6 @@ def scores_of(model: Colbert, arrays: dict[str, Tensor]) -> Tensor:
             row.append(sum(torch.stack([q @ d for d in kept]).max() for q in query))
         rows.append(torch.stack(row))
     return torch.stack(rows)
-
-
-@given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 6), st.integers(0, 99))
-def test_a_score_is_the_sum_of_the_best_products(m: int, d: int, k: int, seed: int) -> None:
-    queries, documents = random_vectors(2, m, seed), random_vectors(d, k, seed + 1)
-    scores = colbert().score(queries, documents)
-    for i, j in np.ndindex(2, d):
-        products = queries.vectors[i, queries.mask[i]] @ documents.vectors[j, documents.mask[j]].T
-        torch.testing.assert_close(scores[i, j], products.amax(1).sum(), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,27 @@ def test_every_model_is_here():
     assert {model.split(",")[0] for model in MODELS} == set(MATCHING)
 
 
+@pytest.mark.parametrize(
+    ("model", "keys", "lengths"),
+    [
+        ("cross_encoder", {}, {"method.max_query_tokens + method.max_document_tokens - 1": 20}),
+        ("cross_encoder", {"separators": 2}, {"method.max_query_tokens + method.max_document_tokens": 21}),
+        ("cross_encoder", {"max_pair_tokens": 9}, {"method.max_pair_tokens": 9}),
+        ("cross_encoder", {"max_pair_tokens": 20}, {"method.max_query_tokens + method.max_document_tokens - 1": 20}),
+        ("duobert", {}, {"method.max_query_tokens + 2 * (method.max_document_tokens - 1)": 21}),
+        ("duobert", {"max_duel_tokens": 15}, {"method.max_duel_tokens": 15}),
+        ("sparse", {}, {"method.max_query_tokens": 9, "method.max_document_tokens": 12}),
+        ("sparse", {"query": "tokens"}, {"method.max_document_tokens": 12}),  # which no encoder reads
+    ],
+)
+def test_the_longest_inputs_are_named_by_their_keys(model, keys, lengths):
+    method = keys_of(model).model_copy(update=keys)
+    assert method.input_lengths == lengths
+    if model != "sparse":
+        framing = method.pair_framing if model == "cross_encoder" else method.duel_framing
+        assert [framing(VOCABULARY).longest] == [*lengths.values()]
+
+
 @ALL
 def test_micro_batches_are_a_function_of_examples_and_rngs(model):
     first, second = batch_of(model), batch_of(model)

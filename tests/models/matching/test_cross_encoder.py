@@ -7,20 +7,31 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
+from deepsiam.models.batching.candidates import Example
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.matching.cross_encoder import CrossEncoder, CrossEncoderConfig
+from tests.models import plain
 from tests.models.matching.examples import group, micro_batch, positive
-from tests.models.plain import same_gradients
 from tests.models.tiny import CONFIG, VOCABULARY, perturbed, tensors, trunk
 
 CLS, SEP = VOCABULARY.cls, VOCABULARY.sep
 EXAMPLES = [positive(0, 1), positive(1, query=(30, 31, 32)), positive(2, given=[7, 8])]
+POOLINGS = ("cls", "last", "mean", "max")
 GROUPS = [group({3: 0.5, 4: -1.0, 5: 2.0}), group({6: 1.0, 2: 0.25})]
-CLASSES = [group({3: 2.0}), group({4: 0.0}), group({6: 1.0})]
+SCORED = [
+    replace(positive(0, given=[4, 6, 7]), scores=np.array([2.0, 0.5, -1.0, 1.5], np.float32)),
+    replace(positive(2, given=[8]), scores=np.array([0.0, 0.5], np.float32)),
+]
+LOSSES: list[tuple[Any, list[Example]]] = [
+    ({"loss": "softmax", "negatives_per_query": 2}, EXAMPLES),
+    ({"loss": "binary", "negatives_per_query": 1}, EXAMPLES),
+    ({"loss": "kl"}, GROUPS),
+    ({"loss": "margin_mse"}, GROUPS),
+    ({"loss": "classes", "classes": 3}, [group({3: 2.0}), group({4: 0.0}), group({6: 1.0})]),
+    ({"loss": {"softmax": 1.0, "kl": 0.5, "binary": 0.1}}, SCORED),
+]
 
 
 def config(**keys: Any) -> CrossEncoderConfig:
@@ -40,24 +51,6 @@ def test_pairs_are_a_query_and_each_of_its_candidates() -> None:
     assert micro_batch(config(loss="binary"), GROUPS).counts == {"binary": 5}
 
 
-def one_by_one(model: CrossEncoder, arrays: dict[str, Tensor]) -> Tensor:
-    """Score each pair by itself, without padding, with the head written out."""
-    scores = []
-    for ids, mask, types in zip(arrays["pair_ids"], arrays["pair_mask"], arrays["pair_types"], strict=True):
-        types = types[mask][None] * model.keys.token_types
-        states = model.trunk(input_ids=ids[mask][None], token_type_ids=types).last_hidden_state[0]
-        poolings = {"cls": states[0], "last": states[-1], "mean": states.mean(0), "max": states.amax(0)}
-        state = poolings[model.keys.pooling]
-        if model.keys.hidden_layer:
-            activation = {"tanh": torch.tanh, "relu": torch.relu, "gelu": F.gelu}[model.keys.hidden_activation]
-            state = activation(state @ model.head[0].weight.T + model.head[0].bias)
-        if model.keys.hidden_norm:
-            centred = (state - state.mean()) / (state.var(correction=0) + model.trunk.config.layer_norm_eps).sqrt()
-            state = centred * model.head[2].weight + model.head[2].bias
-        scores.append(state @ model.head[-1].weight.T + model.head[-1].bias)
-    return torch.stack(scores)  # [P, 1 or C]
-
-
 def test_a_norm_of_the_head_suits_a_trunk_that_names_no_epsilon() -> None:
     keys = config(hidden_norm=True, negatives_per_query=1)
     sizes = {"vocab_size": 40, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}
@@ -66,7 +59,6 @@ def test_a_norm_of_the_head_suits_a_trunk_that_names_no_epsilon() -> None:
 
 
 LAYERS: list[dict[str, Any]] = [
-    {},
     {"hidden_layer": False},
     {"hidden_activation": "relu"},
     {"hidden_activation": "gelu", "hidden_norm": True, "separators": 2},
@@ -74,56 +66,32 @@ LAYERS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("pooling", ["cls", "last", "mean", "max"])
-@pytest.mark.parametrize("layers", LAYERS)
-@pytest.mark.parametrize(
-    ("keys", "examples"),
-    [
-        ({"loss": "softmax", "negatives_per_query": 2}, EXAMPLES),
-        ({"loss": "binary", "negatives_per_query": 1}, EXAMPLES),
-        ({"loss": "kl"}, GROUPS),
-        ({"loss": "margin_mse"}, GROUPS),
-        ({"loss": "classes", "classes": 3}, CLASSES),
-    ],
-)
-def test_loss_and_gradient_against_one_pair_at_a_time(pooling: str, layers: Any, keys: Any, examples: Any) -> None:
+CASES = [("cls", {}, *loss) for loss in LOSSES]
+CASES += [(pooling, layers, *LOSSES[i % 5]) for pooling in POOLINGS for i, layers in enumerate(LAYERS)]
+
+
+@pytest.mark.parametrize(("pooling", "layers", "keys", "examples"), CASES)
+def test_losses_and_gradients_against_one_pair_at_a_time(pooling: str, layers: Any, keys: Any, examples: Any) -> None:
     model = perturbed(config(pooling=pooling, **layers, **keys).model(trunk()))
     assert model.kind == "pairs"
-    arrays = tensors(micro_batch(model.keys, examples))
-    scores = one_by_one(model, arrays)
-    own = [[c for c in row if c >= 0] for row in arrays["candidates"].tolist()]
-    expected = torch.zeros((), dtype=torch.float64)
-    for columns, labels in zip(own, arrays["labels"].double(), strict=True):
-        if keys["loss"] == "softmax":
-            expected = expected - scores[columns, 0].log_softmax(0)[0]
-        elif keys["loss"] == "binary":
-            expected = expected + F.softplus(-scores[columns[0], 0]) + F.softplus(scores[columns[1], 0])
-        elif keys["loss"] == "kl":
-            teacher = labels[: len(columns)].log_softmax(0)
-            expected = expected + (teacher.exp() * (teacher - scores[columns, 0].log_softmax(0))).sum()
-        elif keys["loss"] == "margin_mse":
-            gaps = [scores[columns[0], 0] - scores[c, 0] - (labels[0] - labels[j]) for j, c in enumerate(columns) if j]
-            expected = expected + sum(gap**2 for gap in gaps) / len(gaps)
-        else:
-            expected = expected - scores[columns[0]].log_softmax(0)[int(labels[0])]
-    loss = model(**arrays)[keys["loss"]]
-    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)  # the labels are fp32
-    same_gradients(model, loss, expected, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("keys", "lengths"),
-    [
-        ({}, {"method.max_query_tokens + method.max_document_tokens - 1": 17}),
-        ({"separators": 2}, {"method.max_query_tokens + method.max_document_tokens": 18}),
-        ({"max_pair_tokens": 9}, {"method.max_pair_tokens": 9}),
-        ({"max_pair_tokens": 17}, {"method.max_query_tokens + method.max_document_tokens - 1": 17}),
-    ],
-)
-def test_the_longest_input_is_named_by_its_keys(keys: Any, lengths: dict[str, int]) -> None:
-    method = config(loss="kl", **keys)
-    assert method.input_lengths == lengths
-    assert [method.pair_framing(VOCABULARY).longest] == [*lengths.values()]
+    arrays = tensors(batch := micro_batch(model.keys, examples))
+    read = zip(arrays["pair_ids"], arrays["pair_mask"], arrays["pair_types"] * model.keys.token_types, strict=True)
+    states = [
+        model.trunk(input_ids=ids[mask][None], token_type_ids=types[mask][None]).last_hidden_state[0]
+        for ids, mask, types in read
+    ]
+    scores = plain.scores_of_heads(model, states)
+    scores = scores if "classes" in keys else scores[:, 0]
+    expected = dict.fromkeys(model.keys.losses, torch.zeros((), dtype=torch.float64))
+    for i, columns in enumerate(arrays["candidates"]):
+        own = columns[columns >= 0]
+        for loss in expected:
+            taught = arrays["labels" if loss == "binary" or "scores" not in arrays else "scores"][i].double()
+            expected[loss] = expected[loss] + plain.LOSSES[loss](scores[own], taught[: len(own)])
+    losses = model(**arrays)
+    assert batch.counts.keys() == expected.keys()
+    torch.testing.assert_close(losses, expected, rtol=1e-6, atol=0)  # labels are fp32
+    plain.same_gradients(model, sum(losses.values()), sum(expected.values()), rtol=1e-5, atol=1e-7)
 
 
 def test_the_head_has_the_dropout_of_the_encoder() -> None:
@@ -138,22 +106,6 @@ def test_a_trunk_without_token_types_reads_pairs_without_them() -> None:
     roberta = trunk(model_type="roberta", type_vocab_size=1, max_position_embeddings=40)
     model = config(negatives_per_query=1).model(roberta)
     assert model.double()(**tensors(micro_batch(model.keys, EXAMPLES)))["softmax"].isfinite()
-
-
-def test_several_losses_are_those_of_one_pass_over_the_scored_candidates() -> None:
-    keys = config(loss={"softmax": 1.0, "kl": 0.5, "binary": 0.1})
-    example = replace(positive(0, given=[4, 6, 7]), scores=np.array([2.0, 0.5, -1.0, 1.5], np.float32))
-    model, batch = keys.model(trunk()).double().eval(), micro_batch(keys, [example])
-    arrays = tensors(batch)
-    own = model.score_pairs(*(arrays[f"pair_{name}"] for name in ("ids", "mask", "types")))
-    teacher = torch.tensor([2.0, 0.5, -1.0, 1.5], dtype=torch.float64).log_softmax(0)
-    expected = {
-        "softmax": torch.logsumexp(own, 0) - own[0],
-        "kl": (teacher.exp() * (teacher - own.log_softmax(0))).sum(),
-        "binary": F.softplus(-own[0]) + F.softplus(own[1:]).sum(),
-    }
-    torch.testing.assert_close(model(**arrays), expected, rtol=1e-6, atol=0)
-    assert batch.counts == {"softmax": 1, "kl": 1, "binary": 4}
 
 
 STEPS, PAIRS = 20, 8

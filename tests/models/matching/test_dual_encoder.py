@@ -14,6 +14,7 @@ from torch import Tensor
 from deepsiam.models.batching.candidates import Example
 from deepsiam.models.matching.dual_encoder import IN_BATCH
 from deepsiam.models.matching.siamese import Siamese
+from tests.models import plain
 from tests.models.matching.examples import group, micro_batch, positive, siamese
 from tests.models.plain import same_gradients
 from tests.models.tiny import VOCABULARY, tensors, trunk
@@ -100,30 +101,18 @@ def by_hand(model: Siamese, loss: str, arrays: dict[str, Tensor]) -> Tensor:
     total = torch.zeros((), dtype=torch.float64)
     for i, columns in enumerate(arrays["candidates"].tolist()):
         own = [c for c in columns if c >= 0]
+        labels = arrays["labels"][i].double()[: len(own)]
+        if "scores" in arrays and loss != "binary":
+            labels = arrays["scores"][i].double()[: len(own)]
         allowed = arrays["allowed"][i] if in_batch else torch.zeros(0)
         if model.keys.ignore_above is not None:  # cosines decide, not what the temperature makes of them
             allowed = allowed & (scores[i] <= scores[i, own[0]] + model.keys.ignore_above)
-        row, labels = scores[i] / 0.3, arrays["labels"][i].double()
-        taught = arrays["scores"][i].double() if "scores" in arrays else labels
         if loss == "ignored":
             total += 1 - (allowed.sum() - 1) / (arrays["allowed"][i].sum() - 1)
-        elif loss == "softmax" and in_batch:
-            total += torch.logsumexp(row[allowed], 0) - row[own[0]]
-        elif loss == "softmax":
-            total += torch.logsumexp(row[own], 0) - row[own[0]]
-        elif loss == "hinge" and in_batch:
-            others = [c for c in range(len(row)) if allowed[c] and c != own[0]]
-            total += sum(F.relu(1 - (row[own[0]] - row[c])) for c in others) / max(1, len(others))
-        elif loss == "hinge":
-            total += sum(F.relu(1 - (row[own[0]] - row[c])) for c in own[1:]) / (len(own) - 1)
-        elif loss == "binary":
-            total += sum(F.softplus(-row[c] if label > 0 else row[c]) for c, label in zip(own, labels, strict=False))
-        elif loss == "kl":
-            teacher = taught[: len(own)].log_softmax(0)
-            total += (teacher.exp() * (teacher - row[own].log_softmax(0))).sum()
-        else:
-            gaps = [(row[own[0]] - row[c]) - (taught[0] - taught[j]) for j, c in enumerate(own) if j]
-            total += sum(gap**2 for gap in gaps) / len(gaps)
+            continue
+        if in_batch and loss in IN_BATCH:
+            own = [own[0], *(c for c in range(len(allowed)) if allowed[c] and c != own[0])]
+        total += plain.LOSSES[loss](scores[i, own] / 0.3, labels)
     return total
 
 

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from deepsiam.models.batching.framing import DuelFraming, Framing
-from deepsiam.models.matching.duobert import Duobert, DuobertConfig
+from deepsiam.models.matching.duobert import DuobertConfig
 from deepsiam.models.trunk import token_types
+from tests.models import plain
 from tests.models.matching.examples import micro_batch, positive
-from tests.models.plain import same_gradients
 from tests.models.tiny import VOCABULARY, perturbed, tensors, trunk
 
 CLS, SEP = VOCABULARY.cls, VOCABULARY.sep
@@ -70,19 +69,6 @@ def test_a_documents_own_limit_holds_too() -> None:
     assert (query.tolist(), document.tolist()) == (LONG[:4].tolist(), LONG[:3].tolist())
 
 
-def one_by_one(model: Duobert, arrays: dict[str, Tensor]) -> Tensor:
-    """Score each duel by itself, without padding, with the head written out."""
-    scores = []
-    for ids, mask, types in zip(arrays["duel_ids"], arrays["duel_mask"], arrays["duel_types"], strict=True):
-        given = {"token_type_ids": types[mask][None]} if token_types(model.trunk) > 1 else {}
-        states = model.trunk(input_ids=ids[mask][None], **given).last_hidden_state[0]
-        poolings = {"cls": states[0], "last": states[-1], "mean": states.mean(0), "max": states.amax(0)}
-        state = poolings[model.keys.pooling]
-        hidden = torch.tanh(state @ model.head[0].weight.T + model.head[0].bias)
-        scores.append(hidden @ model.head[-1].weight[0] + model.head[-1].bias[0])
-    return torch.stack(scores)
-
-
 @pytest.mark.parametrize("pooling", ["cls", "last", "mean", "max"])
 @pytest.mark.parametrize("types", [1, 2, 3])
 def test_loss_and_gradient_against_one_duel_at_a_time(pooling: str, types: int) -> None:
@@ -90,12 +76,19 @@ def test_loss_and_gradient_against_one_duel_at_a_time(pooling: str, types: int) 
     assert token_types(model.trunk) == (3 if types > 1 else 1)
     assert model.kind == "duels"
     arrays = tensors(micro_batch(model.keys, EXAMPLES))
-    scores = one_by_one(model, arrays)
+    read = zip(arrays["duel_ids"], arrays["duel_mask"], arrays["duel_types"], strict=True)
+    states = [
+        model.trunk(
+            input_ids=ids[mask][None], **({"token_type_ids": which[mask][None]} if types > 1 else {})
+        ).last_hidden_state[0]
+        for ids, mask, which in read
+    ]
+    scores = plain.scores_of_heads(model, states)[:, 0]
     half = len(scores) // 2
     expected = F.softplus(-scores[:half]).sum() + F.softplus(scores[half:]).sum()
     loss = model(**arrays)["binary"]
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
-    same_gradients(model, loss, expected, rtol=1e-8, atol=1e-10)
+    plain.same_gradients(model, loss, expected, rtol=1e-8, atol=1e-10)
 
 
 def test_the_third_type_starts_as_the_second_and_is_learned() -> None:
@@ -119,16 +112,3 @@ def test_each_document_has_room_beside_all_special_tokens() -> None:
         with pytest.raises(ValueError, match=f"method.max_duel_tokens={most} leaves no room for two documents"):
             config(max_duel_tokens=most).check_frame(vocabulary)
         config(max_duel_tokens=most + 1).check_frame(vocabulary)
-
-
-@pytest.mark.parametrize(
-    ("keys", "lengths"),
-    [
-        ({}, {"method.max_query_tokens + 2 * (method.max_document_tokens - 1)": 20}),
-        ({"max_duel_tokens": 15}, {"method.max_duel_tokens": 15}),
-    ],
-)
-def test_the_longest_input_is_named_by_its_keys(keys: Any, lengths: dict[str, int]) -> None:
-    method = config(**keys)
-    assert method.input_lengths == lengths
-    assert [method.duel_framing(VOCABULARY).longest] == [*lengths.values()]

@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from deepsiam.models.matching.label_ranker import LabelRanker, LabelRankerConfig
+from tests.models import plain
 from tests.models.matching.examples import group, micro_batch, positive
-from tests.models.plain import same_gradients
 from tests.models.tiny import VOCABULARY, perturbed, tensors, trunk
 from tests.models.trunks import trunk_like
 
@@ -70,32 +69,18 @@ def test_a_group_is_ordered_by_its_teacher_and_no_longer_than_the_labels() -> No
     assert batch.counts == {"rank_net": 1}
 
 
-def plain_logits(model: LabelRanker, arrays: dict[str, Tensor]) -> Tensor:
-    """The logits of each prompt by itself, without padding."""
+def plain_losses(model: LabelRanker, arrays: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Every loss by loops over prompts, each by itself and without padding."""
     prompts = zip(arrays["prompt_ids"], arrays["prompt_mask"], strict=True)
     states = [model.trunk(input_ids=ids[mask][None]).last_hidden_state[0, -1] for ids, mask in prompts]
-    return torch.stack(states) @ model.labels.weight.T
-
-
-def plain_losses(model: LabelRanker, arrays: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Every loss by loops."""
-    logits, losses = plain_logits(model, arrays), dict.fromkeys(model.keys.losses, torch.zeros((), dtype=torch.float64))
+    logits = torch.stack(states) @ model.labels.weight.T
+    scores = logits.flatten() if model.keys.is_list else logits[:, 0] - logits[:, 1]
+    losses = dict.fromkeys(model.keys.losses, torch.zeros((), dtype=torch.float64))
     for i, columns in enumerate(arrays["candidates"]):
-        own = logits.flatten() if model.keys.is_list else logits[:, 0] - logits[:, 1]
-        own = own[columns[columns >= 0]]
-        teacher = arrays["scores"][i].tolist() if "scores" in arrays else []
+        own = columns[columns >= 0]
         for name in losses:
-            if name == "softmax":
-                losses[name] = losses[name] - own.log_softmax(0)[0]
-            elif name == "binary":
-                signs = torch.where(arrays["labels"][i][: len(own)] > 0, 1.0, -1.0)
-                losses[name] = losses[name] - F.logsigmoid(signs * own).sum()
-            else:
-                ranks = [1 + sum(other > score for other in teacher[: len(own)]) for score in teacher]
-                for a in range(len(own)):
-                    for b in range(len(own)):
-                        if teacher[a] > teacher[b]:
-                            losses[name] = losses[name] + F.softplus(own[b] - own[a]) / (ranks[a] + ranks[b])
+            taught = arrays["labels" if name in ("softmax", "binary") else "scores"][i].double()
+            losses[name] = losses[name] + plain.LOSSES[name](scores[own], taught[: len(own)])
     return losses
 
 
@@ -114,7 +99,7 @@ def test_losses_and_gradients_against_one_prompt_at_a_time(name: str, keys: Any,
     arrays = tensors(micro_batch(model.keys, examples))
     losses, expected = model(**arrays), plain_losses(model, arrays)
     torch.testing.assert_close(losses, expected, rtol=1e-9, atol=0)
-    same_gradients(model, sum(losses.values()), sum(expected.values()), rtol=1e-7, atol=1e-9)
+    plain.same_gradients(model, sum(losses.values()), sum(expected.values()), rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "llama"])

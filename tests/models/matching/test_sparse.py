@@ -124,11 +124,6 @@ class Worded(Vocabulary):
     stop_words = (5, 6)  # type: ignore[assignment]
 
 
-def test_the_length_of_a_query_that_is_not_encoded_needs_no_positions() -> None:
-    assert keys_of(query="tokens").input_lengths == {"method.max_document_tokens": 12}
-    assert keys_of().input_lengths == {"method.max_query_tokens": 8, "method.max_document_tokens": 12}
-
-
 @POOLINGS
 def test_a_linear_head_weighs_each_token_and_pools_equal_ones(pooling: str) -> None:
     keys = keys_of(query="own_tokens", document="own_tokens", head="linear", pooling=pooling)
