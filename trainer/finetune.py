@@ -1,7 +1,5 @@
 """Fine-tune a matching model: `deepspeed --module trainer.finetune RECIPE [--resume] [key=value ...]`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from deepsiam.trainer.training.run.arguments import training_arguments

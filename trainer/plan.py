@@ -5,8 +5,6 @@ python -m trainer.plan RECIPE [key=value ...] --hosts 1,8,64,128 --gpus 8 --gpu 
 Nothing is trained, and the recipe's data need not exist. docs/scaling.md explains what the model takes into account.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

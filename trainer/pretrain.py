@@ -1,7 +1,5 @@
 """Pre-train an encoder: `deepspeed --module trainer.pretrain RECIPE [--resume] [key=value ...]`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from deepsiam.trainer.training.run.arguments import training_arguments

@@ -7,8 +7,6 @@ other hosts may be lost. So a training run has succeeded when its last step's ch
 progress when its newest checkpoint is newer than at the start.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Sequence

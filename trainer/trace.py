@@ -5,8 +5,6 @@ masks and all other random choices: it is the same for any number of ranks and l
 that the model reads changes. A run's own recipe is RUN/recipe.yaml.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The job of fine-tuning: what `trainer.finetune` trains, built from its recipe."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

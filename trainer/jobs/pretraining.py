@@ -1,7 +1,5 @@
 """The job of pre-training: what `trainer.pretrain` trains, built from its recipe."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

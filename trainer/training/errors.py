@@ -1,7 +1,5 @@
 """The error that all ranks of a run raise together."""
 
-from __future__ import annotations
-
 from deepsiam.data_prep.common.errors import InputError
 
 

@@ -1,7 +1,5 @@
 """Ask all hosts of a launch at the same time, by ssh, what they have."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

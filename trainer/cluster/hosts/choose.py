@@ -1,7 +1,5 @@
 """Choose the hosts to train on: those that are fit, with as many ranks as the recipe's layout allows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

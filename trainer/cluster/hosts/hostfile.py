@@ -1,7 +1,5 @@
 """Read hostfiles: one line a host, with its name and its number of ranks."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The network between the ranks: the interfaces that they will use, and whether they meet over it."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """End all that a launcher has started on this host: the processes of its session."""
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import suppress

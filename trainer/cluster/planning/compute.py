@@ -1,7 +1,5 @@
 """What a recipe computes for a micro-batch, counted without its weights."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence

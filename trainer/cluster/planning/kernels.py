@@ -4,8 +4,6 @@ Counted without the device, from tensors that have a shape and no memory, on the
 operation counts as one kernel. It reads its inputs and writes its outputs once, whatever its kernel keeps in caches.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

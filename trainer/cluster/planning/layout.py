@@ -1,7 +1,5 @@
 """The nearest recipe that a number of ranks can train."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The machines of a plan: everything about them that is assumed, in one place."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from deepsiam.trainer.cluster.planning.communication import Backend, Link, Network

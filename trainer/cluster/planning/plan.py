@@ -1,7 +1,5 @@
 """The plan of a recipe on machines that options describe; what `trainer.plan` prints, writes and draws."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A plan as text: assumptions, a table, the recipe's changes, where more hosts stop paying off; and as a chart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A kernel takes the longer of two times, that of its bytes and that of its FLOPs,
 All kernels run one after another. Where Python starts them more slowly than the device runs them, Python decides.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

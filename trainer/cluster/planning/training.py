@@ -1,7 +1,5 @@
 """The plan of a training on a number of hosts: its memory, its step, its hours."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

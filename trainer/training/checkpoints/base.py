@@ -1,7 +1,5 @@
 """The base of a run's adapters: an encoder that their checkpoints name, with its SHA-256, instead of containing it."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`init_from`: load the encoder of a run, an export, a Hugging Face folder or a sentence-transformers folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from deepsiam.data_prep.common.errors import as_input_error

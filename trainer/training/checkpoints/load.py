@@ -1,7 +1,5 @@
 """Load a trained model from a run's newest intact checkpoint."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

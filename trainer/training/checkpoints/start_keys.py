@@ -1,7 +1,5 @@
 """The keys of a recipe's method that come from the folder named in `init_from`, unless the recipe sets them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Checked once, before the first step, where shards are remote.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

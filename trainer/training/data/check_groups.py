@@ -3,8 +3,6 @@
 open_pairs.py calls `check_groups` for each source that it opens, and for each held-out split.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from deepsiam.data_prep.collections.relevant import group_of

@@ -3,8 +3,6 @@
 In a step of fine-tuning it stands where shard_source.py stands in pre-training: below the lanes, which read from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 

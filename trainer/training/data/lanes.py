@@ -6,8 +6,6 @@ lane's position is three integers: resuming re-reads one window. order.py asks a
 combines the lanes of all sources into the order of a run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol

@@ -3,8 +3,6 @@
 The loop takes a step's micro-batches from it; the workers make the next ones while the engine computes.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any

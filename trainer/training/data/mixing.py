@@ -8,8 +8,6 @@ divisor with the number of lanes. So every block has its own random order, in wh
 its share at every place.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction

@@ -3,8 +3,6 @@
 Called once, when the job is built.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

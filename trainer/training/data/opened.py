@@ -4,8 +4,6 @@ Opened once, by open_shards.py or open_pairs.py, before the model is built; the 
 order; each validation reads the held-out data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

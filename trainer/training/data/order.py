@@ -6,8 +6,6 @@ Global micro-batch `a` comes entirely from lane `a mod V` of the source that mix
 workers serve whole lanes, so the examples of an optimizer step are the same for any number of either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 A group source puts all its examples into this order once; the lanes deal and shuffle them anew in every epoch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import isqrt
 

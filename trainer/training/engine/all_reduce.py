@@ -7,8 +7,6 @@ deepspeed [launcher options] --module deepsiam.trainer.training.engine.all_reduc
 Rank 0 prints a line that begins with MET if the sum is right.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

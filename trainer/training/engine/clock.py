@@ -3,8 +3,6 @@
 The engine measures each forward pass of a step with it, for the comparison of ranks.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

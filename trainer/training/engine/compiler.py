@@ -3,8 +3,6 @@
 Used once, when the model is compiled and the engine is made.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 A rank sets its device when it joins the others, before the engine is made.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -5,8 +5,6 @@ Read before the first step alone: by the command, the job and the engine.
 DeepSpeed silently misinterprets some settings; they are refused here, with the reason, as is what it refuses itself.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path

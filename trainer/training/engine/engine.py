@@ -4,8 +4,6 @@ The loop calls `step` once for each optimizer step, with this rank's micro-batch
 DeepSpeed's part of a checkpoint.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Looked up for the share of the peak in a progress line, and by `trainer.plan`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

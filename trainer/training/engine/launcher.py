@@ -3,8 +3,6 @@
 Used before a run starts, by `trainer.doctor` and `trainer.supervise`: no rank reads it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

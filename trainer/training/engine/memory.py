@@ -3,8 +3,6 @@
 Called once, when the job is built; `trainer.plan` asks for the bytes of a token.
 """
 
-from __future__ import annotations
-
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.layers.shape import setting
 from deepsiam.models.trunk import TrunkModel

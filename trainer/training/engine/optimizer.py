@@ -4,8 +4,6 @@ Made once, with the engine, which sets the learning rate before each step. DeepS
 between the backward pass and the update: with a few kernels instead of some sixteen for each parameter.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from functools import partial

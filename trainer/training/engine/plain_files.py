@@ -4,8 +4,6 @@ Used when a run resumes, before DeepSpeed reads its files, and for the files the
 conversion of a checkpoint for another number of ranks: `checkpoint.resume` starts it on rank 0, before the first step.
 """
 
-from __future__ import annotations
-
 import re
 import zipfile
 from collections.abc import Iterator

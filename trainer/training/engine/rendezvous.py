@@ -6,8 +6,6 @@ Launchers do not end all ranks when rank 0 fails: DeepSpeed's ends only the rank
 arrive takes a rank minutes, and has its own limit; rank 0 may check for hours.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

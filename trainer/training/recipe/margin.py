@@ -1,7 +1,5 @@
 """How much less than the best relevant document a mined negative must score: `0.1`, or a share of its score: `5%`."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Annotated

@@ -1,7 +1,5 @@
 """What an optimizer step differentiates, by the source of its micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The learning rate, a pure function of the optimizer step."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Read recipes from YAML files that extend one another, with dotted overrides and errors that name the key."""
 
-from __future__ import annotations
-
 import os
 import re
 import reprlib

@@ -4,8 +4,6 @@ The loop calls `agree` after it has taken a step's micro-batches, and before the
 divide the losses, so the step's gradient is that of its whole batch, whatever a rank's share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The arguments of commands that a launcher starts on several ranks; read before torch is imported."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

@@ -4,8 +4,6 @@
 meets the other ranks, reads the recipe, locks the run's folder, chooses the checkpoint, and starts the loop.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import platform

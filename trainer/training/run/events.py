@@ -3,8 +3,6 @@
 The monitor writes through it when a step reports; the pages and plots of a run read what it wrote.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import secrets

@@ -5,8 +5,6 @@ It stands in place of the loop: with `--find-lr` the command calls it after the 
 Nothing is written: the model is trained in memory alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice

@@ -4,8 +4,6 @@ The loop tells it what a step gave; the flags travel with the next step's messag
 step was not sound, the run ends or goes back to its last checkpoint.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

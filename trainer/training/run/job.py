@@ -1,7 +1,5 @@
 """The parts of a run, built from its recipe once, before the loop, and what a run must be to train here."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

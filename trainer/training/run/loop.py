@@ -1,7 +1,5 @@
 """The loop, which command.py starts for every kind of run: each turn takes micro-batches, steps, reports and saves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path

@@ -4,8 +4,6 @@ The loop calls `held_out_losses` after a step, when a validation is due; a loss 
 rate. It calls `BestKeeper` before a step, when its micro-batches are there, and after the last one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol

@@ -3,8 +3,6 @@
 The loop counts every step here, and asks for a line when one is due, after the step and before the save.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

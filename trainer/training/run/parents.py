@@ -3,8 +3,6 @@
 `trainer` imports this file before all others, whose imports take seconds: a launcher may end meanwhile, too.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

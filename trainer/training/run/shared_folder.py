@@ -3,8 +3,6 @@
 The command calls both checks once, between building the job and the first step.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 import uuid

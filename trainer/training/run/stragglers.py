@@ -7,8 +7,6 @@ So the times are measured before the ranks meet: for forward passes, for waiting
 neighbouring hosts. With ZeRO-3 the ranks meet within the forward pass too, so only waiting and messages show it.
 """
 
-from __future__ import annotations
-
 import math
 import socket
 import time
