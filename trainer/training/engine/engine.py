@@ -85,11 +85,7 @@ class Engine:
         self.forward_clock = DeviceClock(self.device)
 
     def step(
-        self,
-        micro_batches: Sequence[MicroBatch],
-        objectives: Sequence[Objective],
-        seeds: Iterable[int],
-        lr: float,
+        self, micro_batches: Sequence[MicroBatch], objectives: Sequence[Objective], seeds: Iterable[int], lr: float
     ) -> StepResult:
         """Take one optimizer step on this rank's micro-batches, each with its objective and the seed of its dropout.
 

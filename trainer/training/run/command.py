@@ -49,10 +49,7 @@ LOCK = "lock"  # file in a run's folder, locked by the process that trains the r
 
 
 def run(
-    name: str,
-    arguments: argparse.Namespace,
-    kind: type[AnyRecipe],
-    build: Callable[[AnyRecipe, Path | None], Job],
+    name: str, arguments: argparse.Namespace, kind: type[AnyRecipe], build: Callable[[AnyRecipe, Path | None], Job]
 ) -> None:
     """Train the job that `build` makes of the recipe and the checkpoint to resume from, if there is one.
 

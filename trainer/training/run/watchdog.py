@@ -24,13 +24,7 @@ class Watchdog:
     It runs in its own thread, because the main thread of a hung rank waits inside a collective.
     """
 
-    def __init__(
-        self,
-        seconds: float,
-        rank: int,
-        end: Callable[[int], object] = exit_with_workers,
-        grace: float = 5.0,
-    ):
+    def __init__(self, seconds: float, rank: int, end: Callable[[int], object] = exit_with_workers, grace: float = 5.0):
         """`grace`: seconds that the other ranks get to print their stacks before this one ends."""
         self.seconds, self.rank, self.end, self.grace = seconds, rank, end, grace
         self.last = time.monotonic()

@@ -11,13 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from deepsiam.models.registry import PRETRAINING
-from deepsiam.trainer.cluster.planning.compute import (
-    SPECIAL,
-    count,
-    made_up_batch,
-    measured_speed,
-    vocabulary_of,
-)
+from deepsiam.trainer.cluster.planning.compute import SPECIAL, count, made_up_batch, measured_speed, vocabulary_of
 from deepsiam.trainer.training.recipe.build import build_model, trunk_of
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load

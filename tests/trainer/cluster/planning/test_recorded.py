@@ -81,9 +81,7 @@ def test_what_deepspeed_sends_is_as_planned(
 
 
 @pytest.mark.slow
-def test_stage_3_gathers_again_about_what_is_planned(
-    recorded: dict[str, tuple[PretrainRecipe, list[Call]]],
-) -> None:
+def test_stage_3_gathers_again_about_what_is_planned(recorded: dict[str, tuple[PretrainRecipe, list[Call]]]) -> None:
     recipe, calls = recorded["3, gathered twice"]
     size, real = planned(recipe, "all_gather")[0], called(calls, "all_gather")[0]
     once = 2 * 4 * sum(count(recipe, 300).trained)

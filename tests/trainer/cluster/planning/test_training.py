@@ -158,8 +158,7 @@ def test_changes_name_the_overrides_and_another_experiment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(0.0012, "1.2 ms"), (1.4, "1,400 ms"), (2.0, "2 s"), (100.0, "1.67 min"), (86400.0, "24 h")],
+    ("seconds", "shown"), [(0.0012, "1.2 ms"), (1.4, "1,400 ms"), (2.0, "2 s"), (100.0, "1.67 min"), (86400.0, "24 h")]
 )
 def test_times_have_a_unit_that_suits_them(seconds: float, shown: str) -> None:
     row = replace(planned(MACHINES, 1), step_seconds=seconds)

@@ -187,10 +187,4 @@ def test_a_recipe_has_one_trunk(start: dict[str, object]) -> None:
         build(PretrainRecipe, {**VALUES, **start, "method": {"name": "mlm"}}, "test")
 
 
-VALUES = {
-    "run": "r",
-    "steps": 1,
-    "data": {"shards": "s"},
-    "batch": {"size": 4, "micro": 4},
-    "optimizer": {"lr": 1e-3},
-}
+VALUES = {"run": "r", "steps": 1, "data": {"shards": "s"}, "batch": {"size": 4, "micro": 4}, "optimizer": {"lr": 1e-3}}

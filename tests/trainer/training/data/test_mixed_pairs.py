@@ -155,10 +155,7 @@ NAMED = "data.mix.plain"
             "data: name either data.collection or, for several sources, data.mix",
         ),
         ({"data.pairs": 3}, "data.split and data.pairs need data.collection: set those of each source"),
-        (
-            {"refresh.every": 2},
-            f"{NAMED}: what is mined .* {NAMED}.hard_negatives to .* or {NAMED}.refresh to false",
-        ),
+        ({"refresh.every": 2}, f"{NAMED}: what is mined .* {NAMED}.hard_negatives to .* or {NAMED}.refresh to false"),
         (
             {"refresh.every": 2, **{f"data.mix.{name}.refresh": "false" for name in SOURCES}},
             "refresh: no source of data.mix is to be mined for: set refresh to null",

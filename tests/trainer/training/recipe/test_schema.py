@@ -72,10 +72,7 @@ def test_adapters_and_plateaus_are_keys_with_defaults(tmp_path: Path) -> None:
                 ("4", ": input should be a valid dictionary"),
             ]
         ),
-        (
-            [*STARTED, "optimizer.train={lor: {}}"],
-            "optimizer.train.lora: missing; optimizer.train.lor: unknown key",
-        ),
+        ([*STARTED, "optimizer.train={lor: {}}"], "optimizer.train.lora: missing; optimizer.train.lor: unknown key"),
         ([LORA], "optimizer.train: adapters leave .* name a trained encoder in init_from"),
         (["optimizer={lr: 1, schedule: wsd}"], "optimizer.decay_steps: .*: set how many"),
         (["optimizer={lr: 1, decay_steps: 2}"], "optimizer.decay_steps: .*: set it to 0 for schedule=linear"),
