@@ -12,8 +12,7 @@ from pathlib import Path
 from deepsiam.data_prep.common.argument_types import margin, positive, positive_number, share
 from deepsiam.data_prep.common.errors import exit_on_input_error
 from deepsiam.data_prep.common.parser import Parser
-from deepsiam.trainer.cluster.planning.assumed import PRODUCTS, START
-from deepsiam.trainer.training.engine.hardware import DEVICES
+from deepsiam.trainer.training.engine.hardware import DEVICES, PRODUCTS, START
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -48,7 +48,9 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
     if getattr(recipe.method, "classes", None) and (classes := classes_of(data)):
         if encoder:  # a label is a row of the head: those of the start must be the collection's
             say(*order_classes(encoder, classes))
-        name_classes(trunk, classes)
+        # checkpoints and exports keep the names with the trunk's configuration
+        trunk.config.id2label = dict(enumerate(classes))
+        trunk.config.label2id = {name: number for number, name in enumerate(classes)}
     if encoder:
         encoder.heads.pop("log_temperature", None)  # the recipe sets its initial value
         with as_input_error("method"):
@@ -75,12 +77,6 @@ def classes_of(data: Data) -> list[str]:
     sources = [lanes.source for lanes in data.order.sources.values()]
     classes = {tuple(source.collection.classes or ()) for source in sources if isinstance(source, GroupSource)}
     return list(classes.pop()) if len(classes) == 1 else []
-
-
-def name_classes(trunk: PreTrainedModel, classes: list[str]) -> None:
-    """Name the classes in the trunk's configuration, which checkpoints and exports keep."""
-    trunk.config.id2label = dict(enumerate(classes))
-    trunk.config.label2id = {name: number for number, name in enumerate(classes)}
 
 
 def fit_start(recipe: FinetuneRecipe, model: FitsStart, data: Data) -> str:

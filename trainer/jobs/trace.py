@@ -65,10 +65,8 @@ def trace(
     """Yield (step, its micro-batches) from optimizer step `first` on, as `world_size` ranks would read them.
 
     Steps count from 1. Reading starts at the run's last checkpoint before `first`, if there is one, else at step 1.
-    `workers` is the number of loader workers of each rank; `refresh` has the negatives that the run mined.
-
-    Raises:
-        InputError: data cannot be read, or the negatives of a step are not there any more.
+    `workers` is the number of loader workers of each rank; `refresh` has the negatives that the run mined: raise
+    InputError where they are not there any more.
     """
     step, cursor = _start(recipe, data, first)
     ranks: list[Iterator[LaneBatch]] = []

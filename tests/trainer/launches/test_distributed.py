@@ -15,7 +15,6 @@ from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.engine import ds_config
 from deepsiam.trainer.training.recipe.build import new_trunk
-from deepsiam.trainer.training.recipe.schedule import learning_rate
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 from tests import toy
@@ -50,11 +49,8 @@ def plain_losses(recipe: PretrainRecipe, steps: int) -> list[dict[str, float]]:
         losses = {term: sums[term] / counts[term] for term in sums}
         sum(losses.values()).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.optimizer.clip)
-        rate = learning_rate(
-            step, peak=recipe.optimizer.lr, warmup_steps=recipe.optimizer.warmup_steps, steps=recipe.steps
-        )
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = recipe.optimizer.rate(step, recipe.steps)
         optimizer.step()
         optimizer.zero_grad()
         history.append({term: float(loss) for term, loss in losses.items()})

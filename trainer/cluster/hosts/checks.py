@@ -151,11 +151,7 @@ class Numbers(NamedTuple):
 
 
 def disk(facts: Mapping[str, HostFacts], recipe: Recipe, numbers: Numbers) -> Iterator[Finding]:
-    """Check that the run folder has room for the checkpoints that are kept and the one that is being saved.
-
-    Also report how much the whole run will write: a checkpoint at every multiple of `checkpoint.every` and at the last
-    step.
-    """
+    """Check that the run folder has room for the checkpoints; also report how much the whole run will write."""
     one = numbers.checkpoint_bytes
     needed, free = one * (recipe.checkpoint.keep + 1), min(host.free for host in facts.values())
     said = f"{amount(free)} free, {amount(needed)} for {recipe.checkpoint.keep + 1} checkpoints"
@@ -252,11 +248,7 @@ def micro_batch(
 ) -> Iterator[Finding]:
     """Check that the run's first micro-batch can be read, and computed on this host's GPU; on a CPU one example of it.
 
-    Args:
-        model: it is moved to the device, and to `dtype`.
-        order: of the run.
-        methods: of every source.
-        dtype: of weights and gradients.
+    The model is moved to the device, and to `dtype`.
     """
     device, first = this_device(), order.mix.source(0)
     lanes = copy.copy(list(order.sources.values())[first])

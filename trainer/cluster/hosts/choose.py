@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.cluster.hosts.ask import ask
-from deepsiam.trainer.cluster.hosts.facts import HostFacts, gather
+from deepsiam.trainer.cluster.hosts.facts import HostFacts, ask, gather
 from deepsiam.trainer.cluster.hosts.launch import Launch
 from deepsiam.trainer.training.data.loader import check_layout
 from deepsiam.trainer.training.recipe.schema import Recipe
@@ -31,11 +30,8 @@ def check_ranks(recipe: Recipe, ranks: int) -> None:
 def choose(launch: Launch, recipe: Recipe, resumes: bool) -> Choice:
     """Ask all hosts, and choose those that are fit; 0 ranks where too few are.
 
-    The first of them train with as many ranks as the layout allows, or with the recipe's `ranks` if it has any.
-
-    Raises:
-        InputError: the port where the ranks would meet is in use. Not raised where the run resumes: its earlier ranks,
-            which are still ending, may use the port.
+    The first of them train with as many ranks as the layout allows, or with the recipe's `ranks` if it has any. Raise
+    InputError if the port where they would meet is in use, unless the run resumes: its earlier ranks may be ending.
     """
     here = gather()
     told = ask(list(launch.slots), launch.ssh_port, ".", launch.port)

@@ -15,9 +15,8 @@ from pathlib import Path
 from deepsiam.data_prep.common.errors import InputError, printable
 from deepsiam.data_prep.common.files import os_errors_as_input_errors
 from deepsiam.trainer.cluster.hosts import checks, network
-from deepsiam.trainer.cluster.hosts.ask import ask
 from deepsiam.trainer.cluster.hosts.checks import Finding
-from deepsiam.trainer.cluster.hosts.facts import HostFacts, existing, gather
+from deepsiam.trainer.cluster.hosts.facts import HostFacts, ask, existing, gather
 from deepsiam.trainer.cluster.hosts.launch import Launch
 from deepsiam.trainer.jobs import finetuning, pretraining
 from deepsiam.trainer.training.checkpoints import checkpoint

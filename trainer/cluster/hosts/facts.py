@@ -1,4 +1,4 @@
-"""What this host has, as one line of JSON, run by ssh on each host.
+"""What this host has, as one line of JSON, and what all hosts of a launch answer that run this file by ssh.
 
 python -m trainer.cluster.hosts.facts [FOLDER [PORT [RECIPE [CACHE]]]]
 """
@@ -9,21 +9,28 @@ import hashlib
 import json
 import os
 import platform
+import shlex
 import shutil
 import socket
+import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 import deepsiam
-from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import InputError, printable
 from deepsiam.trainer.training.run.commit import UNKNOWN, code_hash, git_commit, versions
 
 LOOPBACK = "127.0.0.1"
+CONNECT_SECONDS, ANSWER_SECONDS = 10, 120  # a first import of torch from a shared file system takes long
+AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -128,6 +135,43 @@ def _own_address() -> str:
                 listener.bind(place)
                 return str(place[0])
     return LOOPBACK
+
+
+def ask(hosts: Sequence[str], ssh_port: int | None = None, *of: object) -> dict[str, HostFacts | str]:
+    """Return what each host has, or why that is not known: it does not answer, or lacks this checkout or Python.
+
+    As DeepSpeed does, expect the current folder and this Python at the same paths on every host. `of` are the arguments
+    of this file there.
+    """
+    words = [sys.executable, "-m", "deepsiam.trainer.cluster.hosts.facts", *map(str, of)]
+    from deepsiam.trainer.training.engine import device, launcher  # imported here: it takes seconds
+
+    chosen = launcher.exported().get(device.CHOICE)
+    setting = f"{device.CHOICE}={shlex.quote(chosen)} " if chosen else ""  # as the ranks there will have it
+    command = f"cd {shlex.quote(str(Path.cwd()))} && {setting}{shlex.join(words)}"
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(zip(hosts, pool.map(partial(_ask, command, ssh_port), hosts), strict=True))
+
+
+def _ask(here: str, ssh_port: int | None, host: str) -> HostFacts | str:
+    port = ["-p", str(ssh_port)] if ssh_port is not None else []
+    command = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}", *port, host, here]
+    try:
+        answer = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, errors="replace", timeout=ANSWER_SECONDS
+        )
+    except FileNotFoundError:
+        return "this host has no ssh: install openssh-client"
+    except subprocess.TimeoutExpired:
+        return f"no answer in {ANSWER_SECONDS} s"
+    if answer.returncode:
+        said = printable(answer.stderr).removeprefix("bash: line 1: ")
+        return said[-200:] or f"ssh ended with code {answer.returncode}"
+    try:  # the last line: a login script may print others
+        facts = HostFacts(**json.loads(answer.stdout.splitlines()[-1]))
+    except (IndexError, TypeError, ValueError):
+        return f"its checkout is another one, or it answers something else: {printable(answer.stdout)[-200:]!r}"
+    return replace(facts, clock=facts.clock - time.time())
 
 
 if __name__ == "__main__":

@@ -13,11 +13,9 @@ _LINE = re.compile(r"([\w\[][\w.:@\[\]-]*)\s+slots=(\d+)(?:\s+#.*)?", re.ASCII)
 
 
 def read(path: Path) -> dict[str, int]:
-    """Return the number of ranks of each host, in the order of the file.
+    """Return the number of ranks of each host, in the order of the file; raise InputError, naming the line at fault.
 
-    Raises:
-        InputError: the file is missing or names no host or too many, or a line is not `NAME slots=NUMBER`, has no slots
-            or too many, or repeats a host. DeepSpeed only warns about a missing file, and trains on this host alone.
+    DeepSpeed only warns about a missing file, and trains on this host alone.
     """
     try:
         lines = read_bytes(path, LARGEST).decode("utf-8").splitlines()

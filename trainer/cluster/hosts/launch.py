@@ -28,21 +28,14 @@ class Launch:
     def from_command(cls, command: Sequence[str], module: int) -> Launch | None:
         """Return the launch of a deepspeed command line; None for another command, or without a hostfile.
 
-        Args:
-            command: all words.
-            module: the position of the module that it starts.
-
-        Raises:
-            InputError: the hostfile, --include or --exclude name no hosts or do not fit together, or DeepSpeed cannot
-                launch this way.
+        `module` is the position of the module that it starts. Raise InputError if the hostfile and the options choose
+        no hosts, or DeepSpeed cannot launch this way.
         """
         words = command[:module]
         first = next((index + 1 for index, word in enumerate(words) if Path(word).name in DEEPSPEED), 0)
         if not first or not any(word.startswith(("--hostfile", "-H")) for word in words):
             return None
-        from deepsiam.trainer.training.engine import (
-            launcher,  # imported here: it takes seconds, and a single host does not need it
-        )
+        from deepsiam.trainer.training.engine import launcher  # takes seconds, and a single host does not need it
 
         given = launcher.options([*words[first:], *command[module:]])
         slots = hostfile.read(Path(given.hostfile))

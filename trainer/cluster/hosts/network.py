@@ -18,12 +18,7 @@ ENV_FILE = "in the file .deepspeed_env, one line NAME=value"
 
 
 def interface(facts: Mapping[str, HostFacts], variables: Mapping[str, str]) -> Iterator[Finding]:
-    """Check that every host has the interface that gloo or NCCL will use, and that the others can reach it there.
-
-    Args:
-        facts: what each host has.
-        variables: the environment of the ranks.
-    """
+    """Check the interface that gloo or NCCL will use on each host, with the ranks' `variables`: can others reach it?"""
     backend = "NCCL" if any(one.gpus for one in facts.values()) else "gloo"
     variable = f"{backend.upper()}_SOCKET_IFNAME"
     value = variables.get(variable, "")
@@ -46,13 +41,10 @@ def interface(facts: Mapping[str, HostFacts], variables: Mapping[str, str]) -> I
 
 
 def meet(command: Sequence[str]) -> Finding:
-    """Start the ranks, and check that they sum a tensor.
+    """Start the ranks by the launcher's `command`, and check that they sum a tensor.
 
     No process started on this host is left running. The launcher is killed rather than asked to end: if asked,
     DeepSpeed's launcher kills every training that runs on its hosts. Ranks on other hosts end by themselves.
-
-    Args:
-        command: the launcher with its options.
     """
     # a file, not a pipe: processes that ssh leaves in the background would hold a pipe open
     with tempfile.TemporaryFile("w+", errors="replace") as said:

@@ -49,12 +49,7 @@ class Training:
 
     @classmethod
     def from_command(cls, command: Sequence[str]) -> Training:
-        """Return the training that a deepspeed command line starts.
-
-        Raises:
-            InputError: it does not start a training of this project, its hosts are not in its hostfile, or the recipe
-                does not allow their number.
-        """
+        """Return the training that a deepspeed command line starts; raise InputError for another one."""
         positions = [position for position, word in enumerate(command) if word.removeprefix("deepsiam.") in MODULES]
         if not positions:
             raise InputError(

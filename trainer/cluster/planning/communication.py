@@ -109,13 +109,9 @@ class Collective:
 
 
 def collectives(sizes: Sequence[int], zero: Zero, micro_batches: int, backend: Backend = "nccl") -> list[Collective]:
-    """Return what all ranks exchange in an optimizer step.
+    """Return what all ranks, with `micro_batches` each, exchange in an optimizer step.
 
-    Args:
-        sizes: the size of every trained parameter in numbers, in the order of the forward pass.
-        zero: the ZeRO stage and its settings.
-        micro_batches: how many each rank has in a step.
-        backend: `gloo` replaces reduce-scatter by all-reduce.
+    `sizes` are those of every trained parameter in numbers, in the order of the forward pass.
     """
     width, numbers = zero.bytes_per_number, sum(sizes)
     weights, gradients, buckets = width * numbers, zero.gradient_bytes * numbers, _buckets(sizes, zero.reduce_bucket)

@@ -83,10 +83,8 @@ class _Unasked(TorchDispatchMode):
 def count(recipe: PretrainRecipe, vocab_size: int, dtype: torch.dtype = torch.bfloat16) -> Work:
     """Count a micro-batch of a recipe on the meta device, where tensors have a shape and no memory.
 
-    The text is made up: sentences of 24 tokens in documents of 960 tokens. Attention is that of CUDA.
-
-    Raises:
-        InputError: the recipe does not describe its trunk, or the trunk that it describes cannot be built.
+    The text is made up: sentences of 24 tokens in documents of 960 tokens. Attention is that of CUDA. Raise InputError
+    if the recipe describes no trunk, or one that cannot be built.
     """
     vocabulary = Vocabulary(vocab_size, **SPECIAL)
     model = _model(recipe, vocabulary).to(dtype)
@@ -124,11 +122,8 @@ def vocabulary_of(recipe: PretrainRecipe, given: int | None) -> int:
 def measured_speed(results: Mapping[str, Any], recipe: PretrainRecipe, case: str | None, where: str) -> MeasuredSpeed:
     """Return the speed that `benchmarks.step` measured: FLOP a token times tokens a second.
 
-    Args:
-        results: the content of its JSON file.
-        recipe: what is planned; without `case`, its method's last case is used, which is the largest.
-        case: the name of a measured case.
-        where: the file's name, for errors.
+    `results` are those of its JSON file, named `where` in errors. Without the name of a `case`, the last one of the
+    recipe's method is used, which is the largest.
     """
     try:
         cases = results["cases"]

@@ -36,15 +36,14 @@ def fit(recipe: PretrainRecipe, ranks: int) -> Layout:
     if lanes % (shares := ranks * max(1, workers)):
         lanes = math.ceil(lanes / shares) * shares
     expected = None if recipe.ranks is None else ranks
-    fitted = {"batch.size": size, "batch.micro": micro, "data.lanes": lanes, "steps": steps, "ranks": expected}
-    given = {
-        "batch.size": recipe.batch.size,
-        "batch.micro": recipe.batch.micro,
-        "data.lanes": recipe.data.lanes,
-        "steps": recipe.steps,
-        "ranks": recipe.ranks,
+    fitted = {
+        "batch.size": (recipe.batch.size, size),
+        "batch.micro": (recipe.batch.micro, micro),
+        "data.lanes": (recipe.data.lanes, lanes),
+        "steps": (recipe.steps, steps),
+        "ranks": (recipe.ranks, expected),
     }
-    changes = tuple(f"{key}={value}" for key, value in fitted.items() if value != given[key])
+    changes = tuple(f"{key}={now}" for key, (was, now) in fitted.items() if now != was)
     update = {
         "batch": BatchConfig(size=size, micro=micro),
         "data": recipe.data.model_copy(update={"lanes": lanes}),

@@ -11,22 +11,14 @@ import torch
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.extras import require
-from deepsiam.data_prep.common.files import (
-    in_a_folder,
-    os_errors_as_input_errors,
-    read_bytes,
-    refuse_folder,
-    whole_file,
-)
+from deepsiam.data_prep.common.files import in_a_folder, read_bytes, refuse_folder, whole_file
 from deepsiam.trainer.cluster.planning import report
-from deepsiam.trainer.cluster.planning.assumed import LAUNCH
 from deepsiam.trainer.cluster.planning.communication import Link
 from deepsiam.trainer.cluster.planning.compute import MeasuredSpeed, count, measured_speed, vocabulary_of
-from deepsiam.trainer.cluster.planning.machines import Machines
 from deepsiam.trainer.cluster.planning.roofline import Roofline
-from deepsiam.trainer.cluster.planning.training import limits, plan
+from deepsiam.trainer.cluster.planning.training import Machines, limits, plan
 from deepsiam.trainer.training.engine import ds_config
-from deepsiam.trainer.training.engine.hardware import DEVICES, WITHOUT_BF16
+from deepsiam.trainer.training.engine.hardware import DEVICES, LAUNCH, WITHOUT_BF16
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe, kind_of
 from deepsiam.trainer.training.recipe.yaml_file import build, read
 
@@ -107,9 +99,7 @@ def _machines(chosen: argparse.Namespace, recipe: PretrainRecipe) -> tuple[Machi
 
 
 def _json(path: Path) -> Any:
-    with os_errors_as_input_errors(path, "read"):
-        content = read_bytes(path)
     try:
-        return json.loads(content)
+        return json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from None

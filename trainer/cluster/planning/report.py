@@ -6,8 +6,7 @@ from pathlib import Path
 from deepsiam.data_prep.common.figures import COLORS, GREY, new_figure, save
 from deepsiam.data_prep.common.progress import amount
 from deepsiam.trainer.cluster.planning.communication import Link
-from deepsiam.trainer.cluster.planning.machines import Machines
-from deepsiam.trainer.cluster.planning.training import PAYS, Limit, PlanRow
+from deepsiam.trainer.cluster.planning.training import PAYS, Limit, Machines, PlanRow
 
 SAID = "Computed, not measured: a model of machines that were not there."
 COLUMNS: dict[str, Callable[[PlanRow], str]] = {

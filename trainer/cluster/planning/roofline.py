@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from deepsiam.trainer.cluster.planning.assumed import LAUNCH, PRODUCTS, START
 from deepsiam.trainer.cluster.planning.compute import Work
 from deepsiam.trainer.cluster.planning.kernels import Kernel
-from deepsiam.trainer.training.engine.hardware import Device
+from deepsiam.trainer.training.engine.hardware import LAUNCH, PRODUCTS, START, Device
 
 BANDWIDTH = 0.9  # of the memory's: 3.0 of an H100's 3.35 TB/s
 # of the peak, forward and backward at 512 tokens and heads of 64: FlashAttention-2 on an H100 (Dao, 2023), and the
@@ -43,7 +42,8 @@ class Roofline:
     def seconds(self, kernel: Kernel, scale: float = 1.0) -> float:
         """Return the seconds of a kernel on the device, if its inputs were `scale` times as large."""
         moving = kernel.bytes / (BANDWIDTH * self.device.memory_bandwidth)
-        computing = kernel.flops / (self._share(kernel.name) * self.device.peak)
+        shares = (share for kind, share in ATTENTION.items() if f"{kind}_attention" in kernel.name)
+        computing = kernel.flops / (next(shares, self.products) * self.device.peak)
         return scale * max(moving, computing) + self.launch
 
     def total(self, kernels: Iterable[Kernel] | Mapping[Kernel, int], scale: float = 1.0) -> float:
@@ -60,6 +60,3 @@ class Roofline:
         """Return the seconds that DeepSpeed takes besides, on all gradients and on a rank's part of the states."""
         moved = trained * GRADIENT_BYTES + trained / partitions * STATE_BYTES
         return moved / (BANDWIDTH * self.device.memory_bandwidth)
-
-    def _share(self, name: str) -> float:
-        return next((share for kind, share in ATTENTION.items() if f"{kind}_attention" in name), self.products)

@@ -1,4 +1,4 @@
-"""The plan of a training on a number of hosts: its memory, its step, its hours."""
+"""The plan of a training on a number of hosts of one kind: its memory, its step, its hours."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,18 +6,47 @@ from functools import partial
 from typing import Any
 
 from deepsiam.trainer.cluster.hosts.checks import MOST_OF_MEMORY, bytes_of
-from deepsiam.trainer.cluster.planning.communication import Zero, collectives, exposed, sent_by_host, step_seconds
-from deepsiam.trainer.cluster.planning.compute import Work
+from deepsiam.trainer.cluster.planning.communication import (
+    Backend,
+    Link,
+    Network,
+    Zero,
+    collectives,
+    exposed,
+    sent_by_host,
+    step_seconds,
+)
+from deepsiam.trainer.cluster.planning.compute import MeasuredSpeed, Work
 from deepsiam.trainer.cluster.planning.layout import Layout, fit
-from deepsiam.trainer.cluster.planning.machines import Machines
+from deepsiam.trainer.cluster.planning.roofline import Roofline
+from deepsiam.trainer.training.engine.hardware import Device
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 
+OVERLAP = {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.5}  # by stage: DeepSpeed's `overlap_comm` is off below stage 3
 HOUR = 3600.0
 STAGES = (1, 2, 3)
 SHARD_BYTES = 2.3  # of a token in shards: docs/data.md
 GATHERED = 1e9  # the most weights that stage 3 holds whole: DeepSpeed's default of stage3_max_live_parameters
 BATCHES = (1, 4, 16)  # multiples of the recipe's batch.size, to find where more hosts pay off
 PAYS = 0.5  # more hosts pay off while each does at least this share of what one host alone does with ZeRO-1
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Hosts of one kind; rates are in bytes a second, times in seconds."""
+
+    gpus: int  # of a host, one rank each
+    device: Device
+    speed: Roofline | MeasuredSpeed
+    between: Link  # from a host to the others
+    within: Link  # from a rank to the others of its host
+    backend: Backend
+    overlap: float | None  # the share of communication that may overlap with compute; None: as OVERLAP
+    disk: float  # at which a host reads shards
+
+    def network(self, ranks: int) -> Network:
+        """Return the network of whole hosts."""
+        return Network(ranks // self.gpus, self.gpus, self.between, self.within, self.backend)
 
 
 @dataclass(frozen=True)
@@ -60,36 +89,22 @@ class PlanRow:
 
 
 def plan_step(layout: Layout, work: Work, zero: Zero, machines: Machines) -> Step:
-    """Plan an optimizer step.
-
-    Args:
-        layout: the recipe for a number of ranks.
-        work: what the recipe computes.
-        zero: the stage and its settings.
-        machines: the hosts.
-    """
+    """Plan an optimizer step."""
     batch, network, micro_batches = layout.recipe.batch, machines.network(layout.ranks), layout.micro_batches
     partitions = layout.ranks if zero.stage else 1
     compute = micro_batches * machines.speed.micro_batch(work, batch.micro)
     compute += machines.speed.optimizer(sum(work.trained), partitions)
     exchanged = collectives(work.trained, zero, micro_batches, machines.backend)
     communication = step_seconds(exchanged, network)
-    waited = exposed(communication, compute, machines.overlap_of(zero.stage))
+    overlap = OVERLAP[zero.stage] if machines.overlap is None else machines.overlap
+    waited = exposed(communication, compute, overlap)
     tokens = batch.size * work.tokens
     loading = SHARD_BYTES * tokens / network.hosts / machines.disk
     return Step(compute, communication, waited, loading, sent_by_host(exchanged, network), tokens)
 
 
 def plan(recipe: PretrainRecipe, work: Work, config: Mapping[str, Any], machines: Machines, hosts: int) -> PlanRow:
-    """Plan a training on a number of hosts.
-
-    Args:
-        recipe: what is trained, in the nearest form that the ranks can share.
-        work: as `compute.count` counts it.
-        config: the DeepSpeed configuration.
-        machines: the hosts.
-        hosts: the number of hosts.
-    """
+    """Plan a training on a number of hosts, in the nearest form of the recipe that their ranks can share."""
     layout = fit(recipe, hosts * machines.gpus)
     zero, steps = Zero.from_config(config), layout.recipe.steps
     step = plan_step(layout, work, zero, machines)

@@ -31,7 +31,7 @@ from pydantic import Field
 from deepsiam.data_prep.common.environment import usable_cores
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import make_directory, remove, replace_folder, sha256_of, sync, whole_file
-from deepsiam.data_prep.common.json_file import Count, InsideName, Record, Sha256, read_json
+from deepsiam.data_prep.common.json_file import Count, InsideName, Record, read_json
 from deepsiam.trainer.training.data.cursor import Cursor
 from deepsiam.trainer.training.engine.hashed_file import FileEntry, hashed_file, write_weights
 from deepsiam.trainer.training.errors import SharedError
@@ -57,18 +57,11 @@ HUB = "; models of the Hub are not downloaded: download it, and name its folder"
 REMEDY = "it is damaged, or was not saved by this code: resume from another checkpoint"
 
 
-class _Entry(Record):
-    """A file's entry in manifest.json."""
-
-    bytes: Count
-    sha256: Sha256
-
-
 class _Manifest(Record):
     """The content of manifest.json."""
 
     format: int
-    files: dict[InsideName, _Entry]
+    files: dict[InsideName, FileEntry]
 
 
 class SaveError(SharedError):
@@ -209,11 +202,11 @@ def verify(checkpoint: Path) -> str | None:
     return None
 
 
-def _damage(file: Path, entry: _Entry) -> str | None:
+def _damage(file: Path, entry: FileEntry) -> str | None:
     try:
         if not file.is_file():
             return "is missing"
-        is_whole = file.stat().st_size == entry.bytes and sha256_of(file) == entry.sha256
+        is_whole = file.stat().st_size == entry["bytes"] and sha256_of(file) == entry["sha256"]
     except (InputError, OSError) as error:
         return f"cannot be read ({error})"
     if not is_whole:

@@ -16,11 +16,7 @@ from deepsiam.trainer.training.recipe.schema import Recipe
 
 
 def load_start(recipe: Recipe, start: Folder, tokenizer: Tokenizer) -> PretrainedEncoder:
-    """Load the encoder that a recipe starts from, a decoder made bidirectional if the recipe asks for it.
-
-    Raises:
-        InputError: as `load_encoder` does, or it cannot be made bidirectional.
-    """
+    """Load the encoder that a recipe starts from, a decoder made bidirectional if the recipe asks for it."""
     encoder = load_encoder(start, tokenizer)
     if recipe.bidirectional:
         with as_input_error("bidirectional"):
@@ -31,11 +27,8 @@ def load_start(recipe: Recipe, start: Folder, tokenizer: Tokenizer) -> Pretraine
 def load_encoder(folder: Folder, tokenizer: Tokenizer) -> PretrainedEncoder:
     """Load the encoder of a run, a checkpoint, an export, a Hugging Face folder or a sentence-transformers folder.
 
-    Only configuration, safetensors and the tokenizer are read, and no code from the folder is run.
-
-    Raises:
-        InputError: the folder is none of these, is damaged, has a setting that is not supported
-            (`interop.table.TABLE`), or its token ids differ from those of `tokenizer`.
+    Only configuration, safetensors and the tokenizer are read, and no code from the folder is run. Raise InputError
+    for a damaged or another folder, an unsupported setting (`interop.table.TABLE`), or other ids than `tokenizer`'s.
     """
     kind = kind_of(folder)
     if kind is None:

@@ -19,12 +19,7 @@ from deepsiam.trainer.training.recipe.yaml_file import build, read_one
 def with_keys_from_folder(recipe: AnyRecipe, start: Folder | None = None) -> AnyRecipe:
     """Give the recipe's method the keys that it does not set from `init_from`, to compute what that model computes.
 
-    Args:
-        recipe: with or without `init_from`.
-        start: the folder that it names, if it is open already.
-
-    Raises:
-        InputError: the folder is damaged, or its model does more than ours, or does not suit the recipe's keys.
+    `start` is that folder, if it is open already. Raise InputError if it is damaged, or its model does not suit ours.
     """
     if recipe.init_from is None:
         return recipe

@@ -3,13 +3,12 @@
 Called once, when the job is built.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from deepsiam.data_prep.collections.collection import Collection, remedy
 from deepsiam.data_prep.common.errors import InputError, as_input_error
 from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.batching.candidates import Candidates
 from deepsiam.models.interface import Batcher
 from deepsiam.models.matching.config import MatchingConfig
@@ -17,7 +16,7 @@ from deepsiam.trainer.training.data.check_groups import check_copies, check_grou
 from deepsiam.trainer.training.data.group_source import GroupSource
 from deepsiam.trainer.training.data.opened import Data, HeldOut
 from deepsiam.trainer.training.data.order import WeightedSource, make_order
-from deepsiam.trainer.training.recipe.data_keys import MixedPairsConfig, PairDataConfig, on_source, with_source_keys
+from deepsiam.trainer.training.recipe.data_keys import on_source, with_source_keys
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PairValidationConfig
 
 EXAMPLES_OF_A_UNIT = 32  # dealt to a lane together; with fewer, dealing an epoch would be slower
@@ -30,7 +29,10 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
     """
     named = recipe.data.sources
     collections = {source.collection: Collection.open(source.collection) for source in named.values()}
-    tokenizer = _one_tokenizer_of(list(collections.values()))
+    first, *others = collections.values()
+    for other in others:
+        pair = first.tokenizer, first.directory, other.tokenizer.fingerprint, other.directory
+        require_same_tokenizer(*pair, remedy(other.directory, first.tokenizer.path))
     groups, sources, held_out, remarks = dict[str, GroupSource](), dict[str, WeightedSource](), list[HeldOut](), []
     # every lane gets a whole window of units, so that examples of the same unit are shuffled with others in every epoch
     unit, least = EXAMPLES_OF_A_UNIT, recipe.data.lanes * recipe.data.window
@@ -47,20 +49,13 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
                     f"split {keys.split} has {len(opened):,} examples, fewer than a step's batch.size="
                     f"{recipe.batch.size:,}: lower that, or leave the source out"
                 )
-            sources[name] = WeightedSource(opened, _group_batcher(method, opened), _weight(recipe.data, keys, opened))
+            weight = keys.weight if keys.weight is not None else len(opened) ** (1 / (recipe.data.mix_temperature or 1))
+            sources[name] = WeightedSource(opened, _group_batcher(method, opened), weight)
     if recipe.validation:
         held_out, problems = _held_out(recipe, recipe.validation, groups)
         remarks += problems
     sha256 = {name: source.sha256 for name, source in groups.items()}
-    return Data(make_order(recipe, sources), held_out, tokenizer, sha256, remarks)
-
-
-def _weight(data: PairDataConfig, keys: MixedPairsConfig, source: GroupSource) -> float:
-    """Return how often a source is drawn, relative to others."""
-    if keys.weight is not None:
-        return keys.weight
-    assert data.mix_temperature is not None
-    return float(len(source) ** (1 / data.mix_temperature))
+    return Data(make_order(recipe, sources), held_out, first.tokenizer, sha256, remarks)
 
 
 def _held_out(
@@ -106,13 +101,3 @@ def _group_batcher(method: MatchingConfig, source: GroupSource) -> Batcher:
     check_copies(method, source, candidates)
     with as_input_error("method"):
         return method.batcher(collection.tokenizer, candidates)
-
-
-def _one_tokenizer_of(collections: Sequence[Collection]) -> Tokenizer:
-    first, *others = collections
-    for other in others:
-        require_same_tokenizer(
-            *(first.tokenizer, first.directory, other.tokenizer.fingerprint, other.directory),
-            remedy(other.directory, first.tokenizer.path),
-        )
-    return first.tokenizer

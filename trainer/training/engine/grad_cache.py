@@ -50,11 +50,9 @@ def objectives(
     The gradients of all ranks' scalars add up to the gradient of the step's objective. Call backward on each scalar
     before taking the next, so that the graph of only one micro-batch exists at a time.
 
-    Args:
-        model: computes the step's `losses`.
-        batches: the arrays of `DualEncoderBatcher` as tensors; every rank has the same number of micro-batches.
-        encode: encodes a micro-batch, like `DualEncoder.forward` with `represent`; each call gives the same vectors.
-        objective: summed losses -> scalar. The step's objective is the sum of its values for all micro-batches.
+    `batches` are the arrays of `DualEncoderBatcher` as tensors, as many on every rank; `encode` encodes each, like
+    `DualEncoder.forward` with `represent`, to the same vectors at each call. The step's objective is the sum over all
+    micro-batches of what `objective` makes of their summed losses.
     """
     with torch.no_grad():  # the first pass: vectors alone, so that all micro-batches of the step fit
         later = [encode_batch() for encode_batch in encode[1:]]

@@ -15,11 +15,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import TypedDict
 
 from torch import Tensor
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from deepsiam.data_prep.common.files import open_new
+from deepsiam.data_prep.common.json_file import Count, Sha256
 
 PIECE = 1 << 20  # bytes given to the operating system and the hashing thread at a time
 AHEAD = 16  # how many pieces writing may be ahead of hashing; they are kept in memory: 16 MB
@@ -28,18 +29,15 @@ AHEAD = 16  # how many pieces writing may be ahead of hashing; they are kept in 
 class FileEntry(TypedDict):
     """A file's entry in a manifest."""
 
-    bytes: int
-    sha256: str
+    bytes: Count
+    sha256: Sha256
 
 
 @contextmanager
 def hashed_file(path: Path) -> Iterator[HashedFile]:
-    """Yield a new file, to be written sequentially; it is on disk when the block ends.
+    """Yield a new file, to be written sequentially; it is on disk when the block ends, and has its `entry()`.
 
-    Its `entry()` then describes the bytes that were given to the operating system.
-
-    Raises:
-        OSError: the file cannot be written; the error names it.
+    Raise OSError, which names it, if it cannot be written.
     """
     # one thread: a hash takes its pieces in order
     with open_new(path, buffering=0) as opened, ThreadPoolExecutor(1) as thread:

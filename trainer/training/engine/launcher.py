@@ -75,11 +75,7 @@ def chosen(slots: Mapping[str, int], flags: Namespace) -> dict[str, list[int]]:
 
 
 def check(flags: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Sequence[int]]) -> None:
-    """Raise InputError where DeepSpeed would exit with a traceback instead of starting the ranks.
-
-    `flags` are DeepSpeed's options, `slots` the ranks of each host in its hostfile, `chosen` those that the options
-    choose.
-    """
+    """Raise InputError where DeepSpeed would exit with a traceback instead of starting the `chosen` of all slots."""
     if flags.no_ssh:
         _check_part(flags, len(chosen))
         return
@@ -151,11 +147,8 @@ def _check_part(flags: Namespace, hosts: int) -> None:
 def exported() -> dict[str, str]:
     """Return the variables of every host's ranks, from this environment and from `.deepspeed_env`.
 
-    DeepSpeed quotes some values for the hosts' shells, which remove its quotes and those that the file has.
-
-    Raises:
-        InputError: the launcher would crash at a line of that file, a shell at its quotes, or a shell would change a
-            variable.
+    DeepSpeed quotes some values for the hosts' shells, which remove its quotes and those that the file has. Raise
+    InputError if the launcher would crash at a line of that file, or a shell would change a variable.
     """
     prefixes = (*runner.EXPORT_ENVS, *get_accelerator().export_envs())
     variables = {name: value.strip() for name, value in os.environ.items() if name.startswith(prefixes)}

@@ -74,10 +74,7 @@ def serve() -> TCPStore | None:
 def meet(rank: int, ranks: int) -> TCPStore | None:
     """Return once all ranks have arrived and rank 0 has checked everything; keep the store until the ranks have joined.
 
-    Raises:
-        SystemExit: rank 0 has ended, with the same code; it has printed the reason.
-        AbsentError: a rank did not arrive, or rank 0 has ended without a word.
-        InputError: the port is in use.
+    If rank 0 ends, raise SystemExit with its code, or AbsentError where it has not said why, or a rank did not arrive.
     """
     if rank == 0:
         store = serve()

@@ -68,8 +68,7 @@ class World:
     def from_environment(cls) -> World:
         """Read the launcher's environment variables; without a launcher, return a single process.
 
-        Raises:
-            InputError: a variable that tells several ranks apart is missing: each rank would train alone.
+        Raise InputError if a variable that tells several ranks apart is missing: each rank would train alone.
         """
         for names in LAUNCHERS:
             if all(name in os.environ for name in names):
@@ -153,10 +152,7 @@ def warn(line: str) -> None:
 def rank_0_speaks(rank: int) -> Iterator[None]:
     """Let one rank print the InputError that all ranks raise in the block: rank 0, unless it is much later.
 
-    The launcher ends all ranks as soon as one ends; a busy host may take long to do so.
-
-    Raises:
-        SystemExit: another rank has printed the same line.
+    The others raise SystemExit. The launcher ends all ranks as soon as one ends; a busy host may take long to do so.
     """
     try:
         yield
@@ -204,9 +200,8 @@ def joined() -> World:
 def join(world: World) -> None:
     """Join the other ranks, each with its own device; collectives then wait for hours, or as a watchdog says.
 
-    Raises:
-        InputError: the port where they meet is in use, or another rank has the same GPU.
-        SystemExit: rank 0 has ended and has printed the reason; or a rank does not arrive, or cannot be reached.
+    Raise InputError if their port is in use, or another rank has the same GPU; SystemExit if rank 0 has ended, which
+    has printed the reason, or a rank does not arrive, or cannot be reached.
     """
     check_address(world)
     meet_at()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 import threading
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,6 @@ from deepsiam.trainer.training.recipe.data_keys import (
     with_source_keys,
 )
 from deepsiam.trainer.training.recipe.margin import Margin
-from deepsiam.trainer.training.recipe.schedule import Schedule, learning_rate
 
 
 class BatchConfig(Section):
@@ -54,6 +54,7 @@ class BatchConfig(Section):
         return self.size // self.micro
 
 
+Schedule = Literal["linear", "cosine", "wsd", "inverse_sqrt", "constant"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Layers = Annotated[int, Field(ge=0, strict=True)]  # strict: true is not 1
 Trained = Annotated[
@@ -71,7 +72,7 @@ class PlateauConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """AdamW or Adamax, linear warm-up, then a schedule's decay (schedule.py); weight decay is for matrices only."""
+    """AdamW or Adamax, linear warm-up, then a schedule's decay; weight decay is for matrices only."""
 
     name: Literal["adamw", "adamax"] = "adamw"
     train: Trained = "all"
@@ -94,15 +95,25 @@ class OptimizerConfig(Section):
             )
 
     def rate(self, step: int, steps: int) -> float:
-        """Return the learning rate of a step, counted from 0, in a run of `steps` steps."""
-        return learning_rate(
-            step,
-            peak=self.lr,
-            warmup_steps=self.warmup_steps,
-            steps=steps,
-            schedule=self.schedule,
-            decay_steps=self.decay_steps,
-        )
+        """Return the rate of a step, counted from 0, in a run of `steps`: a linear warm-up to `lr`, then the schedule.
+
+        `linear` decays to zero at `steps` (BERT; SEED appendix A.1), and so does `cosine`, along half a wave
+        (Loshchilov and Hutter, 2017); `wsd` keeps `lr` until the last `decay_steps`, which decay linearly to zero
+        (warm-up, stable, decay: Hu et al., 2024); `inverse_sqrt` decays with the inverse square root of the finished
+        steps and ignores `steps` (Vaswani et al., 2017, section 5.3; Poly-encoders, section 4.1).
+        """
+        if step < self.warmup_steps:
+            return self.lr * (step + 1) / self.warmup_steps
+        decaying = steps - self.warmup_steps
+        if self.schedule == "constant":
+            return self.lr
+        if self.schedule == "inverse_sqrt":
+            return self.lr * math.sqrt(max(1, self.warmup_steps) / (step + 1))  # continues where the warm-up ended
+        if self.schedule == "wsd":
+            return self.lr * min(1.0, (steps - step) / self.decay_steps)
+        if self.schedule == "cosine":
+            return self.lr * (1 + math.cos(math.pi * (step - self.warmup_steps) / decaying)) / 2
+        return self.lr * (steps - step) / decaying
 
 
 class CheckpointConfig(Section):
@@ -236,17 +247,13 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _a_step_is_of_one_source(self) -> Recipe:
+    def _methods_suit_the_batch(self) -> Recipe:
         for name, method in zip(self.data.sources, self.methods, strict=True):
             if len(self.methods) > 1 and self.data.one_source_per == "micro_batch" and method.spans_step:
                 raise ValueError(
                     f"data.mix.{name}: its losses compare the texts of a whole step, which must be of one source: "
                     "set data.one_source_per=step"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _batch_has_negatives(self) -> Recipe:
         for method in self.methods:
             if method.has_own_negatives or not (method.compares_micro_batch or method.compares_step):
                 continue
@@ -292,14 +299,10 @@ class FinetuneRecipe(Recipe):
     method: MatchingMethod
 
     @model_validator(mode="after")
-    def _one_trunk(self) -> FinetuneRecipe:
+    def _sections_suit_each_other(self) -> FinetuneRecipe:
         if (self.trunk is None) == (self.init_from is None):
             raise ValueError("trunk: name a trained encoder in init_from, or describe a new one there, and not both")
         self.optimizer.check_base(None if self.random_weights else self.init_from)
-        return self
-
-    @model_validator(mode="after")
-    def _the_best_is_measured(self) -> FinetuneRecipe:
         keys = self.checkpoint
         if keys.keep_best and self.probe is None:
             raise ValueError("checkpoint.keep_best: the probe measures it: name its split in probe, or set null")
@@ -308,7 +311,7 @@ class FinetuneRecipe(Recipe):
         return self
 
     @model_validator(mode="after")
-    def _mined_negatives_are_drawn(self) -> FinetuneRecipe:
+    def _sources_suit_each_other(self) -> FinetuneRecipe:
         for (name, source), method in zip(self.data.sources.items(), self.methods, strict=True):
             if self.refresh and source.refresh and not (method.hard_negatives and method.unit == "positive"):
                 where, instead = (f"data.mix.{name}", f"data.mix.{name}.refresh to false") if name else ("refresh", "")
@@ -319,10 +322,6 @@ class FinetuneRecipe(Recipe):
                 raise ValueError(with_source_keys(name, message))
         if self.refresh and not any(source.refresh for source in self.data.sources.values()):
             raise ValueError("refresh: no source of data.mix is to be mined for: set refresh to null")
-        return self
-
-    @model_validator(mode="after")
-    def _sources_suit_each_other(self) -> FinetuneRecipe:
         learned = [{term: w for term, w in method.weights.items() if w} for method in [self.method, *self.methods]]
         if self.optimizer.plateau and any(weights != learned[0] for weights in learned):
             raise ValueError(

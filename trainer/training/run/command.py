@@ -21,8 +21,8 @@ from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
 from deepsiam.data_prep.common.extras import require
 from deepsiam.data_prep.common.files import lock, make_directory, undo_replace, whole_file
 from deepsiam.trainer.training.checkpoints import checkpoint
-from deepsiam.trainer.training.data.cache_room import check_cache_room
 from deepsiam.trainer.training.data.loader import check_layout
+from deepsiam.trainer.training.data.opened import check_cache_room
 from deepsiam.trainer.training.engine import ds_config, plain_files
 from deepsiam.trainer.training.engine.device import require_visible_gpus
 from deepsiam.trainer.training.engine.rendezvous import end_others, serve
@@ -63,8 +63,7 @@ def run(
         skip_interpreter_shutdown(),
         _end_waiting_ranks(world),
         exit_on_input_error(prefix),
-        _report_shared_errors_once(world),
-        _report_lost_workers(prefix),
+        _report_errors_once(world, prefix),
     ):
         with rank_0_speaks(world.local_rank):
             require_visible_gpus()
@@ -200,8 +199,11 @@ def _end_waiting_ranks(world: World) -> Iterator[None]:
 
 
 @contextmanager
-def _report_shared_errors_once(world: World) -> Iterator[None]:
-    """Let rank 0 report a SharedError, and the rank that failed a lost connection."""
+def _report_errors_once(world: World, prefix: str) -> Iterator[None]:
+    """Let rank 0 report a SharedError, the rank that failed a lost connection, and each its own killed loader worker.
+
+    PyTorch raises an error for a killed worker wherever the rank is.
+    """
     try:
         with failed_rank_exits_first():
             yield
@@ -209,13 +211,6 @@ def _report_shared_errors_once(world: World) -> Iterator[None]:
         if world.rank:
             raise SystemExit(2) from None
         raise
-
-
-@contextmanager
-def _report_lost_workers(prefix: str) -> Iterator[None]:
-    """Exit with one line, and code 1, if a loader worker was killed: PyTorch raises an error wherever the rank is."""
-    try:
-        yield
     except RuntimeError as error:
         if not str(error).startswith("DataLoader worker"):
             raise

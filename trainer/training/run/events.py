@@ -54,10 +54,8 @@ def scalars_at(folder: Path, step: int) -> dict[str, float]:
 class WandbEvents:
     """Logs scalars to the project that a recipe names; a run folder is one run there, also if resumed.
 
-    WANDB_MODE=offline keeps them in RUN/wandb, from where `wandb sync` sends them.
-
-    Raises:
-        InputError: wandb cannot start, as without a login or the network.
+    WANDB_MODE=offline keeps them in RUN/wandb, from where `wandb sync` sends them. Raise InputError where wandb cannot
+    start, as without a login or the network.
     """
 
     def __init__(self, recipe: Recipe) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")  # a launcher sets one
+from deepsiam.trainer.training.launchers import LAUNCHERS
+
+LOCAL_RANK = {names[2] for names in LAUNCHERS}  # a launcher sets one of these variables
 DEEPSPEED_VARIABLE = "CROSS_SIZE"  # its launcher alone sets this
 HOST_LAUNCHER = "deepspeed.launcher.launch"  # DeepSpeed's, of the ranks of one host
 WORKER = "--multiprocessing-fork"  # on the command line of a rank's worker process, which ends by itself

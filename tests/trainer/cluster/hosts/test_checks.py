@@ -1,7 +1,7 @@
 """The checks before a launch: each one passes when all is right and fails when something is wrong."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,16 +70,39 @@ def test_all_is_right(tmp_path: Path) -> None:
     assert [finding.state for finding in right] == ["ok"] * 9
 
 
-def test_a_host_that_does_not_answer() -> None:
-    finding = only(checks.answers({"a": FACTS, "b": "ssh: no route"}))
-    assert (finding.state, finding.said) == ("wrong", "b: ssh: no route")
+def run_folder(files: list[str]) -> Finding:
+    return only(checks.shared(changed(files=files), Path("runs"), "probe"))
 
 
-def test_another_version_or_commit() -> None:
-    finding = only(checks.versions(changed(versions={"torch": "2.9.1", "commit": "abc"}), FACTS))
-    assert (finding.state, finding.said) == ("wrong", "b: torch 2.9.1, not 2.13.0")
-    without_git = only(checks.versions(changed(versions={"torch": "2.13.0", "commit": "unknown"}), FACTS))
-    assert without_git.state == "ok"
+def versions(**other: str) -> Finding:
+    """The second host has other versions, and this one the first's."""
+    return only(checks.versions(changed(versions={**FACTS.versions, **other}), FACTS))
+
+
+WRONG = [
+    pytest.param(lambda: only(checks.answers({"a": FACTS, "b": "no route"})), "wrong", "b: no route", id="answer"),
+    pytest.param(lambda: versions(torch="2.9.1"), "wrong", "b: torch 2.9.1, not 2.13.0", id="version"),
+    pytest.param(lambda: versions(commit="unknown"), "ok", "torch 2.13.0, commit abc", id="no git"),
+    pytest.param(lambda: versions(recipe="12ab"), "wrong", "b: recipe 12ab, not none", id="recipe"),
+    pytest.param(
+        lambda: only(checks.gpus(changed(gpus=[], unseen="NVIDIA GPUs, and ..."), {"a": 8, "b": 8})),
+        *("wrong", "b: NVIDIA GPUs, and ..."),
+        id="unseen GPUs",
+    ),
+    pytest.param(lambda: only(checks.clocks(changed(clock=-90.0))), "warning", "b: -90 s from here", id="clock"),
+    pytest.param(lambda: run_folder(["another"]), "wrong", "b sees another runs than this host", id="folder"),
+    pytest.param(lambda: only(checks.port(changed(port_is_free=False), 7)), "ok", "7 of a is free", id="its port"),
+    pytest.param(
+        lambda: only(checks.port({"a": replace(FACTS, port_is_free=False)}, 7)),
+        *("wrong", "7 of a is in use"),
+        id="port of the first",
+    ),
+]
+
+
+@pytest.mark.parametrize(("finding", "state", "said"), WRONG)
+def test_what_differs_is_named_with_its_host(finding: Callable[[], Finding], state: str, said: str) -> None:
+    assert (finding().state, finding().said) == (state, said)
 
 
 def test_fewer_gpus_than_slots_smaller_ones_or_none() -> None:
@@ -88,27 +111,6 @@ def test_fewer_gpus_than_slots_smaller_ones_or_none() -> None:
     smaller = only(checks.gpus(changed(gpus=[40 * GB] * 8), slots))
     assert (smaller.state, smaller.said) == ("warning", "40 to 80 GB of memory")
     assert only(checks.gpus({"a": replace(FACTS, gpus=[])}, {"a": 1})).state == "warning"
-
-
-def test_gpus_that_torch_does_not_see() -> None:
-    finding = only(checks.gpus(changed(gpus=[], unseen="this host has NVIDIA GPUs, and ..."), {"a": 8, "b": 8}))
-    assert (finding.state, finding.said) == ("wrong", "b: this host has NVIDIA GPUs, and ...")
-
-
-def test_a_clock_that_is_off() -> None:
-    finding = only(checks.clocks(changed(clock=-90.0)))
-    assert (finding.state, finding.said) == ("warning", "b: -90 s from here")
-
-
-def test_a_folder_that_is_not_shared(tmp_path: Path) -> None:
-    finding = only(checks.shared(changed(files=["another"]), tmp_path, "probe"))
-    assert (finding.state, finding.said) == ("wrong", f"b sees another {tmp_path} than this host")
-
-
-def test_a_port_in_use_matters_on_the_first_host_only() -> None:
-    assert only(checks.port(changed(port_is_free=False), 29500)).state == "ok"
-    finding = only(checks.port({"a": replace(FACTS, port_is_free=False)}, 29500))
-    assert (finding.state, finding.said) == ("wrong", "29500 of a is in use")
 
 
 def test_a_layout_that_does_not_divide_names_the_nearest_that_do(tmp_path: Path) -> None:
@@ -131,18 +133,6 @@ def test_too_little_room_for_checkpoints(tmp_path: Path) -> None:
     changes = {"trunk": toy.TRUNK, "probe": {"split": "dev", "every": 1}, "checkpoint": {"keep_best": "ndcg@10"}}
     best = load(FinetuneRecipe, toy.finetune_recipe(tmp_path / "best.yaml", tmp_path, **changes))
     assert "and 800.0 MB for the best weights; " in only(checks.disk(TWO, best, all_trained(100_000_000))).said
-
-
-def test_a_damaged_shard(tmp_path: Path) -> None:
-    copied = toy.write_shards(tmp_path)
-    sources = shard_data(load(PretrainRecipe, toy.seed_recipe(tmp_path / "recipe.yaml", copied))).order.sources
-    assert [finding.state for finding in checks.shards(sources, full=True)] == ["ok"]
-    damaged = copied / "shard-000001.tar"
-    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
-    assert only(checks.shards(sources, full=False)).state == "ok"  # checks a sample of three shards, without this one
-    finding = only(checks.shards(sources, full=True))
-    assert finding.state == "wrong"
-    assert "shard-000001.tar" in finding.said
 
 
 @pytest.mark.parametrize(
@@ -207,27 +197,25 @@ def test_the_bytes_of_each_stage_are_those_of_the_paper() -> None:
     assert [bytes_of(stage, True, 100, 4, sums=True) for stage in range(4)] == [2000, 1100, 600, 450]
 
 
-def test_another_recipe_on_a_host() -> None:
-    here = replace(FACTS, versions={**FACTS.versions, "recipe": "12ab"})
-    there = replace(FACTS, versions={**FACTS.versions, "recipe": "unreadable"})
-    finding = only(checks.versions({"a": here, "b": there}, here))
-    assert (finding.state, finding.said) == ("wrong", "b: recipe unreadable, not 12ab")
-
-
 @pytest.mark.parametrize("where", ["", "file://"])
-def test_shards_are_compared_with_the_manifest_here_and_far_away(shards: Path, tmp_path: Path, where: str) -> None:
-    copy = tmp_path / "shards"
-    shutil.copytree(shards, copy)
+def test_shards_are_compared_with_the_manifest_here_and_far_away(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setattr("deepsiam.data_prep.common.urls.PAUSES", ())
+    copy = Path(shutil.copytree(shards, tmp_path / "shards"))
     keys = {"shards": f"{where}{copy}", "lanes": 4, "cache": str(tmp_path / "cache")}
-    sources = shard_data(recipe(tmp_path, data=keys)).order.sources
-    assert only(checks.shards(sources, full=False)).state == "ok"
-    first = min(copy.glob("*.tar"))
-    first.write_bytes(first.read_bytes()[:-512] + b"x" * 512)
-    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
-    sources = shard_data(recipe(tmp_path, data=keys)).order.sources
-    finding = only(checks.shards(sources, full=False))
-    assert finding.state == "wrong"
-    assert first.name in finding.said
+
+    def finding(full: bool) -> Finding:
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+        return only(checks.shards(shard_data(recipe(tmp_path, data=keys)).order.sources, full))
+
+    assert (finding(False).state, finding(True).state) == ("ok", "ok")
+    for number, full in ((1, True), (0, False)):  # the second is not in a sample of three shards
+        assert finding(False).state == "ok"
+        damaged = copy / f"shard-00000{number}.tar"
+        damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+        assert finding(full).state == "wrong"
+        assert damaged.name in finding(full).said
 
 
 def test_too_little_room_for_remote_shards(shards: Path, tmp_path: Path) -> None:

@@ -95,10 +95,38 @@ def supervised(prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     return run
 
 
-def test_a_training_that_reaches_its_last_step_is_started_once(supervised: Supervised) -> None:
-    code, lines, starts = supervised({"step": 10})
-    assert (code, starts) == (0, 1)
+AGAIN = [  # after a fault, it starts again in 5 s: the first end, and what is printed between step and pause
+    *(pytest.param({"code": code}, str(code), id=f"code {code}") for code in (1, 0)),
+    pytest.param({"code": HUNG}, f"{HUNG} (no step for too long)", id="hung"),
+    pytest.param({"code": 247}, "247 (killed by SIGKILL)", id="killed rank"),
+    pytest.param({"signal": signal.SIGKILL}, "137 (killed by SIGKILL)", id="killed launcher"),
+    pytest.param({"code": RESUME}, "75 (stopped on request, saved)", id="stopped by the cluster"),
+]
+
+
+@pytest.mark.parametrize(("end", "explained"), AGAIN)
+def test_after_a_fault_it_starts_again(supervised: Supervised, end: dict[str, int], explained: str) -> None:
+    code, lines, starts = supervised({"step": 7, **end}, {"step": 10})
+    assert (code, starts) == (0, 2)
+    seconds = 0 if end.get("code") == RESUME else 5
+    assert lines[1] == f"supervise: step 7 of 10: ended with code {explained}: starting again in {seconds} s"
     assert lines[-1] == "supervise: step 10 of 10: ended with code 0: trained to the last step"
+
+
+ENDS = [  # the only ends, the exit code, and the end of the last line
+    pytest.param([{"step": 10}], 0, "ended with code 0: trained to the last step", id="trained"),
+    pytest.param([{"step": 7, "code": BAD_INPUT}], BAD_INPUT, "(bad input): not starting again", id="bad input"),
+    pytest.param([{"step": 7, "code": INTERRUPTED}], INTERRUPTED, "(interrupted): not starting again", id="Ctrl-C"),
+    pytest.param([{"step": 10, "code": BAD_INPUT}], BAD_INPUT, "not starting again", id="bad input, last step"),
+    pytest.param([{"code": 0}] * 2, 1, "no checkpoint after step 0 in 2 starts; see the errors above", id="code 0"),
+]
+
+
+@pytest.mark.parametrize(("ends", "code", "said"), ENDS)
+def test_it_ends(supervised: Supervised, ends: list[dict[str, int]], code: int, said: str) -> None:
+    ended, lines, starts = supervised(*ends, tries=2)
+    assert (ended, starts) == (code, len(ends))
+    assert lines[-1].endswith(said)
 
 
 def test_a_training_that_stopped_without_a_gain_is_not_started_again(prepared: Path, tmp_path: Path) -> None:
@@ -111,25 +139,6 @@ def test_a_training_that_stopped_without_a_gain_is_not_started_again(prepared: P
     command = [sys.executable, "-c", ""]
     assert supervise(Training(command, run, 10, 2), 1, [], sleep=lambda _: None) == 0
     assert supervise(Training(command, run, 10, 3), 1, [], sleep=lambda _: None) == 1
-
-
-@pytest.mark.parametrize("fault", [{"code": 1}, {"code": HUNG}, {"code": 247}, {"code": 0}, {"signal": signal.SIGKILL}])
-def test_after_a_fault_it_starts_again(supervised: Supervised, fault: dict[str, int]) -> None:
-    code, lines, starts = supervised({"step": 7, **fault}, {"step": 10})
-    assert (code, starts) == (0, 2)
-    assert lines[1].startswith("supervise: step 7 of 10: ended with code ")
-    assert lines[1].endswith("starting again in 5 s")
-
-
-@pytest.mark.parametrize("final", [BAD_INPUT, INTERRUPTED])
-def test_bad_input_and_ctrl_c_are_not_started_again(supervised: Supervised, final: int) -> None:
-    code, lines, starts = supervised({"step": 7, "code": final})
-    assert (code, starts) == (final, 1)
-    assert lines[-1].endswith("not starting again")
-
-
-def test_bad_input_is_an_error_even_after_the_last_step(supervised: Supervised) -> None:
-    assert supervised({"step": 10, "code": BAD_INPUT})[0] == BAD_INPUT
 
 
 def test_it_gives_up_when_nothing_progresses(supervised: Supervised) -> None:
@@ -163,22 +172,6 @@ def test_progress_resets_the_count_and_the_pause(supervised: Supervised) -> None
 
 def test_the_pause_doubles_up_to_a_longest() -> None:
     assert [pause(idle) for idle in range(9)] == [5, 10, 20, 40, 80, 160, 300, 300, 300]
-
-
-def test_code_0_without_a_new_checkpoint_is_a_fault(supervised: Supervised) -> None:
-    code, lines, _ = supervised({"code": 0}, {"code": 0}, tries=2)
-    assert code == 1
-    assert "giving up" in lines[-1]
-
-
-def test_a_training_that_the_cluster_stopped_is_started_again_at_once(supervised: Supervised) -> None:
-    code, lines, starts = supervised({"step": 7, "code": RESUME}, {"step": 10})
-    assert (code, starts) == (0, 2)
-    assert lines[1].endswith("code 75 (stopped on request, saved): starting again in 0 s")
-
-
-def test_a_killed_launcher_is_reported_with_its_signal(supervised: Supervised) -> None:
-    assert "code 137 (killed by SIGKILL)" in supervised({"signal": signal.SIGKILL}, tries=1)[1][1]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.training.data.cache_room import check_cache_room, most_in_a_window
 from deepsiam.trainer.training.data.lanes import Lanes
-from deepsiam.trainer.training.data.opened import HeldOut
+from deepsiam.trainer.training.data.opened import HeldOut, check_cache_room, most_in_a_window
 from deepsiam.trainer.training.data.order import Order
 from tests.trainer.training.data.integers import Echo, Numbers, lanes_of, order_of
 

@@ -1,8 +1,11 @@
-"""Plateaus of the validation loss, and the best of the probes."""
+"""The learning rate, plateaus of the validation loss, and the best of the probes."""
 
 import dataclasses
 import json
+import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from deepsiam.trainer.training.recipe.gains import Best, Plateau
+from deepsiam.trainer.training.recipe.schema import OptimizerConfig
 
 
 def theirs(losses: list[float], factor: float, patience: int) -> list[float]:
@@ -73,3 +77,46 @@ def test_a_probe_of_the_last_step_alone_is_none_without_a_gain() -> None:
 def test_another_measure_starts_anew() -> None:
     best = Best().after(0, 0.5, "ndcg@10 of dev").after(10, 0.4, "ndcg@10 of dev").after(20, 0.1, "mrr@10 of dev")
     assert (best.value, best.step, best.bad) == (0.1, 20, 0)
+
+
+def scheduled(count: int, steps: int, **keys: Any) -> list[float]:
+    """The rates of the first steps of a run."""
+    return [OptimizerConfig(**keys).rate(step, steps) for step in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "rates"),
+    [
+        (
+            {"lr": 1.0, "warmup_steps": 4, "steps": 12},
+            [0.25, 0.5, 0.75, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125],
+        ),
+        ({"lr": 1.0, "warmup_steps": 0, "steps": 2}, [1.0, 0.5]),
+        ({"lr": 2.0, "warmup_steps": 4, "steps": 6, "schedule": "constant"}, [0.5, 1.0, 1.5, 2.0, 2.0, 2.0]),
+        (
+            {"lr": 2.0, "warmup_steps": 2, "steps": 9, "schedule": "wsd", "decay_steps": 4},
+            [1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.5, 1.0, 0.5, 0.0],
+        ),
+        (  # a longer run has the same rates until the shorter one decays
+            {"lr": 2.0, "warmup_steps": 2, "steps": 30, "schedule": "wsd", "decay_steps": 4},
+            [1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0],
+        ),
+    ],
+)
+def test_warm_up_and_decay_are_linear(keys: dict[str, Any], rates: list[float]) -> None:
+    assert scheduled(len(rates), **keys) == pytest.approx(rates)
+
+
+@pytest.mark.parametrize("warmup_steps", [0, 1, 4])
+def test_inverse_square_root_and_cosine_decay(warmup_steps: int) -> None:
+    """Vaswani et al., 2017, section 5.3: min(1 / sqrt(n), n / w^1.5) at the n-th step, scaled to the peak."""
+    keys: dict[str, Any] = {"lr": 3.0, "warmup_steps": warmup_steps, "steps": 12}
+    # the decay does not depend on `steps`
+    rates = scheduled(100, schedule="inverse_sqrt", **keys)
+    w = max(1, warmup_steps)
+    assert rates == pytest.approx([3 * math.sqrt(w) * min(n**-0.5, n * w**-1.5) for n in range(1, 101)])
+    assert max(rates) == rates[w - 1] == 3.0
+    rates = scheduled(13, schedule="cosine", **keys)
+    assert rates[:warmup_steps] == pytest.approx([3 * n / warmup_steps for n in range(1, warmup_steps + 1)])
+    decayed = np.linspace(0, math.pi, 13 - warmup_steps)
+    assert rates[warmup_steps:] == pytest.approx(1.5 + 1.5 * np.cos(decayed), abs=1e-12)
