@@ -3,6 +3,7 @@
 In a step of fine-tuning it stands where shard_source.py stands in pre-training: below the lanes, which read from it.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -12,13 +13,12 @@ from deepsiam.data_prep.collections.relevant import Relevant, by_group, group_of
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.batching.candidates import Example, Unit
 from deepsiam.trainer.training.data.generation import Generation
-from deepsiam.trainer.training.data.lanes import ItemSource
 from deepsiam.trainer.training.data.shuffled import shuffled
 
 AT_ONCE = 1 << 20  # candidates in memory, where all are counted
 
 
-class GroupSource(ItemSource):
+class GroupSource:
     """The examples of a collection's split in a shuffled order, cut into units of data: shards of one chunk each.
 
     The order depends only on `seed`, and `limit` takes its beginning, so a smaller set of labels is part of every
@@ -58,7 +58,7 @@ class GroupSource(ItemSource):
         self.candidates = self.relevant.labelled
         self.negatives = self.relevant.fewest_others()  # available for every query
         self.unit = max(1, min(unit, len(self) // least_units))
-        self.chunks = [1] * -(-len(self) // self.unit)
+        self.chunks: Sequence[int] = [1] * -(-len(self) // self.unit)
         self.sha256 = collection.sha256
         self.generation: Generation | None = None  # mined negatives that replace the groups' own
 
@@ -105,6 +105,16 @@ class GroupSource(ItemSource):
     def given_pairs(self) -> np.ndarray:
         """Return each query with each negative from its groups, int64 [n, 2]."""
         return np.stack(pairs_at(self.groups, np.flatnonzero(self.groups.labels <= 0)), axis=1)
+
+    def fetch_ahead(self, shards: Sequence[int]) -> None:
+        """Do nothing: collections are memory-mapped."""
+
+    def release(self, shard: int) -> None:
+        """Do nothing, likewise."""
+
+    def cached_bytes(self, shards: int) -> int:
+        """Return 0: they are not remote."""
+        return 0
 
     def name(self, shard: int, chunk: int, item: int) -> str:
         """Return what a message calls the example's query and its first document."""

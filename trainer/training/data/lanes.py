@@ -19,9 +19,11 @@ from deepsiam.models.interface import Batcher, MicroBatch
 
 
 class ItemSource(Protocol):
-    """Numbered shards of numbered chunks of items: what is dealt to the lanes; here, of items that are not remote."""
+    """Numbered shards of numbered chunks of items: what is dealt to the lanes."""
 
-    chunks: Sequence[int]  # of every shard
+    @property
+    def chunks(self) -> Sequence[int]:
+        """The number of chunks of every shard."""
 
     def read(self, shard: int, chunk: int) -> list[Any]:
         """Read the items of one chunk, in their stored order; raise InputError if it cannot be read."""
@@ -34,7 +36,6 @@ class ItemSource(Protocol):
 
     def cached_bytes(self, shards: int) -> int:
         """Return the bytes that the `shards` largest shards take in a cache of the host; 0 without one."""
-        return 0
 
     def name(self, shard: int, chunk: int, item: int) -> str:
         """Describe an item in readable form: its place and its id."""

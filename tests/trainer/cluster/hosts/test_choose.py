@@ -13,22 +13,14 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.cluster.hosts.choose import Choice, check_ranks, choose, most_ranks, unfit
 from deepsiam.trainer.cluster.hosts.facts import HostFacts, ask, gather
 from deepsiam.trainer.cluster.hosts.launch import Launch
-from deepsiam.trainer.training.recipe.schema import PretrainRecipe
-from deepsiam.trainer.training.recipe.yaml_file import load
 from tests import toy
 from tests.trainer.cluster.hosts.fake_ssh import answer
-from tests.trainer.cluster.hosts.test_checks import FACTS
+from tests.trainer.cluster.hosts.test_checks import FACTS, recipe
 
 
 def launch(*hosts: str, slots: int = 1) -> Launch:
     command = ["deepspeed", "--hostfile", "hostfile", "--module", "trainer.pretrain", "recipe.yaml"]
     return Launch(command, 4, {host: range(slots) for host in hosts}, None, True)
-
-
-def recipe(tmp_path: Path, **changes: object) -> PretrainRecipe:
-    """Return a recipe of 4 lanes and 4 micro-batches."""
-    given = {"batch": {"size": 16, "micro": 4}, **changes}
-    return load(PretrainRecipe, toy.seed_recipe(tmp_path / "recipe.yaml", tmp_path, **given))
 
 
 def test_facts_travel_as_json() -> None:

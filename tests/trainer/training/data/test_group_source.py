@@ -288,8 +288,3 @@ def test_labels_that_a_loss_cannot_learn_are_refused(
         return
     with pytest.raises(InputError, match=message):
         check(source, argument)
-
-
-def test_more_pairs_than_there_are_are_refused(toy_collection: Path) -> None:
-    with pytest.raises(InputError, match="split train has 100 relevant pairs, the recipe asks for 101"):
-        opened(Collection.open(toy_collection), limit=101)

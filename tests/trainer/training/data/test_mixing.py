@@ -1,17 +1,20 @@
-"""Mixing: the weights hold at every micro-batch, and every lane reads from every source."""
+"""Orders drawn at random: the sources of micro-batches, by their weights, and numbers too many for an array."""
 
 from collections import Counter
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.rng import keyed_rng
+from deepsiam.trainer.training.data import shuffled as module
 from deepsiam.trainer.training.data.mixing import Mix
+from deepsiam.trainer.training.data.shuffled import Shuffled, shuffled
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(0, 5))
@@ -53,7 +56,7 @@ def drawn_plainly(mix: Mix, block: int) -> list[int]:
 MANY = [float(size) ** 0.5 for size in (10_000_000, 3_000_000, 500_000, 77_000, 3_000)]
 
 
-@pytest.mark.parametrize("weights", [[1], [7, 3], [0.1234, 0.8766], [9, 5, 2, 1, 1, 30, 17], MANY])
+@pytest.mark.parametrize("weights", [[3.7], [7, 3], [0.1234, 0.8766], [9, 5, 2, 1, 1, 30, 17], MANY])
 def test_the_order_is_the_one_that_it_always_was(weights: list[float]) -> None:
     mix = Mix(weights, 3)
     for block in range(2):
@@ -75,10 +78,6 @@ def test_every_lane_gets_every_source_though_the_period_divides_the_lanes(weight
     for lane in range(lanes):
         for source, weight in enumerate(weights):
             assert seen[lane, source] / 600 == pytest.approx(weight, abs=0.08)
-
-
-def test_one_source_needs_no_weights() -> None:
-    assert {Mix([3.7], 1).source(i) for i in range(10)} == {0}
 
 
 @pytest.mark.parametrize("weights", [[0.1234, 0.8766], [502_939, 87_599], [10_000_000**0.5, 3_000.0**0.5, 77.7]])
@@ -106,3 +105,37 @@ def test_what_is_drawn_is_counted_without_drawing_it(turn: int) -> None:
 def test_a_turn_is_of_one_source() -> None:
     mix, of_one = Mix([5, 2, 1], 3, 4), Mix([5, 2, 1], 3)
     assert [mix.source(i) for i in range(400)] == [of_one.source(i // 4) for i in range(400)]
+
+
+def shuffled_of(size: int, seed: int = 1) -> Shuffled:
+    return Shuffled(size, keyed_rng("test", seed).integers(1 << 64, size=module.ROUNDS, dtype=np.uint64))
+
+
+def test_few_are_an_array_and_many_are_not() -> None:
+    few, many = (shuffled(size, "labels", 3) for size in (module.MOST, module.MOST + 1))
+    np.testing.assert_array_equal(few, keyed_rng("labels", 3).permutation(module.MOST))
+    assert isinstance(many, Shuffled)
+    assert len(many) == module.MOST + 1
+    found = many[np.arange(len(many))]
+    assert len(np.unique(found)) == len(found)
+    assert (found.min(), found.max()) == (0, module.MOST)
+    np.testing.assert_array_equal(many[np.array([7, 70_000])], found[[7, 70_000]])
+    assert (shuffled(len(many), "labels", 4)[np.arange(1000)] != found[:1000]).any()  # type: ignore[union-attr]
+
+
+@given(st.integers(1, 3000), st.integers(0, 100))
+def test_each_number_comes_once(size: int, seed: int) -> None:
+    found = shuffled_of(size, seed)[np.arange(size)]
+    assert found.dtype == np.int64
+    assert sorted(found.tolist()) == list(range(size))
+
+
+def test_the_order_looks_drawn_at_random() -> None:
+    """Counts of independent pairs of numbers have a chi-square statistic near its degrees of freedom, 255."""
+    size = 1 << 20
+    found = shuffled_of(size)[np.arange(size)]
+    high = found >> 16  # 16 classes
+    for near in (found[1:] >> 16, np.arange(1, size) >> 16, found[1:] & 15):  # a neighbour's, the place's, low bits
+        table = np.histogram2d(high[:-1], near, bins=16)[0]
+        expected = (size - 1) / 256
+        assert 150 < ((table - expected) ** 2 / expected).sum() < 400

@@ -47,6 +47,17 @@ def test_any_split_gives_the_loss_and_the_gradient_of_one_batch(
     compare(([sum(ours[0])], ours[1]), (losses, gradients), 1e-9)
 
 
+def at_once(
+    model: DualEncoder, batch: Mapping[str, Tensor], weights: Mapping[str, float]
+) -> tuple[list[float], Gradients]:
+    """Compute the weighted losses of a whole step as one micro-batch in one graph, and the gradient of their mean."""
+    whole = copy.deepcopy(model)
+    sums = whole(**batch)
+    total = sum(weight * sums[term] for term, weight in weights.items())
+    (total / COUNT).backward()
+    return [total.item()], gradients_of([whole])
+
+
 @pytest.mark.parametrize(("ranks", "size"), [(1, 8), (1, 2), (2, 1), (2, 4), (4, 2)])
 @pytest.mark.parametrize("way", [{}, {"both_directions": True}, {"same_side": True, "both_directions": True}], ids=str)
 def test_streamed_pairs_are_compared_with_those_of_the_whole_step(
@@ -66,10 +77,9 @@ def test_streamed_pairs_are_compared_with_those_of_the_whole_step(
         return keys.model(trunk()).double(), keys.weights, made
 
     whole, weights, (batch,) = batches("micro_batch", COUNT)
-    total = sum(weights[term] * loss for term, loss in whole(**batch).items())
-    (total / COUNT).backward()
+    expected = at_once(whole, batch, weights)
     model, weights, of_step = batches("step", size)
-    same_step(cached(model, of_step, ranks, monkeypatch, weights), ([total.item()], gradients_of([whole])))
+    same_step(cached(model, of_step, ranks, monkeypatch, weights), expected)
 
 
 @pytest.mark.parametrize(("ranks", "size"), [(1, 1), (2, 2), (4, 2)])
@@ -82,14 +92,11 @@ def test_the_same_documents_are_ignored_for_any_split(
     examples = [replace(e, candidates=np.append(e.candidates, 3 + i % 3)) for i, e in enumerate(EXAMPLES)]
     examples = [replace(e, labels=np.array([1, 0], np.float32)) for e in examples]
     model, (whole,) = Siamese(trunk(), keys).double(), micro_batches(COUNT, examples, keys)
-    all_of_it = copy.deepcopy(model)
-    sums = all_of_it(**whole)
+    sums = model(**whole)
     assert set(sums) == set(keys.weights)
     assert all(0 < float(value) < COUNT for term, value in sums.items() if term.startswith("ignored"))
-    total = sum(weight * sums[term] for term, weight in keys.weights.items())
-    (total / COUNT).backward()
     ours = cached(model, micro_batches(size, examples, keys), ranks, monkeypatch)
-    same_step(ours, ([total.item()], gradients_of([all_of_it])))
+    same_step(ours, at_once(model, whole, keys.weights))
 
 
 @pytest.mark.parametrize(("ranks", "size"), [(1, 1), (2, 1), (2, 2), (4, 2)])
@@ -108,14 +115,9 @@ def test_several_losses_are_those_of_one_batch(
         scores = rng.normal(0, 2, 1 + len(others)).astype(np.float32)
         candidates, labels = np.array([example.candidates[0], *others]), np.zeros_like(scores)
         examples.append(replace(example, candidates=candidates, labels=labels, scores=scores))
-    batches = [
-        tensors(micro_batch(keys, examples[start : start + size], start=start)) for start in range(0, COUNT, size)
-    ]
-    whole = copy.deepcopy(model)
-    sums = whole(**tensors(micro_batch(keys, examples)))
-    total = sum(weight * sums[term] for term, weight in keys.weights.items())
-    (total / COUNT).backward()
-    same_step(cached(model, batches, ranks, monkeypatch), ([total.item()], gradients_of([whole])))
+    (whole,) = micro_batches(COUNT, examples, keys)
+    ours = cached(model, micro_batches(size, examples, keys), ranks, monkeypatch)
+    same_step(ours, at_once(model, whole, keys.weights))
 
 
 @pytest.mark.parametrize("name", MODELS)

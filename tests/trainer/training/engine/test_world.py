@@ -36,10 +36,6 @@ def set_variables(monkeypatch: pytest.MonkeyPatch, values: str) -> None:
         monkeypatch.setenv(name, value)
 
 
-def test_without_a_launcher_it_is_one_process() -> None:
-    assert World.from_environment() == World(rank=0, size=1, local_rank=0, local_size=1)
-
-
 SRUN = "SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=1(x4)"
 OPEN_MPI = "OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2"
 
@@ -69,11 +65,12 @@ def test_every_launcher_is_understood(monkeypatch: pytest.MonkeyPatch, values: s
     [
         "SLURM_PROCID=0 SLURM_NTASKS=16 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=8(x2)",  # a batch script
         "WORLD_SIZE=1",
+        "",
     ],
 )
 def test_without_a_launcher_there_is_one_process(monkeypatch: pytest.MonkeyPatch, values: str) -> None:
     set_variables(monkeypatch, values)
-    assert World.from_environment().size == 1
+    assert World.from_environment() == World(rank=0, size=1, local_rank=0, local_size=1)
 
 
 @pytest.mark.parametrize(

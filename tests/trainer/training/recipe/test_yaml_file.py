@@ -54,11 +54,13 @@ def test_of_several_extended_recipes_the_later_one_wins(tmp_path: Path) -> None:
     assert recipe.method.model_dump() == load(PretrainRecipe, tmp_path / "base.yaml").method.model_dump()
 
 
-def test_another_method_replaces_the_extended_one_without_inheriting_its_keys(tmp_path: Path) -> None:
-    write_recipe(tmp_path / "base.yaml", **{**SEED_RECIPE, "method": {"name": "seed", "window": 4, "max_tokens": 32}})
-    top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", method={"name": "mlm"})
-    defaults = {"name": "mlm", "max_tokens": 512, "blocks": "complete", "mask": 0.15}
-    assert load(PretrainRecipe, top).method.model_dump() == defaults
+def test_another_method_inherits_none_of_the_extended_one_s_keys_and_another_optimizer_all(tmp_path: Path) -> None:
+    changes = {"method": {"name": "seed", "window": 4, "max_tokens": 32}, "optimizer": {"lr": 0.5, "clip": 2.0}}
+    write_recipe(tmp_path / "base.yaml", **{**SEED_RECIPE, **changes})
+    top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", method={"name": "mlm"}, optimizer={"name": "adamax"})
+    recipe = load(PretrainRecipe, top)
+    assert recipe.method.model_dump() == {"name": "mlm", "max_tokens": 512, "blocks": "complete", "mask": 0.15}
+    assert (recipe.optimizer.name, recipe.optimizer.lr, recipe.optimizer.clip) == ("adamax", 0.5, 2.0)
 
 
 COLLECTION = {"collection": "c", "split": "dev", "lanes": 4}
@@ -98,13 +100,6 @@ def test_a_key_replaces_the_one_that_excludes_it_in_an_earlier_layer(
 def dotted(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         yield from dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
-
-
-def test_another_optimizer_inherits_the_keys(tmp_path: Path) -> None:
-    write_recipe(tmp_path / "base.yaml", **{**SEED_RECIPE, "optimizer": {"name": "adamw", "lr": 0.5, "clip": 2.0}})
-    top = write_recipe(tmp_path / "top.yaml", extends="base.yaml", optimizer={"name": "adamax"})
-    optimizer = load(PretrainRecipe, top).optimizer
-    assert (optimizer.name, optimizer.lr, optimizer.clip) == ("adamax", 0.5, 2.0)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, min_value=1e-30, max_value=1e30))

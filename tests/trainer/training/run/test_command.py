@@ -254,7 +254,10 @@ def test_fine_tuning_from_nothing_and_with_another_tokenizer(
         ("method.negatives_per_query=100", "method.negatives_per_query: 100, but split train has only 99 documents"),
         ("validation={split: test, every: 1}", "method.negatives_per_query: 40, but split test has only 19 documents"),
         ("validation={split: test, pairs: 21, every: 1}", "lower validation.pairs, or name another validation.split"),
-        ("data.pairs=101", "lower data.pairs, or name another data.split"),
+        (
+            "data.pairs=101",
+            "split train has 100 relevant pairs, the recipe asks for 101: lower data.pairs, or name another data.split",
+        ),
         (
             "data.lanes=101",
             r"data.lanes: 101 lanes need at least 101 shards \(in fine-tuning: pairs\), the data has 100",

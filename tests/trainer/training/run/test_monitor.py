@@ -1,9 +1,12 @@
-"""What a run reports: events and progress lines, from rank 0 only."""
+"""What a run reports: progress lines and TensorBoard's events, from rank 0 only; Weights and Biases' beside them."""
 
 import errno
+import re
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -12,8 +15,10 @@ import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 from torch._dynamo.utils import counters
 
+from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.encode import encode
 from deepsiam.models.interface import MicroBatch
@@ -24,7 +29,11 @@ from deepsiam.trainer.training.data.order import LaneBatch
 from deepsiam.trainer.training.engine.clock import DeviceClock
 from deepsiam.trainer.training.engine.engine import StepResult
 from deepsiam.trainer.training.engine.world import World
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
+from deepsiam.trainer.training.run.events import WANDB_ID, open_events
 from deepsiam.trainer.training.run.monitor import Monitor, duration
+from tests import toy
 from tests.models import tiny
 from tests.toy import scalars
 
@@ -131,22 +140,15 @@ def test_the_mean_is_over_targets_and_each_source_has_its_own(
 ) -> None:
     m = monitor(tmp_path, sources=("wiki", "books"))
     result = StepResult(torch.tensor(0.5), 1.0, False, torch.tensor([[8.0], [30.0], [2.0]]))
-    m.count([batch(0, targets=4), batch(1, targets=10), batch(0, targets=1)], result)
+    m.count([batch(0, targets=4, tokens=97), batch(1, targets=10, tokens=91), batch(0, targets=1)], result)
     m.log(1, 1e-4, result, {"examples/wiki": 8.0})
     m.close()
     assert scalars(tmp_path, "examples/wiki") == {1: 8.0}
     assert scalars(tmp_path, "loss/mlm") == {1: pytest.approx(40 / 15)}
     assert scalars(tmp_path, "loss/mlm/wiki") == {1: 2.0}
     assert scalars(tmp_path, "loss/mlm/books") == {1: 3.0}
+    assert scalars(tmp_path, "padding_share") == {1: pytest.approx(0.04)}
     assert "wiki" not in capsys.readouterr().out
-
-
-def test_the_share_of_padding(m: Monitor, tmp_path: Path) -> None:
-    result = StepResult(torch.tensor(0.5), 1.0, False, torch.tensor([[8.0], [30.0]]))
-    m.count([batch(tokens=97), batch(tokens=91)], result)
-    m.log(1, 1e-4, result, {})
-    m.close()
-    assert scalars(tmp_path, "padding_share") == {1: pytest.approx(0.06)}
 
 
 def test_events_and_a_line_with_rate_and_eta(m: Monitor, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -272,3 +274,90 @@ def test_untimed_work_is_not_in_the_rates_and_waiting_for_data_is_a_share(
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (61, "1:01"), (3661.4, "1:01:01")])
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+needs_wandb = pytest.mark.skipif(find_spec("wandb") is None, reason="no wandb: pip install 'deepsiam[wandb]'")
+
+
+def recipe(run: Path, **changes: object) -> FinetuneRecipe:
+    return build(FinetuneRecipe, toy.finetune_values(run, Path("c"), init_from="p", **changes), "test")
+
+
+def monitor_of(of: FinetuneRecipe, start: int, rank: int = 0) -> Monitor:
+    of.run.mkdir(exist_ok=True)
+    device = torch.device("cpu")
+    engine = SimpleNamespace(world=World(rank, 1, rank, 1), terms=["softmax"], device=device)
+    engine.forward_clock = DeviceClock(device)
+    return Monitor(of, engine, ("",), start)  # type: ignore[arg-type]
+
+
+@needs_wandb
+def test_an_offline_run_is_kept_in_its_folder_and_resumed_under_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    ids = set()
+    for start, value in ((0, 0.0625), (5, 0.125)):
+        with closing(monitor_of(recipe(tmp_path / "run", wandb="siamese"), start)) as own:
+            own.probed(start + 1, {"ndcg@10": value})
+        ids.add((tmp_path / "run" / WANDB_ID).read_text())
+    assert len(ids) == 1
+    kept = [file.read_bytes() for file in sorted((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))]
+    assert len(kept) == 2
+    for content, value in zip(kept, (b"0.0625", b"0.125"), strict=True):
+        for part in (*(each.encode() for each in ids), b"siamese", b"probe/ndcg@10", value):
+            assert part in content
+    assert toy.scalars(tmp_path / "run", "probe/ndcg@10") == {1: 0.0625, 6: 0.125}  # TensorBoard has them, too
+
+
+@needs_wandb
+def test_other_ranks_and_recipes_without_the_key_start_nothing(tmp_path: Path) -> None:
+    for rank, changes in ((1, {"wandb": "siamese"}), (0, {})):
+        with closing(monitor_of(recipe(tmp_path / "run", **changes), 0, rank)) as own:
+            assert own.wandb is None
+    assert not (tmp_path / "run" / "wandb").exists()
+
+
+@needs_wandb
+def test_where_it_cannot_start_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    def fails(**_: object) -> None:
+        raise wandb.errors.CommError("no network")
+
+    monkeypatch.setattr(wandb, "init", fails)
+    with pytest.raises(InputError, match="wandb: no network; with WANDB_MODE=offline"):
+        monitor_of(recipe(tmp_path / "run", wandb="siamese"), 0)
+
+
+def test_the_key_is_no_part_of_a_recipe_that_does_not_use_it(tmp_path: Path) -> None:
+    assert "wandb" not in recipe(tmp_path).model_dump()
+    assert recipe(tmp_path, wandb="siamese").model_dump()["wandb"] == "siamese"
+    with pytest.raises(InputError, match=re.escape("wandb")):
+        recipe(tmp_path, wandb="")
+
+
+def write(folder: Path, steps: range, value: float) -> None:
+    """Write a loss of every step as a process would that begins at the first of them."""
+    with open_events(folder, steps.start) as events:
+        for step in steps:
+            events.add_scalar("loss", value, step)
+
+
+@pytest.mark.parametrize("seconds", [-3600, 0, 3600])
+def test_a_resumed_run_is_read_after_the_first_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    """The clock goes back before the second start, stands still, or goes on."""
+    began = time.time()
+    monkeypatch.setattr(event_file_writer.time, "time", lambda: began)
+    write(tmp_path, range(1, 9), 1.0)
+    monkeypatch.setattr(event_file_writer.time, "time", lambda: began + seconds)
+    for start in (5, 7):
+        write(tmp_path, range(start, 11), float(start))
+    read = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0}).Reload().Scalars("loss")
+    assert [(event.step, event.value) for event in read] == [
+        *((step, 1.0) for step in range(1, 5)),
+        *((step, 5.0) for step in range(5, 7)),
+        *((step, 7.0) for step in range(7, 11)),
+    ]
