@@ -117,10 +117,7 @@ def test_a_bad_value_is_named(line: str, message: str, capsys: pytest.CaptureFix
 def test_impossible_bounds_are_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["text", "in", "--out", "out", "--min-words", "9", "--max-words", "3"])
-    assert (ended.value.code, capsys.readouterr().err) == (
-        2,
-        "data_prep: --max-words 3: is below --min-words 9\n",
-    )
+    assert (ended.value.code, capsys.readouterr().err) == (2, "data_prep: --max-words 3: is below --min-words 9\n")
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -103,10 +103,7 @@ def test_collection_tells_what_it_left_out(
 
 
 def test_docstrings_builds_once(
-    files: list[SourceFile],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    files: list[SourceFile], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(distributions, "files", lambda: files)
     arguments = ["docstrings", "--out", str(tmp_path / "out"), "--vocab-size", "400"]

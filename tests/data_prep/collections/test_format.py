@@ -30,11 +30,7 @@ def test_an_earlier_place_is_named_without_a_file_that_both_are_in() -> None:
     later = Where(Path("a"), 9)
     assert [
         place.before(later) for place in (Where(Path("a"), 2), Where(Path("a"), 0, "row 2"), Where(Path("b"), 2))
-    ] == [
-        "on line 2",
-        "in row 2",
-        "in b:2",
-    ]
+    ] == ["on line 2", "in row 2", "in b:2"]
 
 
 @pytest.mark.parametrize(

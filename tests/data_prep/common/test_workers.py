@@ -2,7 +2,6 @@
 
 import copy
 import errno
-import json
 import os
 import shutil
 import signal
@@ -21,9 +20,10 @@ from deepsiam.data_prep.common import provenance, workers
 from deepsiam.data_prep.common.errors import InputError, StoppedError
 from deepsiam.data_prep.common.rng import keyed_rng
 from deepsiam.data_prep.prepare import output
-from deepsiam.data_prep.shards.manifest import NAME, Manifest
+from deepsiam.data_prep.shards.manifest import Manifest
 from tests.data_prep import raw
 from tests.data_prep.common import worker_tasks
+from tests.data_prep.forge import edit
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -143,30 +143,23 @@ def test_what_a_preparation_writes_is_accepted(two: list[Path]) -> None:
 def test_an_edited_manifest_is_refused_with_one_line_or_makes_no_harm(
     two: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], data: st.DataObject
 ) -> None:
-    source = Manifest.load(two[1] / "shards").source
+    for name in ("part", "out"):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+    part = Path(shutil.copytree(two[1], tmp_path / "part"))
+    source = Manifest.load(part / "shards").source
     path = data.draw(st.sampled_from(list(paths(source))))
     changed = edited(source, path, data.draw(st.sampled_from(VALUES)), data.draw(st.booleans()))
-    shutil.rmtree(tmp_path / "part", ignore_errors=True)
-    shutil.rmtree(tmp_path / "out", ignore_errors=True)
-    shutil.copytree(two[1], tmp_path / "part")
-    file = tmp_path / "part" / "shards" / NAME
-    record = json.loads(file.read_text())
-    file.write_text(json.dumps({**record, "source": changed}))
-    merge = ["merge", two[0], tmp_path / "part", "--out", tmp_path / "out", "--workers", 1]
-    continued = ["jsonl", two[0].parent / "a.jsonl", *OPTIONS, "--part", "2/2", "--out", tmp_path / "part"]
+    edit(part / "shards", lambda record: record.update(source=changed))
+    merge = ["merge", two[0], part, "--out", tmp_path / "out", "--workers", 1]
+    continued = ["jsonl", two[0].parent / "a.jsonl", *OPTIONS, "--part", "2/2", "--out", part]
     for command in (merge, [*continued, "--tokenizer", two[0].parent / "tokenizer.json"]):
-        code, refusals = ended(command, capfd)
-        assert (code, len(refusals)) in [(0, 0), (2, 1)]
-
-
-def ended(command: list[Any], capfd: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
-    """Return the exit code of a command, and its lines on stderr that are not progress."""
-    capfd.readouterr()
-    try:
-        code = main([str(word) for word in command])
-    except SystemExit as exit:
-        code = int(exit.code or 0)
-    return code, [line for line in capfd.readouterr().err.splitlines() if line.startswith("data_prep: ")]
+        capfd.readouterr()
+        try:
+            code = main([str(word) for word in command])
+        except SystemExit as exit:
+            code = int(exit.code or 0)
+        lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("data_prep: ")]
+        assert (code, len(lines)) in [(0, 0), (2, 1)]
 
 
 @pytest.mark.parametrize(

@@ -94,21 +94,6 @@ def test_an_empty_part_merges_as_any_other(tok: Path, tmp_path: Path, capsys: py
     assert contents(tmp_path / "merged") == contents(tmp_path / "whole")
 
 
-LONG = st.tuples(st.integers(0, 5), st.booleans(), st.booleans()).map(
-    lambda drawn: (near_copy if drawn[1] else str)(
-        (str.upper if drawn[2] else str)(raw.texts(6, sentences=8)[drawn[0]])
-    )
-)
-
-
-@pytest.mark.usefixtures("datasketch")
-@given(st.lists(LONG, min_size=1, max_size=24))
-def test_parts_of_any_near_duplicates_merge_to_the_whole(tok: Path, texts: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = raw.write_jsonl(Path(folder) / "a.jsonl", texts)
-        raw.agree(Path(folder), "jsonl", path, "--tokenizer", tok, "--shards", 2, *NEAR, numbers=[2])
-
-
 def test_two_processes_merge_as_one(tok: Path, tmp_path: Path) -> None:
     file = raw.write_jsonl(tmp_path / "a.jsonl", repeated(50))
     folders = raw.parts(tmp_path, 2, "jsonl", file, "--tokenizer", tok)

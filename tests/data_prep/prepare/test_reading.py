@@ -193,14 +193,6 @@ def outcome(text: str, options: StageOptions) -> str:
     return done.reason if isinstance(done, Dropped) else ""
 
 
-def test_segments_become_lines_and_empty_ones_are_dropped() -> None:
-    document = Document(
-        "a", ("Title\x00", "\u200b \n", "One.\r\n Two\u00a0 e\u0301.", " ", "Three"), headings=(0, 3, 4)
-    )
-    done = run(document, StageOptions(sentences=False))
-    assert done == Document("a", ("Title", "One. Two é.", "Three"), headings=(0, 2))
-
-
 def test_sentences_are_split_and_headings_are_not() -> None:
     document = Document("a", ("St. Mary. A church", "It is old. It is high.", "", "See. It", "End."), headings=(0, 3))
     done = run(document, StageOptions())

@@ -46,15 +46,6 @@ def test_a_range_has_the_records_of_all_files_with_keys_in_it(
         assert +spool.sizes(paths, low, high) == +sizes
 
 
-@given(st.lists(RECORDS, max_size=4), st.integers(1, 5))
-def test_ranges_have_every_record_once(files: list[Records], number: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        paths = written(folder, files)
-        ends = spool.edges(number)
-        read = [record for low, high in zip(ends, ends[1:], strict=False) for record in spool.gather(paths, low, high)]
-    assert sorted(read) == sorted(record for records in files for record in records)
-
-
 @given(RECORDS, st.randoms(use_true_random=False))
 def test_the_order_of_the_records_changes_no_byte(records: Records, rng: random.Random) -> None:
     bands = np.array([[key & 7, len(record)] for key, record in records], np.uint64).reshape(-1, 2)

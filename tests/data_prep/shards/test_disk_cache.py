@@ -194,19 +194,6 @@ def test_a_running_download_is_waited_for(tmp_path: Path, downloads: Downloads) 
     assert looks == 2 * PATIENCE + 1
 
 
-def test_a_failed_download_leaves_nothing(tmp_path: Path, downloads: Downloads) -> None:
-    store = Store(tmp_path, 1000)
-
-    def fail(file: BinaryIO) -> None:
-        file.write(b"half")
-        raise InputError("no")
-
-    with pytest.raises(InputError, match="no"):
-        store.hold(entry(1), fail)
-    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
-    use(store, downloads, 1)
-
-
 def test_a_full_disk_is_one_clear_line_and_leaves_nothing(
     tmp_path: Path, downloads: Downloads, disk_full_after: Callable[[int], None]
 ) -> None:

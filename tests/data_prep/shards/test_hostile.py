@@ -307,8 +307,10 @@ def test_a_shard_of_no_documents_can_be_inspected(folder: Path, capsys: pytest.C
 def test_shards_too_large_to_read_are_not_written(small: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at most 65,536 chunks"):
         ShardWriter(tmp_path, small, chunks_per_shard=MOST_CHUNKS_OF_A_SHARD + 1)
-    with pytest.raises(InputError, match="document 0 has over 8,388,608 bytes"), ShardWriter(tmp_path, small) as writer:
-        writer.add("0", [np.ones(LARGEST // 2, np.uint16)])
+    for name, ids in (("x" * 80, np.ones(LARGEST // 2, np.uint16)), ("x" * LARGEST, [])):
+        said = "the chunk with document x{80} has over 8,388,608 bytes: make chunks of fewer"
+        with pytest.raises(InputError, match=said), ShardWriter(tmp_path, small) as writer:
+            writer.add(name, [ids])
     assert list(tmp_path.iterdir()) == []
 
 

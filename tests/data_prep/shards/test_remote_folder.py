@@ -1,5 +1,3 @@
-import hashlib
-import json
 import multiprocessing
 import os
 import pickle
@@ -22,6 +20,7 @@ from deepsiam.data_prep.shards.remote_folder import Cache
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests import toy
+from tests.data_prep.forge import edit, vouch_again
 from tests.data_prep.server import FolderServer, Handler, cut_short, endless, serving, shorter, status, wrong_bytes
 
 PLENTY = 10**9
@@ -187,9 +186,7 @@ def test_a_bad_new_manifest_leaves_the_old_copy(small: Tokenizer, tmp_path: Path
 
 def test_a_shard_that_would_leave_the_cache_is_refused(small: Tokenizer, tmp_path: Path) -> None:
     write(tmp_path / "remote", small, range(2))
-    record = json.loads((tmp_path / "remote" / NAME).read_text())
-    record["shards"][0]["name"] = "../shard-000000.tar"
-    (tmp_path / "remote" / NAME).write_text(json.dumps(record))
+    edit(tmp_path / "remote", lambda record: record["shards"][0].update(name="../shard-000000.tar"))
     with serving(tmp_path / "remote") as server:
         with pytest.raises(InputError, match="is not the name of a shard"):
             Cache(server.url, tmp_path / "cache", PLENTY).open(0)
@@ -213,11 +210,8 @@ def test_a_hostile_manifest_is_bounded_in_size_and_depth(small: Tokenizer, tmp_p
 
 def test_a_tar_of_anything_but_chunks_is_refused_though_its_hash_is_right(small: Tokenizer, tmp_path: Path) -> None:
     write(tmp_path / "remote", small, range(2))
-    record = json.loads((tmp_path / "remote" / NAME).read_text())
-    hostile = b"no tar" * 1000
-    (tmp_path / "remote" / name(0)).write_bytes(hostile)
-    record["shards"][0].update(bytes=len(hostile), sha256=hashlib.sha256(hostile).hexdigest())
-    (tmp_path / "remote" / NAME).write_text(json.dumps(record))
+    (tmp_path / "remote" / name(0)).write_bytes(b"no tar" * 1000)
+    vouch_again(tmp_path / "remote")
     cache = Cache(f"file://{tmp_path}/remote", tmp_path / "cache", PLENTY)
     for _ in range(2):
         with pytest.raises(InputError, match="shard-000000-.*: not a tar of chunks"):

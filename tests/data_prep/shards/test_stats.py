@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import webdataset
-from hypothesis import given
-from hypothesis import strategies as st
 
 from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.common.errors import InputError
@@ -110,17 +108,6 @@ def test_the_vocabulary_is_measured_by_how_often_its_pieces_occur(small: Tokeniz
     assert [number for _, number in numbers["frequencies"]] == [ranked[rank - 1] for rank, _ in numbers["frequencies"]]
 
 
-@given(st.lists(st.integers(0, 300), min_size=1, max_size=60), st.integers(1, 60))
-def test_counting_in_parts_is_counting_all(values: list[int], part: int) -> None:
-    counts = np.zeros(1, np.int64)
-    for start in range(0, len(values), part):
-        counts = stats._count(counts, np.array(values[start : start + part], np.int64))
-    numbers = stats._lengths(counts)
-    rows = numbers.pop("histogram")
-    assert numbers == expected(values)
-    assert sum(number for *_, number in rows) == len(values)
-
-
 def test_dropped_records_and_stages_are_those_of_the_manifest(folder: Path) -> None:
     numbers = stats.collect(folder)  # the parent folder of the shards
     assert numbers == stats.collect(folder / "shards")
@@ -128,18 +115,18 @@ def test_dropped_records_and_stages_are_those_of_the_manifest(folder: Path) -> N
     assert json.loads(json.dumps(numbers)) == numbers
 
 
-@pytest.mark.parametrize("stages", [3, ["cleaned by hand"], [{"name": "cut"}], [{**STAGES[0], "in": -1}]])
-def test_stages_of_another_form_are_not_shown(folder: Path, stages: object) -> None:
-    edit(folder / "shards", lambda record: record["source"].update(stages=stages))
-    assert stats.collect(folder)["stages"] == []
-
-
 @pytest.mark.parametrize(
-    "counts", [None, [], {"dropped": 3}, {"dropped": {"a": "x", "b": -1, "c": True, "d": 10**30, "e": [1]}}]
+    ("key", "value"),
+    [
+        *(("stages", stages) for stages in (3, ["cleaned by hand"], [{"name": "cut"}], [{**STAGES[0], "in": -1}])),
+        *(("counts", counts) for counts in (None, [], {"dropped": 3})),
+        ("counts", {"dropped": {"a": "x", "b": -1, "c": True, "d": 10**30, "e": [1]}}),
+    ],
 )
-def test_unexpected_counts_in_the_manifest_are_ignored(folder: Path, counts: object) -> None:
-    edit(folder / "shards", lambda record: record["source"].update(counts=counts))
-    assert stats.collect(folder)["counts"]["dropped"] == {}
+def test_stages_and_counts_of_another_form_are_not_shown(folder: Path, key: str, value: object) -> None:
+    edit(folder / "shards", lambda record: record["source"].update({key: value}))
+    numbers = stats.collect(folder)
+    assert (numbers["stages"] if key == "stages" else numbers["counts"]["dropped"]) in ([], {})
 
 
 def test_documents_without_a_token_have_no_lengths(small: Tokenizer, tmp_path: Path) -> None:
@@ -182,12 +169,9 @@ def test_only_the_commonest_reasons_are_printed(folder: Path) -> None:
     assert "and for 30 more reasons" in text
 
 
-def test_only_json_is_printed_with_json(folder: Path) -> None:
+def test_plots_are_pictures_even_of_reasons_like_formulas(folder: Path) -> None:
     assert json.loads(stats.run(folder, as_json=True, folder=folder / "plots")) == stats.collect(folder)
     assert (folder / "plots" / "vocabulary.png").exists()
-
-
-def test_plots_are_pictures_even_of_reasons_like_formulas(folder: Path) -> None:
     edit(folder / "shards", lambda record: record["source"]["counts"]["dropped"].update({r"$\nonsense{$": 5}))
     text = stats.run(folder, as_json=False, folder=folder / "plots")
     paths = sorted((folder / "plots").iterdir())
@@ -232,35 +216,29 @@ def searched(small: Tokenizer, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_documents_are_printed_in_words_with_their_ids_and_lengths(searched: Path) -> None:
-    first, second = find.find(searched, find.any_document, 2)
-    assert first.startswith("shard-000000.tar: zoo:0 (1 segments, ")
-    assert second.splitlines()[0].startswith("shard-000000.tar: zoo:1 (2 segments, ")
-    assert second.splitlines()[1:] == ["  the fox jumps.", "  the dog sleeps."]
-
-
-def test_a_document_is_found_by_its_id_with_the_parts_of_it(searched: Path) -> None:
-    found = list(find.find(searched, find.by_id("zoo:7"), 5))
-    assert [text.splitlines()[0].split(" (")[0].split(": ")[1] for text in found] == ["zoo:7", "zoo:7#2"]
-    assert found[0].splitlines()[1:] == ["  the fox jumps.", "  the dog sleeps."]
-
-
-def test_the_first_documents_with_a_pattern_are_found_in_all_shards(searched: Path) -> None:
-    sleeps = find.by_pattern(re.compile("D.g SLEEPS", re.IGNORECASE))
-    ids = [text.split(": ", 1)[1].split(" (")[0] for text in find.find(searched, sleeps, 3)]
-    assert ids == ["zoo:1", "zoo:3", "zoo:5"]
-    assert len(list(find.find(searched, sleeps, 100))) == 4
-
-
-def test_nothing_found_is_said(searched: Path) -> None:
-    with pytest.raises(InputError, match="no document of its 11 matches"):
-        list(find.find(searched, find.by_id("zoo"), 5))
+@pytest.mark.parametrize(
+    ("matches", "most", "ids"),
+    [
+        (find.any_document, 2, ["0", "1"]),
+        (find.by_id("zoo:7"), 5, ["7", "7#2"]),
+        (find.by_pattern(re.compile("D.g SLEEPS", re.IGNORECASE)), 3, ["1", "3", "5"]),
+        (find.by_pattern(re.compile("dog sleeps")), 100, ["1", "3", "5", "7"]),
+    ],
+    ids=["any", "an id and its parts", "a pattern", "all with a pattern"],
+)
+def test_documents_are_found_in_all_shards(searched: Path, matches: Any, most: int, ids: list[str]) -> None:
+    found = list(find.find(searched, matches, most))
+    assert [text.partition(" (")[0].partition(": ")[2] for text in found] == [f"zoo:{id}" for id in ids]
+    assert found[0].startswith("shard-000000.tar: zoo:") == (ids[0] in "01")
 
 
 def test_the_command_prints_them(searched: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(searched), "--grep", "dog", "--documents", "1"]) == 0
-    assert capfd.readouterr().out.startswith("shard-000000.tar: zoo:1 (2 segments, ")
     command = "inspect", searched, "--grep"
+    assert main([str(word) for word in (*command, "dog", "--documents", "1")]) == 0
+    first, *lines = capfd.readouterr().out.splitlines()
+    assert first.startswith("shard-000000.tar: zoo:1 (2 segments, ")
+    assert lines == ["  the fox jumps.", "  the dog sleeps."]
+    assert "no document of its 11 matches" in raw.refused(capfd, "inspect", searched, "--id", "zoo")
     assert "'(' is not a regular expression" in raw.refused(capfd, *command, "(")
     message = raw.refused(capfd, *command, "dog", "--documents", 0)
     assert "--documents: '0' is not a whole number above 0" in message

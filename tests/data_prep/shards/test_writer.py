@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import pickle
-import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -106,15 +105,6 @@ def test_the_same_documents_give_the_same_bytes(
     assert first.sha256 == second.sha256
     for entry in first.shards:
         assert (tmp_path / "a" / entry.name).read_bytes() == (tmp_path / "b" / entry.name).read_bytes()
-
-
-def test_tar_headers_are_plain_ustar_without_time_or_owner(small: Tokenizer, tmp_path: Path) -> None:
-    manifest = write(tmp_path, small, DOCUMENTS)
-    path = tmp_path / manifest.shards[0].name
-    with tarfile.open(path) as tar:
-        for member in tar:
-            assert (member.mtime, member.uid, member.gid, member.uname, member.gname) == (0, 0, 0, "", "")
-            assert (member.mode, member.pax_headers) == (0o644, {})
 
 
 def test_webdataset_reads_the_shards(small: Tokenizer, tmp_path: Path) -> None:

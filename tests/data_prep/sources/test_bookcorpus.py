@@ -5,15 +5,11 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.sources import bookcorpus, plain_text
 from deepsiam.data_prep.sources.bookcorpus import BOOKCORPUS, BOOKCORPUS_SENTENCES
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
-from deepsiam.data_prep.text.encoding import wide
-from tests.data_prep.sources.sound import sound
 from tests.data_prep.sources.test_tar_stream import packed
 from tests.samples import DATA, needs
 
@@ -206,18 +202,6 @@ def test_a_document_too_long_for_memory_is_cut_into_runs(tmp_path: Path, monkeyp
     )
 
 
-@pytest.mark.parametrize("number", [0, 1, 5, 6, 7])
-def test_every_sentence_is_in_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    monkeypatch.setattr(bookcorpus, "LINES", 3)
-    path = tmp_path / "p1.txt"
-    path.write_text("\n" + "".join(f"fox {line} .\n" for line in range(2, number + 2)))
-    documents = [document for document in BOOKCORPUS_SENTENCES.documents([path]) if isinstance(document, Document)]
-    assert sum((document.segments for document in documents), ()) == tuple(f"fox {n} ." for n in range(2, number + 2))
-    assert [document.id for document in documents] == [f"bookcorpus/p1.txt/{n}" for n in range((number + 3) // 3)][
-        :number
-    ]
-
-
 def test_a_sentence_file_in_utf_16_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p1.txt").write_text("the fox .\n" * 9, encoding="utf-16-le")
     with pytest.raises(InputError, match="p1.txt: is not UTF-8 but utf_16_le; convert it, as iconv does"):
@@ -232,32 +216,6 @@ def test_sentence_files_are_streamed(tmp_path: Path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 12 << 20  # of 20 MB
-
-
-pieces = st.sampled_from(
-    [
-        "CHAPTER I",
-        "# ",
-        "***",
-        "_",
-        "**",
-        "[a](b)",
-        "![",
-        "*** START OF THE PROJECT GUTENBERG",
-        "End of Project Gutenberg",
-    ]
-    + ["\n", "\n\n", "\r\n", "\\", "* * *", "I.", "99", "100", "Copyright 2012", "a word", "A Word.", "\x0c", "\u2028"]
-)
-
-
-@given(st.lists(pieces | st.text(max_size=10), max_size=40).map("".join), st.binary(max_size=20))
-def test_a_book_of_any_text_is_one_record(tmp_path_factory: pytest.TempPathFactory, book: str, end: bytes) -> None:
-    content = b"-" + book.encode("utf-8", "replace") + end
-    assume(not wide(content))  # with many NULs it is refused, as UTF-16
-    path = tmp_path_factory.getbasetemp() / "fuzzed.txt"
-    path.write_bytes(content)
-    assert len(sound(BOOKCORPUS.documents([path]))) == 1
-    sound(BOOKCORPUS_SENTENCES.documents([path]))
 
 
 @pytest.mark.slow

@@ -238,7 +238,6 @@ LINES = b"".join(b"%d foxes, %d dogs.\n" % (n, zlib.crc32(b"%d" % n)) for n in r
 PARTS = [LINES[start : start + 90_000] for start in range(0, len(LINES), 90_000)]
 STREAMS = b"".join(map(bz2.compress, PARTS))
 ONE = bz2.compress(LINES, 1)  # of three blocks
-BOMB = bz2.compress(bytes(1 << 26))
 FILES = (ONE, STREAMS, bz2.compress(b"") + STREAMS + bz2.compress(b""), bz2.compress(b""))
 
 
@@ -257,13 +256,6 @@ def outcome(path: Path, content: bytes, threads: int) -> tuple[bytes, str]:
     except InputError as error:
         return read, str(error)
     return read, ""
-
-
-@given(st.lists(st.tuples(st.binary(max_size=2000), st.integers(1, 9)), min_size=1, max_size=6))
-def test_each_stream_is_inflated_in_its_place(parts: list[tuple[bytes, int]]) -> None:
-    streams = [bz2.compress(text, level) for text, level in parts]
-    ends = [len(b"".join(streams[: number + 1])) for number in range(len(parts))]
-    assert inflated(b"".join(streams)) == [(text, end) for (text, _), end in zip(parts, ends, strict=True)]
 
 
 def test_streams_may_lie_across_what_is_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

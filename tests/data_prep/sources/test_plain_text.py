@@ -1,16 +1,12 @@
 import gzip
-import json
 import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from deepsiam.data_prep.sources import plain_text
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 from deepsiam.data_prep.sources.plain_text import JSONL, TEXT
-from tests.data_prep.sources.sound import sound
 
 EMPTY = Dropped("empty")
 
@@ -142,20 +138,3 @@ def test_a_line_that_is_too_long_is_bad(tmp_path: Path, monkeypatch: pytest.Monk
         Bad(str(path), "line 1", "more than 20 bytes"),
         Document("jsonl/a.jsonl/2", ("fox",)),
     ]
-
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["text", "id", "x"]), inner),
-    max_leaves=6,
-)
-any_line = st.binary(max_size=60) | values.map(lambda value: json.dumps(value).encode())
-
-
-@given(st.lists(any_line, max_size=6))
-def test_every_line_of_any_bytes_is_one_record(tmp_path_factory: pytest.TempPathFactory, fuzzed: list[bytes]) -> None:
-    path = write(tmp_path_factory.getbasetemp() / "fuzzed.jsonl", b'{"text": "fox", "id": 0}', *fuzzed)
-    records = list(JSONL.documents([path], id="id"))
-    content = path.read_bytes().split(b"\n")
-    assert len(records) == sum(1 for line in content if line.removeprefix(b"\xef\xbb\xbf").strip())
-    sound(records)

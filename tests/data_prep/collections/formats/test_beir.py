@@ -250,14 +250,3 @@ def squeeze(ending: str, data: bytes) -> bytes:
     if ending == ".zst":
         return pytest.importorskip("zstandard").ZstdCompressor().compress(data)
     return {".gz": gzip, ".xz": lzma, ".bz2": bz2}[ending].compress(data)
-
-
-def test_a_failed_build_in_place_leaves_nothing_behind(beir: Path, small: Tokenizer) -> None:
-    (beir / "corpus.jsonl").write_text(json.dumps(CORPUS[0]) + "\n{")
-    before = sorted(beir.rglob("*"))
-    with pytest.raises(InputError, match="corpus.jsonl:2: not JSON"):
-        made(beir, small)
-    assert sorted(beir.rglob("*")) == before
-    with pytest.raises(InputError, match="nowhere: no such folder"):
-        made(beir / "nowhere", small)
-    assert not (beir / "nowhere").exists()

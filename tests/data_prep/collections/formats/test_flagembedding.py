@@ -13,7 +13,6 @@ from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.choices import choices
 from tests.data_prep.collections.formats.contract import FormatContract, lines
 from tests.data_prep.collections.raw_formats import write_lines
-from tests.samples import DATA, needs
 
 FOX = {"query": "fox", "pos": ["a red fox"], "neg": ["a dog", "a stone"], "prompt": "Find:", "type": "retrieval"}
 DOG = {"query": "dog", "pos": ["a dog"]}
@@ -93,12 +92,3 @@ def test_texts_without_a_score_are_counted(tmp_path: Path, small: Tokenizer, sid
     np.testing.assert_array_equal(opened.groups("train").scores, expected)
     lacking = {"pos": 1, "neg": 2}[side]
     assert opened.manifest["remarks"] == [f"split train: {lacking} of 3 candidates have no teacher's score"]
-
-
-@pytest.mark.slow
-@needs("other")
-def test_real_samples_have_scores(tmp_path: Path, small: Tokenizer) -> None:
-    opened = build("flagembedding", [DATA / "other" / "nq_pairs_sample.jsonl"], tmp_path / "out", small)
-    found = choices(opened, "train")
-    assert len(found) == 8
-    assert np.isfinite(teachers(opened, "train")).all()

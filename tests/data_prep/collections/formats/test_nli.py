@@ -140,9 +140,7 @@ class TestSick(FormatContract):  # has its splits in a column
         "dev": [("a fox", {"no fox": 2.0})],
         "test": [("a red fox", {"a fox": 0.0})],
     }
-    refused = [
-        ("SICK.txt", ("1", "a", "b", "NEUTRAL", "4.5", "OTHER"), ":6: SemEval_set 'OTHER' is not one of TRAIN"),
-    ]
+    refused = [("SICK.txt", ("1", "a", "b", "NEUTRAL", "4.5", "OTHER"), ":6: SemEval_set 'OTHER' is not one of TRAIN")]
 
 
 class TestAnnotatedSick(FormatContract):

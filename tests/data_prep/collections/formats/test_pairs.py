@@ -11,7 +11,6 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.choices import choices, exhaust
 from tests.data_prep.collections.formats.contract import FormatContract, lines
-from tests.samples import DATA, needs
 
 RECORDS = [
     {"id": 1, "sentence1": "fox", "sentence2": "a red fox", "score": 4.5},
@@ -134,13 +133,3 @@ def test_a_split_with_and_without_scores_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="split train: .*a.tsv .*b.tsv"):
         Pairs([tmp_path / "a.tsv", tmp_path / "b.tsv"])
     assert Pairs([tmp_path / "a.tsv", Path(f"dev={tmp_path / 'b.tsv'}")]).splits() == ["train", "dev"]
-
-
-@pytest.mark.slow
-@needs("other")
-def test_real_pairs_with_scores() -> None:
-    reader = Pairs([DATA / "other" / "sts_train.jsonl"])
-    rows = list(reader.groups("train"))
-    assert len(rows) == 3750
-    assert {min(row.labels) for row in rows} >= {0.0, 2.5, 5.0}
-    assert all(0 <= label <= 5 for row in rows for label in row.labels)

@@ -146,13 +146,3 @@ def test_what_is_not_a_folder_of_dialogues_is_refused(tmp_path: Path, small: Tok
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty/manifest.json: no such file"):
         RedditDialogues([tmp_path / "empty"])
-
-
-def test_a_damaged_shard_is_named(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write(tmp_path / "shards", small, [[[50], [60]]])
-    shard = folder / "shard-000000.tar"
-    content = bytearray(shard.read_bytes())
-    content[700] ^= 1
-    shard.write_bytes(content)
-    with pytest.raises(InputError, match="shard-000000.tar: its SHA-256 is not the one in the manifest"):
-        build("reddit_dialogues", [folder], tmp_path / "out", small)

@@ -1,6 +1,5 @@
 """Article search: one sentence of each article is its query; splits by hash or by folder; pools of a fixed size."""
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep import raw
-from tests.samples import DATA, needs
 
 HEADED = "History\n\n{0} {1}\n{2}\n\nCareer.\n{3}"  # only the first paragraph below the heading has several sentences
 
@@ -150,14 +148,6 @@ def test_a_split_by_name_and_one_larger_than_its_pool(prepared: Path, monkeypatc
     assert alone.splits() == ["dev"]
 
 
-def test_compression_windows_line_ends_and_byte_order_marks(tmp_path: Path) -> None:
-    plain = WikipediaSearch([write(tmp_path / "wiki_00", articles(20))])
-    content = (tmp_path / "wiki_00").read_bytes().replace(b"\n", b"\r\n")
-    (tmp_path / "wiki_01.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + content))
-    other = WikipediaSearch([tmp_path / "wiki_01.gz"])
-    assert [t.parts for t in plain.corpus()] == [t.parts for t in other.corpus()]
-
-
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -192,14 +182,3 @@ def test_what_cannot_be_searched_is_refused(tmp_path: Path, small: Tokenizer) ->
     raw.run("reddit", dialogues, "--out", tmp_path / "reddit")
     with pytest.raises(InputError, match="shards: its documents are dialogues, not articles"):
         build("wikipedia_search", [tmp_path / "reddit"], tmp_path / "out", small)
-
-
-@needs("wiki")
-@pytest.mark.slow
-def test_real_output_of_wikiextractor(tmp_path: Path) -> None:
-    reader = WikipediaSearch([DATA / "wiki" / "AA"])
-    queries, corpus = list(reader.queries()), list(reader.corpus())
-    assert 1000 < len(queries) == len(corpus) < 1699
-    assert all(query.parts[0] and rest.parts[0] for query, rest in zip(queries, corpus, strict=True))
-    assert sorted(reader.splits()) == ["dev", "test", "train"]
-    assert [len(list(reader.groups(split))) for split in ("dev", "test")] == [len(corpus) // 10] * 2

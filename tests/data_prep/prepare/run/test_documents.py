@@ -60,17 +60,6 @@ def test_of_near_duplicates_one_stays(tmp_path: Path) -> None:
     assert raw.ids(prepared(tmp_path, [*texts, *map(near_copy, texts)], name="all")) == set(map(str, range(1, 41)))
 
 
-@pytest.mark.usefixtures("datasketch")
-def test_near_duplicates_are_found_in_batches_with_short_documents(tmp_path: Path) -> None:
-    """A short document has no bands; the bands of the others in its batch must not change."""
-    text = raw.texts(1, sentences=10)[0]
-    pad = "x" * (2 << 20)
-    first = raw.write_jsonl(tmp_path / "a.jsonl", [{"text": text}, {"text": "Short.", "pad": pad}])
-    second = raw.write_jsonl(tmp_path / "b.jsonl", [{"text": near_copy(text), "pad": pad}])
-    raw.run("jsonl", first, second, "--out", tmp_path / "out", *NEAR)
-    assert dropped(tmp_path / "out") == {"near_duplicate": 1}
-
-
 def test_documents_of_another_data_set_are_dropped(tmp_path: Path) -> None:
     texts = raw.texts(30)
     other = prepared(tmp_path, texts[:20], "--held-out", 0.4, name="other")
@@ -243,17 +232,6 @@ def test_the_summary_has_the_stages_and_the_record_the_input_without_its_path(
 # the order of documents, and what else is kept of them
 
 
-def test_each_shard_is_a_fair_sample_of_the_input(tmp_path: Path) -> None:
-    out = prepared(tmp_path, raw.texts(2000), "--shards", 10)
-    for shard in raw.shards_of(out):
-        numbers = [int(document.id.rpartition("/")[2]) for document in shard]
-        assert 140 < len(numbers) < 260
-        quarters = [sum(low < number <= low + 500 for number in numbers) for low in range(0, 2000, 500)]
-        assert all(20 < quarter < 80 for quarter in quarters)
-        neighbours = sum(abs(one - other) == 1 for one, other in zip(numbers, numbers[1:], strict=False))
-        assert neighbours < 10
-
-
 def test_documents_are_in_the_order_of_their_keys(tmp_path: Path) -> None:
     out = prepared(tmp_path, raw.texts(300), "--shards", 3, "--chunk-tokens", 200)
     keys = [document.key for document in raw.documents(out)]
@@ -289,20 +267,3 @@ def test_the_context_of_a_dialogue_survives(tmp_path: Path) -> None:
     raw.run("reddit", folder, "--out", tmp_path / "out")
     context = {document.id: (len(document.segments), document.context) for document in raw.documents(tmp_path / "out")}
     assert context == {"reddit/t3_p0": (3, 0), "reddit/t3_p0/t1_z": (3, 2)}
-
-
-def test_a_folder_of_texts_becomes_documents_of_paragraphs_or_sentences(tmp_path: Path) -> None:
-    (tmp_path / "in" / "deep").mkdir(parents=True)
-    (tmp_path / "in" / "deep" / "a.txt").write_text("One two. Three four.\n\nFive six.\n")
-    (tmp_path / "in" / "b.txt").write_text("\ufeffSeven eight.\n")
-    (tmp_path / "in" / "c.md").write_text("Nine.\n")
-    raw.run("text", tmp_path / "in", "--out", tmp_path / "sentences")
-    raw.run("text", tmp_path / "in", "--out", tmp_path / "paragraphs", "--paragraphs")
-    lengths = {
-        name: {document.id: len(document.segments) for document in raw.documents(tmp_path / name)}
-        for name in ("sentences", "paragraphs")
-    }
-    assert lengths == {
-        "sentences": {"text/deep/a.txt": 3, "text/b.txt": 1},
-        "paragraphs": {"text/deep/a.txt": 2, "text/b.txt": 1},
-    }

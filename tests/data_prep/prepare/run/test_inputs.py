@@ -1,6 +1,5 @@
 """Bad input or an occupied --out: one clear line, code 2, and no finished work is lost."""
 
-import bz2
 import gzip
 import json
 import os
@@ -72,32 +71,6 @@ def test_a_bad_line_is_named_and_tolerated_below_the_threshold(tmp_path: Path, c
     assert len(raw.documents(tmp_path / "out")) == 9
 
 
-def test_the_first_few_bad_records_are_named(tmp_path: Path, capfd: Capture) -> None:
-    file = raw.write_jsonl(tmp_path / "a.jsonl", [{"no": "text"}] * 20 + [{"text": text} for text in raw.texts(20)])
-    raw.run("jsonl", file, "--out", tmp_path / "out", "--max-bad", 0.5)
-    assert [line.split(": field")[0] for line in capfd.readouterr().err.splitlines()] == [
-        f"bad record: {file}: line {number}" for number in range(1, 6)
-    ]
-
-
-def test_a_file_of_another_kind_is_named(tmp_path: Path, capfd: Capture) -> None:
-    text = tmp_path / "a.txt"
-    text.write_text("Just some text.\n")
-    lines = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
-    misnamed = tmp_path / "a.gz"
-    misnamed.write_bytes(bz2.compress(b"text"))
-    for source, file, expected in [
-        ("wikipedia", text, "neither a MediaWiki XML export nor WikiExtractor's JSON lines"),
-        ("jsonl", misnamed, "is named .gz but contains bzip2"),
-        ("jsonl", tmp_path, "not a plain file; name the files themselves"),
-    ]:
-        message = refusal(capfd, source, file, "--out", tmp_path / "out")
-        assert message.startswith(f"{file}: {expected}")
-    for source, file in [("reddit", lines), ("jsonl", text)]:
-        message = refusal(capfd, source, file, "--out", tmp_path / "out")
-        assert f"records are bad, more than --max-bad 0.001, as {file}: line 1: " in message
-
-
 EXPORT = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">\n'
 REDDIT = {"id": "a", "link_id": "t3_a", "parent_id": "t3_a", "created_utc": 1, "body": "A comment.", "author": "u"}
 EXTRACTED = {"id": "1", "url": "u", "title": "Fox", "text": "A fox."}
@@ -154,16 +127,6 @@ def test_guessed_encodings_are_counted(tmp_path: Path, capfd: Capture) -> None:
     assert message.startswith(
         f"3 of 4 records are bad, more than --max-bad 0.001, as {tmp_path}/in/1.txt: the file: not utf"
     )
-
-
-def test_empty_files_are_named_or_counted(tmp_path: Path, capfd: Capture) -> None:
-    for name in ("a.txt", "b.jsonl"):
-        (tmp_path / name).touch()
-    (tmp_path / "c.txt").write_text(raw.texts(1)[0])
-    message = refusal(capfd, "jsonl", tmp_path / "b.jsonl", "--out", tmp_path / "out")
-    assert message == f"{tmp_path}/b.jsonl: is empty; get it again, or leave it out"
-    raw.run("text", tmp_path, "--out", tmp_path / "texts")
-    assert raw.source_of(tmp_path / "texts")["counts"]["dropped"] == {"empty": 1}
 
 
 def test_control_characters_reach_neither_shards_nor_terminal(tmp_path: Path, capfd: Capture) -> None:
@@ -242,14 +205,6 @@ def test_a_typo_is_found_before_anything_is_read(
     file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
     assert refusal(capfd, "jsonl", file, *options, "--out", tmp_path / "out").startswith(expected)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_refused_command_leaves_no_folder_without_finished_work(tmp_path: Path, capfd: Capture) -> None:
-    (tmp_path / "a.xml").write_text("no XML")
-    for out in (tmp_path / "new", tmp_path):
-        refusal(capfd, "wikipedia", tmp_path / "a.xml", "--out", out)
-    assert contents(tmp_path) == {"a.xml": b"no XML"}
-    assert [path.name for path in tmp_path.iterdir()] == ["a.xml"]
 
 
 def test_a_vocabulary_that_the_text_is_too_small_for_is_named(tmp_path: Path, capfd: Capture) -> None:

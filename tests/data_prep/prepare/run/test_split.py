@@ -139,19 +139,6 @@ def test_documents_of_every_source_are_on_one_side(
     assert sum("#" in id_ for id_ in ids) == 30  # each document is cut in two
 
 
-def test_books_of_one_name_are_groups_of_their_own(tmp_path: Path) -> None:
-    some = unique_sentences()
-    files = []
-    for number in range(40):
-        files.append(tmp_path / str(number) / "book.txt")
-        files[-1].parent.mkdir()
-        files[-1].write_text(next(some))
-    raw.run("text", *files, "--out", tmp_path / "out", "--held-out", SHARE)
-    sides = [exported(tmp_path / "out", split) for split in output.SPLITS]
-    assert min(map(len, sides)) > 5
-    assert len({document["group"] for documents in sides for document in documents}) == 40
-
-
 def test_a_held_out_copy_of_training_text_is_dropped_and_counted_once(tmp_path: Path) -> None:
     texts = raw.texts(40)
     file = raw.write_jsonl(tmp_path / "a.jsonl", texts * 3)

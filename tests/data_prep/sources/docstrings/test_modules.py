@@ -163,16 +163,6 @@ def test_only_files_of_the_listed_distributions_are_read(tmp_path: Path, monkeyp
     assert missing == ["gone"]
 
 
-def test_the_standard_library_and_numpy_are_read_with_their_releases() -> None:
-    files, missing = installed(["numpy"])
-    assert missing == []
-    modules = {file.module: file for file in files}
-    assert modules["json.decoder"].package == STANDARD_LIBRARY
-    assert modules["numpy.linalg"].release == f"numpy {importlib.metadata.version('numpy')}"
-    assert modules["numpy.linalg"].path.is_file()
-    assert {file.package for file in files} == {"numpy", STANDARD_LIBRARY}
-
-
 SUMMARY, BODY = "Count the foxes that are in the garden.", "Those that have jumped over the dog are counted as well."
 CODE = f'''
 class FoxCounter:

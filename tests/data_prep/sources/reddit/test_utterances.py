@@ -236,12 +236,6 @@ def test_subreddits_are_read_from_a_file_in_any_spelling(tmp_path: Path) -> None
     assert unwanted.subreddits(str(tmp_path / "list")) == ["askreddit", "counting"]
 
 
-def test_the_dumps_of_a_folder_are_found(tmp_path: Path) -> None:
-    for name in ("RC_2019-01", "RS_2019-01", "notes"):
-        (tmp_path / name).write_bytes(b"".join(lines(post())))
-    assert [file.name for file in utterances.REDDIT.find([tmp_path])] == ["reddit/RC_2019-01", "reddit/RS_2019-01"]
-
-
 def test_the_thread_of_a_line_is_known_before_it_is_read(tmp_path: Path) -> None:
     join = utterances.REDDIT.join
     assert join is not None
@@ -356,40 +350,3 @@ def test_a_real_month() -> None:
     assert english <= pairs(records)
     assert (english.total(), pairs(records).total()) == (3232, 3300)
     assert list(utterances.REDDIT.documents(paths[::-1], language="any")) == [*records[2:3], *records[:2], *records[3:]]
-
-
-@real
-def test_injected_noise(tmp_path: Path) -> None:
-    rows = [row.split("\t") for row in (DATA / "noise_ids.tsv").read_text().splitlines()[1:]]
-    kinds = {row[0]: row[1] for row in rows}
-    reasons: Counter[tuple[str, str]] = Counter()
-    for line in stream("RC_sample"):
-        try:
-            utterance = utterances._utterance(Line(1, line), utterances.REDDIT.choices())
-        except ValueError:
-            continue
-        kind = kinds.get(utterance.id[3:], "")
-        if kind.startswith("non_english"):
-            reasons["non_english", utterance.dropped] += 1
-        elif kind in ("very_long_spam", "empty_body", "lone_surrogate", "missing_author_and_score"):
-            reasons[kind, utterance.dropped] += 1
-    assert reasons.pop(("non_english", "other language")) == 64
-    assert set(reasons) == {
-        ("very_long_spam", "too long"),
-        ("empty_body", "empty"),
-        ("lone_surrogate", ""),
-        ("missing_author_and_score", ""),
-    }
-
-
-@real
-@pytest.mark.slow
-def test_deep_conversations_do_not_grow() -> None:
-    count, expected = edges("RC_irc", "RS_irc")
-    records = list(utterances.REDDIT.documents([DATA / "RC_irc.zst", DATA / "RS_irc.zst"], language="any"))
-    account_for(records, count)
-    assert pairs(records) == expected
-    assert pairs(records).total() > 37_000
-    documents = [d for d in records if isinstance(d, Document)]
-    new = sum(len(d.segments) - d.context for d in documents)
-    assert sum(len(d.segments) for d in documents) < 1.6 * new

@@ -8,8 +8,6 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
@@ -17,7 +15,6 @@ from deepsiam.data_prep.sources.wikipedia import articles
 from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
 from tests.data_prep.sources.wikipedia.test_xml_export import (
     DATA,
-    check_stream,
     counts,
     dump,
     from_file,
@@ -76,18 +73,6 @@ def test_a_huge_line_is_skipped_without_being_in_memory(monkeypatch: pytest.Monk
         Bad("a.jsonl", "line 3", "not JSON"),
     ]
     assert highest < 5e6
-
-
-@given(
-    st.lists(
-        st.binary(max_size=40) | st.text(max_size=40).map(lambda text: json.dumps({"id": 1, "text": text}).encode())
-    )
-)
-def test_every_line_of_any_bytes_is_one_record(lines: list[bytes]) -> None:
-    content = b"\n".join([b'{"id": 1, "text": "Fox."}', *lines])
-    check_stream(from_file(content, "a.jsonl"))
-    number = sum(1 for line in content.split(b"\n") if line.removeprefix(b"\xef\xbb\xbf").strip())
-    assert len(list(WIKIPEDIA.documents([Path("a.jsonl")]))) == number
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
@@ -20,7 +18,6 @@ from deepsiam.data_prep.sources.wikipedia import articles, xml_export
 from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
 from deepsiam.data_prep.sources.wikipedia.xml_export import Export
 from tests import samples
-from tests.data_prep.sources.sound import sound
 
 DATA = samples.DATA / "wiki"
 real = samples.needs("wiki")
@@ -237,21 +234,6 @@ def test_a_tag_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="a tag of more than 1,000,000 bytes at byte"):
         list(Export(io.BufferedReader(Generated(endless)), "a.xml").pages())
     assert next(endless)  # it was not read to the end
-
-
-@given(st.data())
-def test_a_dump_with_any_damage_gives_records_or_one_error(data: st.DataObject) -> None:
-    content = bytearray(dump(page(1, "A [[fox]] & {{x}}."), page(2, "x", redirect="<redirect/>"), page(3, "Füchse.")))
-    for _ in range(data.draw(st.integers(0, 4))):
-        at = data.draw(st.integers(0, len(content) - 1))
-        content[at : at + data.draw(st.integers(0, 30))] = data.draw(st.binary(max_size=10))
-    check_stream(from_file(bytes(content)))
-
-
-def check_stream(records: Iterator[Record]) -> None:
-    read_so_far, message = outcome(records)
-    assert not message or message.startswith("a.")
-    sound(read_so_far)
 
 
 def test_pieces_have_their_place_and_size() -> None:
