@@ -66,9 +66,7 @@ def test_a_collection_has_no_shards(toy_collection: Path, capsys: pytest.Capture
     assert line == f"data_prep: {toy_collection}: is a collection: name shards, or a data set"
 
 
-def test_collection_tokenises_a_beir_folder(
-    small: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_collection_tokenises_beir(small: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "a", "text": "The fox."}))
     (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "fox"}))
     arguments = ["collection", str(tmp_path), "--tokenizer", str(small.path)]
@@ -87,7 +85,7 @@ def test_collection_tokenises_a_beir_folder(
     assert "not tokenised, or not a collection" in failure(["verify", str(tmp_path)], capsys)[0]
 
 
-def test_collection_tells_what_it_left_out(
+def test_collection_tells_what_is_left_out(
     small: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = tmp_path / "\x1b[31mtrain.jsonl", tmp_path / "\x1b[31mout"
@@ -102,7 +100,7 @@ def test_collection_tells_what_it_left_out(
     ]
 
 
-def test_docstrings_builds_once(
+def test_docstrings(
     files: list[SourceFile], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(distributions, "files", lambda: files)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Lists = Sequence[tuple[str, Mapping[str, float]]]
 
 WIKIQA = ["QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID", "Sentence", "Label"]
@@ -103,3 +105,11 @@ def write_wikiqa(file: Path, lists: Lists) -> Path:
         for text, label in labels.items()
     ]
     return write_tsv(file, [WIKIQA, *rows], "\r\n")
+
+
+def write_parquet(file: Path, rows: list[dict[str, Any]], **how: Any) -> Path:
+    """Write rows, or skip the test where the package for it is missing."""
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the packages of the extra `dumps`")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), file, **how)
+    return file

@@ -102,7 +102,7 @@ def test_an_id_with_another_text_is_refused(dialogues: Path, small: Tokenizer, t
     assert not (tmp_path / "out").exists()
 
 
-def test_the_bytes_are_the_same_for_any_number_of_workers(
+def test_the_bytes_are_the_same_for_any_workers(
     tmp_path: Path, large: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokenizer, "BATCH", 7)
@@ -163,7 +163,7 @@ def _exit_at(step: int, folder: Path) -> None:
     sys.addaudithook(exit_at)
 
 
-def test_a_build_may_be_killed_at_any_step(
+def test_a_build_killed_at_any_step(
     beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, whole, out = (tmp_path / name for name in ("old", "whole", "out"))
@@ -242,7 +242,7 @@ def test_a_killed_worker_and_a_full_disk_leave_the_finished_stages(
     build("beir", [beir], tmp_path / "out", small)
 
 
-def test_a_build_of_another_input_begins_anew(
+def test_another_input_begins_anew(
     beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -261,7 +261,7 @@ def test_a_folder_in_place_of_files_is_not_called_missing(name: str, small: Toke
         build(name, [tmp_path / "raw"], tmp_path / "out", small)
 
 
-def test_building_again_replaces_the_collection_and_keeps_the_files_beside_it(
+def test_building_again_replaces_the_collection_and_nothing_else(
     beir: Path, small: Tokenizer, large: Tokenizer
 ) -> None:
     build("beir", [beir], beir, small)
@@ -282,7 +282,7 @@ def test_a_failed_build_keeps_the_collection_that_was_there(beir: Path, small: T
     assert contents(tmp_path / "out") == before
 
 
-def test_a_manifest_that_would_not_open_is_not_published(
+def test_an_invalid_manifest_is_not_published(
     beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents(build("beir", [beir], tmp_path / "out", small).directory)
@@ -363,9 +363,7 @@ def test_texts_of_a_collection_and_of_its_folder_are_the_same(beir: Path, small:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_special_tokens_in_texts_are_read_as_the_tokenizer_reads_them(
-    beir: Path, small: Tokenizer, tmp_path: Path, workers: int
-) -> None:
+def test_special_tokens_in_texts_are_the_tokenizers(beir: Path, small: Tokenizer, tmp_path: Path, workers: int) -> None:
     (beir / "queries.jsonl").write_text('{"_id": "1", "text": "fox [SEP] dog"}\n{"_id": "2", "text": "dog"}\n')
     as_text = build("beir", [beir], tmp_path / "text", small, workers)
     as_token = build("beir", [beir], tmp_path / "token", small.splitting(False), workers)

@@ -54,9 +54,7 @@ def test_files_that_changed_since_are_noticed(beir: Path, small: Tokenizer, name
         Collection.open(beir)
 
 
-def test_new_judgements_another_tokenizer_and_a_copy(
-    beir: Path, small: Tokenizer, large: Tokenizer, tmp_path: Path
-) -> None:
+def test_new_judgements_and_another_tokenizer(beir: Path, small: Tokenizer, large: Tokenizer, tmp_path: Path) -> None:
     build("beir", [beir], beir, small)
     shutil.copytree(beir, tmp_path / "copy")
     Collection.open(tmp_path / "copy")
@@ -123,9 +121,7 @@ def test_opening_reads_no_array(beir: Path, small: Tokenizer, tmp_path: Path) ->
         ("splits/test/labels.npy", np.ones(1, np.float32), "damaged"),
     ],
 )
-def test_damaged_arrays_are_refused(
-    beir: Path, small: Tokenizer, file: str, array: np.ndarray | None, reason: str
-) -> None:
+def test_damaged_arrays(beir: Path, small: Tokenizer, file: str, array: np.ndarray | None, reason: str) -> None:
     build("beir", [beir], beir, small)
     if array is None:
         (beir / file).write_bytes(b"\x93NUMPY")
@@ -202,9 +198,7 @@ def test_a_query_without_an_id_is_called_by_its_beginning(
 def test_labels_that_are_no_judgements(beir: Path, small: Tokenizer) -> None:
     build("beir", [beir], beir, small)
     np.save(beir / "splits" / "test" / "labels.npy", np.array([0.5, 1, 2], np.float32))
-    with pytest.raises(
-        InputError, match=r"its labels are not whole numbers \(1 of 3, from 0.5 to 2\), so not relevance"
-    ):
+    with pytest.raises(InputError, match=r"its labels are not whole numbers \(1 of 3, from 0.5 to 2\), so not"):
         Collection.open(beir).qrels("test")
     Collection.open(beir).require_relevance("test")  # as recorded: its labels are not read
     manifest = json.loads((beir / "manifest.json").read_text())

@@ -29,7 +29,7 @@ def source(beir: Path, tmp_path: Path, small: Tokenizer) -> Collection:
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_all_but_the_candidates_is_the_originals(
+def test_the_rest_is_the_originals(
     source: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
     if not links:
@@ -103,7 +103,7 @@ def full_device(file: Path, to: Path) -> None:
     raise OSError("no hard links")
 
 
-def test_a_full_disk_leaves_what_was_there(
+def test_a_full_disk_at_the_end(
     source: Collection, tmp_path: Path, disk_full_after, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split, out = source.splits()[0], tmp_path / "out"

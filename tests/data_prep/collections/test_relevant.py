@@ -143,7 +143,7 @@ def test_excluded_documents_are_never_negatives_and_not_ranked(tmp_path: Path, s
         (["7", "x"], ["planes", "ships"], None),  # a number and a name: the name counts
     ],
 )
-def test_ids_that_are_one_space(
+def test_one_id_space(
     tmp_path: Path, small: Tokenizer, ids: list[str], documents: list[str], counts: bool | None
 ) -> None:
     corpus = {"other": "fox", **dict(zip(ids, documents, strict=True))}

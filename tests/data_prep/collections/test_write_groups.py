@@ -30,9 +30,7 @@ def elsewhere(opened: Collection, split: str) -> list[list[tuple[int, float]]]:
     return [groups.elsewhere(i) for i in range(len(groups))]
 
 
-def test_the_rest_is_kept_and_what_is_left_out_is_named(
-    beir: Path, small: Tokenizer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_left_out_is_named(beir: Path, small: Tokenizer, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["collection", str(beir), "--tokenizer", str(small.path)]
     assert main(arguments) == 0
     qrels = beir / "qrels" / "test.tsv"

@@ -46,7 +46,7 @@ def parser() -> Parser:
         ("cake", "cook cake: the following arguments are required: flour; see cook cake --help"),
     ],
 )
-def test_what_is_not_known_is_one_line_with_the_nearest_name(
+def test_the_nearest_name_is_in_the_line(
     parser: Parser, capsys: pytest.CaptureFixture[str], line: str, message: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -102,9 +102,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("no groups", "no mounts", {}, 16),
     ],
 )
-def test_the_smallest_quota_counts(
-    system: Path, groups: str, mounts: str, quotas: dict[str, str], expected: int
-) -> None:
+def test_the_lowest_quota_counts(system: Path, groups: str, mounts: str, quotas: dict[str, str], expected: int) -> None:
     (system / "proc/self").mkdir(parents=True)
     (system / "proc/self/cgroup").write_text(f"{groups}\n")
     (system / "proc/self/mountinfo").write_text(f"{HOST}\n{mounts}\n")
@@ -214,7 +212,7 @@ def period(no_progress_lines: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PERIOD", 5.0)
 
 
-def test_plain_lines_give_rate_and_time_left(
+def test_plain_lines_have_rate_and_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = iter(range(0, 100, 2))
@@ -270,7 +268,7 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "/s" in terminal.getvalue()
 
 
-def test_of_several_ranks_only_the_first_one_reports(
+def test_of_several_ranks_the_first_reports(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "PERIOD", -1)

@@ -97,9 +97,7 @@ def test_http_and_file_give_the_same_bytes_in_one_request(server: FolderServer) 
     assert server.headers["a"]["Accept-Encoding"] == "identity"
 
 
-def test_s3_is_read_in_one_request_by_the_users_own_configuration(
-    server: FolderServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_s3_is_read_in_one_request_by_the_users_keys(server: FolderServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.url.removesuffix("/data"))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "key")

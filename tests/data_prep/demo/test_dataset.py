@@ -73,9 +73,7 @@ def test_a_finished_output_is_not_changed(built: Path, files: list[SourceFile]) 
     assert contents(built) == before
 
 
-def test_a_given_tokenizer_is_used_for_shards_and_collection(
-    built: Path, files: list[SourceFile], tmp_path: Path
-) -> None:
+def test_a_given_tokenizer_is_used_for_both(built: Path, files: list[SourceFile], tmp_path: Path) -> None:
     given = tokenizer.train(["one or two words of english"] * 2, 100, tmp_path / "given.json")
     out = tmp_path / "out"
     build(out, OPTIONS, files, 1, given)
@@ -139,7 +137,7 @@ def test_too_little_english_is_refused(files: list[SourceFile], tmp_path: Path) 
         assert not (tmp_path / "out").exists()
 
 
-def test_a_failure_while_moving_into_place_leaves_nothing(
+def test_a_failure_while_moving_in_leaves_nothing(
     files: list[SourceFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail_on_shards(new: Path, path: Path) -> None:
@@ -154,9 +152,7 @@ def test_a_failure_while_moving_into_place_leaves_nothing(
     assert os.listdir(tmp_path) == ["mine"]
 
 
-def test_a_killed_run_leaves_no_output_and_the_next_one_finishes(
-    built: Path, files: list[SourceFile], tmp_path: Path
-) -> None:
+def test_a_killed_run_leaves_no_output_the_next_finishes(built: Path, files: list[SourceFile], tmp_path: Path) -> None:
     out = tmp_path / "out"
     if not (child := os.fork()):
         try:

@@ -230,9 +230,7 @@ def test_the_share_of_bad_records_decides(capsys: pytest.CaptureFixture[str]) ->
     totals.add(about(1, "b: line 1: no", bad=1))
     totals.check()
     totals.add(about(9, "b: line 2: no", bad=1))
-    with pytest.raises(
-        InputError, match=r"3 of 29 records are bad, more than --max-bad 0.1, as a: line 3: no; b: line 1"
-    ):
+    with pytest.raises(InputError, match=r"3 of 29 records are bad, more than --max-bad 0.1, as a: line 3: no; b:"):
         totals.check()
     assert capsys.readouterr().err == "".join(f"bad record: {w}: no\n" for w in ("a: line 3", "b: line 1", "b: line 2"))
 

@@ -124,9 +124,7 @@ def test_the_record_has_every_file_and_a_hash_of_all(files: list[File], monkeypa
 
 
 @pytest.mark.parametrize("most", [2, 3], ids=["too many to list", "listed"])
-def test_the_same_files_are_recognised(
-    tmp_path: Path, files: list[File], monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
+def test_equal_files_are_known(tmp_path: Path, files: list[File], monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     monkeypatch.setattr(inputs, "MOST_LISTED", most)
     source = {"inputs": inputs.record(files)}
     downloads, made = tmp_path / "downloads", tmp_path / "manifest.json"

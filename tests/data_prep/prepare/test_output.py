@@ -46,9 +46,7 @@ def test_lost_held_out_documents_are_missed(out: Path, tmp_path: Path, capfd: py
 
 
 @given(st.integers(0, 10**9), st.integers(0, 1 << 40), st.floats(0, 0.99), st.none() | st.integers(1, 99))
-def test_a_plan_has_every_shard_of_every_split_once(
-    documents: int, size: int, share: float, wanted: int | None
-) -> None:
+def test_a_plan_has_every_shard_once(documents: int, size: int, share: float, wanted: int | None) -> None:
     plan = output.plan(documents, min(size, 1 << 34), share, wanted)
     for split in output.SPLITS:
         of = [shard for shard in plan if shard.split == split]
@@ -111,7 +109,7 @@ def test_stages_before_the_removal_of_duplicates_are_separated_from_it() -> None
     assert removed == dict.fromkeys(output.REMOVALS, 2)
 
 
-def test_the_share_of_unknown_tokens_is_printed_and_warned_about(
+def test_the_share_of_unknown_tokens_is_told(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], small: Tokenizer
 ) -> None:
     file = raw.write_jsonl(tmp_path / "a.jsonl", [f"Лиса номер {number} прыгает: fox." for number in range(40)])
@@ -218,9 +216,7 @@ def test_a_data_set_lies_at_its_address_the_manifest_last(bucket: Bucket, texts:
     assert len(bucket.put) == first  # all is already there
 
 
-def test_files_of_another_data_set_are_replaced_even_if_their_sizes_are_equal(
-    bucket: Bucket, texts: Path, tmp_path: Path
-) -> None:
+def test_files_of_another_data_set_are_replaced_even_if_as_large(bucket: Bucket, texts: Path, tmp_path: Path) -> None:
     assert main(command(texts, "--out", "s3://bucket/a", "--work", str(tmp_path / "work"))) == 0
     shard = "/bucket/a/shards/shard-000000.tar"
     ours = bucket.objects[shard]
@@ -231,9 +227,7 @@ def test_files_of_another_data_set_are_replaced_even_if_their_sizes_are_equal(
     assert bucket.put[-1] == shard
 
 
-def test_a_refusal_is_one_clear_line(
-    bucket: Bucket, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refusal_is_one_line(bucket: Bucket, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = command(texts, "--out", "s3://bucket/a", "--work", str(tmp_path / "work"))
     bucket.closed = True
     with pytest.raises(SystemExit) as end:
@@ -254,9 +248,7 @@ def test_a_refusal_is_one_clear_line(
         ("a --work b", "--work: is for an --out that is an s3:// address"),
     ],
 )
-def test_an_address_that_cannot_be_is_refused(
-    texts: Path, capsys: pytest.CaptureFixture[str], out: str, message: str
-) -> None:
+def test_other_addresses_are_refused(texts: Path, capsys: pytest.CaptureFixture[str], out: str, message: str) -> None:
     with pytest.raises(SystemExit):
         main(command(texts, "--out", *out.split()))
     assert message in capsys.readouterr().err

@@ -134,9 +134,7 @@ SEGMENT = st.text("aä\U0001f600", max_size=60)
 
 
 @given(st.lists(SEGMENT, min_size=1, max_size=12), st.data())
-def test_a_long_document_is_cut_into_parts_of_one_group_with_the_same_text(
-    segments: list[str], data: st.DataObject
-) -> None:
+def test_a_long_document_is_cut_into_parts_of_one_group(segments: list[str], data: st.DataObject) -> None:
     headings = tuple(sorted(data.draw(st.sets(st.integers(0, len(segments) - 1)))))
     document = Document(
         "d", tuple(segments), headings, data.draw(st.integers(0, 1)), data.draw(st.sampled_from(["", "t"]))

@@ -32,9 +32,7 @@ def written(folder: str, files: list[Records]) -> list[Path]:
 
 
 @given(st.lists(RECORDS, max_size=4), KEY, st.data())
-def test_a_range_has_the_records_of_all_files_with_keys_in_it(
-    files: list[Records], low: int, data: st.DataObject
-) -> None:
+def test_a_range_has_the_records_with_keys_in_it(files: list[Records], low: int, data: st.DataObject) -> None:
     high = data.draw(st.integers(low + 1, KEYS))
     expected = [record for records in files for record in sorted(records) if low <= record[0] < high]
     with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +57,7 @@ def test_the_order_of_the_records_changes_no_byte(records: Records, rng: random.
 @given(
     st.lists(st.lists(st.tuples(KEY, st.tuples(KEY, KEY)), max_size=6), max_size=3), st.integers(0, KEYS - 1), st.data()
 )
-def test_the_bands_of_a_range_come_with_their_keys(
+def test_bands_come_with_their_keys(
     files: list[list[tuple[int, tuple[int, int]]]], low: int, data: st.DataObject
 ) -> None:
     high = data.draw(st.integers(low + 1, KEYS))

@@ -222,7 +222,7 @@ def flip(path: Path) -> None:
     ],
     ids=["cut off", "changed", "removed", "foreign"],
 )
-def test_only_the_listed_text_is_read(
+def test_damaged_text(
     number: int, damage: Callable[[Path], object], expected: str, tok: Path, tmp_path: Path, capfd: Capture
 ) -> None:
     file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(9))

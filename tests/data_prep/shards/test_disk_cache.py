@@ -100,9 +100,7 @@ def test_a_shard_in_use_stays_and_its_last_use_counts(tmp_path: Path, downloads:
     st.lists(st.integers(1, 60), min_size=8, max_size=8),
     st.integers(60, 200),
 )
-def test_the_bound_holds_whatever_is_used_and_kept(
-    actions: list[tuple[int, bool]], sizes: list[int], limit: int
-) -> None:
+def test_the_bound_holds_whatever_is_used(actions: list[tuple[int, bool]], sizes: list[int], limit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder), limit, sleep=lambda seconds: None)
         held: dict[int, BinaryIO] = {}
@@ -194,7 +192,7 @@ def test_a_running_download_is_waited_for(tmp_path: Path, downloads: Downloads) 
     assert looks == 2 * PATIENCE + 1
 
 
-def test_a_full_disk_is_one_clear_line_and_leaves_nothing(
+def test_a_full_disk_leaves_nothing(
     tmp_path: Path, downloads: Downloads, disk_full_after: Callable[[int], None]
 ) -> None:
     disk_full_after(0)
@@ -250,7 +248,7 @@ def test_the_partial_download_of_a_dead_process_is_removed(tmp_path: Path, downl
 
 @pytest.mark.parametrize("temporary", ["", PARTIAL])
 @pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
-def test_a_link_under_the_name_of_a_shard_is_not_followed(
+def test_a_link_is_not_followed(
     tmp_path: Path, downloads: Downloads, temporary: str, link: Callable[[Path, Path], None]
 ) -> None:
     precious, path = tmp_path / "precious", Store(tmp_path, 100).path(entry(1))
@@ -280,9 +278,7 @@ def hold_and_sleep(store: Store, number: int, begun: Event, finish: bool) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("finish", [True, False], ids=["in use", "downloading"])
-def test_another_processs_shards_are_safe_until_it_is_killed(
-    tmp_path: Path, downloads: Downloads, finish: bool
-) -> None:
+def test_a_processs_shards_are_safe_until_it_is_killed(tmp_path: Path, downloads: Downloads, finish: bool) -> None:
     context = multiprocessing.get_context("fork")
     store = Store(tmp_path, 100, lambda seconds: None)
     begun = context.Event()

@@ -161,9 +161,7 @@ HERE = Path("here")
 
 @given(st.lists(drawn_documents(), max_size=8), st.integers(1, 12))
 @example([TokenDocument([np.ones(2, IDS)], id, key=0) for id in "ab"], 2)  # each is a whole chunk
-def test_documents_survive_packing_in_chunks_of_the_wanted_size(
-    documents: list[TokenDocument], chunk_tokens: int
-) -> None:
+def test_documents_survive_packing_in_chunks_of_a_size(documents: list[TokenDocument], chunk_tokens: int) -> None:
     read = []
     for packed in packing.chunks(documents, IDS, chunk_tokens, HERE):
         inside = from_json(packed.json, decode(packed.npz, 100, IDS))

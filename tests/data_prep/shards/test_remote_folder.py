@@ -72,7 +72,7 @@ def files_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("scheme", ["http", "file"])
-def test_remote_shards_read_as_local_ones_do(
+def test_remote_shards_read_as_local_ones(
     scheme: str, server: FolderServer, small_shards: Path, tmp_path: Path
 ) -> None:
     url = server.url if scheme == "http" else f"file://{small_shards}"
@@ -121,9 +121,7 @@ def test_a_download_that_fails_at_first_is_tried_again(
         (endless, r"sends more than the \d+ bytes expected", 6),
     ],
 )
-def test_a_bad_remote_is_one_clear_line_and_leaves_nothing(
-    server: FolderServer, cache: Cache, answer: Any, reason: str, tries: int
-) -> None:
+def test_a_bad_remote_leaves_nothing(server: FolderServer, cache: Cache, answer: Any, reason: str, tries: int) -> None:
     server.misbehaviour[name(2)] = [answer] * 6
     with pytest.raises(InputError, match=rf"^{server.url}/{name(2)}: {reason} \(tried {tries} time"):
         cache.open(2)
@@ -145,9 +143,7 @@ def test_the_bound_holds_and_open_shards_stay(server: FolderServer, small_shards
     cache.close()
 
 
-def test_too_small_a_bound_is_refused_before_any_download(
-    server: FolderServer, small_shards: Path, tmp_path: Path
-) -> None:
+def test_too_small_a_bound_is_refused_at_once(server: FolderServer, small_shards: Path, tmp_path: Path) -> None:
     size = Manifest.load(small_shards).shards[0].bytes
     with pytest.raises(
         InputError, match=rf"data.cache_bytes: {size - 1} bytes cannot hold the largest shard of {server.url}"
@@ -258,9 +254,7 @@ def test_a_download_that_failed_ahead_is_reported_when_the_shard_is_opened(serve
     assert first_id(cache.open(1)) == 1  # opening it again retries the download
 
 
-def test_fetching_ahead_takes_no_room_from_open_shards(
-    server: FolderServer, small_shards: Path, tmp_path: Path
-) -> None:
+def test_fetching_ahead_takes_no_room_of_open_shards(server: FolderServer, small_shards: Path, tmp_path: Path) -> None:
     size = Manifest.load(small_shards).shards[0].bytes
     cache = Cache(server.url, tmp_path, 2 * size, pytest.fail)
     for index in (0, 1):
@@ -335,9 +329,7 @@ def test_two_processes_download_each_shard_once(server: FolderServer, tmp_path: 
 
 
 @pytest.mark.slow
-def test_two_processes_share_a_cache_that_holds_two_shards(
-    server: FolderServer, small_shards: Path, tmp_path: Path
-) -> None:
+def test_two_processes_share_a_cache_of_two_shards(server: FolderServer, small_shards: Path, tmp_path: Path) -> None:
     size = max(entry.bytes for entry in Manifest.load(small_shards).shards)
     order = list(range(8))
     readers = [reader(server, tmp_path, 2 * size, *order), reader(server, tmp_path, 2 * size, *reversed(order))]

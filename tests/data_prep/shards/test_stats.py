@@ -286,9 +286,7 @@ DAMAGED = "{folder}/shards/shard-000001.tar: its SHA-256 is not the one in the m
         ("--webdataset --out {folder}/tars", DAMAGED),
     ],
 )
-def test_a_refusal_is_one_line_and_leaves_no_file(
-    exported: Path, capfd: pytest.CaptureFixture[str], options: str, reason: str
-) -> None:
+def test_a_refusal_leaves_no_file(exported: Path, capfd: pytest.CaptureFixture[str], options: str, reason: str) -> None:
     shard = exported / "shards" / "shard-000001.tar"
     shard.write_bytes(shard.read_bytes()[:-1] + b"x")
     message = raw.refused(capfd, "export", exported, *options.format(folder=exported).split())
@@ -296,7 +294,7 @@ def test_a_refusal_is_one_line_and_leaves_no_file(
     assert [path.name for path in exported.iterdir()] == ["shards"]
 
 
-def test_the_lines_of_the_docs_read_exported_samples(
+def test_the_docs_read_samples(
     exported: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(export, "SIZE", 400)  # a few samples

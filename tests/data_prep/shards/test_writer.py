@@ -58,9 +58,7 @@ def flip(path: Path) -> None:
     st.integers(1, 30),
     st.integers(1, 3),
 )
-def test_documents_survive_the_round_trip(
-    small: Tokenizer, documents: Texts, chunk_tokens: int, per_shard: int
-) -> None:
+def test_documents_survive_a_round_trip(small: Tokenizer, documents: Texts, chunk_tokens: int, per_shard: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         manifest = write(Path(folder), small, documents, chunk_tokens, per_shard)
         names, read = read_back(manifest)
@@ -74,9 +72,7 @@ def test_documents_survive_the_round_trip(
 
 
 @pytest.mark.parametrize(("size", "id_type"), [("small", np.uint16), ("large", np.uint32)])
-def test_ids_are_as_wide_as_the_vocabulary_needs(
-    size: str, id_type: type, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_ids_are_as_wide_as_needed(size: str, id_type: type, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     tok: Tokenizer = request.getfixturevalue(size)
     manifest = write(tmp_path, tok, [[[0, tok.vocab_size - 1], []], []])
     assert manifest.id_type == id_type
@@ -91,9 +87,7 @@ def test_a_chunk_closes_with_the_document_that_fills_it(small: Tokenizer, tmp_pa
     assert [entry.documents for entry in manifest.shards] == [6, 1]
 
 
-def test_the_same_documents_give_the_same_bytes(
-    small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_documents_give_equal_bytes(small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = write(tmp_path / "a", small, DOCUMENTS)
     monkeypatch.setattr("time.time", lambda: 2e9)
     monkeypatch.setattr("os.getuid", lambda: 4711)
@@ -199,9 +193,7 @@ def test_chunks_are_read_in_any_order_and_by_a_pickled_shard(small: Tokenizer, t
         (Path.unlink, "missing"),
     ],
 )
-def test_damage_is_refused_naming_the_shard(
-    small: Tokenizer, tmp_path: Path, damage: Callable[[Path], None], reason: str
-) -> None:
+def test_damage_names_the_shard(small: Tokenizer, tmp_path: Path, damage: Callable[[Path], None], reason: str) -> None:
     manifest = write(tmp_path, small, DOCUMENTS)
     name = manifest.shards[1].name
     damage(tmp_path / name)
@@ -288,9 +280,7 @@ def test_a_manifest_knows_its_shards_and_its_own_hash(written: Path, small: Toke
         (lambda r: r["tokenizer"].update(vocab_size=10**6), "not the tokenizer the shards were written with"),
     ],
 )
-def test_a_manifest_that_was_tampered_with_is_refused(
-    written: Path, change: Callable[[dict[str, Any]], object], reason: str
-) -> None:
+def test_an_edited_manifest_is_refused(written: Path, change: Callable[[dict[str, Any]], object], reason: str) -> None:
     """More such manifests are in test_hostile.py."""
     edit(written, change)
     with pytest.raises(InputError, match=reason):

@@ -179,9 +179,7 @@ def test_bad_lines_and_blank_ones_shift_no_document(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("blank", ["", " \t", "\r", "\u3000", "\ufeff", "\u200b\xa0", "\n\n"])
-def test_a_blank_line_ends_a_document_of_any_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blank: str
-) -> None:
+def test_a_blank_line_ends_any_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blank: str) -> None:
     monkeypatch.setattr(bookcorpus, "LINES", 3)
     parts = [["fox 1 .", "fox 2 .", "fox 3 .", "fox 4 ."], ["éa ."], ["fox 7 .", "fox 8 ."]]
     path = tmp_path / "wiki.txt"

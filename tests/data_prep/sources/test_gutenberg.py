@@ -106,9 +106,7 @@ def test_gutenbergs_frame_is_cut_and_lines_are_joined(tmp_path: Path) -> None:
     + ["Einde van het Project Gutenberg EBook van The Fox", "Loppu Project Gutenbergin", "Τέλος του Project Gutenberg"]
     + ["This is the end of the Project Gutenberg Etext", "End of the Project\nGutenberg Etext of The Fox"],
 )
-def test_small_print_before_or_after_a_book_and_end_lines_of_any_language(
-    tmp_path: Path, template: str, end: str
-) -> None:
+def test_small_print_and_end_lines_of_any_language(tmp_path: Path, template: str, end: str) -> None:
     end += "PROJECT GUTENBERG EBOOK THE FOX ***" if end.endswith("COPYRIGHTED ") else ""
     (tmp_path / "fox.txt").write_text(template.format(STORY[0], end=end))
     assert book(tmp_path / "fox.txt")[0].segments == (STORY[0],)

@@ -9,10 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow
 import pytest
 import zstandard
-from pyarrow import parquet
 
 from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.common.errors import InputError
@@ -26,6 +24,7 @@ from deepsiam.data_prep.sources.plain_text import EMPTY, TEXT
 from deepsiam.data_prep.sources.registry import SOURCES
 from deepsiam.data_prep.sources.source import APPLE_DOUBLE, OF_A_MAC, Source
 from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
+from tests.data_prep.collections.raw_formats import write_lines, write_parquet
 from tests.data_prep.sources.sound import sound
 from tests.data_prep.sources.test_tar_stream import packed
 from tests.toy import CONTRIBUTING, example
@@ -43,14 +42,9 @@ TEXTS = [
 NAMES = {"query": "q", "document": "d"}
 
 
-def jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def compressed(compress: Callable[[bytes], bytes]) -> Callable[[Path, list[dict[str, Any]]], Path]:
     def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-        path.write_bytes(compress(jsonl(path, rows).read_bytes()))
+        path.write_bytes(compress(write_lines(path, rows).read_bytes()))
         return path
 
     return write
@@ -70,24 +64,19 @@ def as_tsv(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def as_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
-    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    return path
-
-
 def as_tar(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_bytes(packed({f"{number}.json": json.dumps(row).encode() for number, row in enumerate(rows, 1)}))
     return path
 
 
 FILES = {
-    "a.jsonl": jsonl,
+    "a.jsonl": write_lines,
     "a.jsonl.gz": compressed(gzip.compress),
     "a.jsonl.bz2": compressed(bz2.compress),
     "a.jsonl.zst": compressed(zstandard.compress),
     "a.csv": as_csv,
     "a.tsv": as_tsv,
-    "a.parquet": as_parquet,
+    "a.parquet": write_parquet,
     "a.tar": as_tar,
 }
 
@@ -115,9 +104,7 @@ def test_every_format_has_the_same_pairs(name: str, tmp_path: Path) -> None:
         ("a.tar", "sample 1: no field"),
     ],
 )
-def test_a_table_or_first_record_without_a_field_is_refused_with_its_fields(
-    name: str, missing: str, tmp_path: Path
-) -> None:
+def test_a_table_or_first_record_without_a_field_is_refused(name: str, missing: str, tmp_path: Path) -> None:
     path = FILES[name](tmp_path / name, ROWS)
     for option in ("query", "document", "group", "id"):
         said = f"^{path}: {missing} 'title', but q, d, page, other; name one of these with --{option}$"

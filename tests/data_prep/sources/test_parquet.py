@@ -19,14 +19,14 @@ from deepsiam.data_prep.sources.parquet import parquet_columns, parquet_rows
 from deepsiam.data_prep.sources.recognise import not_text
 from tests.data_prep.sources.test_tar_stream import packed
 
+pyarrow = pytest.importorskip("pyarrow", reason="needs the packages of the extra `dumps`")
+pyarrow_parquet = pytest.importorskip("pyarrow.parquet")
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    pyarrow = pytest.importorskip("pyarrow", reason="needs the packages of the extra `dumps`")
-    from pyarrow import parquet
-
     columns = {"b": ["x", None, "z"], "a": [1, 2, 3]}
-    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet", row_group_size=2)
+    pyarrow_parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet", row_group_size=2)
     return tmp_path / "t.parquet"
 
 
@@ -37,12 +37,7 @@ def test_rows_of_all_row_groups_in_the_order_of_the_wanted_columns(file: Path) -
 
 
 @pytest.mark.parametrize("lying", [False, True], ids=["a true footer", "a lying footer"])
-def test_texts_that_the_file_has_once_do_not_fill_the_memory(
-    file: Path, monkeypatch: pytest.MonkeyPatch, lying: bool
-) -> None:
-    import pyarrow
-    from pyarrow import parquet as pyarrow_parquet
-
+def test_texts_of_a_file_do_not_fill_the_memory(file: Path, monkeypatch: pytest.MonkeyPatch, lying: bool) -> None:
     monkeypatch.setattr(parquet, "READ", 1 << 22)
     table = pyarrow.table({"text": ["x" * (1 << 20)] * 64, "number": range(64)})
     pyarrow_parquet.write_table(table, file)
@@ -59,8 +54,6 @@ def test_texts_that_the_file_has_once_do_not_fill_the_memory(
 
 def lie(file: Path) -> None:
     """Let the footer say that a column inflates to a byte, and that its lists have one value."""
-    from pyarrow import parquet as pyarrow_parquet
-
     content = file.read_bytes()
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     group = pyarrow_parquet.read_metadata(file).row_group(0)
@@ -94,22 +87,10 @@ GROWS = "grows more than 100 times"
         ([[{"text": "x" * 4000}] * 1000], rf"the Parquet data before byte [\d,]+ {GROWS}"),
         ([[b"x" * 4000] * 1000, [b"y"]], rf"the Parquet data before byte [\d,]+ {GROWS}"),
     ],
-    ids=[
-        "a text",
-        "a dictionary",
-        "runs",
-        "a page",
-        "a list",
-        "texts of a list",
-        "texts of structs",
-        "bytes of a list",
-    ],
+    ids=["text", "dictionary", "runs", "page", "list", "texts of a list", "texts of structs", "bytes of a list"],
 )
 @pytest.mark.parametrize("lying", [False, True], ids=["a true footer", "a lying footer"])
 def test_a_bomb_is_refused(file: Path, column: Any, message: str, lying: bool) -> None:
-    import pyarrow
-    from pyarrow import parquet as pyarrow_parquet
-
     if isinstance(column, dict):
         [(text, number)] = column.items()
         column = pyarrow.DictionaryArray.from_arrays([0] * number, [text])
@@ -122,9 +103,6 @@ def test_a_bomb_is_refused(file: Path, column: Any, message: str, lying: bool) -
 
 
 def test_a_text_that_a_list_repeats_is_refused_before_it_fills_the_memory(file: Path) -> None:
-    import pyarrow
-    from pyarrow import parquet as pyarrow_parquet
-
     pyarrow_parquet.write_table(pyarrow.table({"text": [["x" * (1 << 20)] * 64]}), file, compression="zstd")
     before, pool = pyarrow.default_memory_pool(), pyarrow.proxy_memory_pool(pyarrow.default_memory_pool())
     pyarrow.set_memory_pool(pool)
@@ -138,9 +116,6 @@ def test_a_text_that_a_list_repeats_is_refused_before_it_fills_the_memory(file: 
 
 @pytest.mark.parametrize("read", [1 << 27, 1], ids=["at once", "each text by itself"])
 def test_texts_in_lists_are_as_pyarrow_reads_them(file: Path, monkeypatch: pytest.MonkeyPatch, read: int) -> None:
-    import pyarrow
-    from pyarrow import parquet as pyarrow_parquet
-
     monkeypatch.setattr(parquet, "READ", read)
     of_texts = {
         "list": [["a", "b"], None, [], ["a", None]],
@@ -160,9 +135,6 @@ def test_texts_in_lists_are_as_pyarrow_reads_them(file: Path, monkeypatch: pytes
 
 
 def test_lists_whose_texts_continue_one_another_are_refused(file: Path) -> None:
-    import pyarrow
-    from pyarrow import parquet as pyarrow_parquet
-
     keys: dict[str, Any] = {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"}
     pyarrow_parquet.write_table(pyarrow.table({"text": ["a", "ab"]}), file, **keys)
     assert list(parquet_rows(file, ["text"])) == [(1, ["a"]), (2, ["ab"])]
@@ -187,9 +159,6 @@ def test_a_damaged_page_is_one_line(file: Path) -> None:
 
 
 def test_a_value_that_python_cannot_hold_is_the_reason_why(file: Path) -> None:
-    import pyarrow
-    from pyarrow import parquet as pyarrow_parquet
-
     texts = pyarrow.Array.from_buffers(pyarrow.string(), 3, pyarrow.array([b"x", b"\xff", b"z"]).buffers())
     far = pyarrow.array([1, 1 << 60, 3], pyarrow.timestamp("ms"))
     pyarrow_parquet.write_table(pyarrow.table({"text": texts, "when": far}), file)
@@ -256,7 +225,7 @@ def test_files_of_other_kinds_are_recognised(content: bytes, expected: str) -> N
     assert bool(not_text(content)) == bool(expected)
 
 
-def test_the_files_bytes_tell_the_time_left(
+def test_bytes_tell_the_time_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "PERIOD", 0)
@@ -272,9 +241,8 @@ def test_the_files_bytes_tell_the_time_left(
 
 
 def test_rows_of_parquet_count_their_share_of_the_file(tmp_path: Path) -> None:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "rows.parquet"
-    parquet.write_table(pyarrow.table({"text": [f"text {i}" for i in range(1000)]}), path, row_group_size=600)
+    pyarrow_parquet.write_table(pyarrow.table({"text": [f"text {i}" for i in range(1000)]}), path, row_group_size=600)
     before = counter.bytes
     read = [counter.bytes - before for _ in parquet_rows(path, ["text"])]
     assert read == sorted(read)

@@ -164,7 +164,7 @@ def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, e
 
 
 @pytest.mark.parametrize("inputs", ["pipe:touch ran", "a{0..1}.tar::pipe:touch ran", "{a0.tar,pipe:touch ran}"])
-def test_no_address_runs_a_command(
+def test_no_command_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], inputs: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -231,7 +231,7 @@ def test_a_damaged_tar_is_counted_and_its_sound_samples_are_used(tmp_path: Path)
 
 
 @pytest.mark.parametrize("size", [SAMPLE, SAMPLE - 9, 1030])
-def test_a_tar_cut_off_between_members_or_in_one_is_refused_or_counted(
+def test_a_tar_that_is_cut_off_is_refused_or_counted(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], size: int
 ) -> None:
     path = write(tmp_path / "a.tar", *({"txt": text} for text in raw.texts(40)))

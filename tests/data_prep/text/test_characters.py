@@ -209,9 +209,7 @@ def test_no_word_is_lost(text: str) -> None:
     ("book", "recall", "precision"),
     [("Bennet_Babylon_1902", 0.9, 0.97), ("Lawrence_Peacock_1911", 0.92, 0.98), ("Haggard_She_1887", 0.92, 0.89)],
 )
-def test_real_books_without_their_blank_lines_get_their_paragraphs_back(
-    book: str, recall: float, precision: float
-) -> None:
+def test_real_books_without_blank_lines_get_their_paragraphs_back(book: str, recall: float, precision: float) -> None:
     text = re.sub(" +", " ", (DATA / "books" / f"{book}.txt").read_text("utf-8-sig"))
     true = ends(paragraphs(text))
     guessed = ends(paragraphs("\n".join(line for line in text.split("\n") if line.strip())))

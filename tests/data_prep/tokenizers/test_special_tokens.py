@@ -233,7 +233,7 @@ def test_the_alphabet_of_chinese_is_as_large_as_the_text_needs(chinese: list[str
     assert len(alphabet.alphabet(words, WIDE)) == needed > 900
 
 
-def test_a_vocabulary_with_too_little_room_is_named_and_filled(
+def test_too_little_room_is_named_and_filled(
     chinese: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tok = tokenizer.train(chinese, 605, tmp_path / "t.json")
@@ -302,7 +302,7 @@ TWICE = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type
         ("added_tokens", [{}] * 50_001, "has more than 50,000 items"),
     ],
 )
-def test_a_file_that_would_grow_without_bound_is_refused(
+def test_growth_without_bound_is_refused(
     small: tokenizer.Tokenizer, tmp_path: Path, part: str, value: Any, message: str
 ) -> None:
     record = json.loads(small.path.read_bytes())

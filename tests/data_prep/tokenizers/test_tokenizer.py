@@ -112,9 +112,7 @@ def test_bpe_works_in_transformers(bpe: Tokenizer) -> None:
 @pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("kind", ["small", "bpe"])
 @pytest.mark.parametrize("text", ["the [MASK] fox", "the <mask> fox", "<s>[CLS] [SEP]</s>", "[PAD]<pad>[UNK]<unk>"])
-def test_a_special_token_spelled_out_in_a_text_is_text(
-    kind: str, text: str, copied: bool, request: pytest.FixtureRequest
-) -> None:
+def test_a_special_token_in_a_text_is_text(kind: str, text: str, copied: bool, request: pytest.FixtureRequest) -> None:
     tok: Tokenizer = request.getfixturevalue(kind)
     tok = pickle.loads(pickle.dumps(tok)) if copied else tok
     assert not set(tok.encode([text])[0].tolist()) & {tok.pad, tok.cls, tok.sep, tok.mask}
@@ -168,9 +166,7 @@ def test_only_tokens_that_a_file_adds_are_found_in_texts(bpe: Tokenizer, tmp_pat
     assert tok.mask in tok.encode(["a <mask> b"])[0]
 
 
-def test_a_file_that_calls_its_special_tokens_ordinary_does_not_make_text_special(
-    bpe: Tokenizer, tmp_path: Path
-) -> None:
+def test_a_file_that_calls_special_tokens_ordinary_does_not_make_text_special(bpe: Tokenizer, tmp_path: Path) -> None:
     def change(record: dict[str, Any]) -> None:
         for token in record["added_tokens"]:
             token["special"] = False
@@ -288,7 +284,7 @@ def without(record: dict[str, Any], token: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "token"), [("small", "[MASK]"), ("bpe", "<mask>"), ("bpe", "</s>")])
-def test_an_incomplete_set_of_special_tokens_is_refused(
+def test_incomplete_special_tokens_are_refused(
     kind: str, token: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     path = edited(request.getfixturevalue(kind), tmp_path / "t.json", lambda record: without(record, token))

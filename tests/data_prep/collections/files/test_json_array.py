@@ -15,7 +15,7 @@ ITEMS = [{"a": "é, ] \n }"}, {"b": [1, {"c": None}], "d": ""}, {}]
 
 @pytest.mark.parametrize("piece", [1, 2, 7, 1 << 20])
 @pytest.mark.parametrize("indent", [None, 4])
-def test_the_objects_are_those_of_json(
+def test_objects_are_those_of_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, indent: int | None
 ) -> None:
     monkeypatch.setattr(json_array, "PIECE", piece)
@@ -70,9 +70,7 @@ def test_an_object_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("piece", [1, 10, 1 << 20])
 @pytest.mark.parametrize("rest", ["", "\n" + " " * 1000 + "{}]"])
-def test_a_syntax_error_has_its_line_wherever_the_pieces_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, rest: str
-) -> None:
+def test_a_syntax_error_has_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, rest: str) -> None:
     monkeypatch.setattr(json_array, "PIECE", piece)
     monkeypatch.setattr(json_array, "LONGEST_LINE", 100)  # shorter than the rest, whose length is not the error
     (tmp_path / "a.json").write_text('[{"a": 1},\n\n{"a": 1,\n"b": [\n"c" "d"]},\n{}' + rest)

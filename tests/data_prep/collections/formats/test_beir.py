@@ -16,7 +16,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import CORPUS, HEADER, QUERIES, write_beir
 from tests.data_prep.collections.formats.contract import FormatContract, lines
-from tests.data_prep.collections.raw_formats import write_files
+from tests.data_prep.collections.raw_formats import write_files, write_parquet
 
 QRELS = "qrels/test.tsv"
 POOL = "pools/test.txt"
@@ -49,16 +49,8 @@ class TestBeir(FormatContract):
         ("queries.jsonl", {"_id": "1", "text": "x"}, ":3: id '1' is already on line 1"),
         (POOL, "x", ":4: 'x' is not among the documents"),
         ("queries.jsonl", {"_id": "3", "text": "x", "excluded_ids": "a"}, ":3: 'excluded_ids' is not a list"),
-        (
-            "queries.jsonl",
-            {"_id": "3", "text": "x", "excluded_ids": [None]},
-            ":3: 'excluded_ids' is missing, or neither",
-        ),
-        (
-            "queries.jsonl",
-            {"_id": "1", "text": "fox", "excluded_ids": ["a"]},
-            "test.tsv:2: .* relevant .*, and excluded",
-        ),
+        ("queries.jsonl", {"_id": "3", "text": "x", "excluded_ids": [None]}, ":3: 'excluded_ids' is missing, or"),
+        ("queries.jsonl", {"_id": "1", "text": "fox", "excluded_ids": ["a"]}, "v:2: .* relevant .*, and excluded"),
         ({"pools/tset.txt": "c\n"}, "pools/tset.txt: a pool of no split: the splits are test; rename or remove it"),
         ({QRELS: "1\ta\t1\n"}, "test.tsv:1: the first line must be the header"),
         ({QRELS: HEADER + "1\ta\n"}, "test.tsv:2: 2 columns"),
@@ -134,16 +126,7 @@ def test_every_file_may_be_compressed(beir: Path, small: Tokenizer, ending: str)
     assert opened.pool("test").tolist() == [2, 0, 1]
 
 
-def write_parquet(path: Path, rows: list[dict[str, object]]) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-
-
 def test_a_folder_of_nanobeir_has_the_same_texts_and_judgements(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow.parquet", reason="no pyarrow: pip install 'deepsiam[dumps]'")
     plain, nano = made(beir, small), tmp_path / "nano"
     for part in ("corpus", "queries"):
         rows = [json.loads(line) for line in (beir / f"{part}.jsonl").read_text().splitlines()]
@@ -175,7 +158,6 @@ def test_a_folder_of_nanobeir_has_the_same_texts_and_judgements(beir: Path, smal
 
 
 def test_bad_rows_of_nanobeir_are_named(beir: Path, small: Tokenizer, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow.parquet", reason="no pyarrow: pip install 'deepsiam[dumps]'")
     nano = tmp_path / "nano"
     write_parquet(nano / "corpus" / "train-00001-of-00002.parquet", [{"_id": "1", "text": "fox"}])
     with pytest.raises(InputError, match="00001-of-00002.parquet: corpus has 1 files of train, not each of its 2 sha"):
@@ -193,11 +175,7 @@ def test_bad_rows_of_nanobeir_are_named(beir: Path, small: Tokenizer, tmp_path: 
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_a_folder_of_mteb_has_numbers_as_ids_and_documents_that_do_not_count(
-    small: Tokenizer, tmp_path: Path, kind: str
-) -> None:
-    if kind == "parquet":
-        pytest.importorskip("pyarrow.parquet", reason="no pyarrow: pip install 'deepsiam[dumps]'")
+def test_mteb_has_numbers_as_ids_and_documents_that_do_not_count(small: Tokenizer, tmp_path: Path, kind: str) -> None:
     mteb = tmp_path / "mteb"
 
     def write(folder: str, *rows: dict[str, object]) -> None:

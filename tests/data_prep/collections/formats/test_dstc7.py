@@ -94,9 +94,7 @@ def test_the_messages_of_a_speaker_are_one_turn_and_texts_are_stored_once(tmp_pa
     assert (len(opened.corpus), len(opened.queries), len(opened.pool("dev"))) == (100, 1, 100)
 
 
-def test_a_right_answer_beside_the_options_is_added_and_subtask_4_may_have_none(
-    tmp_path: Path, small: Tokenizer
-) -> None:
+def test_a_right_answer_beside_the_options_is_added_subtask_4_may_have_none(tmp_path: Path, small: Tokenizer) -> None:
     items = [example(right=5, options=2), example(options=2, scenario=4, **{"options-for-correct-answers": []})]
     folder = write_files(tmp_path, {TRAIN: array(*items)})
     opened = build("dstc7", [folder / TRAIN], tmp_path / "out", small)

@@ -92,10 +92,7 @@ class TestPassages(TestTriples):
         (IDS, "10\t0\t9", ":5: '9' is not among the documents"),
         (TOP, "20\t1\twhat", ":1: 3 columns, expected 4"),
         ({TOP: PASSAGES[TOP] + "20\t9\twhat\tx\n"}, "top1000.dev:5: '9' is not among the documents"),
-        (
-            {TOP: PASSAGES[TOP], "qrels.dev.tsv": PASSAGES["qrels.dev.tsv"] + "20\t0\t3\t0\n"},
-            "dev.tsv:3: .* another grade",
-        ),
+        ({TOP: PASSAGES[TOP], "qrels.dev.tsv": PASSAGES["qrels.dev.tsv"] + "20\t0\t3\t0\n"}, "v:3: .* another grade"),
     ]
 
 

@@ -65,11 +65,7 @@ class TestMnli(FormatContract):  # a pair is a group and its class the label; an
         ]
     }
     refused = [
-        (
-            TRAIN,
-            tuple(mnli("x", "y", "maybe")),
-            ":5: gold_label 'maybe' is not one of entailment, neutral, contradiction",
-        ),
+        (TRAIN, tuple(mnli("x", "y", "maybe")), ":5: gold_label 'maybe' is not one of entailment, neutral,"),
         (TRAIN, tuple(mnli("x", "y", "1")), ":5: gold_label '1' is not one of entailment, neutral"),
         (TRAIN, tuple(mnli("x", "y", "")), ":5: gold_label '' is not one of"),
         (TRAIN, tuple(mnli("x", " ", "neutral")), ":5: 'sentence2' is empty"),
@@ -77,10 +73,7 @@ class TestMnli(FormatContract):  # a pair is a group and its class the label; an
         (TRAIN, tuple(mnli("x", "y", "neutral")[:9]), ":5: 'sentence2' is missing"),
         (TRAIN, (*mnli("x", "y", "neutral"), "neutral"), ":5: 13 columns, the header has 12"),
         ({TRAIN: "0\ta\tb\tneutral\n"}, "train.tsv: has no columns question1 and question2, or .* in its first line"),
-        (
-            {TRAIN: table(mnli("a", "b", "neutral"))},
-            "train.tsv:1: two columns are named 'neutral'; is this line a header",
-        ),
+        ({TRAIN: table(mnli("a", "b", "neutral"))}, "train.tsv:1: two columns are named 'neutral'; is this line a"),
         ({TRAIN: table(raw_formats.QQP[:-1], ["0", "1", "2", "a", "b"])}, "has no column gold_label, .*test sets"),
         (
             {TRAIN: table(["sentence1", "sentence2", "label"], ["a", "b", "1"])},

@@ -11,6 +11,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.choices import choices, exhaust
 from tests.data_prep.collections.formats.contract import FormatContract, lines
+from tests.data_prep.collections.raw_formats import write_parquet
 
 RECORDS = [
     {"id": 1, "sentence1": "fox", "sentence2": "a red fox", "score": 4.5},
@@ -31,10 +32,7 @@ class TestTsv(FormatContract):
         "losses kl and margin_mse learn"
     ]
     refused = [
-        (
-            {"a.tsv": "fox\ta red fox\n"},
-            "a.tsv: its columns are fox, a red fox; name them query, document, and score or",
-        ),
+        ({"a.tsv": "fox\ta red fox\n"}, "a.tsv: its columns are fox, a red fox; name them query, document, and score"),
         ({"a.tsv": "query\n"}, "a.tsv: its columns are query; name them"),
         ({"a.tsv": f"{HEAD}\tnegative\nx\ty\tz\n"}, "a.tsv: its columns .* are of the format triples"),
         (
@@ -61,7 +59,7 @@ class TestTsv(FormatContract):
         ({"a.tsv": lines(XY, XY | {"neg": "y"})}, "a.tsv:2: has 'neg', which"),
         (
             {"a.tsv": '[{"query": "x", "score": 1, "text": "y"},\n{"query": "x", "label": 0}]'},
-            "a.tsv:2: element 2: has 'label'",
+            ":2: element 2: has",
         ),
     ]
 
@@ -116,13 +114,9 @@ class TestOtherKeysOfLaterObjects(FormatContract):
 
 
 def test_parquet(tmp_path: Path, small: Tokenizer) -> None:
-    pyarrow = pytest.importorskip("pyarrow", reason="needs the packages of the extra `dumps`")
-    from pyarrow import parquet
-
-    file, bad = tmp_path / "a.parquet", [*RECORDS[:2], RECORDS[2] | {"sentence2": None}]
-    parquet.write_table(pyarrow.Table.from_pylist(RECORDS), file, row_group_size=2)
+    file = write_parquet(tmp_path / "a.parquet", RECORDS, row_group_size=2)
     assert choices(build("pairs", [file], tmp_path / "out", small), "train") == TestTsv.found["train"]
-    parquet.write_table(pyarrow.Table.from_pylist(bad), file, row_group_size=2)
+    write_parquet(file, [*RECORDS[:2], RECORDS[2] | {"sentence2": None}], row_group_size=2)
     with pytest.raises(InputError, match="a.parquet: row 3: 'sentence2' is missing or not a string"):
         exhaust(Pairs([file]))
 

@@ -38,9 +38,7 @@ def expected(prepared: Path, split: str, tokens: int) -> dict[str, tuple[list[st
 
 
 @pytest.mark.parametrize("tokens", [360, 30])
-def test_every_reply_once_with_the_utterances_before_it(
-    prepared: Path, monkeypatch: pytest.MonkeyPatch, tokens: int
-) -> None:
+def test_every_reply_once_with_what_was_before(prepared: Path, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
     monkeypatch.setattr(reddit_dialogues, "CONTEXT", tokens)
     reader = RedditDialogues([prepared])
     queries, corpus = list(reader.queries()), list(reader.corpus())
@@ -82,9 +80,7 @@ def test_the_candidates_are_the_same_in_any_folder(prepared: Path, tmp_path: Pat
     assert len({tuple(group.candidates[1:]) for group in first}) == len(first)
 
 
-def test_small_shards_are_drawn_from_together(
-    tmp_path: Path, small: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_shards_are_drawn_together(tmp_path: Path, small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = [[[5 + number // 20], [30 + number % 20, 60]] for number in range(62)]
     with ShardWriter(tmp_path / "shards", small, 12, 1, {"dialogues": True}) as shards:  # four documents per shard
         for number, document in enumerate(documents):
@@ -112,9 +108,7 @@ def write(folder: Path, tok: Tokenizer, documents: list[list[list[int]]], *, dia
     return folder
 
 
-def test_utterances_without_tokens_are_no_replies_and_equal_replies_no_negatives(
-    tmp_path: Path, small: Tokenizer
-) -> None:
+def test_utterances_without_tokens_are_no_replies_equal_replies_no_negatives(tmp_path: Path, small: Tokenizer) -> None:
     alike = [[[50 + number], [60]] for number in range(30)]  # all have the same reply
     others = [[[50], [], [61], [70 + number]] for number in range(18)]
     folder = write(tmp_path / "shards", small, [*alike, *others, [[51], [62, 63]]])

@@ -62,7 +62,7 @@ def test_redirects_and_single_sentences_are_left_out(tmp_path: Path) -> None:
     assert len(list(reader.corpus())) == len(list(reader.queries())) == 20
 
 
-def test_dev_and_test_are_cut_by_hash_and_ranked_among_a_pool(
+def test_splits_are_cut_by_hash_and_have_a_pool(
     tmp_path: Path, small: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write(tmp_path / "wiki_00", articles(100))

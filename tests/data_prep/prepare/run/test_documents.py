@@ -216,9 +216,7 @@ def test_a_document_of_over_a_megabyte_is_cut_and_counted(tmp_path: Path, capfd:
     assert (cut["in"], cut["out"]) == (2, 4)
 
 
-def test_the_summary_has_the_stages_and_the_record_the_input_without_its_path(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_summary_has_stages_the_record_no_path(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = prepared(tmp_path, [*raw.texts(30), "One.", "One."])
     message = capfd.readouterr().out
     assert "31 documents" in message

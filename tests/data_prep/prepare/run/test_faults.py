@@ -135,9 +135,7 @@ def test_a_killed_run_goes_on(
 
 @pytest.mark.usefixtures("datasketch")
 @pytest.mark.parametrize("moment", ["read/*", "joined-*/*", "near-*", "written-*/done/*"])
-def test_a_killed_run_that_joins_and_compares_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+def test_a_killed_run_that_joins_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     folder = raw.write_reddit(tmp_path / "dumps", [raw.texts(4, number) for number in range(300)])
     wanted = ["--near-duplicates", 0.8, "--shards", 8]
     raw.run("reddit", folder, "--out", tmp_path / "whole", *wanted)

@@ -86,9 +86,7 @@ NOT_TEXT: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("source", "content", "kind"), NOT_TEXT)
-def test_the_wrong_source_is_refused_and_leaves_nothing(
-    tmp_path: Path, capfd: Capture, source: str, content: str, kind: str
-) -> None:
+def test_the_wrong_source_leaves_nothing(tmp_path: Path, capfd: Capture, source: str, content: str, kind: str) -> None:
     (tmp_path / "a.txt").write_text(f"{content}\n")
     assert kind in refusal(capfd, source, tmp_path / "a.txt", "--out", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
@@ -259,7 +257,7 @@ def test_a_finished_output_is_left_alone(tmp_path: Path, capfd: Capture) -> None
 
 @pytest.mark.usefixtures("datasketch")
 @pytest.mark.parametrize("options", [[], ["--text-only"]], ids=["shards", "text"])
-def test_what_was_joined_of_other_input_is_not_used(
+def test_joins_of_other_input_are_not_used(
     options: list[str], tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, now = (

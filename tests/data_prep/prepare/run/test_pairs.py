@@ -129,9 +129,7 @@ def test_bad_input_is_refused_in_one_line(tmp_path: Path, capfd: Capture) -> Non
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.partition("--out ")[2])
-def test_the_commands_of_the_page(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
-) -> None:
+def test_commands_of_the_page(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
     monkeypatch.chdir(tmp_path)
     inputs()
     raw.run(*command.split())

@@ -13,6 +13,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 from deepsiam.data_prep.sources.wikipedia import articles
 from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
+from tests.data_prep.collections.raw_formats import write_parquet
 from tests.data_prep.sources.wikipedia.test_xml_export import (
     DATA,
     counts,
@@ -77,13 +78,9 @@ def test_a_huge_line_is_skipped_without_being_in_memory(monkeypatch: pytest.Monk
 
 @pytest.fixture
 def parquet_file(tmp_path: Path) -> Path:
-    pyarrow = pytest.importorskip("pyarrow", reason="needs the packages of the extra `dumps`")
-    from pyarrow import parquet
-
-    texts = ["A fox.\n\nLife\n\nIt &amp; ran.", "", None, "Two.", "Three."]
-    columns = {"id": ["12", "13", "14", "x", "16"], "url": ["u"] * 5, "title": ["T"] * 5, "text": texts}
-    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet", row_group_size=2)
-    return tmp_path / "a.parquet"
+    texts = {"12": "A fox.\n\nLife\n\nIt &amp; ran.", "13": "", "14": None, "x": "Two.", "16": "Three."}
+    rows = [{"id": id, "url": "u", "title": "T", "text": text} for id, text in texts.items()]
+    return write_parquet(tmp_path / "a.parquet", rows, row_group_size=2)
 
 
 def test_parquet_rows_are_read(parquet_file: Path) -> None:
