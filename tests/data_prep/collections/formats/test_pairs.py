@@ -59,7 +59,7 @@ class TestTsv(FormatContract):
         ({"a.tsv": lines(XY, XY | {"neg": "y"})}, "a.tsv:2: has 'neg', which"),
         (
             {"a.tsv": '[{"query": "x", "score": 1, "text": "y"},\n{"query": "x", "label": 0}]'},
-            ":2: element 2: has",
+            "v:2: element 2: has",
         ),
     ]
 
