@@ -32,6 +32,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "seed": {"name": "seed", "max_tokens": 24},
     "cross_thought": {"name": "cross_thought", "sequences": 4, "sequence_tokens": 6, "special_tokens": 3},
 }
+LOADED_BY = {
+    "siamese": "SentenceTransformer",
+    "colbert": "models.ColBERT",
+    "cross_encoder": "CrossEncoder",
+    "sparse": "SparseEncoder",
+}
 ALL = pytest.mark.parametrize("kind", KINDS)
 REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
     ("siamese", {"special_tokens": 3}, {}, "a SentenceTransformer cannot pool several special tokens; use the run"),
@@ -96,6 +102,8 @@ def test_the_card_and_the_mark_name_run_and_step(toy_collection: Path, tmp_path:
     export_encoder(run_of(tmp_path / "run", toy_collection, kind), out)
     card = (out / "README.md").read_text()
     assert str(tmp_path / "run") in card
+    assert LOADED_BY.get(kind, "AutoModel.from_pretrained") + f'("{out}"' in card
+    assert not list(out.glob("decoder*"))  # which is exported on request only
     assert f"step {STEP}" in card
     assert json.loads((out / "deepsiam.json").read_text())["step"] == STEP
     assert len({path.stat().st_mode for path in out.glob("*.*")}) == 1

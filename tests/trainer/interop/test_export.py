@@ -1,192 +1,193 @@
-"""Exported folders, loaded offline by the libraries that they are for, against the trainer's own embeddings."""
+"""Exports of runs: what their libraries and we compute by them is what the run does; their tokens, code and cards."""
 
 import importlib
 import json
 import re
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer
 
+from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
-from deepsiam.models.batching.framing import Framing
-from deepsiam.models.matching.siamese import Siamese
+from deepsiam.trainer.interop.settings import COLBERT, DENSE, SPARSE, Kind
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.ranking.published import load_any
-from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests import toy
+from tests.trainer.interop.published_folders import own_embeddings
+from tests.trainer.interop.test_cross_encoder import own_scores
+from tests.trainer.interop.test_round_trip import KINDS, Dense, compare
 from tests.trainer.runs import write_run
 
 TEXTS = [
     "abc de fghij",
     "Upper CASE, naïve café!",
     "",
-    "a [MASK] and a [SEP] that are text",
+    "a [MASK] (and) a [SEP], [Q], [D] that are text",
     "unknown ☃ 漢字",
+    "ship, sail. - a; bread",
     " ".join(["long"] * 100),
 ]
-MAX_TOKENS = 24
-ROBERTA = {**toy.TRUNK, "model_type": "roberta", "type_vocab_size": 1}
+LENGTHS: dict[str, Any] = {"max_query_tokens": 12, "max_document_tokens": 24}
+PROMPTS = {"query_prompt": "abc:", "document_prompt": "de "}
+BERT = {**toy.TRUNK, "is_decoder": True}
+RUNS: dict[str, tuple[Kind, dict[str, Any]]] = {
+    "cls": (DENSE, {"name": "siamese", "pooling": "cls"}),
+    "mean": (DENSE, {"name": "siamese", "pooling": "mean", "similarity": "cosine"}),
+    "last": (DENSE, {"name": "siamese", "pooling": "last", "trunk": BERT}),
+    "last of roberta": (DENSE, {"name": "siamese", "pooling": "last", "trunk": {**BERT, "model_type": "roberta"}}),
+    "colbert": (COLBERT, {"name": "colbert", "dimension": 16}),
+    "colbert, prompts": (COLBERT, {"name": "colbert", "dimension": 16, "kind": "bpe", **PROMPTS}),
+    "splade": (SPARSE, {"name": "sparse"}),
+    "sum": (SPARSE, {"name": "sparse", "pooling": "sum"}),
+    "query's tokens": (SPARSE, {"name": "sparse", "query": "tokens"}),
+    "lexical": (SPARSE, {"name": "sparse", "query": "own_tokens", "document": "own_tokens"}),
+    "lexical documents": (SPARSE, {"name": "sparse", "document": "own_tokens"}),
+    "tokens of both": (SPARSE, {"name": "sparse", "query": "tokens", "document": "own_tokens"}),
+    "two towers": (SPARSE, {"name": "sparse", "towers": 2}),
+    "sparse, prompts": (SPARSE, {"name": "sparse", "query": "own_tokens", **PROMPTS}),
+}
+POLY: dict[str, dict[str, Any]] = {
+    "learnt": {},
+    "first": {"codes": "first", "towers": 1, "reduction": "mean"},
+    "last": {"codes": "last", "kept_of_query": "start", "output_scaling": 0.5},
+    "last_and_first": {"codes": "last_and_first", "reduction": "mean"},
+    "prompts": {"codes": "first", "reduction": "mean", "kept_of_query": "start", "query_prompt": "🔎 abc de "},
+}
 
 
-@pytest.fixture
-def tokenizer_json(toy_collection: Path) -> Path:
-    return toy_collection / "tokenizer.json"
+@pytest.fixture(scope="module")
+def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Tokenizers that know punctuation, by kind."""
+    folder = tmp_path_factory.mktemp("vocabularies")
+    return {kind: tokenizers.train(TEXTS, 300, folder / f"{kind}.json", kind).path for kind in ("wordpiece", "bpe")}
 
 
-def siamese(run: Path, tokenizer_json: Path, **changes: object) -> TrainedModel:
-    method = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": MAX_TOKENS, **changes}
-    return load_trained(write_run(run, tokenizer_json, **method))
+def run_of(folder: Path, vocabularies: dict[str, Path], *, kind: str = "wordpiece", **method: Any) -> TrainedModel:
+    return load_trained(write_run(folder / "run", vocabularies[kind], **method))
 
 
-def own_embeddings(trained: TrainedModel) -> np.ndarray:
-    texts = trained.tokenizer.encode(TEXTS)
-    assert isinstance(trained.model, Siamese)
-    return TextEncoder(trained.model.embed_documents, Framing(trained.tokenizer, MAX_TOKENS)).embeddings(texts)
-
-
-def own_ids(trained: TrainedModel) -> list[list[int]]:
-    t = trained.tokenizer
-    return [[t.cls, *ids[: MAX_TOKENS - 2].tolist(), t.sep] for ids in t.encode(TEXTS)]
-
-
-def load_stock(folder: Path) -> torch.nn.Module:
-    """Load with AutoModel; no key may be missing or unexpected."""
-    model, problems = AutoModel.from_pretrained(folder, output_loading_info=True)
-    assert not any(problems.values()), problems
-    return model.eval()
-
-
-def stock_hidden(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
-    """last_hidden_state [B, T, H] and mask [B, T] of TEXTS, computed with transformers alone."""
-    batch = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, truncation=True, return_tensors="pt")
-    with torch.no_grad():
-        return load_stock(folder)(**batch).last_hidden_state, batch["attention_mask"]
-
-
-@pytest.mark.parametrize("similarity", ["dot", "cosine"])
-@pytest.mark.parametrize("pooling", ["cls", "mean", "last"])
-def test_sentence_transformer_is_the_trainers_encoder(
-    tmp_path: Path, tokenizer_json: Path, pooling: str, similarity: str
+@pytest.mark.parametrize("name", RUNS)
+def test_libraries_and_we_compute_what_the_run_computes(
+    tmp_path: Path, vocabularies: dict[str, Path], name: str
 ) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    trained = siamese(tmp_path / "run", tokenizer_json, pooling=pooling, similarity=similarity)
+    pytest.importorskip("sentence_transformers")
+    kind, method = RUNS[name]
+    lengths = {**LENGTHS, "max_query_tokens": 12 if kind == COLBERT else 24}
+    trained, trip = run_of(tmp_path, vocabularies, **lengths, **method), KINDS[kind]()
+    if isinstance(trip, Dense):
+        trip.texts = TEXTS
     export_encoder(trained, tmp_path / "out")
-    model = SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    own = own_embeddings(trained)
-    np.testing.assert_allclose(model.encode(TEXTS), own, atol=1e-5)
-    assert np.ptp(own, axis=0).max() > 0.1  # the texts' embeddings differ
-    assert model.max_seq_length == MAX_TOKENS
-    assert model.similarity_fn_name == similarity
-    np.testing.assert_allclose(model.similarity(own, own), own @ own.T, atol=1e-4)
+    own = expected = trip.ours(trained)
+    assert np.ptp(expected[0], axis=0).max() > 1e-2
+    card = (tmp_path / "out" / "README.md").read_text()
+    if method.get("query") == "tokens":
+        assert own[0].max() > 1
+        expected = [np.minimum(own[0], 1), own[1]]  # as the card says, a repeated token counts once
+    assert ("counts a token once" in card) == (method.get("query") == "tokens")
+    compare(trip.theirs(tmp_path / "out"), expected, 1e-5)
+    if kind == DENSE or name == "colbert":
+        again = load_any(tmp_path / "out")
+        compare(trip.ours(again), own, 1e-6)
+        assert again.method.model_dump().get("similarity") == method.get("similarity", "dot" if kind == DENSE else None)
+
+
+def test_a_cross_encoder_tells_classes_as_the_run_does(tmp_path: Path, vocabularies: dict[str, Path]) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    keys = {"loss": "classes", "classes": 3, "trunk": {**toy.TRUNK, "type_vocab_size": 1}}
+    trained = run_of(tmp_path, vocabularies, name="cross_encoder", max_query_tokens=40, max_document_tokens=40, **keys)
+    export_encoder(trained, tmp_path / "out")
+    pairs = [(a, b) for a in TEXTS[:3] for b in TEXTS[:3]]
+    own = own_scores(trained, pairs)
+    assert np.ptp(own, axis=0).min() > 1e-3
+    theirs = library.CrossEncoder(str(tmp_path / "out"), device="cpu").predict(pairs)
+    np.testing.assert_allclose(theirs, own, rtol=1e-4, atol=1e-5)
+    assert "predicts one of 3 classes" in (tmp_path / "out" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("dimensions", [[32, 8, 3], [12, 5]])
-def test_numbers_of_dimensions_are_told(tmp_path: Path, tokenizer_json: Path, dimensions: list[int]) -> None:
+def test_numbers_of_dimensions_are_told(tmp_path: Path, vocabularies: dict[str, Path], dimensions: list[int]) -> None:
     from sentence_transformers import SentenceTransformer
 
-    trained = siamese(tmp_path / "run", tokenizer_json, similarity="cosine", pooling="mean", dimensions=dimensions)
-    export_encoder(trained, tmp_path / "out")
-    assert (
-        json.loads((tmp_path / "out" / "config_sentence_transformers.json").read_text())["truncate_dim"]
-        == (dimensions[0])
-    )
-    mark = json.loads((tmp_path / "out" / "deepsiam.json").read_text())
-    assert (mark["dimensions"], mark["max_query_tokens"]) == (dimensions, trained.method.max_query_tokens)
-    assert f"truncate_dim={dimensions[-1]}" in (tmp_path / "out" / "README.md").read_text()
-    model = SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    own = own_embeddings(trained)
-    assert own.shape[1] == model.truncate_dim == dimensions[0]
-    theirs = model.encode(TEXTS)
-    np.testing.assert_allclose(model.similarity(theirs, theirs), own @ own.T, atol=1e-5)
-    assert load_any(tmp_path / "out").method.dimensions == tuple(dimensions)  # type: ignore[attr-defined]
-    short = SentenceTransformer(str(tmp_path / "out"), device="cpu", truncate_dim=dimensions[-1]).encode(TEXTS)
-    first = own[:, : dimensions[-1]] / np.linalg.norm(own[:, : dimensions[-1]], axis=1, keepdims=True)
-    np.testing.assert_allclose(model.similarity(short, short), first @ first.T, atol=1e-5)
-
-
-@pytest.mark.parametrize("trunk", [toy.TRUNK, ROBERTA], ids=["bert", "roberta"])
-def test_a_causal_encoder_stays_causal_in_stock_libraries(
-    tmp_path: Path, tokenizer_json: Path, trunk: dict[str, object]
-) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    method = {"name": "siamese", "max_query_tokens": 8, "max_document_tokens": MAX_TOKENS, "pooling": "last"}
-    trained = load_trained(write_run(tmp_path / "run", tokenizer_json, trunk={**trunk, "is_decoder": True}, **method))
-    export_encoder(trained, tmp_path / "out")
-    np.testing.assert_allclose(
-        SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(TEXTS), own_embeddings(trained), atol=1e-5
-    )
-    hidden, _ = stock_hidden(tmp_path / "out")
-    np.testing.assert_allclose(hidden[:, 0], hidden[:1, 0].expand(len(TEXTS), -1), atol=1e-5)  # [CLS] sees no text
+    keys: dict[str, Any] = {"similarity": "cosine", "pooling": "mean", "dimensions": dimensions}
+    trained, out = run_of(tmp_path, vocabularies, name="siamese", **LENGTHS, **keys), tmp_path / "out"
+    export_encoder(trained, out)
+    mark = json.loads((out / "deepsiam.json").read_text())
+    assert (mark["dimensions"], mark["max_query_tokens"]) == (dimensions, 12)
+    assert f"truncate_dim={dimensions[-1]}" in (out / "README.md").read_text()
+    assert load_any(out).method.dimensions == tuple(dimensions)  # type: ignore[attr-defined]
+    own = own_embeddings(trained, TEXTS)
+    for given in ({}, {"truncate_dim": dimensions[-1]}):
+        model = SentenceTransformer(str(out), device="cpu", **given)
+        assert model.max_seq_length == 24
+        theirs, number = model.encode(TEXTS), given.get("truncate_dim", dimensions[0])
+        first = own[:, :number] / np.linalg.norm(own[:, :number], axis=1, keepdims=True)
+        assert model.truncate_dim == number
+        np.testing.assert_allclose(model.similarity(theirs, theirs), first @ first.T, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-def test_tokenizer_gives_the_trainers_ids(tmp_path: Path, tokenizer_json: Path, kind: str) -> None:
-    if kind == "bpe":
-        tokenizer_json = tokenizers.train(TEXTS, 300, tmp_path / "tokenizer.json", "bpe").path
-    trained = siamese(tmp_path / "run", tokenizer_json)
-    export_encoder(trained, tmp_path / "out")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
-    assert tokenizer(TEXTS, truncation=True)["input_ids"] == own_ids(trained)
-    assert tokenizer.model_max_length == MAX_TOKENS
-    found = replace(trained, tokenizer=trained.tokenizer.splitting(False))  # of a published folder
-    export_encoder(found, tmp_path / "found")
-    found_ids = AutoTokenizer.from_pretrained(tmp_path / "found")(TEXTS, truncation=True)["input_ids"]
-    assert found_ids == own_ids(found)
-    assert (found_ids != own_ids(trained)) is (kind == "wordpiece")  # [MASK] is not one of the other's
-    assert len(tokenizer(TEXTS[-1])["input_ids"]) > MAX_TOKENS  # truncated only on request
-    special = Vocabulary(
-        tokenizer.vocab_size, *(getattr(tokenizer, f"{n}_token_id") for n in ("pad", "unk", "cls", "sep", "mask"))
-    )
+def test_tokenizer_gives_the_trainers_ids(tmp_path: Path, vocabularies: dict[str, Path], kind: str) -> None:
+    trained = run_of(tmp_path, vocabularies, kind=kind, name="siamese", **LENGTHS)
+    published = replace(trained, tokenizer=trained.tokenizer.splitting(False))  # of a published folder
+    found = []
+    for number, run in enumerate((trained, published)):
+        export_encoder(run, tmp_path / str(number))
+        tokenizer, own = AutoTokenizer.from_pretrained(tmp_path / str(number)), run.tokenizer
+        found.append(tokenizer(TEXTS, truncation=True)["input_ids"])
+        assert found[-1] == [[own.cls, *ids[:22].tolist(), own.sep] for ids in own.encode(TEXTS)]
+    assert (found[0] != found[1]) is (kind == "wordpiece")  # [MASK] is not one of the other's
+    assert (tokenizer.model_max_length, tokenizer.padding_side) == (24, "right")
+    assert len(tokenizer(TEXTS[-1])["input_ids"]) > 24  # truncated only on request
+    roles = (getattr(tokenizer, f"{name}_token_id") for name in ("pad", "unk", "cls", "sep", "mask"))
+    special = Vocabulary(tokenizer.vocab_size, *roles)
     assert special == Vocabulary(*(getattr(trained.tokenizer, field.name) for field in fields(Vocabulary)))
     assert len(tokenizer) == trained.tokenizer.vocab_size
-    assert tokenizer.padding_side == "right"
 
 
 @pytest.mark.parametrize("name", ["seed", "mlm"])
-def test_a_pretrained_run_is_a_stock_model_and_its_decoder(tmp_path: Path, tokenizer_json: Path, name: str) -> None:
-    method = {"name": name, "max_tokens": MAX_TOKENS}
-    if name == "seed":
-        method |= {"decoder_layers": 2, "window": 3, "variant": "released"}
-    trained = load_trained(write_run(tmp_path / "run", tokenizer_json, **method))
-    out = tmp_path / "out"
+def test_a_pretrained_run_is_a_stock_model_and_its_decoder(
+    tmp_path: Path, vocabularies: dict[str, Path], name: str
+) -> None:
+    keys: dict[str, Any] = {"decoder_layers": 2, "window": 3, "variant": "released"} if name == "seed" else {}
+    trained, out = run_of(tmp_path, vocabularies, name=name, max_tokens=24, **keys), tmp_path / "out"
     export_encoder(trained, out, with_decoder=True)
-    hidden, mask = stock_hidden(out)
-    ids = AutoTokenizer.from_pretrained(out)(TEXTS, padding=True, truncation=True, return_tensors="pt")["input_ids"]
+    model, problems = AutoModel.from_pretrained(out, output_loading_info=True)
+    assert not any(problems.values()), problems
+    batch = AutoTokenizer.from_pretrained(out)(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    mask = batch["attention_mask"].bool()
     with torch.no_grad():
-        own = trained.model.trunk(input_ids=ids, attention_mask=mask).last_hidden_state
-    np.testing.assert_allclose(hidden[mask.bool()], own[mask.bool()], atol=1e-5)
+        hidden, own = (each(**batch).last_hidden_state[mask] for each in (model.eval(), trained.model.trunk))
+    np.testing.assert_allclose(hidden, own, atol=1e-5)
     assert not (out / "modules.json").exists()
-    assert not any(key.startswith(("decoder.", "lm_head.", "trunk.")) for key in load_file(out / "model.safetensors"))
-
     instructions = json.loads((out / "decoder.json").read_text())
     module, kind = instructions["class"].rsplit(".", 1)
-    model = getattr(importlib.import_module(module), kind)(**instructions["method"]).model(load_stock(out))
-    keys = model.load_state_dict(load_file(out / "decoder.safetensors"), strict=False)
-    assert not keys.unexpected_keys
-    assert all(key.startswith("trunk.") for key in keys.missing_keys)
-    rebuilt = model.state_dict()
-    for key, tensor in trained.model.state_dict().items():
-        assert torch.equal(tensor, rebuilt[key]), key
+    rebuilt = getattr(importlib.import_module(module), kind)(**instructions["method"]).model(model)
+    keys_found = rebuilt.load_state_dict(load_file(out / "decoder.safetensors"), strict=False)
+    assert not keys_found.unexpected_keys
+    assert all(key.startswith("trunk.") for key in keys_found.missing_keys)
+    own = trained.model.state_dict()
+    torch.testing.assert_close({key: rebuilt.state_dict()[key] for key in own}, own, rtol=0, atol=0)
 
 
-def test_the_card_of_a_cross_thought_encoder_shows_its_embedding(tmp_path: Path, tokenizer_json: Path) -> None:
+def code_of(folder: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+
+
+def test_the_card_of_a_cross_thought_encoder_shows_its_embedding(tmp_path: Path, vocabularies: dict[str, Path]) -> None:
     method = {"name": "cross_thought", "sequences": 4, "sequence_tokens": 6, "special_tokens": 3}
-    trained = load_trained(write_run(tmp_path / "run", tokenizer_json, **method))
-    out = tmp_path / "out"
+    trained, out = run_of(tmp_path, vocabularies, **method), tmp_path / "out"
     export_encoder(trained, out)
     assert AutoTokenizer.from_pretrained(out).model_max_length == toy.TRUNK["max_position_embeddings"] - 2
-    code = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(), re.DOTALL)
     variables: dict[str, torch.Tensor] = {}
-    exec("\n".join(code), variables)  # as a reader of the README.md would
+    exec("\n".join(code_of(out)), variables)  # as a reader of the README.md would
     t = trained.tokenizer
     ids = torch.tensor([[t.cls, *t.encode(["a text"])[0].tolist(), t.sep]])
     torch.testing.assert_close(
@@ -194,47 +195,60 @@ def test_the_card_of_a_cross_thought_encoder_shows_its_embedding(tmp_path: Path,
     )
 
 
-def test_the_decoder_is_exported_only_on_request(tmp_path: Path, tokenizer_json: Path) -> None:
-    trained = load_trained(write_run(tmp_path / "run", tokenizer_json, name="seed", max_tokens=MAX_TOKENS))
-    export_encoder(trained, tmp_path / "out")
-    assert not list((tmp_path / "out").glob("decoder*"))
-
-
-def pair_scores_of(trained: TrainedModel, pairs: list[tuple[str, str]]) -> np.ndarray:
-    """The run's own scores, each pair scored alone."""
-    framing = trained.method.pair_framing(trained.tokenizer)  # type: ignore[attr-defined]
-    scores = []
-    for pair in pairs:
-        arrays = framing.arrays(*([tokens] for tokens in trained.tokenizer.encode(pair)))
-        with torch.no_grad():
-            scores.append(trained.model.score_pairs(**{k: torch.from_numpy(v) for k, v in arrays.items()})[0])  # type: ignore[operator]
-    return torch.stack(scores).numpy()
-
-
-PAIRS = [(a, b) for a in TEXTS[:4] for b in TEXTS[:5]]
-
-
-@pytest.mark.parametrize("classes", [None, 3])
-@pytest.mark.parametrize("types", [1, 2])
-def test_a_cross_encoder_scores_as_the_trainers(
-    tmp_path: Path, tokenizer_json: Path, classes: int | None, types: int
+@pytest.mark.parametrize("name", POLY)
+def test_the_lines_in_the_card_of_a_poly_encoder_score_as_the_trainer(
+    tmp_path: Path, vocabularies: dict[str, Path], name: str
 ) -> None:
-    from sentence_transformers import CrossEncoder
+    keys, out = POLY[name], tmp_path / "out"
+    trained = run_of(tmp_path, vocabularies, name="poly_encoder", m=4, **LENGTHS, **keys)
+    export_encoder(trained, out)
+    model: Any = trained.model
+    framings = (getattr(trained.method, f"{side}_framing")(trained.tokenizer) for side in ("query", "document"))
+    (code,) = code_of(out)
+    *load, score = code.split("\n\n")[:3]
+    assert len(score.splitlines()) == 5
+    of_query, of_document = framings
+    long, candidates = " ".join(["abc", "de", "fghij", "bad"] * 6), ["gh, ij", "a longer one " * 9]
+    for context, (a, b) in (("a context", ("a", "b")), (long, candidates), ("", candidates)):
+        lines = score.replace("a context", context).replace('a"', f'{a}"', 1).replace('b"', f'{b}"', 1)
+        variables: dict[str, Any] = {}
+        exec("\n".join([*load, lines]), variables)
+        query, documents = (
+            {key: torch.from_numpy(array) for key, array in framing.arrays(trained.tokenizer.encode(texts)).items()}
+            for framing, texts in ((of_query, [context]), (of_document, [a, b]))
+        )
+        with torch.no_grad():
+            expected = model.score(model.embed_queries(**query), model.embed_documents(**documents))[0]
+        torch.testing.assert_close(variables["scores"], expected, atol=1e-5, rtol=1e-5)
+    assert expected.std() > 1e-3
+    assert (out / "candidate" / "model.safetensors").exists() == (keys.get("towers") != 1)
+    assert (out / "codes.safetensors").exists() == ("codes" not in keys)
 
-    loss = {"loss": "classes", "classes": classes} if classes else {"loss": "binary", "hard_negatives": 1}
-    method = {"name": "cross_encoder", "max_query_tokens": 40, "max_document_tokens": 40, **loss}
-    trunk = {**toy.TRUNK, "type_vocab_size": types}
-    trained = load_trained(write_run(tmp_path / "run", tokenizer_json, trunk=trunk, **method))
-    export_encoder(trained, tmp_path / "out")
-    expected = pair_scores_of(trained, PAIRS)
-    assert np.ptp(expected, axis=0).min() > 1e-3
-    model = CrossEncoder(str(tmp_path / "out"), device="cpu")
-    np.testing.assert_allclose(model.predict(PAIRS), expected, rtol=1e-4, atol=1e-5)
-    stock = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
-    with torch.no_grad():
-        logits = stock(**tokenizer(*map(list, zip(*PAIRS, strict=True)), padding=True, return_tensors="pt")).logits
-    np.testing.assert_allclose(logits.numpy().reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert f'CrossEncoder("{tmp_path / "out"}")' in card
-    assert ("predicts one of 3 classes" in card) == bool(classes)
+
+def test_the_files_of_a_colbert_are_those_of_pylate(tmp_path: Path, vocabularies: dict[str, Path]) -> None:
+    trained, out = run_of(tmp_path, vocabularies, name="colbert", dimension=16, **LENGTHS), tmp_path / "out"
+    export_encoder(trained, out)
+    modules = json.loads((out / "modules.json").read_text())
+    assert [module["type"].rpartition(".")[2] for module in modules] == ["Transformer", "Dense"]
+    settings = json.loads((out / "config_sentence_transformers.json").read_text())
+    expected = {"model_type": "ColBERT", "do_query_expansion": True, "attend_to_expansion_tokens": True}
+    expected |= {"query_length": 12, "document_length": 24, "similarity_fn_name": "MaxSim"}
+    assert settings.items() >= expected.items()
+    tokenizer, size = AutoTokenizer.from_pretrained(out), trained.tokenizer.vocab_size
+    prefixes = [settings["query_prefix"], settings["document_prefix"]]
+    assert tokenizer.convert_tokens_to_ids(prefixes) == [size, size + 1]
+    assert len(tokenizer) == size + 2
+    skipped = tokenizer.convert_tokens_to_ids(settings["skiplist_words"])
+    assert sorted(skipped) == sorted(trained.tokenizer.punctuation) != []
+    weights = load_file(out / "1_Dense" / "model.safetensors")
+    assert torch.equal(weights["linear.weight"], trained.model.heads["projection.weight"])
+    assert json.loads((out / "1_Dense" / "config.json").read_text())["in_features"] == weights["linear.weight"].shape[1]
+
+
+def test_a_colbert_whose_ids_have_gaps_is_refused(tmp_path: Path, vocabularies: dict[str, Path]) -> None:
+    content = json.loads(vocabularies["wordpiece"].read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary[max(vocabulary, key=vocabulary.get)] += 1  # no token has its former id
+    (tmp_path / "gap.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="its ids have gaps"):
+        export_encoder(run_of(tmp_path, {"wordpiece": tmp_path / "gap.json"}, name="colbert"), tmp_path / "out")

