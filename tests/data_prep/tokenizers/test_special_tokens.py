@@ -4,75 +4,51 @@ import base64
 import json
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, models
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import alphabet, bounds, tokenizer, wordpiece
 from deepsiam.data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, learnable
-from deepsiam.data_prep.tokenizers.tokenizer import load, without_long_words
+from deepsiam.data_prep.tokenizers.tokenizer import load
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
-from tests.data_prep.tokenizers.families import FAMILIES, WORDS, odd_strings
+from tests.data_prep.tokenizers.families import FAMILIES, WORDS, bpe, odd_strings, template, unigram
+from tests.data_prep.tokenizers.families import wordpiece as wordpiece_of
 
-ROLE_WORDS = ["a", "b", "the", "ship", "bread"]
 ROLES = ("pad", "unk", "cls", "sep", "mask")
 
 
-def frame(cls: str, sep: str, vocabulary: dict[str, int]) -> processors.PostProcessor:
-    template = f"{cls} $A {sep}"
-    return processors.TemplateProcessing(template, None, [(cls, vocabulary[cls]), (sep, vocabulary[sep])])
-
-
-def wordpiece_backend(special: list[str], roles: dict[str, str]) -> Tokenizer:
-    vocabulary = {token: i for i, token in enumerate([*special, *ROLE_WORDS])}
-    backend = Tokenizer(models.WordPiece(vocabulary, unk_token=roles["unk"]))
-    backend.normalizer, backend.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
-    backend.post_processor = frame(roles["cls"], roles["sep"], vocabulary)
-    return backend
-
-
-def unigram(special: list[str], roles: dict[str, str]) -> Tokenizer:
-    pieces = [(token, 0.0) for token in special] + [(f"▁{word}", -3.0) for word in ROLE_WORDS]
-    backend = Tokenizer(models.Unigram(pieces, unk_id=special.index(roles["unk"])))
-    backend.pre_tokenizer = pre_tokenizers.Metaspace()
-    backend.post_processor = frame(roles["cls"], roles["sep"], {token: i for i, token in enumerate(special)})
-    return backend
-
-
-def bpe(special: list[str], roles: dict[str, str]) -> Tokenizer:
-    vocabulary = {token: i for i, token in enumerate([*special, *ROLE_WORDS[:2]])}
-    backend = Tokenizer(models.BPE(vocabulary, []))
-    backend.post_processor = processors.RobertaProcessing(
-        (roles["sep"], vocabulary[roles["sep"]]), (roles["cls"], vocabulary[roles["cls"]])
-    )
+def framed(backend: Tokenizer, cls: str, sep: str) -> Tokenizer:
+    backend.post_processor = template(backend, f"{cls} $A {sep}", f"{cls} $A {sep} $B {sep}")
     return backend
 
 
 @pytest.mark.parametrize(
     ("make", "special", "names"),
     [
-        # mixtures: test_round_trip.py has the families
+        # mixtures: test_families.py has the families
         (unigram, "<pad> <unk> [CLS] [SEP] [MASK]", "<pad> <unk> [CLS] [SEP] [MASK]"),
-        (wordpiece_backend, "<s> <pad> </s> [UNK] <mask> [PAD] [CLS]", "<pad> [UNK] <s> </s> <mask>"),
+        (wordpiece_of, "<s> <pad> </s> [UNK] <mask> [PAD] [CLS]", "<pad> [UNK] <s> </s> <mask>"),
         (bpe, "<|begin|> <|end|> <|pad|> <unk> <|mask|>", "<|pad|> <unk> <|begin|> <|end|> <|mask|>"),
     ],
 )
-def test_a_file_says_what_its_special_tokens_are(make: object, special: str, names: str, tmp_path: Path) -> None:
-    roles = dict(zip(ROLES, names.split(), strict=True))
-    backend: Tokenizer = make(special.split(), roles)  # type: ignore[operator]
-    backend.add_special_tokens([AddedToken(token, special=True) for token in special.split()])
-    backend.enable_padding(length=16, pad_id=special.split().index(roles["pad"]), pad_token=roles["pad"])
+def test_a_file_says_what_its_special_tokens_are(
+    make: Callable[[list[str]], Tokenizer], special: str, names: str, tmp_path: Path
+) -> None:
+    tokens, roles = special.split(), dict(zip(ROLES, names.split(), strict=True))
+    backend = framed(make(tokens), roles["cls"], roles["sep"])
+    backend.add_special_tokens([AddedToken(token, special=True) for token in tokens])
+    backend.enable_padding(length=16, pad_id=tokens.index(roles["pad"]), pad_token=roles["pad"])
     backend.enable_truncation(4)
     backend.save(str(tmp_path / "tokenizer.json"))
     tok = tokenizer.load(tmp_path)
     assert tok.special_tokens == roles
-    assert tok.special == tuple(special.split().index(roles[role]) for role in ROLES)
+    assert tok.special == tuple(tokens.index(roles[role]) for role in ROLES)
     # the same tokens where the file is alone, as in shards and checkpoints
     (tmp_path / "shards").mkdir()
     shutil.copy(tmp_path / "tokenizer.json", tmp_path / "shards")
@@ -80,16 +56,14 @@ def test_a_file_says_what_its_special_tokens_are(make: object, special: str, nam
 
 
 def test_padding_by_a_name_that_only_the_padding_tells(tmp_path: Path) -> None:
-    special = ["<blank>", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    backend = wordpiece_backend(special, dict(zip(ROLES, special, strict=True)))
+    backend = framed(wordpiece_of(["<blank>", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]), "[CLS]", "[SEP]")
     backend.enable_padding(pad_id=0, pad_token="<blank>")
     backend.save(str(tmp_path / "tokenizer.json"))
     assert tokenizer.load(tmp_path).special_tokens["pad"] == "<blank>"
 
 
 def test_only_padding_and_what_the_model_needs_must_be_there(tmp_path: Path) -> None:
-    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "<hidden>"]
-    backend = unigram(special, dict(zip(ROLES, special, strict=True)))
+    backend = framed(unigram(["<pad>", "<unk>", "[CLS]", "[SEP]", "<hidden>"]), "[CLS]", "[SEP]")
     backend.save(str(tmp_path / "tokenizer.json"))
     tok = tokenizer.load(tmp_path)
     assert (tok.pad, tok.unk, tok.cls, tok.sep, tok.mask) == (0, 1, 2, 3, None)
@@ -97,10 +71,7 @@ def test_only_padding_and_what_the_model_needs_must_be_there(tmp_path: Path) -> 
 
 
 def long_frame() -> Tokenizer:
-    backend = wordpiece_backend(["[UNK]", "[CLS]", "[SEP]"], {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"})
-    ids = [("[CLS]", 1), ("[SEP]", 2)]
-    backend.post_processor = processors.TemplateProcessing("[CLS] $A [SEP] [SEP] [SEP] [SEP]", None, ids)
-    return backend
+    return framed(wordpiece_of(["[UNK]", "[CLS]", "[SEP]"]), "[CLS]", "[SEP] [SEP] [SEP] [SEP]")
 
 
 @pytest.mark.parametrize(
@@ -206,14 +177,6 @@ def test_a_text_of_random_words_is_learnt_from_within_a_bound(monkeypatch: pytes
     monkeypatch.setattr(alphabet, "MOST_CHARACTERS", 12)
     assert learnable({"rare": 1, "fox": 5, "common": 9, "dog": 5}) == {"common": 9, "dog": 5, "fox": 5}
     assert learnable({"fox": 5, "common": 9, "dog": 5}) == {"fox": 5, "common": 9, "dog": 5}
-
-
-@given(st.text(st.sampled_from("aä中٣1_-=。\u0301 \n"), max_size=20).map(lambda text: text * 40))
-def test_byte_level_bpe_gets_no_long_word(text: str) -> None:
-    fed = without_long_words(text)
-    words = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(fed)
-    assert all(end - start <= LONGEST_WORD + 1 for _, (start, end) in words)  # a blank belongs to its word
-    assert without_long_words(text[:LONGEST_WORD]) == text[:LONGEST_WORD]
 
 
 def test_the_alphabet_of_latin_text_is_its_commonest_characters() -> None:

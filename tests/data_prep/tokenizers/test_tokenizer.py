@@ -37,12 +37,8 @@ def edited(tok: Tokenizer, path: Path, change: Callable[[dict[str, Any]], object
     return path
 
 
-def test_special_tokens_come_first(small: Tokenizer) -> None:
-    assert (small.pad, small.unk, small.cls, small.sep, small.mask) == (0, 1, 2, 3, 4)
-    assert small.vocab_size == 120
-
-
 def test_ids_have_no_special_tokens_and_decode_to_the_text(small: Tokenizer) -> None:
+    assert (small.pad, small.unk, small.cls, small.sep, small.mask, small.vocab_size) == (0, 1, 2, 3, 4, 120)
     ids, empty = small.encode(["The FOX jumps over the dog.", ""])
     assert ids.dtype == np.uint16
     assert ids.min() > small.mask
@@ -181,18 +177,6 @@ def test_a_file_that_asks_for_dropout_gives_the_same_ids_each_time(bpe: Tokenize
         assert tokenizer_or_copy.encode(TEXTS * 5)[-1].tolist() == bpe.encode(TEXTS)[-1].tolist()
 
 
-def test_a_tokenizer_is_loaded_from_its_folder_too(small: Tokenizer, tmp_path: Path) -> None:
-    assert tokenizer.load(small.path.parent) == small
-    with pytest.raises(InputError, match=f"{tmp_path / 'tokenizer.json'}: cannot read"):
-        tokenizer.load(tmp_path)
-
-
-def test_a_large_vocabulary_has_uint32_ids(large: Tokenizer) -> None:
-    ids = large.encode(["fox word69999"])[0]
-    assert ids.dtype == np.uint32
-    assert ids[-1] == 69_999
-
-
 def test_training_twice_gives_the_same_bytes_in_any_process(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from deepsiam.data_prep.tokenizers import tokenizer\n"
@@ -266,15 +250,15 @@ def test_bpe_learns_no_token_too_long_to_be_loaded(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_damaged_file_is_refused(small: Tokenizer, tmp_path: Path) -> None:
+    assert tokenizer.load(small.path.parent) == small
     path = tmp_path / "tokenizer.json"
-    with pytest.raises(InputError, match="cannot read: No such file"):
-        tokenizer.load(path)
-    path.write_bytes(small.path.read_bytes()[:-50])
-    with pytest.raises(InputError, match="not a usable tokenizer.json"):
-        tokenizer.load(path)
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="not a usable tokenizer.json"):
-        tokenizer.load(path)
+    for named in (path, tmp_path):
+        with pytest.raises(InputError, match=f"{path}: cannot read: No such file"):
+            tokenizer.load(named)
+    for content in (small.path.read_bytes()[:-50], b"\xff\xfe"):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="not a usable tokenizer.json"):
+            tokenizer.load(path)
 
 
 def without(record: dict[str, Any], token: str) -> None:
