@@ -117,6 +117,11 @@ class Ranker(ABC):
         return None
 
     @property
+    def predicts_classes(self) -> bool:
+        """Whether it has logits of classes in place of a score."""
+        return False
+
+    @property
     def note(self) -> str | None:
         """What the user should know of the way that it is used."""
         return None
@@ -146,6 +151,11 @@ class Ranker(ABC):
         """Raise InputError where it does not re-rank lists of this many documents."""
         if not self.by_itself and depth < 2:
             raise InputError(f"{self.title} compares the documents of a list: re-rank 2 or more")
+
+    def require_score(self) -> None:
+        """Raise InputError for a model that predicts classes."""
+        if self.predicts_classes:
+            raise InputError(f"{self.name}: predicts classes and gives no score to rank by: evaluate with --classes")
 
     def require_by_itself(self) -> None:
         """Raise InputError where the score of a document depends on its list."""
@@ -216,14 +226,13 @@ class ModelRanker(Ranker):
         return 1  # for the query
 
     @property
+    def predicts_classes(self) -> bool:
+        return self.method.loss == CLASSES
+
+    @property
     def accelerator(self) -> torch.device | None:
         """The device for work that numpy does on a CPU; None for that."""
         return None if self.device.type == "cpu" else self.device
-
-    @property
-    def predicts_classes(self) -> bool:
-        """Whether the model has logits of classes in place of a score."""
-        return self.method.loss == CLASSES
 
     def by_length(
         self, lengths: Sequence[int], score: Callable[[list[int]], torch.Tensor], report: Callable[[int], None]
@@ -294,11 +303,6 @@ class ModelRanker(Ranker):
                 lambda done: report(done, ""),
             )
         return scores, pair_numbers
-
-    def require_score(self) -> None:
-        """Raise InputError for a model that predicts classes."""
-        if self.predicts_classes:
-            raise InputError(f"{self.name}: predicts classes and gives no score to rank by: evaluate with --classes")
 
     def max_tokens(self) -> dict[str, Any]:
         """Return how much of a query and of a document the model reads, in tokens, as JSON values."""

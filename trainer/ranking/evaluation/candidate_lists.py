@@ -83,7 +83,8 @@ def compare_lists(systems: Systems, split: str, identical_ids: IdenticalIds = "a
     Raises:
         InputError: the split has no candidate lists, or a model gives no score; before the first is evaluated.
     """
-    systems.require_scores()
+    for ranker in systems.rankers.values():
+        ranker.require_score()
     task = CandidateTask.of(systems.collection, split, identical_ids)
     measured = {name: task.measured(ranker) for name, ranker in systems.single_rankers().items()}
     sizes = [len(positions) for _, positions in task.lists]

@@ -44,7 +44,15 @@ def evaluate(arguments: argparse.Namespace) -> None:
             collection = Collection.open(arguments.collection)
             if arguments.write_runs:
                 _require_other_files(arguments.write_runs, given)
-            _read(collection, arguments)  # raise for a wrong split before loading a model
+            if arguments.candidates:  # raise for a wrong split before loading a model
+                CandidateTask.of(collection, split, identical_ids)
+            elif arguments.classes:
+                read_classes(collection, split)
+            else:
+                task = Task.of(collection, split, identical_ids)
+                if arguments.write_runs:
+                    names = chain(task.qrels, map(task.name, range(len(task.pool))))
+                    run_file.check_ids(f"--write-runs {arguments.write_runs}", names)
             refuse_folder(arguments.out)
             for folder in filter(None, (arguments.out.parent, arguments.write_runs)):
                 make_directory(folder)
@@ -63,19 +71,6 @@ def evaluate(arguments: argparse.Namespace) -> None:
         if world.rank == 0:
             write_results(arguments.out, results)
             print("\n".join(table(results, arguments.all_pairs)))
-
-
-def _read(collection: Collection, arguments: argparse.Namespace) -> None:
-    """Raise InputError where a split has nothing to measure, or not what the options need."""
-    if arguments.classes:
-        read_classes(collection, arguments.split)
-    elif arguments.candidates:
-        CandidateTask.of(collection, arguments.split, arguments.ignore_identical_ids)
-    else:
-        task = Task.of(collection, arguments.split, arguments.ignore_identical_ids)
-        if arguments.write_runs:
-            names = chain(task.qrels, map(task.name, range(len(task.pool))))
-            run_file.check_ids(f"--write-runs {arguments.write_runs}", names)
 
 
 def _require_other_files(folder: Path, given: Sequence[Given]) -> None:

@@ -53,9 +53,19 @@ def compare(
         InputError: a system cannot be used as it is given; raised before the first is evaluated.
     """
     depth = max([DEPTH, *(Metric.of(name).depth for name in metrics)])
-    choices, task = systems.check(split), Task.of(systems.collection, split, identical_ids)
-    parts = Parts(systems, task, depth, [given.expression for given in systems.given], choices, identical_ids)
-    ranked = {name: parts.evaluate(expression) for name, expression, _ in systems.given}
+    choices, task, ranked = systems.check(split), Task.of(systems.collection, split, identical_ids), {}
+    parts = Parts(systems, task, depth, [given.expression for given in systems.given], choices)
+    for name, expression, _ in systems.given:
+        chosen = [(parts, expression)]
+        for part in walk(expression):  # each after those that it is made of
+            choice = choices.get(part)
+            if choice and choice.split and choice.weight is None:
+                of_split = parts.of_split(choice.split)
+                choices[part] = choice._replace(weight=of_split.best_weight(part))
+                chosen.append((of_split, part))
+        ranked[name] = parts.rank(expression, depth)
+        for each, part in chosen:
+            each.free(part)
     measured = {name: task.measure(rankings, metrics) for name, rankings in ranked.items()}
     if write_runs:
         for name, rankings in ranked.items():
@@ -86,11 +96,9 @@ class Parts:
         depth: how many documents of each ranking are needed.
         wanted: the systems that will be scored for, each followed by `free`.
         choices: the weights of all parts that fuse, once they are needed.
-        identical_ids: for the tasks of the splits that weights are chosen on.
 
     Attributes:
-        by_split: the parts of those splits.
-        beside: others, of other tasks; what they have encoded of the same pool is not encoded again.
+        beside: others, of other splits; what they have encoded of the same pool is not encoded again.
         remarks: on run files.
     """
 
@@ -101,13 +109,11 @@ class Parts:
         depth: int,
         wanted: Sequence[Expression],
         choices: dict[Expression, Choice],
-        identical_ids: IdenticalIds = "auto",
     ) -> None:
         self.systems, self.task, self.depth, self.choices = systems, task, depth, choices
-        self.identical_ids: IdenticalIds = identical_ids
-        self.by_split: dict[str, Parts] = {}
         self.beside: list[Parts] = []
         self.remarks: list[str] = []
+        self._by_split: dict[str, Parts] = {}
         self._wanted = list(wanted)
         self._whole = {BM25, *(part for system in wanted for part in walk(system) if isinstance(part, Leaf))}
         self._depths: dict[Expression, int] = {}  # documents that are needed of each ranking
@@ -118,29 +124,15 @@ class Parts:
         for system in wanted:
             self._need(system, depth)
 
-    def evaluate(self, system: Expression) -> Rankings:
-        """Rank with a wanted system, once its weights are chosen; free what no later system needs."""
-        chosen: list[tuple[Parts, Expression]] = []
-        for part in walk(system):  # each after those that it is made of
-            choice = self.choices.get(part)
-            if choice and choice.split and choice.weight is None:
-                parts = self._of_split(choice.split)
-                self.choices[part] = choice._replace(weight=parts.best_weight(part))
-                chosen.append((parts, part))
-        ranked = self.rank(system, self.depth)
-        for parts, part in [(self, system), *chosen]:
-            parts.free(part)
-        return ranked
-
-    def _of_split(self, split: str) -> Parts:
+    def of_split(self, split: str) -> Parts:
         """Return what ranks a split's own queries and pool, to choose weights."""
-        if split not in self.by_split:
-            task = Task.of(self.systems.collection, split, self.identical_ids)
+        if split not in self._by_split:
+            task = Task.of(self.systems.collection, split, self.task.rule)
             wanted = [part for part, choice in self.choices.items() if choice.split == split]
-            self.by_split[split] = Parts(self.systems, task, self.depth, wanted, self.choices)
-            self.by_split[split].beside.append(self)
-            self.beside.append(self.by_split[split])
-        return self.by_split[split]
+            self._by_split[split] = Parts(self.systems, task, self.depth, wanted, self.choices)
+            self._by_split[split].beside.append(self)
+            self.beside.append(self._by_split[split])
+        return self._by_split[split]
 
     def _need(self, part: Expression, k: int) -> None:
         if isinstance(part, Fuse) and not ranks_all(part):  # it has no depth: what it ranks depends on its lists'

@@ -18,8 +18,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from deepsiam.data_prep.common.errors import InputError
 
@@ -59,8 +60,7 @@ class Mix:
     @property
     def options(self) -> tuple[tuple[str, str], ...]:
         """The keys that are given, as options."""
-        values = (("weight", self.weight), ("split", self.split), ("rule", self.rule))
-        return tuple((name, str(value)) for name, value in values if value is not None)
+        return tuple((name, str(value)) for name, value in vars(self).items() if value is not None)
 
 
 @dataclass(frozen=True)
@@ -125,25 +125,21 @@ def read_systems(arguments: Sequence[str]) -> list[Given]:
 
 
 def parse(text: str, known: Mapping[str, Expression], *, unnamed: bool = False) -> Given:
-    """Parse an argument of `--system`.
+    """Parse an argument of `--system`, given the systems before it by name: a name stands for its system.
 
-    Args:
-        text: the argument.
-        known: the systems given before it, by name; their names are replaced by what they stand for.
-        unnamed: whether it has no name, and is called by its text.
+    An `unnamed` system is called by its text.
 
     Raises:
         InputError: it is not of the language; the message names the character.
     """
     parser = _Parser(text, known)
-    first, second, *_ = *parser.tokens, parser.tokens[-1]
+    first, second, *_ = *parser.rest, parser.rest[-1]
     name, named = first.text, not unnamed and first.kind == "word" and second.text == "="
     if named:
-        parser.take()
-        parser.take()
+        del parser.rest[:2]
     expression = parser.expression()
-    if parser.next.kind != "end":
-        parser.fail(f"{parser.next} cannot follow here: write > DEPTH MODEL to re-rank, or end", parser.next)
+    if parser.rest[0].kind != "end":
+        parser.fail(f"{parser.rest[0]} cannot follow here: write > DEPTH MODEL to re-rank, or end")
     if unnamed:
         return Given(text, expression, text)
     if not named and (first.kind != "word" or second.kind != "end" or "/" in name):
@@ -180,14 +176,12 @@ def leaves(expression: Expression) -> list[Leaf]:
     return [*leaves(expression.first), *leaves(expression.second)]
 
 
-def with_leaves(expression: Expression, change: Callable[[Leaf], Leaf]) -> Expression:
+def with_leaves(expression: Any, change: Callable[[Leaf], Leaf]) -> Any:
     """Return a system with its leaves changed, scorers included."""
     if isinstance(expression, Leaf):
         return change(expression)
-    first = with_leaves(expression.first, change)
-    if isinstance(expression, Fuse):
-        return replace(expression, first=first, second=with_leaves(expression.second, change))
-    return replace(expression, first=first, second=change(expression.second))
+    sides = (with_leaves(side, change) for side in (expression.first, expression.second))
+    return replace(expression, **dict(zip(("first", "second"), sides, strict=True)))
 
 
 def is_run_file(part: Expression) -> bool:
@@ -200,6 +194,15 @@ def ranks_all(part: Expression) -> bool:
     if isinstance(part, Fuse):
         return ranks_all(part.first) and ranks_all(part.second)
     return isinstance(part, Leaf) and not is_run_file(part)
+
+
+@contextmanager
+def located(text: str, part: Expression) -> Iterator[None]:
+    """Name the place of a part, in the text of its system, in the block's errors."""
+    try:
+        yield
+    except InputError as error:
+        raise problem(text, part.at, str(error)) from None
 
 
 def problem(text: str, at: int, message: str) -> InputError:
@@ -224,7 +227,7 @@ class _Token(NamedTuple):
     kind: str  # a group of _TOKEN
     text: str
     at: int
-    content: str  # without quotes
+    value: str  # without quotation marks
 
     def __str__(self) -> str:
         """Name the token in a message."""
@@ -232,43 +235,41 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """A recursive-descent parser: each method reads what it is named after, from the next token on."""
+    """A recursive-descent parser: each method takes what it is named after from the rest of the tokens."""
 
     def __init__(self, text: str, known: Mapping[str, Expression]) -> None:
         self.text, self.known = text, known
-        self.tokens: list[_Token] = []
+        self.rest: list[_Token] = []
         for match in _TOKEN.finditer(text):
             kind = match.lastgroup or ""
-            content = re.sub(r"\\(.)", r"\1", match[kind][1:-1], flags=re.DOTALL) if kind == "quoted" else match[kind]
-            token = _Token(kind, match[kind], match.start(kind), content)
+            value = re.sub(r"\\(.)", r"\1", match[kind][1:-1], flags=re.DOTALL) if kind == "quoted" else match[kind]
+            token = _Token(kind, match[kind], match.start(kind), value)
             if kind == "unknown":
                 unclosed = token.text == '"'
                 self.fail("the quotation mark is never closed" if unclosed else f"{token} means nothing here", token)
-            if len(self.tokens) == MOST_TOKENS:
+            if len(self.rest) == MOST_TOKENS:
                 self.fail("the system is too long: give a part of it a name by its own --system", token)
-            self.tokens.append(token)
-        self.next = self.tokens[0]
-        self.place = 0
+            self.rest.append(token)
 
     def expression(self) -> Expression:
-        if self.next.text == "(":
+        if self.rest[0].text == "(":
             self.take()
             expression = self.expression()
             self.expect(")")
-        elif self.next.text == "fuse" and self.tokens[self.place + 1].text == "(":
+        elif self.rest[0].text == "fuse" and self.rest[1].text == "(":
             expression = self.fuse()
         else:
             expression, _ = self.model(fused=False)
-        while self.next.text == ">":
+        while self.rest[0].text == ">":
             at = self.take().at
             depth = self.take()
             if not re.fullmatch("[1-9][0-9]{0,8}", depth.text):
                 self.fail(f"{depth} is not how many documents to re-rank: a number such as 100", depth)
-            fused, named = self.skip("+"), self.next
-            scorer, options = self.model(fused=fused)
+            fused, named = self.skip("+"), self.rest[0]
+            scorer, mix = self.model(fused=fused)
             if not isinstance(scorer, Leaf):
                 self.fail("a system of several parts re-ranks nothing: name one model, or bm25", named)
-            expression = Rerank(expression, int(depth.text), scorer, self.mix(options) if fused else None, at)
+            expression = Rerank(expression, int(depth.text), scorer, mix if fused else None, at)
         return expression
 
     def fuse(self) -> Fuse:
@@ -276,7 +277,7 @@ class _Parser:
         self.take()
         first = self.expression()
         self.expect(",", " and a second system")
-        start = self.next
+        start = self.rest[0]
         second = self.expression()
         if first == second:
             self.fail("fuse takes two different systems", start)
@@ -285,28 +286,28 @@ class _Parser:
         self.expect(",", " or ')'")
         return Fuse(first, second, self.mix(self.options(tuple(OPTIONS))), at)
 
-    def model(self, *, fused: bool) -> tuple[Expression, list[tuple[_Token, _Token]]]:
+    def model(self, *, fused: bool) -> tuple[Expression, Mix]:
         """Read a model, or the name of a system, with its options; return also those of the fusion among them."""
         named = self.take()
         if named.kind not in ("word", "quoted"):
             self.fail(f"{named} is no system: write bm25, a name given before, a path, or fuse(..., ...)", named)
-        path = named.content
-        if not path:
+        if not (path := named.value):
             self.fail("the path is empty", named)
-        quoted = named.kind == "quoted"
-        part: Expression = Leaf(f"./{path}" if quoted and path in NO_PATHS else path)
-        part = replace(part if quoted else self.known.get(path, part), at=named.at)
-        if self.next.text != "(":
-            return part, []
+        if named.kind == "quoted":
+            part: Expression = Leaf(f"./{path}" if path in NO_PATHS else path, at=named.at)
+        else:
+            part = replace(self.known.get(path, Leaf(path)), at=named.at)
+        if self.rest[0].text != "(":
+            return part, Mix()
         bracket = self.take()
         options = self.options(tuple(OPTIONS) if part == BM25 or not isinstance(part, Leaf) else ())
         of_mix = [(name, value) for name, value in options if name.text in OPTIONS]
         if of_mix and not fused:
             self.fail(f"options are for fused scores: write +{named.text}(...)", bracket)
         if isinstance(part, Leaf):
-            given = {name.text: value.content for name, value in options if name.text not in OPTIONS}
+            given = {name.text: value.value for name, value in options if name.text not in OPTIONS}
             part = replace(part, options=tuple({**dict(part.options), **given}.items()))
-        return part, of_mix
+        return part, self.mix(of_mix)
 
     def options(self, known: tuple[str, ...]) -> list[tuple[_Token, _Token]]:
         """Read options, names and values, with the bracket that ends them; without `known`, of any name."""
@@ -327,43 +328,37 @@ class _Parser:
         return given
 
     def mix(self, options: list[tuple[_Token, _Token]]) -> Mix:
-        """Read what options say of a fusion."""
+        """Check what options say of a fusion."""
         given: dict[str, str] = {}
         for name, value in options:
-            if not _possible(name.text, value.content):
+            if not _possible(name.text, value.value):
                 self.fail(f"{value}: the {name.text} is {OPTIONS[name.text]}", value)
-            given[name.text] = value.content
+            given[name.text] = value.value
             if {"weight", "split"} <= given.keys():
                 self.fail("a weight that is given needs no split to choose it on: leave out one", name)
             if given.get("rule") == "ranks" and len(given) > 1:
                 self.fail("reciprocal ranks have no weight: leave out rule=ranks, or the other", name)
         weight = float(given["weight"]) if "weight" in given else None
-        return Mix(weight, given.get("split"), given.get("rule") if given.keys() == {"rule"} else None)
+        return Mix(weight, given.get("split"), given.get("rule") if len(given) == 1 else None)
 
     def take(self) -> _Token:
-        """Return the next token, and step over it."""
-        token = self.next
-        self.place += token.kind != "end"
-        self.next = self.tokens[self.place]
-        return token
+        """Return the next token, and step over it unless it is the end."""
+        return self.rest.pop(0) if len(self.rest) > 1 else self.rest[0]
 
     def skip(self, sign: str) -> bool:
         """Step over the next token if it is this sign; return whether it was."""
-        if self.next.text != sign:
-            return False
-        self.take()
-        return True
+        return self.rest[0].text == sign and bool(self.take())
 
     def expect(self, sign: str, more: str = "") -> None:
         if not self.skip(sign):
-            self.fail(f"{self.next} stands where '{sign}'{more} is expected")
+            self.fail(f"{self.rest[0]} stands where '{sign}'{more} is expected")
 
     def fail(self, message: str, token: _Token | None = None) -> NoReturn:
-        raise problem(self.text, (token or self.next).at, message)
+        raise problem(self.text, (token or self.rest[0]).at, message)
 
 
 def _possible(option: str, value: str) -> bool:
-    """Return whether an option can have a value."""
+    """Return whether an option of a fusion can have a value."""
     if option == "rule":
         return value in ("scores", "ranks")
     if option == "split":

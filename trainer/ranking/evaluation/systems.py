@@ -14,13 +14,13 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.trainer.ranking.evaluation.expression import (
     Expression,
-    Fuse,
     Given,
     Leaf,
     Mix,
     Rerank,
     is_run_file,
     leaves,
+    located,
     problem,
     walk,
     with_leaves,
@@ -62,11 +62,11 @@ class Systems:
         opened, rankers = dict[str, Ranker](), dict[Leaf, Ranker]()
         for _, expression, text in given:
             for leaf in leaves(expression):
-                if is_run_file(leaf):
-                    if leaf.options:
-                        raise problem(text, leaf.at, f"'{leaf.path}' is a run file, which has no options")
-                elif leaf.path not in opened:
-                    opened[leaf.path] = open_ranker(leaf.path, collection, precision)
+                if not is_run_file(leaf):
+                    if leaf.path not in opened:
+                        opened[leaf.path] = open_ranker(leaf.path, collection, precision)
+                elif leaf.options:
+                    raise problem(text, leaf.at, f"'{leaf.path}' is a run file, which has no options")
         if dimensions:
             given = _cut(given, dimensions, [path for path, ranker in opened.items() if ranker.width])
         for _, expression, text in given:
@@ -78,41 +78,31 @@ class Systems:
                         raise problem(text, leaf.at, str(error)) from None
         return cls(collection, given, rankers, precision)
 
-    def require_scores(self) -> None:
-        """Raise InputError for a model that predicts classes."""
-        for ranker in self.rankers.values():
-            if isinstance(ranker, ModelRanker):
-                ranker.require_score()
-
     def check(self, split: str) -> dict[Expression, Choice]:
         """Return `choices(split)`; raise InputError also for a part that cannot rank as it is given."""
         choices = self.choices(split)
-        self.require_scores()
-        for _, expression, text in self.given:
-            for part in walk(expression):
-                if isinstance(part, Rerank) and is_run_file(part.second):
+        for ranker in self.rankers.values():
+            ranker.require_score()
+        for text, part in ((text, part) for _, expression, text in self.given for part in walk(expression)):
+            if isinstance(part, Leaf):
+                if not is_run_file(part) and not self.rankers[part].searches:
+                    message = f"'{part.path}' only re-ranks what another system found: write bm25 > 100 {part}"
+                    raise problem(text, part.at, message)
+                continue
+            if isinstance(part, Rerank):
+                if is_run_file(part.second):
                     message = f"'{part.second.path}' is a run file, which scores nothing anew: name a model"
                     raise problem(text, part.second.at, message)
-                if isinstance(part, Leaf):
-                    if not is_run_file(part) and not self.rankers[part].searches:
-                        message = f"'{part.path}' only re-ranks what another system found: write bm25 > 100 {part}"
-                        raise problem(text, part.at, message)
-                    continue
-                try:
-                    self._check_scorers(part, choices.get(part, Choice()))
-                except InputError as error:
-                    raise problem(text, part.at, str(error)) from None
+                with located(text, part):
+                    self.rankers[part.second].require_depth(part.depth)
+            choice = choices.get(part)
+            if choice and (choice.split or choice.weight is not None):  # scores are added, not ranks
+                for side in (part.first, part.second):
+                    scorer = side.second if isinstance(side, Rerank) and side.mix is None else side
+                    if isinstance(scorer, Leaf) and not is_run_file(scorer):
+                        with located(text, part):
+                            self.rankers[scorer].require_by_itself()
         return choices
-
-    def _check_scorers(self, part: Fuse | Rerank, choice: Choice) -> None:
-        """Raise InputError for lists that a model does not re-rank, and for scores of lists that would be fused."""
-        if isinstance(part, Rerank):
-            self.rankers[part.second].require_depth(part.depth)
-        if choice.split or choice.weight is not None:  # scores are added, not ranks
-            for side in (part.first, part.second):
-                scorer = side.second if isinstance(side, Rerank) and side.mix is None else side
-                if isinstance(scorer, Leaf) and not is_run_file(scorer):
-                    self.rankers[scorer].require_by_itself()
 
     def choices(self, split: str) -> dict[Expression, Choice]:
         """Return where the weight of each part that fuses comes from, given the split to evaluate.
@@ -124,10 +114,8 @@ class Systems:
         for _, expression, text in self.given:
             for part in walk(expression):
                 if not isinstance(part, Leaf) and part.mix is not None and part not in choices:
-                    try:
+                    with located(text, part):
                         choices[part] = self._choice(part, part.mix, split)
-                    except InputError as error:
-                        raise problem(text, part.at, str(error)) from None
         return choices
 
     def _choice(self, part: Expression, mix: Mix, evaluated: str) -> Choice:
@@ -173,11 +161,12 @@ class Systems:
 
     def single_stages(self) -> dict[str, tuple[str, list[SystemStage]]]:
         """Return the text and the only stage of each of these systems, once it has ranked."""
-        stages = {
-            leaf: SystemStage(stage=str(leaf), position_bias=ranker.position_bias, **self.about(leaf))
-            for leaf, ranker in self.rankers.items()
-        }
-        return {name: (str(leaf), [stages[leaf]]) for name, leaf, _ in self.given if isinstance(leaf, Leaf)}
+        stages = {}
+        for name, leaf, _ in self.given:
+            if isinstance(leaf, Leaf):
+                bias = self.rankers[leaf].position_bias
+                stages[name] = str(leaf), [SystemStage(stage=str(leaf), position_bias=bias, **self.about(leaf))]
+        return stages
 
 
 def contents_sha256(model: Path) -> str:

@@ -25,6 +25,7 @@ class Task(Texts):
     qrels: dict[str, dict[str, int]]
     left_out: Mapping[int, np.ndarray] = field(default_factory=dict)  # positions in `pool`, by that in `queries`
     identical: int = 0  # queries without the document with their id
+    rule: IdenticalIds = "auto"  # of that document
 
     @classmethod
     def of(
@@ -57,7 +58,8 @@ class Task(Texts):
             if query in exclusions
         }
         identical = sum(namesakes.get(query) in place for query in queries)
-        return cls(collection, queries, pool, qrels, {row: of for row, of in positions.items() if len(of)}, identical)
+        without = {row: of_query for row, of_query in positions.items() if len(of_query)}
+        return cls(collection, queries, pool, qrels, without, identical, identical_ids)
 
     def name(self, position: int) -> str:
         """Return the id of a document of the pool."""
