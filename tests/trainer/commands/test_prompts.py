@@ -11,7 +11,7 @@ from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer import evaluate, index, mine, search
 from deepsiam.trainer.trace import main as trace
 from tests import toy
-from tests.trainer.ranking.indexes.shares import tree
+from tests.trainer.ranking.indexes.five_blocks import tree
 from tests.trainer.runs import write_run
 
 QUERY, DOCUMENT = "abc de ", "fgh "

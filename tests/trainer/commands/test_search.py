@@ -23,7 +23,7 @@ from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.system import Texts
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests import toy
-from tests.trainer.ranking.indexes.shares import tree
+from tests.trainer.ranking.indexes.five_blocks import tree
 from tests.trainer.runs import write_run
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}

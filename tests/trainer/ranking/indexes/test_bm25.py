@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from deepsiam.data_prep.collections.build import build as build_collection
@@ -16,6 +15,7 @@ from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.registry import open_index
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.retrieval.bm25 import DESCRIPTION, FINGERPRINT, Bm25
+from tests.trainer.ranking.indexes.five_blocks import assert_same
 
 QUERIES = [*range(0, 120, 7)]
 
@@ -33,9 +33,7 @@ def texts(index: Bm25Index) -> list[str]:
 def test_its_rankings_are_those_of_bm25_over_the_texts(index: Bm25Index, k: int) -> None:
     documents = [index.collection.corpus.text(i) for i in range(120)]
     expected = Bm25.of_texts(texts(index), documents).rank(k)
-    for one, other in zip(index.search(texts(index), k), expected, strict=True):
-        np.testing.assert_array_equal(one.documents, other.documents)
-        np.testing.assert_array_equal(one.scores, other.scores)
+    assert_same(index.search(texts(index), k), expected)
     assert [len(ranked.documents) for ranked in expected[-2:]] == [0, 0]
 
 

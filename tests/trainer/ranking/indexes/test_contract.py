@@ -3,10 +3,9 @@
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,28 +14,27 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.ranking.indexes import centroids, residual, small_vectors, writer
 from deepsiam.trainer.ranking.indexes.folder import Folder
-from deepsiam.trainer.ranking.indexes.index import Index
 from deepsiam.trainer.ranking.indexes.registry import KINDS, open_index
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from deepsiam.trainer.ranking.retrieval import shared
 from tests import toy
-from tests.trainer.ranking.indexes.five_blocks import build, found, queries, small_blocks
-from tests.trainer.ranking.indexes.shares import search_shares, tree
-from tests.trainer.runs import write_run
+from tests.trainer.ranking.indexes.conftest import Kinds
+from tests.trainer.ranking.indexes.five_blocks import (
+    CODED,
+    NAMES,
+    build,
+    build_named,
+    found,
+    queries,
+    search_shares,
+    tree,
+)
 
-LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24}
-METHODS = {
-    "dense": {"name": "siamese", **LENGTHS},
-    "multi_vector": {"name": "colbert", "dimension": 16, **LENGTHS},
-    "sparse": {"name": "sparse", **LENGTHS},
-}
 ALL = pytest.mark.parametrize("kind", KINDS)
-CODED = {"int8": "dense", "binary": "dense", "residual2": "multi_vector"}  # dtypes with files of their own
-NAMES = pytest.mark.parametrize("name", [*KINDS, *CODED])
 WAYS = pytest.mark.parametrize(
-    ("name", "approximation"), [(name, None) for name in (*KINDS, *CODED)] + [("multi_vector", centroids.NAME)]
+    ("name", "approximation"), [(name, None) for name in NAMES] + [("multi_vector", centroids.NAME)]
 )
 STOPS = {  # after how many files
     "dense": (0, 3, 5),
@@ -46,36 +44,6 @@ STOPS = {  # after how many files
     "residual2": (1, 5, 7, 9, 12, 16),
     "sparse": (2, 15, 20),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _small_blocks() -> Iterator[None]:
-    with small_blocks():
-        yield
-
-
-class Kinds(NamedTuple):
-    runs: dict[str, list[Path]]  # two for each kind of index that has a model
-    rankers: dict[str, Ranker]
-    made: dict[str, Index]  # one of each kind and coded dtype; the last 30 of its 120 documents repeat the first 30
-
-
-@pytest.fixture(scope="module")
-def kinds(copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> Kinds:
-    folder, tokenizer = tmp_path_factory.mktemp("kinds"), copies.directory / "tokenizer.json"
-    runs = {
-        kind: [write_run(folder / f"{kind}{seed}", tokenizer, seed=seed, **method) for seed in (0, 1)]
-        for kind, method in METHODS.items()
-    }
-    rankers = {"bm25": Bm25Ranker(copies)} | {kind: open_ranker(first, copies) for kind, (first, _) in runs.items()}
-    made = {name: build_named(name, rankers, folder / name) for name in (*KINDS, *CODED)}
-    return Kinds(runs, rankers, made)
-
-
-def build_named(name: str, rankers: dict[str, Ranker], folder: Path, rank: int = 0, ranks: int = 1) -> Index:
-    """Make an index of a kind, or of a coded dtype."""
-    kind, dtype = (CODED[name], name) if name in CODED else (name, None)
-    return build(kind, rankers[kind], folder, dtype, rank, ranks)
 
 
 @ALL
@@ -108,7 +76,7 @@ def test_the_shares_of_ranks_merge_to_the_ranking_of_one(
             assert all(len(ranked.documents) == 0 for found in shares[5:] for ranked in found)
 
 
-@NAMES
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_change_no_byte(
     kinds: Kinds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ranks: int

@@ -12,18 +12,11 @@ import pytest
 
 from deepsiam.data_prep.collections.flat_arrays import map_array
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer import index, search
-from tests.trainer.runs import write_run
-
-
-@pytest.fixture(scope="module")
-def made(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("arrays")
-    lengths = {"max_query_tokens": 8, "max_document_tokens": 16}
-    write_run(folder / "run", toy_collection / "tokenizer.json", name="siamese", **lengths)
-    index.main([str(folder / "run"), f"--collection={toy_collection}", f"--out={folder / 'dense'}"])
-    index.main(["bm25", f"--collection={toy_collection}", f"--out={folder / 'bm25'}"])
-    return folder
+from deepsiam.trainer import search
+from deepsiam.trainer.ranking.indexes import centroids, residual
+from deepsiam.trainer.ranking.indexes.registry import open_index
+from tests.trainer.ranking.indexes.conftest import Kinds
+from tests.trainer.ranking.indexes.five_blocks import queries
 
 
 def header(shape: str, descr: str = "<i8") -> bytes:
@@ -73,70 +66,121 @@ def test_a_pipe_is_refused_and_sound_arrays_are_mapped(tmp_path: Path) -> None:
         assert read.tolist() == array.tolist()
 
 
-def change(name: str, changed: Callable[[np.ndarray], object]) -> Callable[[Path], None]:
-    def apply(folder: Path) -> None:
-        array = np.load(folder / name)
-        result = changed(array)
-        np.save(folder / name, array if result is None else result)
-
-    return apply
+Change = Callable[[np.ndarray], np.ndarray]
 
 
-@pytest.mark.parametrize(
-    ("kind", "damage", "words"),
-    [
-        (
-            "dense",
-            change("rows.npy", lambda rows: rows.__setitem__(5, 1 << 29)),
-            "rows.npy: not the numbers of 120 texts",
-        ),
-        ("dense", change("rows.npy", lambda rows: rows.__setitem__(5, -3)), "rows.npy: not the numbers of 120 texts"),
-        ("dense", change("rows.npy", lambda rows: rows[:-1]), "its number of documents"),
-        ("dense", change("blocks/000000.npy", lambda block: block[:-1]), "its number of vectors"),
-        ("dense", change("blocks/000000.npy", lambda block: block[:, :-1].copy()), "its vectors have 31 numbers"),
-        ("dense", change("blocks/000000.npy", lambda block: block.astype(np.float64)), "its size, shape or dtype"),
-        ("bm25", change("bm25/indices.csc.index.npy", lambda rows: rows.__setitem__(0, 1 << 30)), "names documents"),
-        (
-            "bm25",
-            change("bm25/indptr.csc.index.npy", lambda ends: ends.__setitem__(1, 1 << 40)),
-            "do not belong together",
-        ),
-        ("bm25", change("bm25/indptr.csc.index.npy", lambda ends: ends[:2].copy()), "do not belong together"),
-    ],
-    ids=range(9),
-)
+def put(place: object, value: float) -> Change:
+    def change(array: np.ndarray) -> np.ndarray:
+        array[place] = value  # type: ignore[index]
+        return array
+
+    return change
+
+
+def shorter(array: np.ndarray) -> np.ndarray:
+    return array[:-1]
+
+
+def narrower(array: np.ndarray) -> np.ndarray:
+    return array[:, :-1]
+
+
+def nudged(array: np.ndarray) -> np.ndarray:
+    array.ravel()[-1:] = np.nextafter(array.ravel()[-1:], np.inf)
+    return array
+
+
+BLOCK, EVERY = "blocks/000001.npy", "blocks/*.npy"
+BM25, NEIGHBOURS = "bm25/{}.csc.index.npy", "centroids/000001.npy"
+TEXTS, ENDS = "rows.npy: not the numbers of 90 texts", "where the postings of its terms end"
+RECORDED = "the SHA-256 of {} is not the recorded one"
+ROWS: list[tuple[str, str, Change | None, str]] = [  # the index, its files, how they change, what is said
+    ("dense", "rows.npy", put(5, 1 << 29), TEXTS),
+    ("dense", "rows.npy", put(5, -3), TEXTS),
+    ("dense", "rows.npy", shorter, "its number of documents"),
+    ("dense", BLOCK, shorter, "its number of vectors"),
+    ("dense", BLOCK, narrower, "its blocks differ in width"),
+    ("dense", EVERY, narrower, "its vectors have 31 numbers"),
+    ("dense", BLOCK, lambda block: block.astype(np.float64), "its size, shape or dtype"),
+    ("dense", BLOCK, put((3, 0), np.nan), "a score is not a number"),
+    ("dense", BLOCK, put((3, 0), np.inf), "a score is not a number"),
+    ("bm25", BM25.format("indices"), put(0, 1 << 30), "names documents"),
+    ("bm25", BM25.format("indptr"), put(1, 1 << 30), "do not belong together"),
+    ("bm25", BM25.format("indptr"), lambda ends: ends[:2], "do not belong together"),
+    ("int8", "codes/000001.npy", shorter, "its codes are not those of its vectors"),
+    ("int8", "codes/000001.npy", narrower, "its codes are not those of its vectors"),
+    ("int8", "codes/000001.npy", lambda codes: codes.astype(np.int16), "000001.npy: damaged"),
+    ("int8", "ranges.npy", nudged, RECORDED.format("ranges.npy")),
+    ("int8", "ranges.npy", None, RECORDED.format("ranges.npy")),
+    ("binary", "codes/000001.npy", narrower, "its codes are not those of its vectors"),
+    ("multi_vector", "ends/000001.npy", lambda ends: np.arange(len(ends)), "its number of vectors"),
+    ("multi_vector", "ends/000001.npy", lambda ends: ends[::-1], "ends: they are not in order"),
+    ("multi_vector", "centroids/centroids.npy", narrower, "belongs to another index; remove it and make it again"),
+    ("multi_vector", NEIGHBOURS, shorter, "belongs to another index; remove it and make it again"),
+    ("multi_vector", NEIGHBOURS, put((1, 0), 20), "it names texts that the block does not have"),
+    ("multi_vector", NEIGHBOURS, put((0, 0), -1), "it names texts that the block does not have"),
+    ("multi_vector", NEIGHBOURS, None, "no such file; trainer.index --approximate centroids makes it"),
+    ("residual2", BLOCK, put(np.s_[:, 3], 255), "blocks: a vector's centroid is none of the codec's"),
+    ("residual2", EVERY, narrower, "its blocks were written with another codec"),
+    *(
+        ("residual2", name, change, RECORDED.format(name))
+        for name in residual.FILES
+        for change in (nudged, shorter, None)
+    ),
+    ("sparse", "terms/000001.npy", put((0, 0), -1), "its terms are not in order"),
+    ("sparse", "terms/000001.npy", put((0, -1), 1 << 40), "its terms are not in order, or not of the model's"),
+    ("sparse", "terms/000001.npy", put((1, 0), 1 << 40), ENDS),
+    ("sparse", "terms/000001.npy", put((1, -1), 3), ENDS),
+    ("sparse", "terms/000001.npy", narrower, ENDS),
+    ("sparse", "terms/000001.npy", shorter, "not in order"),
+    ("sparse", "texts/000001.npy", put(0, 60_000), "how many terms each text has"),
+    ("sparse", "texts/000001.npy", shorter, ENDS),
+    ("sparse", "counts/000001.npy", put(0, -1), "how many terms each text has"),
+    ("sparse", "counts/000001.npy", shorter, "how many terms each text has"),
+    ("sparse", BLOCK, shorter, "its number of weights"),
+    ("sparse", BLOCK, lambda weights: weights.astype(np.float64), "its size, shape or dtype"),
+]
+
+
+def use(folder: Path) -> None:
+    """Open an index, search it, and ask for its centroids."""
+    index = open_index(folder)
+    index.search(queries(index.collection), 5)
+    index.require(centroids.NAME)
+
+
+@pytest.mark.parametrize(("name", "files", "change", "words"), ROWS, ids=range(len(ROWS)))
 def test_damage_within_an_array_is_named(
-    made: Path,
-    tmp_path: Path,
-    kind: str,
-    damage: Callable[[Path], None],
-    words: str,
-    refused: Callable[..., str],
+    kinds: Kinds, tmp_path: Path, name: str, files: str, change: Change | None, words: str
 ) -> None:
-    shutil.copytree(made / kind, tmp_path / "index")
-    damage(tmp_path / "index")
-    assert words in refused(search.main, tmp_path / "index", "abc")
-    assert refused(search.main, tmp_path / "index", "abc", "--verify")
+    folder = shutil.copytree(kinds.made[name].folder.directory, tmp_path / "index")
+    for file in sorted(folder.glob(files)):
+        damaged = None if change is None else np.ascontiguousarray(change(np.load(file)))
+        file.unlink()
+        if damaged is not None:
+            np.save(file, damaged)
+    with pytest.raises(InputError) as refused:
+        use(folder)
+    assert words in str(refused.value)
 
 
 def test_verify_finds_what_opening_cannot(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+    kinds: Kinds, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
-    shutil.copytree(made / "dense", tmp_path / "index")
-    search.main([str(tmp_path / "index"), "--verify"])  # asks for no query
-    assert capsys.readouterr().out == f"{tmp_path / 'index'}: its files are those of its manifest\n"
-    block = tmp_path / "index" / "blocks" / "000000.npy"
-    content = bytearray(block.read_bytes())
+    folder = shutil.copytree(kinds.made["dense"].folder.directory, tmp_path / "index")
+    search.main([str(folder), "--verify"])  # asks for no query
+    assert capsys.readouterr().out == f"{folder}: its files are those of its manifest\n"
+    content = bytearray((folder / BLOCK).read_bytes())
     content[-3] ^= 1
-    block.write_bytes(content)
-    search.main([str(tmp_path / "index"), "abc"])
-    line = refused(search.main, tmp_path / "index", "abc", "--verify")
-    assert "damaged (the SHA-256 of blocks/000000.npy is not the recorded one)" in line
+    (folder / BLOCK).write_bytes(content)
+    search.main([str(folder), "abc"])
+    line = refused(search.main, folder, "abc", "--verify")
+    assert f"damaged ({RECORDED.format(BLOCK)})" in line
 
 
-def test_files_outside_the_folder_are_not_opened(made: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
-    shutil.copytree(made / "dense", tmp_path / "index")
-    manifest = tmp_path / "index" / "manifest.json"
+def test_files_outside_the_folder_are_not_opened(kinds: Kinds, tmp_path: Path, refused: Callable[..., str]) -> None:
+    folder = shutil.copytree(kinds.made["dense"].folder.directory, tmp_path / "index")
+    manifest = folder / "manifest.json"
     values = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**values, "blocks": ["../../dense/blocks/000000.npy"]}))
-    assert refused(search.main, tmp_path / "index", "abc")
+    assert refused(search.main, folder, "abc")

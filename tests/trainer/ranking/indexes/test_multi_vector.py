@@ -9,67 +9,41 @@ import torch
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.indexes import centroids
 from deepsiam.trainer.ranking.indexes.centroids import nearest_of_query, texts_of
 from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.multi_vector import MultiVectorIndex
-from deepsiam.trainer.ranking.indexes.writer import SeveralVectors
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.search import Ranked, merged, packed
 from deepsiam.trainer.ranking.retrieval.shared import NOTHING
-from deepsiam.trainer.ranking.retrieval.system import Texts
-from deepsiam.trainer.training.checkpoints.load import load_trained
-from tests.trainer.ranking.indexes.shares import tree
+from deepsiam.trainer.ranking.retrieval.system import Scored, Texts
+from tests.trainer.ranking.indexes.conftest import Kinds
+from tests.trainer.ranking.indexes.five_blocks import build, queries, recall, small_blocks, tree
 from tests.trainer.ranking.retrieval.fakes import tokens_run
-from tests.trainer.runs import write_run
 
-BLOCK = 25  # of 120 texts
-LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24, "dimension": 16}
 QUERIES = list(range(0, 120, 9))
 
 
-@pytest.fixture(scope="module")
-def collection(toy_collection: Path) -> Collection:
-    return Collection.open(toy_collection)
-
-
-@pytest.fixture(scope="module")
-def trained(collection: Collection, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    folder = tmp_path_factory.mktemp("colbert")
-    return load_trained(write_run(folder / "run", collection.directory / "tokenizer.json", name="colbert", **LENGTHS))
-
-
 @pytest.fixture(scope="module", params=["float16", "float32"])
-def index(
-    request: pytest.FixtureRequest,
-    trained: LoadedModel,
-    collection: Collection,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> MultiVectorIndex:
-    return build(trained, collection, tmp_path_factory.mktemp("made") / "index", request.param)
+def index(request: pytest.FixtureRequest, kinds: Kinds, tmp_path_factory: pytest.TempPathFactory) -> MultiVectorIndex:
+    if request.param == "float16":
+        return kinds.made["multi_vector"]  # type: ignore[return-value]
+    folder, ranker = tmp_path_factory.mktemp("made") / "index", kinds.rankers["multi_vector"]
+    with small_blocks():
+        return build("multi_vector", ranker, folder, "float32")  # type: ignore[return-value]
 
 
-def build(trained: LoadedModel, collection: Collection, folder: Path, dtype: str | None = None) -> MultiVectorIndex:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(SeveralVectors, "BLOCK", BLOCK)
-        index = MultiVectorIndex.build(ranker_of(trained, collection), folder, dtype=dtype)
-    index.prepare(centroids.NAME)
-    return index
+@pytest.fixture(scope="module")
+def evaluated(kinds: Kinds, copies: Collection) -> Scored:
+    """The queries and documents, as an evaluation encodes them."""
+    return kinds.rankers["multi_vector"].system(Texts(copies, QUERIES, list(range(120))))  # type: ignore[return-value]
 
 
-def texts(collection: Collection) -> list[str]:
-    return [collection.queries.text(i) for i in QUERIES]
-
-
-def test_what_is_stored_is_what_the_model_encodes(
-    index: MultiVectorIndex, trained: LoadedModel, collection: Collection
-) -> None:
-    task = Texts(collection, QUERIES, list(range(120)))
-    encoded = ranker_of(trained, task.collection).system(task).documents  # type: ignore[union-attr]
-    assert [len(array) for array in np.split(np.arange(120), index.bounds[1:-1])] == [25, 25, 25, 25, 20]
+def test_what_is_stored_is_what_the_model_encodes(index: MultiVectorIndex, evaluated: Scored) -> None:
+    encoded = evaluated.documents
+    assert np.diff(index.bounds).tolist() == [20, 20, 20, 20, 10]
     starts = np.concatenate([[0], index.ends[:-1]])
-    for document in (0, 24, 25, 119):
+    for document in (0, 19, 20, 119):
         text = index.documents.rows[document]
         stored = index.vectors[np.arange(starts[text], index.ends[text])]
         assert stored.dtype == index.folder.manifest["dtype"]
@@ -79,13 +53,12 @@ def test_what_is_stored_is_what_the_model_encodes(
 
 
 def test_exact_search_is_the_ranking_of_evaluation(
-    index: MultiVectorIndex, trained: LoadedModel, collection: Collection
+    index: MultiVectorIndex, evaluated: Scored, copies: Collection
 ) -> None:
-    evaluated = ranker_of(trained, collection).system(Texts(collection, QUERIES, list(range(120))))
     expected = evaluated.scores(slice(0, len(QUERIES)))
     tolerance = 8 * 2.0**-11 if index.folder.manifest["dtype"] == "float16" else 1e-5  # for 8 vectors of length 1
     for k in (1, 7, 500):
-        found = index.search(texts(collection), k)
+        found = index.search(queries(copies)[:-1], k)
         for ranked, scores, row in zip(found, expected, evaluated.rank(k), strict=True):
             assert len(set(ranked.documents.tolist())) == min(k, 120)
             np.testing.assert_allclose(ranked.scores, scores[ranked.documents], atol=tolerance)
@@ -97,20 +70,20 @@ def test_exact_search_is_the_ranking_of_evaluation(
                 np.testing.assert_array_equal(ranked.documents[clear], row.documents[clear])
 
 
-def test_the_scores_of_one_query_are_those_among_many(index: MultiVectorIndex, collection: Collection) -> None:
-    many = index.search(texts(collection), 10)
-    near = index.search(texts(collection), 10, centroids.NAME)
+def test_the_scores_of_one_query_are_those_among_many(index: MultiVectorIndex, copies: Collection) -> None:
+    many = index.search(queries(copies)[:-1], 10)
+    near = index.search(queries(copies)[:-1], 10, centroids.NAME)
     for number in (0, 5):
         for ranked, approximation in ((many[number], None), (near[number], centroids.NAME)):
-            (alone,) = index.search([texts(collection)[number]], 10, approximation)
+            (alone,) = index.search([queries(copies)[:-1][number]], 10, approximation)
             np.testing.assert_array_equal(alone.documents, ranked.documents)
             np.testing.assert_allclose(alone.scores, ranked.scores, rtol=1e-5)  # queries were encoded in another batch
 
 
 def test_centroids_find_nearly_all_that_exact_search_does(
-    index: MultiVectorIndex, collection: Collection, monkeypatch: pytest.MonkeyPatch
+    index: MultiVectorIndex, copies: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exact = index.search(texts(collection), 10)
+    exact = index.search(queries(copies)[:-1], 10)
     scored: list[int] = []
 
     def counted(of_query: np.ndarray, pairs: np.ndarray) -> np.ndarray:
@@ -123,25 +96,20 @@ def test_centroids_find_nearly_all_that_exact_search_does(
     for probe in (1, default := centroids.PROBE, 10_000):
         scored.clear()
         monkeypatch.setattr(centroids, "PROBE", probe)
-        near = index.search(texts(collection), 10, centroids.NAME)
-        recalls[probe] = np.mean([np.isin(a.documents, b.documents).mean() for a, b in zip(exact, near, strict=True)])
+        near = index.search(queries(copies)[:-1], 10, centroids.NAME)
+        recalls[probe] = recall(exact, near)
         shares[probe] = sum(scored) / len(QUERIES) / len(index.ends)
-        print(f"{probe} centroids: recall@10 {recalls[probe]:.3f}, {shares[probe]:.0%} of the texts are scored")
     assert list(recalls.values()) == sorted(recalls.values())
     assert recalls[default] > 0.95
     assert shares[1] < 0.6
     assert recalls[10_000] == shares[10_000] == 1
 
 
-def test_any_model_of_several_vectors_has_an_index(collection: Collection, tmp_path: Path) -> None:
-    trained = tokens_run(collection)
-    index = build(trained, collection, tmp_path / "index", "float32")
-    scores = (
-        ranker_of(trained, collection)
-        .system(Texts(collection, QUERIES, list(range(120))))
-        .scores(slice(0, len(QUERIES)))
-    )
-    for ranked, row in zip(index.search(texts(collection), 120), scores, strict=True):
+def test_any_model_of_several_vectors_has_an_index(copies: Collection, tmp_path: Path) -> None:
+    ranker = ranker_of(tokens_run(copies), copies)
+    index = build("multi_vector", ranker, tmp_path / "index", "float32")
+    scores = ranker.system(Texts(copies, QUERIES, list(range(120)))).scores(slice(0, len(QUERIES)))
+    for ranked, row in zip(index.search(queries(copies)[:-1], 120), scores, strict=True):
         np.testing.assert_allclose(ranked.scores, row[ranked.documents], rtol=1e-4, atol=1e-6)
 
 
@@ -165,15 +133,15 @@ def test_rankings_of_different_lengths_are_packed() -> None:
     assert found[1].scores.tolist() == [2, 0.5, 0.5, -1.5]
 
 
-def test_vectors_that_half_precision_cannot_hold_are_refused(collection: Collection, tmp_path: Path) -> None:
-    trained = tokens_run(collection)
+def test_vectors_that_half_precision_cannot_hold_are_refused(copies: Collection, tmp_path: Path) -> None:
+    trained = tokens_run(copies)
     with torch.no_grad():
         trained.model.trunk.get_input_embeddings().weight.mul_(1e7)  # type: ignore[operator, union-attr]
     with pytest.raises(InputError, match=r"000000.npy as float16: the model's embeddings are not finite"):
-        MultiVectorIndex.build(ranker_of(trained, collection), tmp_path / "index")
+        MultiVectorIndex.build(ranker_of(trained, copies), tmp_path / "index")
 
 
-def test_missing_lists_are_made_again_and_damage_is_refused(index: MultiVectorIndex, tmp_path: Path) -> None:
+def test_missing_lists_are_made_again(index: MultiVectorIndex, tmp_path: Path) -> None:
     folder = shutil.copytree(index.folder.directory, tmp_path / "index")
     opened, expected = MultiVectorIndex.open(Folder.open(folder), index.ranker), tree(folder)
     lists = folder / "centroids"
@@ -184,9 +152,3 @@ def test_missing_lists_are_made_again_and_damage_is_refused(index: MultiVectorIn
     opened.prepare(centroids.NAME)
     assert tree(folder) == expected
     assert (lists / "000001.npy").stat().st_mtime_ns == before
-    np.save(lists / "centroids.npy", np.zeros((3, 5), np.float32))
-    with pytest.raises(InputError, match="belongs to another index; remove it and make it again"):
-        opened.require(centroids.NAME)
-    np.save(folder / "ends" / "000001.npy", np.arange(25))
-    with pytest.raises(InputError, match="damaged .its number of vectors"):
-        MultiVectorIndex.open(Folder.open(folder), index.ranker)

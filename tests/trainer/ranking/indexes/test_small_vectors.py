@@ -1,8 +1,6 @@
-"""A byte or a bit a number, then fp16: codes and search against plain loops and the library, ranks, a stop, damage."""
+"""A byte or a bit a number, then fp16: codes and search against plain loops and the library."""
 
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,25 +8,22 @@ import pytest
 import torch
 
 from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer import index as command
 from deepsiam.trainer.ranking.indexes import small_vectors
 from deepsiam.trainer.ranking.indexes.blocks import Blocks
 from deepsiam.trainer.ranking.indexes.dense import DenseIndex
 from deepsiam.trainer.ranking.indexes.registry import open_index
 from deepsiam.trainer.ranking.indexes.small_vectors import CODES, Codes, bits_of, bytes_of, nearest_bits, ranges_of
-from deepsiam.trainer.ranking.rankers.registry import open_ranker
-from tests.trainer.ranking.indexes.five_blocks import small_blocks
-from tests.trainer.ranking.indexes.shares import tree
-from tests.trainer.runs import write_run
+from tests.trainer.ranking.indexes.conftest import Kinds
+from tests.trainer.ranking.indexes.five_blocks import (
+    assert_same,
+    build,
+    expect_ties_in_order,
+    queries,
+    small_blocks,
+    tree,
+)
 
-METHOD = {
-    "name": "siamese",
-    "pooling": "mean",
-    "similarity": "cosine",
-    "max_query_tokens": 8,
-    "max_document_tokens": 24,
-}
 ALL = pytest.mark.parametrize("dtype", CODES)
 
 
@@ -65,11 +60,11 @@ def test_codes_are_those_of_sentence_transformers(width: int) -> None:
 @pytest.mark.parametrize("k", [1, 7, 60, 500])
 def test_search_is_that_of_loops_over_all_texts(dtype: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_vectors, "CORPUS_BLOCK", 50)
-    texts, queries = vectors(1, 230, 20), vectors(2, 9, 20).astype(np.float32)
+    texts, asked = vectors(1, 230, 20), vectors(2, 9, 20).astype(np.float32)
     texts[100:110] = texts[3]  # ties
     codes, stored = coded(dtype, texts, [100, 1, 0, 90])
-    found = codes.search(queries, stored, k)
-    for query, ranked in zip(queries.astype(np.float64), found, strict=True):
+    found = codes.search(asked, stored, k)
+    for query, ranked in zip(asked.astype(np.float64), found, strict=True):
         if codes.ranges is None:
             near = -((texts > 0) != (query > 0)).sum(axis=1)
         else:
@@ -85,14 +80,14 @@ def test_search_is_that_of_loops_over_all_texts(dtype: str, k: int, monkeypatch:
 
 
 def test_scoring_again_finds_what_codes_alone_miss() -> None:
-    texts, queries = vectors(3, 4000, 48), vectors(4, 40, 48).astype(np.float32)
-    exact = np.argsort(-(queries @ texts.astype(np.float32).T), axis=1, kind="stable")[:, :10]
+    texts, asked = vectors(3, 4000, 48), vectors(4, 40, 48).astype(np.float32)
+    exact = np.argsort(-(asked @ texts.astype(np.float32).T), axis=1, kind="stable")[:, :10]
     recalls = {}
     for dtype in CODES:
         codes, stored = coded(dtype, texts, [1500, 1500])
-        found = codes.search(queries, stored, 10)
+        found = codes.search(asked, stored, 10)
         recalls[dtype] = np.mean([np.isin(own, row.documents).mean() for own, row in zip(exact, found, strict=True)])
-    alone = nearest_bits(bits_of(queries), codes.codes, 10)
+    alone = nearest_bits(bits_of(asked), codes.codes, 10)
     recalls["bits alone"] = np.mean([np.isin(own, row.documents).mean() for own, row in zip(exact, alone, strict=True)])
     print(recalls)
     assert recalls["int8"] > 0.99
@@ -107,44 +102,17 @@ def test_bits_are_counted_without_numpy_2_too() -> None:
 
 
 @pytest.fixture(scope="module")
-def run(copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_run(tmp_path_factory.mktemp("siamese") / "run", copies.directory / "tokenizer.json", **METHOD)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _small_blocks() -> Iterator[None]:
-    with small_blocks() as patched:
-        patched.setattr(small_vectors, "SAMPLE", 30)
-        yield
-
-
-def build(run: Path, collection: Collection, folder: Path, dtype: str, rank: int = 0, ranks: int = 1) -> DenseIndex:
-    return DenseIndex.build(open_ranker(run, collection), folder, rank, ranks, dtype=dtype)
-
-
-@pytest.fixture(scope="module")
-def made(run: Path, copies: Collection, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def made(kinds: Kinds, tmp_path_factory: pytest.TempPathFactory) -> dict[str, DenseIndex]:
     """An index of each dtype; the last 30 of the 120 documents are copies of the first 30."""
-    folders = {dtype: tmp_path_factory.mktemp("made") / dtype for dtype in ("float16", *CODES)}
-    for dtype, folder in folders.items():
-        build(run, copies, folder, dtype)
-    return folders
-
-
-def opened(folder: Path) -> DenseIndex:
-    index = open_index(folder)
-    assert isinstance(index, DenseIndex)
-    return index
-
-
-def queries_of(collection: Collection) -> list[str]:
-    return [collection.queries.text(i) for i in range(0, 120, 9)]
+    with small_blocks():
+        halves = build("dense", kinds.rankers["dense"], tmp_path_factory.mktemp("made") / "float16", "float16")
+    return {"float16": halves, **{dtype: kinds.made[dtype] for dtype in CODES}}  # type: ignore[dict-item]
 
 
 @ALL
-def test_an_index_has_fp16_vectors_and_their_codes(made: dict[str, Path], dtype: str) -> None:
-    index, halves = opened(made[dtype]), tree(made["float16"] / "blocks")
-    assert tree(made[dtype] / "blocks") == halves
+def test_an_index_has_fp16_vectors_and_their_codes(made: dict[str, DenseIndex], dtype: str) -> None:
+    index, folder = made[dtype], made[dtype].folder.directory
+    assert tree(folder / "blocks") == tree(made["float16"].folder.directory / "blocks")
     assert index.codes
     every = index.vectors[np.arange(90)]
     ranges = index.codes.ranges
@@ -159,81 +127,58 @@ def test_an_index_has_fp16_vectors_and_their_codes(made: dict[str, Path], dtype:
     size = {"int8": 90 * 32, "binary": 90 * 8}[dtype]
     told = f"90 different texts, 32 x float16 each (5,760 bytes), searched by {dtype} first ({size:,} bytes)"
     assert str(index) == f"120 documents of {told}"
-    assert set(index.folder.manifest["sha256"]) == set(tree(made[dtype])) - {"manifest.json"}
+    assert set(index.folder.manifest["sha256"]) == set(tree(folder)) - {"manifest.json"}
     index.folder.verify()
 
 
 @ALL
 def test_what_is_found_has_the_scores_and_the_ties_of_exact_search(
-    made: dict[str, Path], copies: Collection, dtype: str
+    made: dict[str, DenseIndex], copies: Collection, dtype: str
 ) -> None:
-    exact = opened(made["float16"]).search(queries_of(copies), 120)
-    index = opened(made[dtype])
+    exact = made["float16"].search(queries(copies), 120)
+    index = made[dtype]
     for k in (10, 30, 120):
-        for ranked, whole in zip(index.search(queries_of(copies), k), exact, strict=True):
+        for ranked, whole in zip(index.search(queries(copies), k), exact, strict=True):
             assert len(ranked.documents) == k
             score_of = dict(zip(whole.documents.tolist(), whole.scores.tolist(), strict=True))
             np.testing.assert_allclose([score_of[i] for i in ranked.documents.tolist()], ranked.scores, rtol=1e-6)
-            tied = np.flatnonzero(np.diff(ranked.scores) == 0)
-            assert (np.diff(ranked.documents)[tied] > 0).all()
+            expect_ties_in_order(ranked)
     salted = index.search_tokens([copies.queries.tokens(3)], 5, salts=np.array([7], np.uint32))
-    alone = opened(made["float16"]).search_tokens([copies.queries.tokens(3)], 5, salts=np.array([7], np.uint32))
+    alone = made["float16"].search_tokens([copies.queries.tokens(3)], 5, salts=np.array([7], np.uint32))
     assert salted[0].documents.tolist() == alone[0].documents.tolist()
-
-
-def test_damage_is_refused(made: dict[str, Path], tmp_path: Path) -> None:
-    folder = shutil.copytree(made["int8"], tmp_path / "i")
-    code = folder / "codes" / "000001.npy"
-    sound = np.load(code)
-    for changed in (sound[:-1], sound[:, :-1].copy()):
-        np.save(code, changed)
-        with pytest.raises(InputError, match=r"damaged .its codes are not those of its vectors"):
-            opened(folder)
-    np.save(code, sound.astype(np.int16))
-    with pytest.raises(InputError, match=r"000001.npy: damaged"):
-        opened(folder)
-    np.save(code, sound)
-    opened(folder)
-    content = bytearray((folder / "ranges.npy").read_bytes())
-    content[-2] ^= 1
-    (folder / "ranges.npy").write_bytes(content)
-    with pytest.raises(InputError, match=r"damaged .the SHA-256 of ranges.npy is not the recorded one"):
-        opened(folder)
-    (folder / "ranges.npy").unlink()
-    with pytest.raises(InputError, match=r"damaged .the SHA-256 of ranges.npy is not the recorded one"):
-        opened(folder)
 
 
 @ALL
 def test_the_command_tells_bytes_and_recall(
-    run: Path, made: dict[str, Path], copies: Collection, dtype: str, capsys: pytest.CaptureFixture[str]
+    kinds: Kinds, made: dict[str, DenseIndex], copies: Collection, dtype: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command.main([str(run), f"--collection={copies.directory}", f"--out={made[dtype]}", f"--dtype={dtype}"])
+    folder = made[dtype].folder.directory
+    command.main(
+        [str(kinds.runs["dense"][0]), f"--collection={copies.directory}", f"--out={folder}", f"--dtype={dtype}"]
+    )
     line, recall = capsys.readouterr().out.splitlines()
-    assert line == f"{made[dtype]}: complete already: {opened(made[dtype])}"
+    assert line == f"{folder}: complete already: {made[dtype]}"
     share = r"\d+\.\d%"
     assert re.fullmatch(
-        rf"{made[dtype]}: finds {share} of exact search's first 10 and 100\.0% of exact search's first 100, "
+        rf"{folder}: finds {share} of exact search's first 10 and 100\.0% of exact search's first 100, "
         "for 64 queries of the collection",
         recall,
     )
-    assert opened(made["float16"]).measure() is None
+    assert made["float16"].measure() is None
 
 
 @pytest.mark.parametrize("dimensions", [7, 32])
-def test_cut_vectors_have_codes_too(run: Path, copies: Collection, tmp_path: Path, dimensions: int) -> None:
-    ranker = open_ranker(run, copies).cut(dimensions)
+def test_cut_vectors_have_codes_too(kinds: Kinds, tmp_path: Path, dimensions: int) -> None:
+    ranker = kinds.rankers["dense"].cut(dimensions)
     index = DenseIndex.build(ranker, tmp_path / "i", dtype="int8")
     assert index.codes
     assert index.codes.codes.width == dimensions
-    assert opened(tmp_path / "i").ranker.dimensions == dimensions
+    assert open_index(tmp_path / "i").ranker.dimensions == dimensions
 
 
-def test_a_device_finds_the_same(made: dict[str, Path], copies: Collection) -> None:
-    index = opened(made["int8"])
+def test_a_device_finds_the_same(made: dict[str, DenseIndex], copies: Collection) -> None:
+    index = made["int8"]
     assert index.codes
-    queries = index.ranker.queries.embeddings(map(copies.queries.tokens, range(12)))
-    there = index.codes.search(queries, index.vectors, 9, torch.device("cpu"))
-    for one, other in zip(index.codes.search(queries, index.vectors, 9), there, strict=True):
-        np.testing.assert_array_equal(one.documents, other.documents)
-        np.testing.assert_array_equal(one.scores, other.scores)
+    embedded = index.ranker.queries.embeddings(map(copies.queries.tokens, range(12)))
+    there = index.codes.search(embedded, index.vectors, 9, torch.device("cpu"))
+    assert_same(index.codes.search(embedded, index.vectors, 9), there)

@@ -1,23 +1,17 @@
-"""An index of terms: against evaluation and a dense product, resumed, what is shown of it, and what is refused."""
-
-from collections.abc import Callable
-from pathlib import Path
+"""An index of terms: against evaluation and a dense product; what is shown of it."""
 
 import numpy as np
 import pytest
 
 from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.serve import page
-from deepsiam.trainer.ranking.indexes.sparse import SparseIndex, TermWriter
+from deepsiam.trainer.ranking.indexes.sparse import SparseIndex
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.rankers.sparse import SparseRanker
 from deepsiam.trainer.ranking.retrieval.system import Texts
 from tests.trainer.ranking.retrieval.fakes import terms_run
 
 QUERIES = list(range(0, 120, 9))
-BLOCK = 25  # of 90 different texts
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +25,7 @@ def ranker(copies: Collection) -> SparseRanker:
 def index(
     request: pytest.FixtureRequest, ranker: SparseRanker, tmp_path_factory: pytest.TempPathFactory
 ) -> SparseIndex:
-    return build(ranker, tmp_path_factory.mktemp("made") / "index", request.param)
-
-
-def build(ranker: SparseRanker, folder: Path, dtype: str | None = None) -> SparseIndex:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(TermWriter, "BLOCK", BLOCK)
-        return SparseIndex.build(ranker, folder, dtype=dtype)
+    return SparseIndex.build(ranker, tmp_path_factory.mktemp("made") / "index", dtype=request.param)
 
 
 def texts(collection: Collection) -> list[str]:
@@ -94,39 +82,3 @@ def test_matched_terms_are_shown_and_add_up_to_the_score(index: SparseIndex, cop
     shown = page("q", 5, {"index": found})
     (term, weight), *_ = found[0].terms
     assert f"{term} {weight:.2f}" in shown
-
-
-def set_(place: tuple[int, ...], value: int) -> Callable[[np.ndarray], np.ndarray]:
-    def change(array: np.ndarray) -> np.ndarray:
-        array[place] = value
-        return array
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("file", "change", "words"),
-    [
-        ("terms", set_((0, 0), -1), "its terms are not in order"),
-        ("terms", set_((0, -1), 1 << 40), "its terms are not in order, or not of the model's"),
-        ("terms", set_((1, 0), 1 << 40), "where the postings of its terms end"),
-        ("terms", set_((1, -1), 3), "where the postings of its terms end"),
-        ("terms", lambda array: array[:, :-1], "where the postings of its terms end"),
-        ("terms", lambda array: array[:1], "not in order"),
-        ("texts", set_((0,), 60_000), "how many terms each text has"),
-        ("texts", lambda array: array[:-1], "where the postings of its terms end"),
-        ("counts", set_((0,), -1), "how many terms each text has"),
-        ("counts", lambda array: array[:-1], "how many terms each text has"),
-        ("blocks", lambda array: array[:-1], "its number of weights"),
-        ("blocks", lambda array: array.astype(np.float64), "its size, shape or dtype"),
-    ],
-    ids=range(12),
-)
-def test_damaged_arrays_are_refused(
-    ranker: SparseRanker, tmp_path: Path, file: str, change: Callable[[np.ndarray], np.ndarray], words: str
-) -> None:
-    index = build(ranker, tmp_path / "index")
-    path = index.folder.directory / file / "000001.npy"
-    np.save(path, change(np.load(path)).copy())
-    with pytest.raises(InputError, match=words):
-        SparseIndex.open(Folder.open(tmp_path / "index"), ranker)
