@@ -64,14 +64,18 @@ def start(module: str, *arguments: str, ranks: int, environment: Mapping[str, st
 
     `environment` sets the MASTER_PORT of the ranks. With 0 ranks, no variables of a distributed run are set.
     """
+    command = (_launch, ranks, module, *arguments) if ranks else (become, module, *arguments)
+    return Started(fork(_begin, dict(environment), out, err, *command, name=module))
+
+
+def fork(target: Callable[..., None], *arguments: object, name: str = "forked") -> BaseProcess:
+    """Start a process that has the imports."""
     with patch.dict(os.environ, SETTINGS):
         SERVER.ensure_running()
-    command = (_launch, ranks, module, *arguments) if ranks else (_become, module, *arguments)
-    context = multiprocessing.get_context("forkserver")
-    process = context.Process(target=_begin, args=(dict(environment), out, err, *command), name=module)
+    process = multiprocessing.get_context("forkserver").Process(target=target, args=arguments, name=name)
     with patch.object(forkserver, "connect_to_new_process", SERVER.connect_to_new_process):
         process.start()
-    return Started(process)
+    return process
 
 
 def run(
@@ -96,14 +100,19 @@ def _begin(
     for stream, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     os.chdir(ROOT)
+    set_environment(environment)
+    command(*arguments)
+
+
+def set_environment(environment: Mapping[str, str]) -> None:
+    """Replace the environment, in a process that has imported torch."""
     os.environ.clear()
     os.environ.update(environment)
     if threads := environment.get("OMP_NUM_THREADS"):  # torch has already read its own value
         torch.set_num_threads(int(threads))
-    command(*arguments)
 
 
-def _become(module: str, *arguments: str) -> None:
+def become(module: str, *arguments: str) -> None:
     """Do what `python -m` does."""
     sys.modules.pop(module, None)
     sys.argv = [module, *arguments]
@@ -119,7 +128,7 @@ def _launch(ranks: int, module: str, *arguments: str) -> None:
     for rank in range(ranks):
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         words = (module, f"--local_rank={rank}", *arguments)
-        running.append(multiprocessing.get_context("fork").Process(target=_become, args=words))
+        running.append(multiprocessing.get_context("fork").Process(target=become, args=words))
         running[-1].start()
     while running:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # wait until one has ended; its exit code is read below

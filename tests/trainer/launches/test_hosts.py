@@ -18,10 +18,11 @@ from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.run.stop import RESUME
 from tests import toy
 from tests.hosts import VARIABLES, Hosts, network, remove_stale
+from tests.warm_python import forked, programs
 
 pytestmark = pytest.mark.slow
 
-DEEPSPEED = str(Path(sys.executable).with_name("deepspeed"))
+PYTHON = Path(sys.executable)
 CHANGES = {"steps": 20, "trunk": toy.TRUNK, "checkpoint": {"every": 5}}  # with dropout
 
 
@@ -30,9 +31,11 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     """Four hosts on one switch; tests that use them are skipped if this machine cannot create them."""
     with ExitStack() as stack:
         try:
-            yield stack.enter_context(network(tmp_path_factory.mktemp("hosts"), 4))
+            made = stack.enter_context(network(tmp_path_factory.mktemp("hosts"), 4))
         except InputError as reason:
             pytest.skip(str(reason))
+        stack.enter_context(programs(made.here))
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -55,22 +58,30 @@ def supervised(
     at: Mapping[str, Callable[[subprocess.Popen[str]], None]],
     number: int = 2,
     launcher: Sequence[str] = (),
+    python: Path | None = None,
 ) -> tuple[int, str]:
-    """Supervise a training on the first hosts, or on those that the launcher's options name; see `follow`."""
+    """Supervise a training on the first hosts, or on those that the launcher's options name; see `follow`.
+
+    All its processes are forked by `tests.warm_python`, unless they are to be started with a real `python`.
+    """
+    python = python or hosts.here / "python"
     options = launcher or ["--hostfile", str(hosts.hostfile), "--include", "@".join(hosts.addresses[:number])]
-    command = [DEEPSPEED, *options, "--module", "trainer.pretrain", str(recipe), *overrides]
-    return follow(hosts.on_first([sys.executable, "-m", "trainer.supervise", "--", *command]), hosts.environment(), at)
+    command = [str(python.with_name("deepspeed")), *options, "--module", "trainer.pretrain", str(recipe), *overrides]
+    return follow(hosts.on_first([str(python), "-m", "trainer.supervise", "--", *command]), hosts.environment(), at)
 
 
 def follow(
-    command: list[str], environment: Mapping[str, str], at: Mapping[str, Callable[[subprocess.Popen[str]], None]]
+    command: list[str],
+    environment: Mapping[str, str],
+    at: Mapping[str, Callable[[subprocess.Popen[str]], None]],
+    folder: Path = toy.ROOT,
 ) -> tuple[int, str]:
     """Run a command; when a line contains the next key of `at`, call that key's action.
 
     Return the exit code and the output.
     """
     process = subprocess.Popen(
-        command, cwd=toy.ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     waiting, output = dict(at), ""
     assert process.stdout is not None
@@ -87,7 +98,7 @@ def kill_rank_1(recipe: Path) -> None:
     for process in psutil.process_iter(["cmdline", "environ"]):
         is_ours = str(recipe) in (process.info["cmdline"] or []) and "trainer.pretrain" in process.info["cmdline"]
         if is_ours and (process.info["environ"] or {}).get("RANK") == "1":
-            process.kill()
+            forked(process).kill()
             return
     pytest.fail("rank 1 is not running")
 
@@ -111,7 +122,7 @@ def test_no_pulled_cable_killed_rank_or_stop_changes_a_bit_of_the_result(
     assert "no step for 10 s (faults.hang_seconds)" in output
     assert output.count("step 5 of 20: ended with code") == 2
     assert "stopped on request after step " in output
-    code, output = supervised(hosts, recipe, at={})
+    code, output = supervised(hosts, recipe, at={}, python=PYTHON)
     assert code == 0, output
     assert final_weights(recipe) == final_weights(undisturbed)
 
@@ -186,14 +197,14 @@ def test_a_run_folder_that_is_not_shared_is_refused(hosts: Hosts, shards: Path, 
 def test_what_the_hosts_lack_is_refused_before_any_trains(hosts: Hosts, shards: Path, tmp_path: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)  # 2 micro-batches a step
     code, output = supervised(hosts, recipe, at={}, number=4)
-    assert code == 2
+    assert code == 2, output
     assert output.startswith("supervise: batch: 2 micro-batches a step cannot be shared by 4 ranks")
     hosts.cut(1)
     try:
         code, output = supervised(hosts, recipe, at={})
     finally:
         hosts.mend(1)
-    assert code == 2
+    assert code == 2, output
     assert output.startswith(f"supervise: {hosts.addresses[1]} is not fit: ssh: connect to host {hosts.addresses[1]}")
     assert len(output.splitlines()) == 1
     assert not recipe.with_suffix("").exists()
@@ -202,7 +213,7 @@ def test_what_the_hosts_lack_is_refused_before_any_trains(hosts: Hosts, shards: 
 def test_the_doctor_finds_the_hosts_fit_or_says_why_not(hosts: Hosts, shards: Path, tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, batch={"size": 16, "micro": 4})
-    command = [sys.executable, "-m", "trainer.doctor", str(recipe), "--hostfile", str(hosts.hostfile)]
+    command = [str(hosts.here / "python"), "-m", "trainer.doctor", str(recipe), "--hostfile", str(hosts.hostfile)]
 
     def examined(*overrides: str) -> tuple[int, str]:
         line = hosts.on_first([*command, *overrides])
@@ -221,7 +232,7 @@ def test_the_doctor_finds_the_hosts_fit_or_says_why_not(hosts: Hosts, shards: Pa
         code, output = examined(f"run={tmp_path}/own/run")
     finally:
         hosts.mend(3)
-    assert code == 2
+    assert code == 2, output
     wrong = [line for line in output.splitlines() if line.startswith("wrong ")]
     assert len(wrong) == 2, output
     assert f"{hosts.addresses[3]}: ssh: connect to host" in wrong[0]
@@ -236,7 +247,7 @@ def test_ranks_that_mpirun_starts_change_no_bit(hosts: Hosts, shards: Path, tmp_
     hostfile.write_text("".join(f"{address} slots=1\n" for address in hosts.addresses[:2]))
     launcher = ["--hostfile", str(hostfile), "--launcher", "openmpi"]
     launcher += ["--launcher_args", f"--bind-to none -x MASTER_ADDR={hosts.addresses[0]}"]
-    code, output = supervised(hosts, recipe, "ranks=2", at={}, launcher=launcher)
+    code, output = supervised(hosts, recipe, "ranks=2", at={}, launcher=launcher, python=PYTHON)
     assert code == 0, output
     assert final_weights(recipe) == final_weights(undisturbed)
 
@@ -262,6 +273,9 @@ def test_a_slurm_job_saves_before_its_time_is_over_and_the_next_goes_on(
     for name, script in {"srun": SRUN.format(*hosts.names), "scontrol": scontrol}.items():
         (tmp_path / name).write_text(script)
         (tmp_path / name).chmod(0o755)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "bin").symlink_to(hosts.here)
+    (hosts.here / "activate").write_text(f"PATH={hosts.here}:$PATH")
     environment = {
         **hosts.environment(),
         "PATH": f"{tmp_path}:{hosts.environment()['PATH']}",
@@ -272,10 +286,11 @@ def test_a_slurm_job_saves_before_its_time_is_over_and_the_next_goes_on(
         "SLURM_CPUS_PER_TASK": "1",
     }
     job = hosts.on_first(["bash", str(toy.ROOT / "docs" / "slurm.sbatch"), str(recipe)])
-    code, output = follow(job, environment, {"step 8/": lambda batch: batch.send_signal(signal.SIGUSR1)})
+    stop = {"step 8/": lambda batch: batch.send_signal(signal.SIGUSR1)}
+    code, output = follow(job, environment, stop, tmp_path)
     assert code == RESUME, output
     assert "supervise: SIGUSR1: asking the training to save and end" in output
-    code, output = follow(job, environment, {})
+    code, output = follow(job, environment, {}, tmp_path)
     assert code == 0, output
     assert final_weights(recipe) == final_weights(undisturbed)
 
@@ -292,6 +307,7 @@ def test_the_pods_of_kubernetes_train_as_two_ranks_of_one_host_do(
         "--no_ssh": f"--no_ssh --exclude {hosts.addresses[2]}@{hosts.addresses[3]}",
         "deepsiam-0.deepsiam": hosts.addresses[0],
         "recipes/seed_base.yaml": str(recipe),
+        ".venv/bin": str(hosts.here),
         "ranks=16": "ranks=2",
     }
     for published, own in here.items():
