@@ -208,10 +208,7 @@ def recipes() -> dict[str, Any]:
         compared = resume_invariants(recipe, Data(None, [], None, {}))  # type: ignore[arg-type]
         here = recipe.deepspeed == "auto"  # the fastest that the machine has
         config = ds_config.load("cpu" if here else recipe.deepspeed, for_here=False)[1]
-        compared |= {
-            "deepspeed": ds_config.optimizer_state_kind(config),
-            "deepspeed file": ds_config.state_layout(config),
-        }
+        compared |= ds_config.resume_invariants(config)
         dump = complete(recipe)
         of_dump = {key for key in compared if compared[key] == dump.get(key)}
         found[path.stem] = {"recipe": dump, "compared": {k: v for k, v in compared.items() if k not in of_dump}}

@@ -144,15 +144,11 @@ class Numbers(NamedTuple):
             sum(parameter.numel() for name, parameter in named.items() if name not in model.from_base),
         )
 
-    @property
-    def checkpoint_bytes(self) -> int:
-        """The size of a checkpoint: weights, also in half precision, and Adam's fp32 states (docs/cluster.md)."""
-        return WEIGHT_BYTES * self.saved + STATE_BYTES * self.trained
-
 
 def disk(facts: Mapping[str, HostFacts], recipe: Recipe, numbers: Numbers) -> Iterator[Finding]:
     """Check that the run folder has room for the checkpoints; also report how much the whole run will write."""
-    one = numbers.checkpoint_bytes
+    # weights, also in half precision, and Adam's fp32 states (docs/cluster.md)
+    one = WEIGHT_BYTES * numbers.saved + STATE_BYTES * numbers.trained
     needed, free = one * (recipe.checkpoint.keep + 1), min(host.free for host in facts.values())
     said = f"{amount(free)} free, {amount(needed)} for {recipe.checkpoint.keep + 1} checkpoints"
     if recipe.checkpoint.keep_every:

@@ -157,7 +157,9 @@ def seconds(collective: Collective, network: Network) -> float:
     flow = sent(collective, network.ranks) / min(link.bandwidth for link in links)
     delay = _passes(collective.kind) * _ring_latency(network)
     if network.backend == "nccl" and collective.kind == "all_reduce":
-        delay = min(delay, 2 * _tree_latency(network))
+        # from the root of a binary tree of hosts to its leaves, and along the ranks of a host; and back
+        down = math.ceil(math.log2(network.hosts)) * network.between.latency
+        delay = min(delay, 2 * (down + (network.ranks_per_host - 1) * network.within.latency))
     return flow + collective.rounds * collective.calls * delay
 
 
@@ -182,12 +184,6 @@ def _ring_latency(network: Network) -> float:
         return (ranks - 1) * network.within.latency
     whole = hosts * network.between.latency + (ranks - hosts) * network.within.latency
     return (ranks - 1) / ranks * whole
-
-
-def _tree_latency(network: Network) -> float:
-    """Return the latency from the root of a binary tree of hosts to its leaves, and along the ranks of a host."""
-    within = (network.ranks_per_host - 1) * network.within.latency
-    return math.ceil(math.log2(network.hosts)) * network.between.latency + within
 
 
 def _buckets(sizes: Iterable[int], most: int) -> int:

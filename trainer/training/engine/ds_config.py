@@ -155,21 +155,16 @@ def sums_in_fp32(config: Mapping[str, Any]) -> bool:
     return precision(config) == torch.bfloat16 and DTYPES.get(dtype) == torch.float32
 
 
-def optimizer_state_kind(config: dict[str, Any]) -> str:
-    """Name the precision and ZeRO stage of the saved optimizer states, such as "bfloat16, ZeRO-1 or 2".
+def resume_invariants(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the kind, order and precision in which DeepSpeed saves master weights and optimizer states.
 
-    DeepSpeed loads only the same kind.
+    It loads only the same kind, such as "bfloat16, ZeRO-1 or 2". States of another order or precision it loads without
+    a word, and each weight then gets the states of another.
     """
     stage = config.get("zero_optimization", {}).get("stage", 0)
-    return f"{str(precision(config)).removeprefix('torch.')}, ZeRO-{'1 or 2' if stage in (1, 2) else stage}"
-
-
-def state_layout(config: Mapping[str, Any]) -> dict[str, bool]:
-    """Return the settings that decide in what order and precision DeepSpeed saves master weights and optimizer states.
-
-    It loads states that were saved with others without a word, and each weight then gets the states of another.
-    """
-    return {f"{section}.{key}": bool(config.get(section, {}).get(key)) for section, key in STATE_LAYOUT}
+    kind = f"{str(precision(config)).removeprefix('torch.')}, ZeRO-{'1 or 2' if stage in (1, 2) else stage}"
+    layout = {f"{section}.{key}": bool(config.get(section, {}).get(key)) for section, key in STATE_LAYOUT}
+    return {"deepspeed": kind, "deepspeed file": layout}
 
 
 def _path(name: str) -> Path:

@@ -25,10 +25,7 @@ if TYPE_CHECKING:  # an extra
 
 
 def new_trunk(config: Mapping[str, Any], tokenizer: Tokenizer) -> PreTrainedModel:
-    """Build a trunk with random weights for a tokenizer's vocabulary.
-
-    Raise InputError for an unknown configuration key, or a vocabulary size that differs from the data's.
-    """
+    """Build a trunk with random weights for a tokenizer's vocabulary; raise InputError for a wrong key."""
     tokenizer_keys = {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.pad}
     for key, value in tokenizer_keys.items():
         if config.get(key, value) != value:

@@ -24,10 +24,7 @@ class Plateau:
     scale: Annotated[float, Field(ge=0, le=1)] = 1.0  # factor on the learning rate
 
     def after(self, loss: float, *, factor: float, patience: int) -> Plateau:
-        """Return the state after one more validation; more than `patience` bad ones multiply `scale` by `factor`.
-
-        A NaN loss is bad.
-        """
+        """Return the state after one more loss; more than `patience` bad ones (or NaN) multiply `scale`."""
         if loss < (float("inf") if self.best is None else self.best * (1 - THRESHOLD)):
             return Plateau(loss, 0, self.scale)
         if self.bad < patience:

@@ -221,10 +221,7 @@ def _report_errors_once(world: World, prefix: str) -> Iterator[None]:
 
 
 def _resume_from(recipe: Recipe, resume: bool) -> Path | None:
-    """Choose the checkpoint to resume from.
-
-    Raise InputError if the folder has a run and `resume` is not set, or if one of DeepSpeed's files could run code.
-    """
+    """Choose the checkpoint to resume from; raise InputError if `resume` is not set, or a file could run code."""
     newest = checkpoint.newest(recipe.run)
     if newest is not None and not resume:
         raise InputError(

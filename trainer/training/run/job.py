@@ -82,8 +82,7 @@ class Job:
     def resume_invariants(self) -> dict[str, Any]:
         """What must not change when the run is resumed."""
         config = ds_config.load(self.recipe.deepspeed)[1]
-        kind, layout = ds_config.optimizer_state_kind(config), ds_config.state_layout(config)
-        return resume_invariants(self.recipe, self.data) | {"deepspeed": kind, "deepspeed file": layout}
+        return resume_invariants(self.recipe, self.data) | ds_config.resume_invariants(config)
 
 
 def check_job(job: Job) -> None:
@@ -105,10 +104,7 @@ def check_job(job: Job) -> None:
 
 
 def make_ready(model: TrunkModel, recipe: AnyRecipe, resume_from: Path | None = None) -> AnyRecipe:
-    """Freeze, compile and recompute what a recipe says; frozen weights are those of the checkpoint to resume from.
-
-    Return the recipe with all that `freeze_model` fills in.
-    """
+    """Freeze, compile and recompute what a recipe says; return it with all that `freeze_model` fills in."""
     if resume_from:
         drop_absent(model, resume_from)
     recipe = freeze_model(model, recipe)

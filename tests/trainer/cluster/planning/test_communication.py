@@ -64,10 +64,7 @@ def test_stages_1_and_2_all_reduce_and_gather_what_was_updated() -> None:
     assert (numbers(second, "all_reduce"), numbers(second, "all_gather")) == (3 * NUMBERS, NUMBERS)
     # 3,000 + 100 + 4,000 + 50 fill the first bucket
     assert [(one.calls, one.rounds) for one in (first[0], second[0])] == [(2, 1), (2, 3)]
-
-
-def test_a_parameter_larger_than_a_bucket_has_its_own() -> None:
-    assert collectives([10, 500, 10], Zero(1, 4, 4, reduce_bucket=100), 1)[0].calls == 3
+    assert collectives([10, 500, 10], Zero(1, 4, 4, reduce_bucket=100), 1)[0].calls == 3  # a larger one has its own
 
 
 @pytest.mark.parametrize(("reuse_distance", "again"), [(10**9, 0), (12_000, 3_000 + 100), (0, NUMBERS)])
@@ -90,28 +87,22 @@ def test_gloo_reduces_all_where_others_scatter() -> None:
     assert numbers(step, "all_reduce") == 2 * NUMBERS
 
 
-def test_seconds_of_a_ring_of_hosts() -> None:
-    gloo = network(4, 1, backend="gloo")
+GLOO = {"backend": "gloo"}
+SECONDS = [
     # 2 x 3/4 of 800 bytes at 100 bytes a second; 2 x 3 messages of half a second for each of 5 calls
-    assert seconds(Collective("all_reduce", 800.0, 5), gloo) == pytest.approx(12 + 5 * 3)
-    assert seconds(Collective("all_gather", 800.0, 1, rounds=2), gloo) == pytest.approx(2 * (6 + 1.5))
-
-
-def test_seconds_within_a_host_are_those_of_its_own_link() -> None:
-    gloo = network(1, 4, backend="gloo")
-    assert seconds(Collective("all_reduce", 800.0, 1), gloo) == pytest.approx(1.2 + 6 * 0.01)
-
-
-def test_latency_of_ranks_in_hosts_is_that_of_the_links_of_the_ring() -> None:
+    pytest.param(Collective("all_reduce", 800.0, 5), network(4, 1, **GLOO), 12 + 5 * 3, id="ring of hosts"),
+    pytest.param(Collective("all_gather", 800.0, 1, rounds=2), network(4, 1, **GLOO), 2 * (6 + 1.5), id="rounds"),
+    pytest.param(Collective("all_reduce", 800.0, 1), network(1, 4, **GLOO), 1.2 + 6 * 0.01, id="within a host"),
     # 2 of the 8 links lead to another host; a part passes 7 of the 8
-    delay = 7 / 8 * (2 * 0.5 + 6 * 0.01)
-    assert seconds(Collective("all_gather", 0.0, 1), network(2, 4)) == pytest.approx(delay)
+    pytest.param(Collective("all_gather", 0.0, 1), network(2, 4), 7 / 8 * (2 * 0.5 + 6 * 0.01), id="ranks in hosts"),
+    pytest.param(Collective("all_reduce", 0.0, 1), network(64, 8), 2 * (6 * 0.5 + 7 * 0.01), id="NCCL's tree"),
+    pytest.param(Collective("all_gather", 0.0, 1), network(64, 8), 511 / 512 * (64 * 0.5 + 448 * 0.01), id="no tree"),
+]
 
 
-def test_nccl_takes_a_tree_where_it_is_faster() -> None:
-    many = network(64, 8)
-    assert seconds(Collective("all_reduce", 0.0, 1), many) == pytest.approx(2 * (6 * 0.5 + 7 * 0.01))
-    assert seconds(Collective("all_gather", 0.0, 1), many) > 30
+@pytest.mark.parametrize(("collective", "over", "expected"), SECONDS)
+def test_seconds_are_those_of_a_ring_or_tree(collective: Collective, over: Network, expected: float) -> None:
+    assert seconds(collective, over) == pytest.approx(expected)
 
 
 def test_what_runs_beside_compute_is_hidden_up_to_its_length() -> None:

@@ -78,6 +78,8 @@ def test_the_vocabulary_is_the_trunk_s_or_given() -> None:
     assert vocabulary_of(recipe("seed_small"), 500) == 500
     with pytest.raises(InputError, match="trunk.vocab_size"):
         vocabulary_of(recipe("seed_small", "trunk={model_type: bert}"), None)
+    with pytest.raises(InputError, match="a vocabulary of 10 pieces has no words: give more than 10"):
+        vocabulary_of(recipe(), 10)
 
 
 @pytest.mark.parametrize("length", [8, 24, 40, 48, 50])
@@ -85,11 +87,6 @@ def test_short_inputs_have_made_up_text(length: int) -> None:
     keys = recipe("ict_small", f"method.max_tokens={length}")
     batch, _ = made_up_batch(keys.method, Vocabulary(64, **SPECIAL), 4)
     assert batch.arrays["passage_ids"].shape[0] == 4
-
-
-def test_a_vocabulary_without_words_is_refused() -> None:
-    with pytest.raises(InputError, match="a vocabulary of 10 pieces has no words: give more than 10"):
-        vocabulary_of(recipe(), 10)
 
 
 def test_a_trunk_that_is_not_described_is_refused() -> None:

@@ -80,26 +80,27 @@ def of_size(parameters: int, trained: int | None = None) -> Work:
     return replace(WORK, parameters=parameters, trained=(parameters if trained is None else trained,))
 
 
-def test_frozen_weights_take_their_own_bytes_alone() -> None:
-    small = replace(MACHINES, device=replace(DEVICES["h100"], memory=4e9))
-    assert fitting(of_size(10**9), Zero.from_config(CONFIG), small, 1, 1) == []
-    assert 1 in fitting(of_size(10**9, trained=10**7), Zero.from_config(CONFIG), small, 1, 1)
+def small(memory: float) -> Machines:
+    return replace(MACHINES, device=replace(DEVICES["h100"], memory=memory))
 
 
-@pytest.mark.parametrize(("parameters", "stages"), [(1e8, [1, 2, 3]), (1.6e10, [2, 3]), (5e10, [3]), (1e12, [])])
-def test_stages_fit_by_their_states(parameters: float, stages: list[int]) -> None:
-    assert fitting(of_size(int(parameters)), Zero.from_config(CONFIG), MACHINES, 128, 1) == stages
-
-
-def test_stage_3_holds_what_it_has_gathered() -> None:
-    small = replace(MACHINES, device=replace(DEVICES["h100"], memory=2.9e9))  # 80 % of it can be used
+FITTING = [  # 80 % of the memory can be used
+    *(
+        pytest.param(of_size(int(parameters)), MACHINES, 128, 1, stages, id=f"{parameters:g}")
+        for parameters, stages in [(1e8, [1, 2, 3]), (1.6e10, [2, 3]), (5e10, [3]), (1e12, [])]
+    ),
+    pytest.param(of_size(10**9), small(4e9), 1, 1, [], id="all trained"),
+    pytest.param(of_size(10**9, trained=10**7), small(4e9), 1, 1, [1, 2], id="frozen: their own bytes alone"),
     # 16 bytes per parameter split over 128 ranks, 0.1 GB of activations, and 2 bytes for each gathered parameter
-    assert fitting(of_size(10**9), Zero.from_config(CONFIG), small, 128, 1) == [2, 3]
-    assert fitting(of_size(11 * 10**8), Zero.from_config(CONFIG), small, 64, 1) == []
+    pytest.param(of_size(10**9), small(2.9e9), 128, 1, [2, 3], id="what stage 3 has gathered fits"),
+    pytest.param(of_size(11 * 10**8), small(2.9e9), 64, 1, [], id="it does not"),
+    pytest.param(WORK, MACHINES, 8, 1000, [], id="activations count"),
+]
 
 
-def test_activations_count() -> None:
-    assert fitting(WORK, Zero.from_config(CONFIG), MACHINES, 8, 1000) == []
+@pytest.mark.parametrize(("work", "machines", "ranks", "micro", "stages"), FITTING)
+def test_stages_fit_by_their_states(work: Work, machines: Machines, ranks: int, micro: int, stages: list[int]) -> None:
+    assert fitting(work, Zero.from_config(CONFIG), machines, ranks, micro) == stages
 
 
 def found(machines: Machines, most: int = 512, **changes: Any) -> dict[tuple[int, int], tuple[int, str]]:

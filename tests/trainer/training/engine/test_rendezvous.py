@@ -126,12 +126,11 @@ def test_the_ranks_end_with_the_code_of_rank_0(port: int, of_another_run: bool) 
     del taken
 
 
-def test_rank_0_does_not_wait_for_ever_for_ranks_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_0_waits_for_ever_for_neither_ranks_nor_a_silent_program(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rendezvous, "OTHERS_SECONDS", 0.2)
     end_others(2, 2)
-
-
-def test_rank_0_does_not_wait_for_a_program_that_says_nothing(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "CONNECT_SECONDS", 0.5)
     with socket.create_server(("", port)):
         end_others(2, 2)
