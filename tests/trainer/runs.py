@@ -107,7 +107,6 @@ def _write(run: Path, model: TrunkModel, files: Mapping[str, bytes]) -> Path:
     for name, content in files.items():
         (folder / name).write_bytes(content)
     cursor = Cursor([[START] * 4], micro_sizes={0: 4})  # of one source, as in `toy.seed_recipe`
-    state = {"step": STEP, "world_size": 1, "fixed": {}, "cursor": cursor.to_json()}
-    (folder / checkpoint.STATE).write_text(json.dumps(state))
+    (folder / checkpoint.STATE).write_bytes(checkpoint.State(STEP, cursor, 1, {}).to_json())
     checkpoint.write_manifest(folder)
     return run

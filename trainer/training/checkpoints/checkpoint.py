@@ -22,11 +22,11 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from deepsiam.data_prep.common.environment import usable_cores
 from deepsiam.data_prep.common.errors import InputError
@@ -84,15 +84,7 @@ class State:
 
     def to_json(self) -> bytes:
         """Return the content of state.json, which `read_state` reads."""
-        values = {
-            "step": self.step,
-            "world_size": self.world_size,
-            "fixed": self.resume_invariants,
-            "cursor": self.cursor.to_json(),
-            "plateau": asdict(self.plateau),
-            "best": asdict(self.best),
-        }
-        return json.dumps(values, indent=1).encode()
+        return TypeAdapter(State).dump_json(self, indent=1, by_alias=True)
 
 
 def save(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, bytes], policy: CheckpointConfig) -> Path:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
 from deepsiam.data_prep.common.json_file import Count
 from deepsiam.trainer.training.data.lanes import Skip
@@ -28,7 +28,7 @@ class Cursor:
 
     positions: Positions
     micro_batches: Count = 0
-    skips: set[Skip] = field(default_factory=set)
+    skips: Annotated[set[Skip], PlainSerializer(sorted)] = field(default_factory=set)
     micro_sizes: Mapping[Count, MicroSize] = field(default_factory=dict)
 
     @property
@@ -67,12 +67,3 @@ class Cursor:
             for source, lanes in enumerate(cursors[0].positions)
         ]
         return replace(cursors[0], positions=positions)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the cursor as plain values, from which pydantic builds it again."""
-        return {
-            "micro_batches": self.micro_batches,
-            "micro_sizes": dict(self.micro_sizes),
-            "positions": self.positions,
-            "skips": sorted(self.skips),
-        }

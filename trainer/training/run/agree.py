@@ -10,11 +10,9 @@ from typing import NamedTuple
 import torch
 
 from deepsiam.models.arrays import to_device
-from deepsiam.models.config import MethodConfig
 from deepsiam.trainer.training.data.cursor import Cursor
 from deepsiam.trainer.training.data.order import LaneBatch
 from deepsiam.trainer.training.engine.engine import Engine
-from deepsiam.trainer.training.recipe.objective import Objective, objectives
 from deepsiam.trainer.training.run.health import Health
 
 
@@ -25,11 +23,6 @@ class Agreed(NamedTuple):
     micro_batches: list[int]  # of every source, in the next step, on all ranks
     targets: list[dict[str, int]]  # likewise, of every loss term
     stop: bool  # whether a stop is requested
-
-    def objectives(self, methods: Sequence[MethodConfig], step: int, batches: Sequence[LaneBatch]) -> list[Objective]:
-        """Return the objective of each of this rank's micro-batches in the step after `step` finished ones."""
-        by_source = objectives(methods, step, self.micro_batches, self.targets)
-        return [by_source[batch.source] for batch in batches]
 
 
 def agree(engine: Engine, health: Health, cursor: Cursor, batches: Sequence[LaneBatch], stop_requested: bool) -> Agreed:

@@ -11,6 +11,7 @@ from deepsiam.trainer.training.data.order import LaneBatch, dropout_seed
 from deepsiam.trainer.training.engine.engine import Engine, StepResult
 from deepsiam.trainer.training.engine.world import World, warn
 from deepsiam.trainer.training.errors import SharedError
+from deepsiam.trainer.training.recipe.objective import objectives
 from deepsiam.trainer.training.run.agree import Agreed, agree, exchange
 from deepsiam.trainer.training.run.health import Health
 from deepsiam.trainer.training.run.job import Job
@@ -92,9 +93,10 @@ class Run:
     def _optimize(self, batches: Sequence[LaneBatch], agreed: Agreed) -> StepResult:
         micro_batches = [batch.micro_batch for batch in batches]
         seeds = [dropout_seed(self.recipe.seed, batch.index) for batch in batches]
-        objectives = agreed.objectives(self.engine.methods, self.step, batches)
+        by_source = objectives(self.engine.methods, self.step, agreed.micro_batches, agreed.targets)
         with self.monitor.counting_flops(batches):
-            return self.engine.step(micro_batches, objectives, seeds, self.rate.at(self.step))
+            of_batches = [by_source[batch.source] for batch in batches]
+            return self.engine.step(micro_batches, of_batches, seeds, self.rate.at(self.step))
 
     def _pauses(self) -> bool:
         """Whether more than training is due after this step: a progress line, a validation, a save, new negatives."""

@@ -1,6 +1,5 @@
 """The order of data: lanes, cursor, loader and held-out data: the same on any cluster and after a resume."""
 
-import json
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import islice
@@ -47,7 +46,8 @@ def test_resuming_from_recorded_positions_equals_never_stopping(
     for batch in undisturbed[:stop]:
         cursor.advance([batch], 1)
         cursor.skips.update(batch.skips)
-    cursor = TypeAdapter(Cursor).validate_json(json.dumps(cursor.to_json()))
+    adapter = TypeAdapter(Cursor)
+    cursor = adapter.validate_json(adapter.dump_json(cursor))
     resumed = order(damaged)
     resumed.skip(cursor.skips)
     batches = islice(resumed.stream(cursor.positions, cursor.micro_batches, 1), 20)
