@@ -7,8 +7,11 @@ meets the other ranks, reads the recipe, locks the run's folder, chooses the che
 import argparse
 import json
 import platform
+import socket
 import sys
+import time
 import traceback
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,11 +42,11 @@ from deepsiam.trainer.training.errors import SharedError
 from deepsiam.trainer.training.recipe.schema import AnyRecipe, Recipe
 from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
 from deepsiam.trainer.training.run.commit import git_commit, versions
-from deepsiam.trainer.training.run.job import Job, check_job
+from deepsiam.trainer.training.run.job import Job, check_job, complete
 from deepsiam.trainer.training.run.loop import Run
-from deepsiam.trainer.training.run.shared_folder import check_same, check_shared
 from deepsiam.trainer.training.run.stop import RESUME, exit_with_workers
 
+WAIT_SECONDS = 5.0  # until a file written by rank 0 is visible through a network file system
 INTERRUPTED = 130  # exit code
 LOCK = "lock"  # file in a run's folder, locked by the process that trains the run
 
@@ -275,3 +278,58 @@ def _lock(run: Path) -> BinaryIO:
     # another process may have the lock: ranks whose launcher was killed run on until their next step
     make_directory(run)
     return lock(run / LOCK, f"{run}: is being trained by another process: wait until it ends, or end it")
+
+
+def check_shared(run: Path) -> None:
+    """Raise SharedError if a rank does not see a file that rank 0 writes into the run's folder.
+
+    The file's name is new each time, because a network file system may cache that a name was missing.
+    """
+    name = [uuid.uuid4().hex]
+    dist.broadcast_object_list(name)
+    path = run / f"seen-by-all-{name[0]}"
+    if dist.get_rank() == 0:
+        path.touch()
+    try:
+        dist.barrier()  # nobody looks before it is written
+        blind: list[str | None] = [None] * dist.get_world_size()
+        dist.all_gather_object(blind, None if _seen(path) else socket.gethostname())
+    finally:
+        if dist.get_rank() == 0:
+            path.unlink()
+    ranks = [rank for rank, host in enumerate(blind) if host]
+    if ranks:
+        raise SharedError(
+            f"{run}: rank {ranks[0]}, on {blind[ranks[0]]}, sees another folder there than rank 0 "
+            f"({len(ranks)} of {len(blind)} ranks do): put the run on a file system that all hosts share, at one path"
+        )
+
+
+def check_same(job: Job) -> None:
+    """Raise SharedError if a rank trains with another recipe, other data or another precision than rank 0.
+
+    A recipe may be edited while rank 0 opens the data, or lie on each host; `deepspeed: auto` depends on the device.
+    """
+    config = {"deepspeed's file": ds_config.load(job.recipe.deepspeed)[1]}
+    settings = {**job.resume_invariants, **complete(job.recipe), **config}
+    rank_0_settings = [settings]
+    dist.broadcast_object_list(rank_0_settings)
+    changes = checkpoint.differences(rank_0_settings[0], settings)
+    lines = (f"{key}={now}, and rank 0 with {was}" for key, was, now in changes)
+    different: list[str | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(different, next(lines, None))
+    for rank, difference in enumerate(different):
+        if difference:
+            raise SharedError(
+                f"rank {rank} would train with {difference}: give all ranks the same recipe, data and devices, and "
+                "start again"
+            )
+
+
+def _seen(path: Path) -> bool:
+    end = time.monotonic() + WAIT_SECONDS
+    while not path.exists():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
