@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,10 @@ def print_plan(chosen: argparse.Namespace) -> None:
     for path in filter(None, (chosen.json, chosen.chart)):
         refuse_folder(path)
         in_a_folder(path)
-    recipe = _recipe(chosen.recipe, chosen.overrides)
+    values = read(chosen.recipe, chosen.overrides)
+    if kind_of(values) is not PretrainRecipe:
+        raise InputError(f"{chosen.recipe}: fine-tunes; a plan is for pre-training: name such a recipe")
+    recipe = build(PretrainRecipe, values, str(chosen.recipe))
     usual = "cpu" if chosen.gpu == "cpu" else "zero1_fp16" if chosen.gpu.startswith(WITHOUT_BF16) else "zero1_bf16"
     file, config = ds_config.load(usual if recipe.deepspeed == "auto" else recipe.deepspeed, for_here=False)
     if chosen.gpu != "cpu" and ds_config.precision(config) == torch.float32:
@@ -55,13 +57,6 @@ def print_plan(chosen: argparse.Namespace) -> None:
             out.write(json.dumps(results, indent=1).encode() + b"\n")
     if chosen.chart:
         print(report.draw(rows, chosen.chart))
-
-
-def _recipe(path: Path, overrides: Sequence[str]) -> PretrainRecipe:
-    values = read(path, overrides)
-    if kind_of(values) is not PretrainRecipe:
-        raise InputError(f"{path}: fine-tunes; a plan is for pre-training: name such a recipe")
-    return build(PretrainRecipe, values, str(path))
 
 
 def _machines(chosen: argparse.Namespace, recipe: PretrainRecipe) -> tuple[Machines, str]:

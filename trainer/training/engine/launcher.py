@@ -76,8 +76,14 @@ def chosen(slots: Mapping[str, int], flags: Namespace) -> dict[str, list[int]]:
 
 def check(flags: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Sequence[int]]) -> None:
     """Raise InputError where DeepSpeed would exit with a traceback instead of starting the `chosen` of all slots."""
-    if flags.no_ssh:
-        _check_part(flags, len(chosen))
+    if flags.no_ssh:  # each host starts its own ranks
+        hosts = len(chosen)
+        if not 0 <= flags.node_rank < hosts:
+            raise InputError(
+                f"--node_rank {flags.node_rank}: with --no_ssh, number the {hosts} hosts of the hostfile from 0"
+            )
+        if not flags.master_addr:
+            raise InputError("--master_addr is missing: with --no_ssh, give the address of the first host")
         return
     if len(chosen) == 1 and not flags.force_multi:
         return  # no launcher: the host is this one
@@ -132,16 +138,6 @@ def lost(word: str) -> str:
 def _first(pattern: re.Pattern[str], word: str) -> str:
     match = pattern.search(word)
     return match[0] if match else ""
-
-
-def _check_part(flags: Namespace, hosts: int) -> None:
-    """Check the options of a host that starts its own ranks."""
-    if not 0 <= flags.node_rank < hosts:
-        raise InputError(
-            f"--node_rank {flags.node_rank}: with --no_ssh, number the {hosts} hosts of the hostfile from 0"
-        )
-    if not flags.master_addr:
-        raise InputError("--master_addr is missing: with --no_ssh, give the address of the first host")
 
 
 def exported() -> dict[str, str]:

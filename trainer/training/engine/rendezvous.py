@@ -25,6 +25,7 @@ from torch.distributed import DistNetworkError, TCPStore
 
 from deepsiam.data_prep.common.argument_types import port_number
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.trainer.training.errors import SharedError
 
 ARRIVAL = default_pg_timeout  # within which every rank arrives: DEEPSPEED_TIMEOUT, in minutes
 OTHERS_SECONDS = 60  # how long rank 0 waits to end the others: their hosts may import more slowly
@@ -44,11 +45,11 @@ def meet_at() -> tuple[str, int]:
 
 
 def port() -> int:
-    """Return the port where the ranks meet; raise InputError if MASTER_PORT is not one."""
+    """Return the port where the ranks meet; raise SharedError if MASTER_PORT is not one."""
     try:
         return port_number(os.environ.get("MASTER_PORT", "29500"))
     except ArgumentTypeError as error:
-        raise InputError(f"MASTER_PORT: {error}: set another, or unset it") from None
+        raise SharedError(f"MASTER_PORT: {error}: set another, or unset it") from None
 
 
 def serve() -> TCPStore | None:

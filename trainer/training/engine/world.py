@@ -124,10 +124,7 @@ def has_address(world: World) -> bool:
 def check_address(world: World) -> None:
     """Raise SharedError if the ranks do not know where to meet: mpirun and srun do not tell those of several hosts."""
     with rank_0_speaks(world.rank):
-        try:
-            port()
-        except InputError as error:
-            raise SharedError(str(error)) from None
+        port()
         if has_address(world):
             return
         raise SharedError(
