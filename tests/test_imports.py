@@ -58,7 +58,7 @@ ROOMS = {
         {"derivations", "answers"},
         {"while_training", "miners", "export"},
         {"evaluation"},
-        {"indexes", "expansion", "consistency"},
+        {"indexes", "consistency"},
         {"rankers", "mining"},
         {"ranker", "published"},
         {"retrieval", "deadline", "choices"},

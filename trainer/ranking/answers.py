@@ -9,14 +9,17 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, count, islice
+from pathlib import Path
 
 import numpy as np
 
+from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.format import text_lines
+from deepsiam.data_prep.collections.relevant import IdenticalIds, left_out, unranked
 from deepsiam.data_prep.common.errors import InputError, printable
 from deepsiam.data_prep.common.files import refuse_folder
 from deepsiam.trainer.ranking.evaluation import run_file
 from deepsiam.trainer.ranking.indexes.index import Found, Index, in_words, require_choice
-from deepsiam.trainer.ranking.indexes.query_file import read_queries
 from deepsiam.trainer.ranking.indexes.registry import open_index
 from deepsiam.trainer.ranking.indexes.serve import make_server
 from deepsiam.trainer.ranking.retrieval.search import Ranked
@@ -57,6 +60,39 @@ def answer(chosen: argparse.Namespace) -> None:
         elif chosen.words or not chosen.verify:
             for words in [chosen.words] if chosen.words else ([query] for query in _typed()):
                 _show(words, index.find(words, chosen.k, chosen.approximate))
+
+
+def read_queries(
+    given: str, collection: Collection, rule: IdenticalIds
+) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """Read queries, as texts by ids, from the split of the given name, or else from a file of lines `ID<TAB>TEXT`.
+
+    Returns:
+        The queries, and the documents that are left out of the ranking of a split's query, int64, by the query's id.
+
+    Raises:
+        InputError: there is neither, or a line of the file has no tab, no id, or the id of an earlier line.
+    """
+    if given in collection.splits():
+        numbers = np.unique(collection.groups(given).queries).tolist()
+        ids, absent = collection.queries.ids, unranked(collection, numbers, left_out(collection, given, rule))
+        queries = {ids[i]: collection.queries.text(i) for i in numbers}
+        return queries, {ids[query]: documents for query, documents in absent.items()}
+    path = Path(given)
+    if not path.is_file():
+        splits = ", ".join(collection.splits()) or "none"
+        raise InputError(f"--queries {given}: no such file, nor a split of {collection.directory} (it has {splits})")
+    queries = {}
+    for where, line in text_lines(path):
+        name, tab, text = line.partition("\t")
+        if not tab or not name:
+            raise InputError(f"{where}: write ID, a tab, and the query")
+        if name in queries:
+            raise InputError(f"{where}: the id {name!r} is on an earlier line, too")
+        queries[name] = text
+    if not queries:
+        raise InputError(f"{path}: has no query")
+    return queries, {}
 
 
 def _serve(index: Index, chosen: argparse.Namespace) -> None:

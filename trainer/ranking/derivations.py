@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,10 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.derive import CORPUS, derive, expand, require_room
 from deepsiam.data_prep.collections.relevant import Relevant
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.files import require_name
+from deepsiam.data_prep.common.files import require_name, save_array
+from deepsiam.data_prep.common.progress import meter
+from deepsiam.models.matching.tilde import terms_in
 from deepsiam.trainer.ranking.consistency import Filter
-from deepsiam.trainer.ranking.expansion import likeliest_terms
 from deepsiam.trainer.ranking.miners import Miners
 from deepsiam.trainer.ranking.mining import (
     REASONS,
@@ -31,9 +32,12 @@ from deepsiam.trainer.ranking.mining import (
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.rankers.likelihoods import LikelihoodRanker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
+from deepsiam.trainer.ranking.retrieval.encode import distinct, require_finite
+from deepsiam.trainer.ranking.retrieval.resumable import open_work_folder
 from deepsiam.trainer.ranking.retrieval.shared import rank_0_first
 from deepsiam.trainer.training.engine.world import World, failed_rank_exits_first, joined, rank_0_speaks, say
 
+BLOCK = 4096  # texts that are expanded between two files
 SETTINGS = ("depth", "margin", "skip", "per_document")  # of mining, kept in the manifest
 
 
@@ -125,13 +129,56 @@ def _expand(collection: Collection, chosen: argparse.Namespace) -> None:
     if not isinstance(ranker, LikelihoodRanker):
         raise InputError(f"--expand: {ranker.title} gives terms no likelihoods: name a run of tilde")
     kept = chosen.out.with_name(f"{chosen.out.name}.terms")
-    added = likeliest_terms(ranker, chosen.terms, kept)
+    added = _likeliest_terms(ranker, chosen.terms, kept)
     about = {"expanded_by": ranker.name, "terms": chosen.terms}
     made = expand(collection, chosen.out, added, about)
     shutil.rmtree(kept)
     after, before = (one.manifest["counts"][CORPUS]["tokens"] / len(made.corpus) for one in (made, collection))
     print(f"{len(made.corpus):,} documents of {after:.0f} tokens on average, {before:.0f} before")
     print(f"wrote {made.directory}: the same queries and splits; its documents are longer")
+
+
+def _likeliest_terms(ranker: LikelihoodRanker, number: int, folder: Path) -> Iterator[np.ndarray]:
+    """Yield the ids of the likeliest terms that each document lacks (Zhuang and Zuccon, 2021b); ties: smaller ids.
+
+    A stopped command resumes: each block of distinct texts has a file NNNNNN.npy, int32 [texts, terms], best first and
+    padded with -1, in OUT.terms.
+
+    Raises:
+        InputError: the work folder belongs to another collection, model or number; a likelihood is not finite.
+    """
+    corpus, framing = ranker.collection.corpus, ranker.documents.framing
+    by = {"model": ranker.identity["fingerprint"], "precision": ranker.precision}
+    made_of = {"collection": ranker.collection.sha256, **by, "terms": number}
+    open_work_folder(folder, made_of, "collection, model, --precision or --terms")
+    of_text, first = distinct(framing.cut(corpus.tokens(i)) for i in range(len(corpus)))
+    files = [folder / f"{start // BLOCK:06d}.npy" for start in range(0, len(first), BLOCK)]
+    with meter("expand", "texts", len(first)) as report:
+        for i, file in enumerate(files):
+            documents = first[i * BLOCK : (i + 1) * BLOCK].tolist()
+            if not file.is_file():
+                texts = [framing.cut(corpus.tokens(document)) for document in documents]
+                save_array(file, _terms(ranker, texts, number))
+            report(i * BLOCK + len(documents), "")
+    blocks = [np.load(file, mmap_mode="r", allow_pickle=False) for file in files]
+    for text in of_text.tolist():
+        terms = blocks[text // BLOCK][text % BLOCK]
+        yield terms[terms >= 0]
+
+
+def _terms(ranker: LikelihoodRanker, texts: list[np.ndarray], number: int) -> np.ndarray:
+    """Return the terms of some texts, int32 [n, number], padded with -1."""
+    allowed = terms_in(ranker.loaded.tokenizer)
+    terms = np.full((len(texts), number), -1, np.int32)
+    for batch, vectors, _ in ranker.documents.batches(texts):
+        require_finite(vectors, "expand")
+        for text, likelihoods in zip(batch, vectors, strict=True):
+            free = allowed.copy()
+            free[texts[text]] = False
+            candidates = np.flatnonzero(free)
+            best = candidates[np.argsort(-likelihoods[candidates], kind="stable")[:number]]
+            terms[text, : len(best)] = best
+    return terms
 
 
 def _filter(chosen: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ import torch
 from deepsiam.data_prep.collections.collection import Collection, verify
 from deepsiam.models.matching.tilde import terms_in
 from deepsiam.trainer import mine
-from deepsiam.trainer.ranking import expansion
+from deepsiam.trainer.ranking import derivations
 from deepsiam.trainer.ranking.evaluation.expression import parse_unnamed
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.data.check_groups import check_teacher
@@ -179,8 +179,8 @@ def test_documents_get_the_likeliest_terms_that_they_lack(
     run = write_run(tmp_path / "tilde", toy_collection / "tokenizer.json", name="tilde", **LENGTHS)
     out = tmp_path / "expanded"
     options = [f"--collection={toy_collection}", f"--expand={run}", "--terms=5", f"--out={out}"]
-    monkeypatch.setattr(expansion, "BLOCK", 50)
-    of_texts, blocks = expansion._terms, []
+    monkeypatch.setattr(derivations, "BLOCK", 50)
+    of_texts, blocks = derivations._terms, []
 
     def stopped(*arguments: Any) -> np.ndarray:
         blocks.append(of_texts(*arguments))
@@ -188,7 +188,7 @@ def test_documents_get_the_likeliest_terms_that_they_lack(
             raise KeyboardInterrupt
         return blocks[-1]
 
-    monkeypatch.setattr(expansion, "_terms", stopped)
+    monkeypatch.setattr(derivations, "_terms", stopped)
     with pytest.raises(SystemExit, match="130"):
         mine.main(options)
     assert "run the same command to continue" in capsys.readouterr().err

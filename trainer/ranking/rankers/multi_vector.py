@@ -1,18 +1,43 @@
-"""Models of several vectors per text, whose score depends on no other document: ColBERT, a poly-encoder."""
+"""Models of several vectors per text: ColBERT, a poly-encoder; and Cross-Thought's answer selection, of whole lists."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+import torch
+
 from deepsiam.trainer.ranking.ranker import VectorRanker
-from deepsiam.trainer.ranking.retrieval.system import Scored, System, Texts
+from deepsiam.trainer.ranking.retrieval.system import List, Scored, System, Texts, scores_of_lists
 
 
 class MultiVectorRanker(VectorRanker):
-    """Ranks by scoring every document of a pool."""
+    """Ranks by scoring every document of a pool; a score depends on no other document."""
 
     def system(self, texts: Texts, known: System | None = None) -> Scored:
         queries = self.queries.vectors(texts.query_tokens())
         if isinstance(known, Scored):
             return replace(known, queries=queries)
         return Scored(self.model.score, queries, self.documents.vectors(texts.pool_tokens()), self.device)
+
+
+class ListRanker(VectorRanker):
+    """Re-ranks lists, each as a whole: the score of a document depends on the rest of its list."""
+
+    searches = by_itself = False
+
+    def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
+        texts = Texts.of_lists(self.collection, lists)
+        queries, documents = self.queries.vectors(texts.query_tokens()), self.documents.vectors(texts.pool_tokens())
+
+        def score_list(query: int, listed: np.ndarray) -> np.ndarray:
+            rows = documents.rows[listed]
+            with torch.inference_mode():
+                of_query = queries.padded(queries.rows[query : query + 1], self.device)
+                scores = self.model.score(of_query, documents.padded(rows, self.device)).float().cpu().numpy()[0]
+            _, first, places = np.unique(rows, return_index=True, return_inverse=True)
+            tied: np.ndarray = scores[first][places]  # equal texts, of which the model reads each
+            return tied
+
+        return scores_of_lists(score_list, texts, lists, what)

@@ -16,8 +16,7 @@ from deepsiam.trainer.ranking.rankers.dense import DenseRanker
 from deepsiam.trainer.ranking.rankers.duels import DuelRanker
 from deepsiam.trainer.ranking.rankers.labels import Listwise, Pointwise
 from deepsiam.trainer.ranking.rankers.likelihoods import LikelihoodRanker
-from deepsiam.trainer.ranking.rankers.lists import ListRanker
-from deepsiam.trainer.ranking.rankers.multi_vector import MultiVectorRanker
+from deepsiam.trainer.ranking.rankers.multi_vector import ListRanker, MultiVectorRanker
 from deepsiam.trainer.ranking.rankers.pairs import PairRanker
 from deepsiam.trainer.ranking.rankers.sparse import SparseRanker
 from deepsiam.trainer.ranking.retrieval.bm25 import NAME

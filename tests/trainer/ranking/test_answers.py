@@ -6,7 +6,7 @@ import pytest
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.ranking.indexes.query_file import read_queries
+from deepsiam.trainer.ranking.answers import read_queries
 
 
 def test_a_split_has_each_of_its_queries_once(opened: Collection) -> None:
