@@ -1,13 +1,12 @@
 """What was trained of a ColBERT is kept where another run starts from its folder: markers, projection."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
@@ -21,10 +20,10 @@ from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from deepsiam.trainer.training.run.job import Job
 from tests import toy
+from tests.trainer.interop.test_colbert_settings import LINEAR, PROJECTION, SETTINGS, write_colbert
 from tests.trainer.runs import write_run
 
 METHOD = {"name": "colbert", "max_query_tokens": 8, "max_document_tokens": 16}
-LINEAR = {"bias": False, "activation_function": "torch.nn.modules.linear.Identity"}
 NEW = "the markers of queries and documents are new, drawn at random"
 IN_VOCABULARY = ("a", "b")  # tokens that the tokenizer has anyway, as BERT's has [unused0] and [unused1]
 
@@ -44,45 +43,22 @@ def markers_of(model: Any, tokenizer_json: Path) -> Tensor:
     return rows.detach()
 
 
-def write_folder(folder: Path, tokenizer_json: Path, tokens: tuple[str, str], settings: dict[str, Any]) -> Path:
-    """Write a ColBERT in the library's layout, whose markers are these tokens."""
-    backend = Tokenizer.from_file(str(tokenizer_json))
+def write_folder(folder: Path, tokenizer_json: Path, tokens: tuple[str, str], files: dict[str, dict[str, Any]]) -> Path:
+    """Write a ColBERT whose markers are these tokens, with files of settings."""
+    backend, encoder = Tokenizer.from_file(str(tokenizer_json)), folder.with_name("encoder")
     backend.add_tokens([AddedToken(token, normalized=False) for token in tokens if backend.token_to_id(token) is None])
-    torch.manual_seed(3)
-    build_trunk({**toy.TRUNK, "vocab_size": backend.get_vocab_size()}).save_pretrained(folder)
-    backend.save(str(folder / "tokenizer.json"))
-    modules = [("", "sentence_transformers.models.Transformer"), ("1_Dense", "pylate.models.Dense.Dense")]
-    (folder / "modules.json").write_text(json.dumps([{"path": path, "type": kind} for path, kind in modules]))
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    (folder / "1_Dense").mkdir()
-    (folder / "1_Dense" / "config.json").write_text(json.dumps({"in_features": 32, "out_features": 6, **LINEAR}))
-    save_file({"linear.weight": torch.randn(6, 32)}, folder / "1_Dense" / "model.safetensors")
-    return folder
-
-
-def as_stanford(folder: Path) -> None:
-    """Turn it into the layout of Stanford's ColBERT."""
-    for name in ("modules.json", "config_sentence_transformers.json"):
-        (folder / name).unlink()
-    weights = {f"bert.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
-    save_file(weights | load_file(folder / "1_Dense" / "model.safetensors"), folder / "model.safetensors")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["HF_ColBERT"]}))
-    query, document = IN_VOCABULARY
-    (folder / "artifact.metadata").write_text(json.dumps({"query_token_id": query, "doc_token_id": document}))
-
-
-def nothing(folder: Path) -> None:
-    """Leave it as it is."""
+    build_trunk({**toy.TRUNK, "vocab_size": backend.get_vocab_size()}).save_pretrained(encoder)
+    backend.save(str(encoder / "tokenizer.json"))
+    return write_colbert(encoder, folder, files)
 
 
 PYLATE = ("[Q] ", "[D] ")
 PREFIXES = {"query_prefix": "[Q] ", "document_prefix": "[D] "}
-FOLDERS: dict[str, tuple[tuple[str, str], dict[str, Any], Callable[[Path], None]]] = {
-    "added": (PYLATE, PREFIXES, nothing),
-    "in the vocabulary": (IN_VOCABULARY, {"query_prefix": "a", "document_prefix": "b"}, nothing),
-    "prompts": (("[Q]", "[D]"), {"prompts": {"query": "[Q] ", "document": "[D] "}}, nothing),
-    "Stanford": (IN_VOCABULARY, {}, as_stanford),
+FOLDERS: dict[str, tuple[tuple[str, str], dict[str, dict[str, Any]]]] = {
+    "added": (PYLATE, {SETTINGS: PREFIXES}),
+    "in the vocabulary": (IN_VOCABULARY, {SETTINGS: {"query_prefix": "a", "document_prefix": "b"}}),
+    "prompts": (("[Q]", "[D]"), {SETTINGS: {"prompts": {"query": "[Q] ", "document": "[D] "}}}),
+    "Stanford": (IN_VOCABULARY, {"artifact.metadata": {"query_token_id": "a", "doc_token_id": "b"}}),
 }
 
 
@@ -97,10 +73,9 @@ def test_markers_and_projection_are_those_of_the_folder(
     prepared_with: str,
     trained: str,
 ) -> None:
-    tokens, settings, change = FOLDERS[name]
-    folder = write_folder(tmp_path / "start", toy_collection / "tokenizer.json", tokens, settings)
-    known = load_file(folder / "model.safetensors")["embeddings.word_embeddings.weight"]
-    change(folder)
+    tokens, files = FOLDERS[name]
+    folder = write_folder(tmp_path / "start", toy_collection / "tokenizer.json", tokens, files)
+    known = load_file(tmp_path / "encoder" / "model.safetensors")["embeddings.word_embeddings.weight"]
     vocabulary = tokenizers.load(folder / "tokenizer.json").vocabulary()
     collection = toy_collection
     if prepared_with == "its tokenizer":
@@ -108,7 +83,7 @@ def test_markers_and_projection_are_those_of_the_folder(
     made = job(folder, collection, optimizer={"lr": 1e-3, "train": trained}).model
     own = markers_of(made, collection / "tokenizer.json")
     assert torch.equal(own, known[[vocabulary[token] for token in tokens]])
-    assert torch.equal(made.projection.weight, load_file(folder / "1_Dense" / "model.safetensors")["linear.weight"])
+    assert torch.equal(made.projection.weight, PROJECTION)
     said = capsys.readouterr().out
     assert "1 of the 1 head weights\nthe markers of queries and documents are those of the start" in said
 
@@ -149,7 +124,7 @@ def test_new_markers_are_said(
     trained: Any,
     line: str,
 ) -> None:
-    folder = write_folder(tmp_path / "start", toy_collection / "tokenizer.json", IN_VOCABULARY, settings)
+    folder = write_folder(tmp_path / "start", toy_collection / "tokenizer.json", IN_VOCABULARY, {SETTINGS: settings})
     job(folder, toy_collection, optimizer={"lr": 1e-3, "train": trained})
     assert line in capsys.readouterr().out.splitlines()
 
@@ -183,14 +158,14 @@ def test_a_special_tokens_rows_follow_those_of_its_own_tokenizer(tmp_path: Path,
 def test_a_projection_that_does_more_is_refused(
     tmp_path: Path, toy_collection: Path, settings: dict[str, Any], message: str
 ) -> None:
-    folder = write_folder(tmp_path / "start", toy_collection / "tokenizer.json", PYLATE, PREFIXES)
+    folder = write_folder(tmp_path / "start", toy_collection / "tokenizer.json", PYLATE, {SETTINGS: PREFIXES})
     (folder / "1_Dense" / "config.json").write_text(json.dumps(settings))
     with pytest.raises(InputError, match=message):
         job(folder, toy_collection)
 
 
 def test_a_table_without_the_markers_rows_is_refused(tmp_path: Path, toy_collection: Path) -> None:
-    folder = write_folder(tmp_path / "start", toy_collection / "tokenizer.json", PYLATE, PREFIXES)
+    folder = write_folder(tmp_path / "start", toy_collection / "tokenizer.json", PYLATE, {SETTINGS: PREFIXES})
     tokenizer = tokenizers.load(toy_collection / "tokenizer.json")
     build_trunk({**toy.TRUNK, "vocab_size": tokenizer.vocab_size}).save_pretrained(folder)
     with pytest.raises(

@@ -35,6 +35,7 @@ LINEAR = {"bias": False, "activation_function": "torch.nn.modules.linear.Identit
 PYLATE = {"model_type": "ColBERT", "query_prefix": "[Q] ", "document_prefix": "[D] "}
 NATIVE = {"model_type": "MultiVectorEncoder", "prompts": {"query": "[Q] ", "document": "[D] "}}
 FIXED = {"strategy": "fixed", "length": 12}
+PROJECTION = torch.randn(6, 32, generator=torch.Generator().manual_seed(3))
 STANFORD = {"query_token_id": "[Q]", "doc_token_id": "[D]", "query_maxlen": 10, "doc_maxlen": 20}
 
 
@@ -57,12 +58,11 @@ def add_markers(folder: Path) -> Path:
 def write_colbert(encoder: Path, folder: Path, files: dict[str, dict[str, Any]]) -> Path:
     """Write a ColBERT with these files of settings: the library's, PyLate's or, with artifact.metadata, Stanford's."""
     copytree(encoder, folder)
-    weight = torch.randn(6, 32, generator=torch.Generator().manual_seed(3))
     if "artifact.metadata" in files:
         encoder_weights = {
             f"bert.{name}": value for name, value in AutoModel.from_pretrained(folder).state_dict().items()
         }
-        save_file({**encoder_weights, "linear.weight": weight}, folder / "model.safetensors", {"format": "pt"})
+        save_file({**encoder_weights, "linear.weight": PROJECTION}, folder / "model.safetensors", {"format": "pt"})
         change(folder / "config.json", {"architectures": ["HF_ColBERT"]})
     else:
         kinds = {"": "sentence_transformers.models.Transformer", "1_Dense": "pylate.models.Dense.Dense"}
@@ -73,7 +73,7 @@ def write_colbert(encoder: Path, folder: Path, files: dict[str, dict[str, Any]])
         steps = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(kinds.items())]
         write(folder / "modules.json", steps)
         write(folder / "1_Dense/config.json", {"in_features": 32, "out_features": 6, **LINEAR})
-        save_file({"linear.weight": weight}, folder / "1_Dense/model.safetensors")
+        save_file({"linear.weight": PROJECTION}, folder / "1_Dense/model.safetensors")
     for name, keys in files.items():
         write(folder / name, keys)
     return folder

@@ -84,7 +84,7 @@ def edit(file: Path, **keys: Any) -> None:
     file.write_text(json.dumps({**(json.loads(file.read_text()) if file.exists() else {}), **keys}))
 
 
-SETTINGS = "config_sentence_transformers.json"
+SETTINGS, MODULES = "config_sentence_transformers.json", "sentence_transformers.models."
 IDENTITY, SIGMOID = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"
 
 
@@ -119,7 +119,7 @@ def test_a_folder_of_the_newest_release(tmp_path: Path, toy_collection: Path, ac
 
 def as_library(folder: Path, **keys: Any) -> None:
     """Add what CrossEncoder saves beside the model, with these keys of the encoder's module."""
-    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+    module = {"idx": 0, "name": "0", "path": "", "type": MODULES + "Transformer"}
     (folder / "modules.json").write_text(json.dumps([module]))
     edit(folder / SETTINGS, model_type="CrossEncoder", activation_fn=SIGMOID)
     task = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
@@ -178,46 +178,57 @@ def test_pairs_are_joined_as_the_folder_joins_them(tmp_path: Path, toy_collectio
     assert np.abs(own - usual).max() > 1e-4
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda f: without(f, "classifier.bias"), r": classifier.bias of the head is missing"),
-        (lambda f: without(f, "bert.pooler.dense.weight"), r"bert.pooler.dense.weight of the head is missing"),
-        (
-            lambda f: without(f, "classifier.weight", [2, 16]),
-            r"classifier.weight of the head is \[2, 16\], .*\[1, 16\]",
-        ),
-        (
-            lambda f: edit(f / "config.json", architectures=["MyForSequenceClassification"]),
-            "config.json: architectures MyForSequenceClassification, model_type 'bert': .* is not supported",
-        ),
-        (
-            lambda f: edit(f / "config.json", sentence_transformers={"activation_fn": "torch.nn.modules.Softmax"}),
-            "config.json: sentence_transformers.activation_fn: 'torch.nn.modules.Softmax' is not supported",
-        ),
-        (
-            lambda f: edit(f / "config.json", sbert_ce_default_activation_function="mine.Sigmoid"),
-            "config.json: sbert_ce_default_activation_function: 'mine.Sigmoid' is not supported",
-        ),
-        (
-            lambda f: edit(f / "tokenizer_config.json", truncation_side="left"),
-            "tokenizer_config.json: truncation_side is 'left', which is not supported",
-        ),
-        (
-            lambda f: edit(f / "tokenizer_config.json", model_max_length=4),
-            "tokenizer_config.json: model_max_length is 4, not a number of tokens from 8",
-        ),
-        (lambda f: retemplate(f, "[CLS] $A [SEP]:1 $B:1 [SEP]:1"), r"with token types \[.*is supported"),
-        (lambda f: (f / "tokenizer_config.json").write_text("[]"), "tokenizer_config.json"),
-        (
-            lambda f: as_library(f, processing_kwargs={"text": {"truncation": "only_second"}}),
-            "sentence_bert_config.json: processing_kwargs is .*only_second'}}, which is not supported",
-        ),
-        (lambda f: as_library(f, max_seq_length=4), "sentence_bert_config.json: max_seq_length is 4, not a"),
-        (lambda f: as_library(f, chunks=4), "sentence_bert_config.json: chunks is not a known key"),
-        (lambda f: as_library(f, transformer_task="fill-mask"), "transformer_task is 'fill-mask'"),
-    ],
-)
+def change(file: str, **keys: Any) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / file, **keys)
+
+
+def library(*kinds: str, **settings: Any) -> Callable[[Path], None]:
+    """Let it have modules, and settings of the library."""
+
+    def add(folder: Path) -> None:
+        as_library(folder)
+        (folder / "modules.json").write_text(
+            json.dumps([{"path": k, "type": MODULES + (k or "Transformer")} for k in kinds])
+        )
+        edit(folder / SETTINGS, **settings)
+
+    return add
+
+
+CONFIG, OF_MODULE, OF_TOKENIZER = "config.json", "sentence_bert_config.json", "tokenizer_config.json"
+DAMAGES: list[tuple[Callable[[Path], object], str]] = [
+    (lambda f: without(f, "classifier.bias"), r": classifier.bias of the head is missing"),
+    (lambda f: without(f, "bert.pooler.dense.weight"), r"bert.pooler.dense.weight of the head is missing"),
+    (lambda f: without(f, "classifier.weight", [2, 16]), r"classifier.weight of the head is \[2, 16\], .*\[1, 16\]"),
+    (
+        change(CONFIG, architectures=["MyForSequenceClassification"]),
+        "architectures MyForS.* 'bert': .* is not supported",
+    ),
+    (
+        change(CONFIG, sentence_transformers={"activation_fn": "a.Softmax"}),
+        "activation_fn: 'a.Softmax' is not supported",
+    ),
+    (change(CONFIG, sbert_ce_default_activation_function="mine.Sigmoid"), "function: 'mine.Sigmoid' is not supported"),
+    (
+        change(OF_TOKENIZER, truncation_side="left"),
+        f"{OF_TOKENIZER}: truncation_side is 'left', which is not supported",
+    ),
+    (change(OF_TOKENIZER, model_max_length=4), f"{OF_TOKENIZER}: model_max_length is 4, not a number of tokens from 8"),
+    (lambda f: retemplate(f, "[CLS] $A [SEP]:1 $B:1 [SEP]:1"), r"with token types \[.*is supported"),
+    (lambda f: (f / OF_TOKENIZER).write_text("[]"), OF_TOKENIZER),
+    (
+        lambda f: as_library(f, processing_kwargs={"text": {"truncation": "only_second"}}),
+        "only_second'}}, which is not",
+    ),
+    (lambda f: as_library(f, max_seq_length=4), f"{OF_MODULE}: max_seq_length is 4, not a"),
+    (lambda f: as_library(f, chunks=4), f"{OF_MODULE}: chunks is not a known key"),
+    (lambda f: as_library(f, transformer_task="fill-mask"), "transformer_task is 'fill-mask'"),
+    (library("", "Dense"), r"modules.json: has a Dense module"),
+    (library("", prompts={"q": "query: "}, default_prompt_name="q"), "puts 'query: ' before every"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES, ids=[message for _, message in DAMAGES])
 def test_what_is_not_computed_exactly_is_one_clear_line(
     tmp_path: Path, toy_collection: Path, damage: Callable[[Path], object], message: str
 ) -> None:
@@ -225,6 +236,12 @@ def test_what_is_not_computed_exactly_is_one_clear_line(
     damage(folder)
     with pytest.raises(InputError, match=message):
         load_any(folder)
+
+
+def test_a_folder_with_a_pooling_is_no_cross_encoder(tmp_path: Path, toy_collection: Path) -> None:
+    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
+    library("", "Pooling")(folder)
+    assert not is_cross_encoder(Folder(folder))
 
 
 @pytest.mark.parametrize(
@@ -241,29 +258,6 @@ def test_other_heads_are_refused_by_their_key(
     folder = write_folder(tmp_path, toy_collection / "tokenizer.json", kind, **keys)
     with pytest.raises(InputError, match=f"config.json: .*{message}"):
         read(Folder(folder))
-
-
-def test_a_folder_with_other_modules_is_refused(tmp_path: Path, toy_collection: Path) -> None:
-    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
-    modules = [
-        {"path": path, "type": f"sentence_transformers.models.{path or 'Transformer'}"} for path in ("", "Dense")
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    edit(folder / SETTINGS, activation_fn=IDENTITY)
-    with pytest.raises(InputError, match=r"modules.json: has a Dense module"):
-        load_any(folder)
-    (folder / "modules.json").write_text(
-        json.dumps([modules[0], {"path": "x", "type": "sentence_transformers.models.Pooling"}])
-    )
-    assert not is_cross_encoder(Folder(folder))
-
-
-def test_it_may_put_nothing_before_every_text(tmp_path: Path, toy_collection: Path) -> None:
-    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
-    (folder / "modules.json").write_text(json.dumps([{"path": "", "type": "sentence_transformers.models.Transformer"}]))
-    edit(folder / SETTINGS, activation_fn=IDENTITY, prompts={"q": "query: "}, default_prompt_name="q")
-    with pytest.raises(InputError, match="puts 'query: ' before every"):
-        load_any(folder)
 
 
 @pytest.mark.parametrize(

@@ -167,8 +167,7 @@ def test_other_models_that_encode_texts_start_with_them(
     assert len(prompt_remarks(Folder(folder), started.method)) == bool(taken)
 
 
-@pytest.mark.parametrize("kind", ["bert", "qwen3"])
-@pytest.mark.parametrize("keys", [{}, {"prompt_in_pooling": False}])
+@pytest.mark.parametrize(("kind", "keys"), [("bert", {}), ("qwen3", {"prompt_in_pooling": False})])
 def test_an_export_has_the_prompts_of_its_run(kind: str, keys: dict[str, bool], tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
     folder = write_folder(tmp_path / "start", kind, "mean")
