@@ -44,45 +44,25 @@ COLLECTIVES = (
 )
 
 
-class Stream:
-    """A queue of the GPU."""
-
-    def wait_stream(self, _: object) -> None:
-        """Let this queue wait, not the host."""
-
-    def wait_event(self, _: object) -> None:
-        """Let this queue wait, not the host."""
-
-    def synchronize(self) -> None:
-        """Let the host wait."""
-        Watch.current.wait("stream")
-
-
-class Event:
-    """A mark in a queue of the GPU."""
+class Queued:
+    """A queue of the GPU, a mark in one, or a collective that is over: the host waits only where it synchronizes."""
 
     def __init__(self, **_: object) -> None: ...
 
-    def record(self, *_: object) -> None:
-        """Put the mark in a queue."""
-
-    def query(self) -> bool:
-        """Whether the queue has passed the mark."""
-        return True
-
-    def wait(self, *_: object) -> None:
-        """Let a queue wait, not the host."""
+    wait = wait_stream = wait_event = record = lambda self, *_: None
+    query = lambda self: True  # noqa: E731
 
     def synchronize(self) -> None:
         """Let the host wait."""
-        Watch.current.wait("event")
+        Watch.current.wait(type(self).__name__.lower())
 
 
-class Work:
-    """A collective that is over."""
+class Stream(Queued):
+    """A queue of the GPU."""
 
-    def wait(self, *_: object) -> None:
-        """Wait for nothing."""
+
+class Event(Queued):
+    """A mark in a queue of the GPU."""
 
 
 class Accelerator(CPU_Accelerator):  # type: ignore[misc]
@@ -121,5 +101,5 @@ def install() -> None:
     optimizer.this_device = lambda: torch.device("cuda")  # AdamW is fused, as there
 
 
-def _answered(*_: Any, **__: Any) -> Work:
-    return Work()
+def _answered(*_: Any, **__: Any) -> Queued:
+    return Queued()

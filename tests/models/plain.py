@@ -164,3 +164,12 @@ def scores_of_heads(model: Any, states: Sequence[Tensor]) -> Tensor:
             state = centred * model.head[2].weight + model.head[2].bias
         scores.append(state @ model.head[-1].weight.T + model.head[-1].bias)
     return torch.stack(scores)
+
+
+def in_batch_softmax(scores: Tensor, arrays: Mapping[str, Tensor], temperature: float) -> Tensor:
+    """Sum of -log p of each query's document among those that are allowed, or its own ones, scores [Q, D]."""
+    total = torch.zeros((), dtype=torch.float64)
+    for i, row in enumerate(scores / temperature):
+        columns = arrays["allowed"][i] if "allowed" in arrays else arrays["candidates"][i]
+        total = total + torch.logsumexp(row[columns], 0) - row[arrays["candidates"][i, 0]]
+    return total
