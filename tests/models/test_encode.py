@@ -34,14 +34,6 @@ def test_token_types_are_those_of_stock_bert():
     torch.testing.assert_close(encode(model, IDS, MASK, 0 * types), encode(model, IDS, MASK), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("model_type", ["roberta", "electra"])
-def test_other_encoders_ignore_padding_too(model_type):
-    extra = {"embedding_size": 16} if model_type == "electra" else {}
-    model = trunk(model_type=model_type, max_position_embeddings=32, **extra).eval()
-    short = encode(model, IDS[2:, :7], MASK[2:, :7])
-    torch.testing.assert_close(encode(model, IDS, MASK)[2:, :7], short, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("model_type", ["bert", "roberta", "electra"])
 def test_a_causal_encoder_sees_no_later_token_and_is_stock_hugging_faces(model_type):
     extra = {"embedding_size": 16} if model_type == "electra" else {}

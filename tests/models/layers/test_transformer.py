@@ -58,15 +58,6 @@ def test_self_attention_is_a_layer_of_bert():
     torch.testing.assert_close(model(x, x, torch.ones(2, 1, 5, dtype=torch.bool)), expected, rtol=0, atol=1e-12)
 
 
-def test_what_is_not_visible_changes_nothing():
-    model, (x, context, visible) = layer(), inputs()
-    visible[:, :, 3] = False
-    before = model(x, context, visible)
-    with torch.no_grad():
-        context[:, 3] = 1e6
-    assert torch.equal(model(x, context, visible), before)
-
-
 @pytest.mark.parametrize("name", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
 def test_dropout_is_the_trunks(name):
     model, arrays = layer(**{name: 0.5}).train(), inputs()
@@ -85,15 +76,7 @@ def test_shape_is_the_trunks():
     assert model.attention_norm.eps == base.config.layer_norm_eps
 
 
-SIZES = (
-    "vocab_size",
-    "pad_token_id",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "max_position_embeddings",
-    "initializer_range",
-)
+SIZES = CONFIG.keys() - {"model_type", "intermediate_size", "hidden_dropout_prob", "attention_probs_dropout_prob"}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.pairs import PairRanker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from tests import toy
-from tests.trainer.interop.causal_folders import write_causal_lm
+from tests.trainer.interop.family_folders import write_causal_lm
 from tests.trainer.ranking.retrieval.small_collections import candidate_lists
 from tests.trainer.runs import write_run
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModel
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedModel
 
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.models.build_trunk import build_trunk
@@ -55,17 +55,57 @@ def trunk_of(kind: str, tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
 def write_folder(folder: Path, kind: str, pooling: str, *, positions: int | None = None, **config: Any) -> Path:
     """A folder of a family, as the library writes it, whose random weights give texts different vectors."""
     more = {"max_position_embeddings": positions} if positions else {}
-    FAMILIES[TRUNKS[kind][0]].write(folder)
+    tokenizer = write_tokenizer(folder, TRUNKS[kind][0], **config)
+    torch.manual_seed(0)
+    save_random(AutoModel.from_config(build_trunk({**trunk_of(kind, tokenizer), **more}).config), folder, 0.1)
+    return write_layout(folder, 5, pooling, length=24)
+
+
+def write_tokenizer(folder: Path, family: str, **config: Any) -> tokenizers.Tokenizer:
+    """Write the tokenizer of a family, with keys of its configuration."""
+    FAMILIES[family].write(folder)
     tokenizer = tokenizers.load(folder)
     names = {f"{role}_token": token for role, token in tokenizer.special_tokens.items()}
     change(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **names, **config})
-    torch.manual_seed(0)
-    model = AutoModel.from_config(build_trunk({**trunk_of(kind, tokenizer), **more}).config)
+    return tokenizer
+
+
+def save_random(model: PreTrainedModel, folder: Path, noise: float) -> None:
+    """Save a model with noise in its weights, so that it tells texts apart."""
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
+            parameter.add_(torch.randn_like(parameter) * noise)
     model.save_pretrained(folder)
-    return write_layout(folder, 5, pooling, length=24)
+
+
+CAUSAL_LMS: dict[str, tuple[str, dict[str, Any]]] = {  # the family of its tokenizer, its configuration
+    "gpt2": ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512}),
+    "qwen2": ("qwen2", {**DECODER, "tie_word_embeddings": False}),
+    "qwen3": ("qwen2", {**DECODER, "tie_word_embeddings": True}),
+    "llama": ("llama3", DECODER),
+    "mistral": ("mistral", DECODER),
+    "gemma2": ("gemma", {**DECODER, "query_pre_attn_scalar": 16, "final_logit_softcapping": 3.0}),
+    "gemma3_text": ("gemma", DECODER),
+    "granite": ("llama3", {**DECODER, "logits_scaling": 8.0}),
+    "phi": ("qwen2", DECODER),  # its head has biases
+}
+
+
+def write_causal_lm(folder: Path, kind: str, **config: Any) -> Path:
+    """Write a causal language model whose random weights tell texts apart."""
+    family, settings = CAUSAL_LMS[kind]
+    tokenizer = write_tokenizer(folder, family)
+    ids = {
+        "vocab_size": tokenizer.vocab_size,
+        "pad_token_id": tokenizer.pad,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+    long = {} if kind == "gpt2" else {"max_position_embeddings": 512}
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(kind, **{**settings, **long, **ids, **config})
+    save_random(AutoModelForCausalLM.from_config(config), folder, 0.2)
+    return folder
 
 
 def texts_for(folder: Path) -> list[str]:

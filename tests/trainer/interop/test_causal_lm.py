@@ -20,7 +20,7 @@ from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
 from tests.data_prep.tokenizers.families import FAMILIES
-from tests.trainer.interop.causal_folders import MODELS, write_causal_lm
+from tests.trainer.interop.family_folders import CAUSAL_LMS, write_causal_lm
 from tests.trainer.interop.published_folders import change, each_file_once
 from tests.trainer.runs import save_run, vouch, write_adapters
 
@@ -49,7 +49,7 @@ def label_logits(loaded: LoadedModel, lists: list[list[str]]) -> torch.Tensor:
         return loaded.model.label_logits(**on_device(arrays, torch.device("cpu")))
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", CAUSAL_LMS)
 def test_the_logits_of_labels_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
     folder = write_causal_lm(tmp_path / kind, kind)
     with each_file_once(folder):

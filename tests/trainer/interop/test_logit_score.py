@@ -16,7 +16,7 @@ from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.kinds import check_settings
 from deepsiam.trainer.interop.settings import CAUSAL, MODULES, SETTINGS, TRANSFORMER
 from deepsiam.trainer.ranking.published import load_any
-from tests.trainer.interop.causal_folders import write_causal_lm
+from tests.trainer.interop.family_folders import write_causal_lm
 from tests.trainer.interop.published_folders import change, write
 
 CHAT = "{% for message in messages %}{{ message['role'] }}={{ message['content'] }}\n{% endfor %}:"

@@ -26,7 +26,7 @@ from deepsiam.trainer.ranking.retrieval.system import List
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from tests.models.tiny import VOCABULARY
 from tests.toy import TRUNK
-from tests.trainer.interop.causal_folders import write_causal_lm
+from tests.trainer.interop.family_folders import write_causal_lm
 from tests.trainer.ranking.rankers.test_pairs import LISTS
 from tests.trainer.runs import write_run
 
