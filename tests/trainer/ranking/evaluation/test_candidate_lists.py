@@ -97,28 +97,22 @@ def test_graded_lists_are_measured_as_by_ir_measures(shards: Path, tmp_path: Pat
     assert 0 < means["ndcg@10"] < 0.6
 
 
-def test_the_candidate_that_is_the_query_is_left_out(shards: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("relevant", [False, True])
+def test_the_candidate_that_is_the_query_is_left_out(shards: Path, tmp_path: Path, relevant: bool) -> None:
+    """If it is relevant, it counts as not found."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "top1000.x").write_text("a-1\ta-1\tfox\tfox\na-1\ta-2\tfox\tdog\na-1\ta-3\tfox\tcat\n")
-    (tmp_path / "in" / "qrels.x.tsv").write_text("a-1 0 a-2 1\n")
+    (tmp_path / "in" / "qrels.x.tsv").write_text("a-1 0 a-1 1\n" * relevant + "a-1 0 a-2 1\n")
     opened = build("msmarco", [tmp_path / "in"], tmp_path / "made", tokenizers.load(shards / "tokenizer.json"))
-    sizes = {}
+    sizes, found = {}, {}
     for rule in IDENTICAL_IDS:
         task = CandidateTask.of(opened, "top1000.x", rule)
         sizes[rule] = len(task.lists[0][1]), task.identical, len(task.pool)
-    assert sizes == {"auto": (2, 1, 2), "on": (2, 1, 2), "off": (3, 0, 3)}
-
-
-def test_a_relevant_candidate_that_is_the_query_counts_as_not_found(shards: Path, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "top1000.x").write_text("a-1\ta-1\tfox\tfox\na-1\ta-2\tfox\tdog\na-1\ta-3\tfox\tcat\n")
-    (tmp_path / "in" / "qrels.x.tsv").write_text("a-1 0 a-1 1\na-1 0 a-2 1\n")
-    opened = build("msmarco", [tmp_path / "in"], tmp_path / "made", tokenizers.load(shards / "tokenizer.json"))
-    for rule, found in (("on", 0.5), ("off", 1.0)):
-        task = CandidateTask.of(opened, "top1000.x", rule)  # type: ignore[arg-type]
         names = [opened.corpus.ids[task.pool[i]] for i in task.lists[0][1]]
         best_first = np.array([-["a-1", "a-2", "a-3"].index(name) for name in names], np.float32)
-        assert task.measure([best_first]).means["r@5"] == found
+        found[rule] = task.measure([best_first]).means["r@5"]
+    assert sizes == {"auto": (3, 0, 3) if relevant else (2, 1, 2), "on": (2, 1, 2), "off": (3, 0, 3)}
+    assert found == {"auto": 1, "on": 0.5 if relevant else 1, "off": 1}
 
 
 def test_a_comparison(lists: Collection, siamese: TrainedModel) -> None:

@@ -16,6 +16,7 @@ from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.retrieval.search import Ranked
 from tests.trainer.ranking.retrieval.fakes import (
+    assert_same,
     overlap_run,
     plain_overlap,
     positions,
@@ -112,9 +113,7 @@ def test_what_a_part_ranks_does_not_depend_on_what_else_is_wanted(task: Task) ->
     alone = parts_of(task, lists, weight=0.4, depth=10).rank(lists, 10)
     beside = parts_of(task, lists, deeper, weight=0.4, depth=10)
     assert max(len(row.documents) for row in beside.rank(deeper, 40)) > 10
-    for a, b in zip(alone, beside.rank(lists, 10), strict=True):
-        np.testing.assert_array_equal(a.documents, b.documents)
-        np.testing.assert_array_equal(a.scores, b.scores)
+    assert_same(alone, beside.rank(lists, 10))
 
 
 def test_documents_that_were_not_re_ranked_share_the_lowest_score_in_a_fusion(task: Task) -> None:
@@ -147,9 +146,7 @@ def test_a_pool_is_encoded_once_for_two_sets_of_queries(task: Task) -> None:
     second.beside = [first]
     for part in wanted:
         first.rank(part, 30)
-        for ranked, same in zip(second.rank(part, 30), alone.rank(part, 30), strict=True):
-            np.testing.assert_array_equal(ranked.documents, same.documents)
-            np.testing.assert_array_equal(ranked.scores, same.scores)
+        assert_same(second.rank(part, 30), alone.rank(part, 30))
     kept = {part: [parts._encoded[part] for parts in (first, second, alone)] for part in wanted}
     for part, name in ((TOKENS, "documents"), (BM25, "words")):
         own, shared, apart = (getattr(system, name) for system in kept[part])

@@ -21,6 +21,7 @@ from deepsiam.trainer.ranking.retrieval.search import Ranked, merged, packed
 from deepsiam.trainer.ranking.retrieval.shared import merge
 from deepsiam.trainer.training.engine.world import World, join
 from deepsiam.trainer.training.run.command import skip_interpreter_shutdown
+from tests.trainer.ranking.retrieval.fakes import assert_same
 
 CODED = {"int8": "dense", "binary": "dense", "residual2": "multi_vector"}  # dtypes with files of their own
 NAMES = (*KINDS, *CODED)
@@ -70,13 +71,6 @@ def search_shares(
     together = merged(np.concatenate([packed(found, k) for found in shares], axis=1), k)
     assert_same(together, index.search(queries, k, approximation))
     return shares
-
-
-def assert_same(some: Sequence[Ranked], others: Sequence[Ranked]) -> None:
-    """Expect the same documents and scores for each query, to the last bit."""
-    for one, other in zip(some, others, strict=True):
-        np.testing.assert_array_equal(one.documents, other.documents)
-        np.testing.assert_array_equal(one.scores, other.scores)
 
 
 def recall(exact: Sequence[Ranked], found: Sequence[Ranked]) -> float:

@@ -15,7 +15,7 @@ from deepsiam.trainer.ranking.indexes.folder import Folder
 from deepsiam.trainer.ranking.indexes.registry import open_index
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.retrieval.bm25 import DESCRIPTION, FINGERPRINT, Bm25
-from tests.trainer.ranking.indexes.five_blocks import assert_same
+from tests.trainer.ranking.retrieval.fakes import assert_same
 
 QUERIES = [*range(0, 120, 7)]
 

@@ -223,13 +223,10 @@ def test_other_options_are_refused(options: dict[str, str], words: str) -> None:
         ranker(PAIR, **options)
 
 
-def test_a_list_of_one_and_logits_that_are_not_finite_are_refused() -> None:
+def test_a_list_of_one_and_a_score_alone_are_refused() -> None:
     one = ranker()
     with pytest.raises(InputError, match="compares the documents of a list: re-rank 2 or more"):
         one.require_depth(1)
-    one.model.label_logits = lambda ids, mask: torch.full((len(ids), 6), torch.nan)
-    with pytest.raises(InputError, match="its scores are not finite"):
-        one.scores([(0, [1, 2])])
     with pytest.raises(InputError, match="scores a document by comparing it with its list"):
         one.require_by_itself()
 

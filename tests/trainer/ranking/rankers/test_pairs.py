@@ -6,12 +6,9 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.rankers.pairs import List, PairRanker
@@ -60,12 +57,3 @@ def test_scores_are_those_of_each_pair(lists: list[List], budget: int, classes: 
     assert sum(rows for rows, _ in model.batches) == len(different)  # equal pairs are scored once
     for rows, width in model.batches:
         assert rows == 1 or rows * (width - 7) <= budget  # widths are rounded up to a multiple of 8
-
-
-def test_scores_that_are_not_finite_are_refused() -> None:
-    class Broken(Overlap):
-        def score_pairs(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
-            return torch.full((len(ids),), torch.nan)
-
-    with pytest.raises(InputError, match="its scores are not finite"):
-        ranker(Broken()).scores([(0, [1])], what="re-rank")

@@ -40,6 +40,13 @@ def ranked_as(documents: Sequence[int]) -> Ranked:
     return Ranked(np.array(documents, np.int64), -np.arange(len(documents), dtype=np.float32))
 
 
+def assert_same(some: Sequence[Ranked], others: Sequence[Ranked]) -> None:
+    """Expect the same documents and scores for each query, to the last bit."""
+    for one, other in zip(some, others, strict=True):
+        np.testing.assert_array_equal(one.documents, other.documents)
+        np.testing.assert_array_equal(one.scores, other.scores)
+
+
 class TokensConfig(DualEncoderConfig):
     """A text is represented by the embeddings of its tokens."""
 

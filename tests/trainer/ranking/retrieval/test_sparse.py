@@ -14,6 +14,7 @@ from deepsiam.trainer.ranking.retrieval import sparse
 from deepsiam.trainer.ranking.retrieval.encode import TextVectors, require_finite
 from deepsiam.trainer.ranking.retrieval.search import Ranked, best, salts_of
 from deepsiam.trainer.ranking.retrieval.sparse import Postings, SparseSystem, terms_of
+from tests.trainer.ranking.retrieval.fakes import assert_same
 
 
 def texts(weights: np.ndarray) -> TextVectors:
@@ -26,12 +27,6 @@ def plain(scores: np.ndarray, k: int, salts: np.ndarray | None = None) -> list[R
     """The k best columns of each row that are above 0."""
     ranked = best(scores.astype(np.float32), scores.shape[1], salts).each()
     return [Ranked(documents[of > 0][:k], of[of > 0][:k]) for documents, of in ranked]
-
-
-def assert_same(found: list[Ranked], expected: list[Ranked]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        assert one.documents.tolist() == other.documents.tolist()
-        assert one.scores.tolist() == other.scores.tolist()
 
 
 @given(

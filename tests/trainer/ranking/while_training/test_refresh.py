@@ -70,11 +70,6 @@ def arrays(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.glob("*.npy")}
 
 
-@pytest.fixture
-def opened(toy_collection: Path) -> Collection:
-    return Collection.open(toy_collection)
-
-
 def plain(saved: Path, opened: Collection, margin: float | str | None, **prompts: str) -> dict[int, list[int]]:
     """The negatives found by a single search in memory, sorted."""
     found = mining_texts(opened, "train")
