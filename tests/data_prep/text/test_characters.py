@@ -275,7 +275,8 @@ PROSE = [
     "Don't use this; it's slow, e.g. for files/folders larger than 2 GB.",
 ]
 CODE = ["", "int", "Parameters", "x = foo(bar, baz=1) + qux[0]", "for i in range(10): print(i, end='') # the end of it"]
-CODE += ["a, b = np.array([[1, 2], [3, 4]])", "1.0 2.0 3.0 the 4.0", "linalg norm solve"]
+CODE += ["a, b = np.array([[1, 2], [3, 4]])", "1.0 2.0 3.0 the 4.0", "linalg norm solve", "to it", "if 1 or 2, 34 56 7"]
+CODE += ["if (the) fox = [it] and {dog} <is> it"]
 
 
 def test_prose_is_told_from_code_numbers_and_names() -> None:

@@ -40,14 +40,8 @@ def test_a_bad_text_is_named(file: Path, line: str, reason: str) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [
-        "1\t0\tD7\t2\n2\t0\tD8\t-1\n",
-        "1 0 D7 2\n2 0 D8 -1\n",
-        "1 Q0 D7  2 \r\n2\tQ0 D8\t-1\r\n",
-        "1\tD7\t2\n2\tD8\t-1\n",
-        "1 D7 2\n2 D8 -1\n",
-        "query-id\tcorpus-id\tscore\n1\tD7\t2\n2\tD8\t-1\n",
-    ],
+    ["1\t0\tD7\t2\n2\t0\tD8\t-1\n", "1 0 D7 2\n2 0 D8 -1\n", "1 Q0 D7  2 \r\n2\tQ0 D8\t-1\r\n"]
+    + ["1\tD7\t2\n2\tD8\t-1\n", "1 D7 2\n2 D8 -1\n", "query-id\tcorpus-id\tscore\n1\tD7\t2\n2\tD8\t-1\n"],
     ids=["tabs", "spaces", "mixed, CRLF", "three, tabs", "three, spaces", "header"],
 )
 def test_judgements_between_tabs_or_spaces_with_or_without_a_0(file: Path, content: str) -> None:

@@ -114,19 +114,15 @@ def test_sphinx_fields_lose_their_names_and_types() -> None:
 
 @pytest.mark.parametrize(
     "code",
-    [
-        ">>> the = fox(of=the, dog=in_it)\n1 is the fox of it\n",
-        "```python\nthis is the code\n\nof the fox\n```\n",
-        "For example::\n\n    this is the code\n\n    of the fox\n",
-        ".. code-block:: python\n\n    this is the code\n\n    of the fox\n",
-        ".. math::\n    the sum of x over the y\n",
-        "====  =====\nthis  is the\n====  =====\nrow   of the\n====  =====\n",
-        "+----+----+\n| of | the|\n+----+----+\n",
-        "$ run the command of the fox\n",
-        "# this is a comment in the code\n",
-        ".. versionadded:: 3.1\n    This is for all of the foxes.\n",
-        "https://example.com/the/fox/of/the/dog\n",
-    ],
+    [">>> the = fox(of=the, dog=in_it)\n1 is the fox of it\n"]
+    + ["```python\nthis is the code\n\nof the fox\n```\n"]
+    + ["For example::\n\n    this is the code\n\n    of the fox\n"]
+    + [".. code-block:: python\n\n    this is the code\n\n    of the fox\n"]
+    + [".. math::\n    the sum of x over the y\n"]
+    + ["====  =====\nthis  is the\n====  =====\nrow   of the\n====  =====\n"]
+    + ["+----+----+\n| of | the|\n+----+----+\n", "$ run the command of the fox\n"]
+    + ["# this is a comment in the code\n", ".. versionadded:: 3.1\n    This is for all of the foxes.\n"]
+    + ["https://example.com/the/fox/of/the/dog\n"],
 )
 def test_code_tables_and_formulas_are_dropped(code: str) -> None:
     assert rest(f"The first of the foxes.\n\n{code}\nThe last of the foxes.") == [

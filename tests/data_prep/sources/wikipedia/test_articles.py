@@ -121,13 +121,8 @@ def test_files_are_found_in_folders_in_order(tmp_path: Path) -> None:
         "ltgwiki-pages-articles.xml": b"\xef\xbb\xbf" + dumped,
         "x/enwiki-pages-articles.xml.gz": gzip.compress(b"\n" + dumped),
     }
-    others = [
-        "AA/wiki_00.json",
-        "AA/wiki_",
-        "wiki_00/x",
-        "enwiki-pages-articles-multistream-index.txt",
-        "a.xml",
-        "x.parquet.d",
+    others = ["AA/wiki_00.json", "AA/wiki_", "wiki_00/x", "enwiki-pages-articles-multistream-index.txt", "a.xml"] + [
+        "x.parquet.d"
     ]
     for name, content in {**wanted, **dict.fromkeys(others, b"x")}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
