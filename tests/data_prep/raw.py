@@ -155,6 +155,13 @@ def start(source: str, *arguments: object, workers: int = 1) -> subprocess.Popen
     )
 
 
+def flip(path: Path, at: int = -1) -> None:
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """Return the bytes of all files in a folder, by path."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}

@@ -12,7 +12,7 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import HEADER, write_beir
-from tests.data_prep.collections.raw_formats import write_files
+from tests.data_prep.collections.raw_formats import dstc7_item, write_files
 
 
 def test_a_collection_has_the_tokens_of_its_texts(beir: Path, small: Tokenizer) -> None:
@@ -164,33 +164,19 @@ def test_a_bad_manifest_is_refused(beir: Path, small: Tokenizer, change, reason:
 
 
 @pytest.mark.parametrize(
-    ("name", "lines", "called"),
+    ("name", "record", "called"),
     [
-        ("pairs", [{"query": "fox " * 20, "document": "a"}], repr(("fox " * 13)[:50] + "…")),
-        ("pairs", [{"query": "b", "document": "a"}], "'b'"),
-        ("flagembedding", [{"query": "who\nruns", "pos": ["a"]}], "'who runs'"),
-        (
-            "tevatron",
-            [{"query_id": "5a8b57f25542995d1e6f1371", "query": "b", "positive_passages": [{"text": "a"}]}],
-            "5a8b57f25542995d1e6f1371",
-        ),
-        (
-            "dstc7",
-            [
-                {
-                    "messages-so-far": [{"speaker": s, "utterance": f"{s} is"} for s in "xy"],
-                    "options-for-correct-answers": [{"utterance": "a"}],
-                    "options-for-next": [{"utterance": "a"}],
-                }
-            ],
-            "'x is y is'",
-        ),
+        ("pairs", {"query": "fox " * 20, "document": "a"}, repr(("fox " * 13)[:50] + "…")),
+        ("pairs", {"query": "b", "document": "a"}, "'b'"),
+        ("flagembedding", {"query": "who\nruns", "pos": ["a"]}, "'who runs'"),
+        ("tevatron", {"query_id": "5a8b57f2", "query": "b", "positive_passages": [{"text": "a"}]}, "5a8b57f2"),
+        ("dstc7", dstc7_item(1, [(1, "x is"), (2, "y is")], ["a"], "a"), "'x is y is'"),
     ],
 )
 def test_a_query_without_an_id_is_called_by_its_beginning(
-    tmp_path: Path, small: Tokenizer, name: str, lines: list[dict[str, object]], called: str
+    tmp_path: Path, small: Tokenizer, name: str, record: dict[str, object], called: str
 ) -> None:
-    (tmp_path / "a.json").write_text(json.dumps(lines) if name == "dstc7" else json.dumps(lines[0]))
+    (tmp_path / "a.json").write_text(json.dumps([record] if name == "dstc7" else record))
     opened = build(name, [tmp_path / "a.json"], tmp_path / "c", small)
     assert (opened.queries.called(0), opened.corpus.called(0)) == (called, "'a'")
 

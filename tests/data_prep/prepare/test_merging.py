@@ -1,6 +1,5 @@
 """Merged parts of a data set are byte for byte what one machine makes; incomplete or foreign parts are refused."""
 
-import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,7 +11,8 @@ from hypothesis import strategies as st
 from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.prepare import output
 from tests.data_prep import raw
-from tests.data_prep.raw import contents, near_copy
+from tests.data_prep.forge import edit
+from tests.data_prep.raw import contents, flip, near_copy
 
 NEAR = ["--near-duplicates", 0.8]
 
@@ -137,17 +137,9 @@ def test_parts_made_with_other_options(
 
 
 def test_shards_of_no_part_are_refused(two: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    manifest = two[1] / "shards" / "manifest.json"
-    record = json.loads(manifest.read_text())
-    del record["source"]["part"]
-    manifest.write_text(json.dumps(record))
+    edit(two[1] / "shards", lambda record: record["source"].pop("part"))
     message = raw.refusal(capfd, "merge", *two, "--out", tmp_path / "out")
-    assert message.startswith(f"{manifest}: its shards are not those of a prepared data set")
-
-
-def flip(path: Path) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert message.startswith(f"{two[1]}/shards/manifest.json: its shards are not those of a prepared data set")
 
 
 @pytest.mark.usefixtures("datasketch")

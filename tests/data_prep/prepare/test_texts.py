@@ -17,7 +17,7 @@ from deepsiam.data_prep.sources.cleaned import CLEANED, document
 from deepsiam.data_prep.sources.document import Document
 from deepsiam.data_prep.sources.plain_text import Line
 from tests.data_prep import raw
-from tests.data_prep.raw import contents, refusal
+from tests.data_prep.raw import contents, flip, refusal
 
 Capture = pytest.CaptureFixture[str]
 
@@ -180,11 +180,6 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, tok: Path, capfd: 
     )
     assert message.startswith("some of the texts are dialogues and some are not; prepare them apart")
     assert len({file.name for file in CLEANED.find([tmp_path / "prose", tmp_path / "talk" / "text"])}) == 2
-
-
-def flip(path: Path) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
 @pytest.mark.parametrize(

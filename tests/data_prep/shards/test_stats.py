@@ -189,8 +189,7 @@ def test_plots_without_matplotlib_name_the_extra_to_install(folder: Path, monkey
 
 
 def test_a_shard_that_differs_from_the_manifest_is_refused(folder: Path) -> None:
-    path = folder / "shards" / "shard-000001.tar"
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    raw.flip(folder / "shards" / "shard-000001.tar")
     with pytest.raises(InputError, match="shard-000001.tar: its SHA-256 is not the one in the manifest"):
         stats.collect(folder)
     with pytest.raises(InputError, match="manifest.json: no such file"):
@@ -287,8 +286,7 @@ DAMAGED = "{folder}/shards/shard-000001.tar: its SHA-256 is not the one in the m
     ],
 )
 def test_a_refusal_leaves_no_file(exported: Path, capfd: pytest.CaptureFixture[str], options: str, reason: str) -> None:
-    shard = exported / "shards" / "shard-000001.tar"
-    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    raw.flip(exported / "shards" / "shard-000001.tar")
     message = raw.refused(capfd, "export", exported, *options.format(folder=exported).split())
     assert reason.format(folder=exported) in message
     assert [path.name for path in exported.iterdir()] == ["shards"]

@@ -22,6 +22,7 @@ from deepsiam.data_prep.shards.reader import Shard
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.forge import edit, npz, pack, unpack, vouch_again
+from tests.data_prep.raw import flip
 
 Texts = list[list[list[int]]]
 DOCUMENTS: Texts = [[[n % 70, 1, 2], [], [3]] if n % 5 else [] for n in range(40)]
@@ -45,12 +46,6 @@ def read_back(manifest: Manifest) -> tuple[list[str], Texts]:
 
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-512])
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[700] ^= 1
-    path.write_bytes(content)
 
 
 @given(
@@ -189,7 +184,7 @@ def test_chunks_are_read_in_any_order_and_by_a_pickled_shard(small: Tokenizer, t
     ("damage", "reason"),
     [
         (truncate, r"\d+ bytes, the manifest lists \d+"),
-        (flip, "its SHA-256 is not the one in the manifest"),
+        (lambda path: flip(path, 700), "its SHA-256 is not the one in the manifest"),
         (Path.unlink, "missing"),
     ],
 )
@@ -218,7 +213,7 @@ def test_a_shard_that_changes_after_it_was_opened_is_noticed(small: Tokenizer, t
 
 def test_verify_lists_every_problem(small: Tokenizer, tmp_path: Path) -> None:
     manifest = write(tmp_path, small, DOCUMENTS)
-    flip(tmp_path / manifest.shards[0].name)
+    flip(tmp_path / manifest.shards[0].name, 700)
     (tmp_path / manifest.shards[2].name).unlink()
     pack(tmp_path / "shard-000099.tar", [])
     problems = dict(verify.verify(tmp_path))

@@ -63,12 +63,15 @@ def test_a_worker_opens_a_text_and_the_reader_splits_lines(folder: Path) -> None
     assert [(piece.where, piece.size) for piece in pieces] == [("line 1", 8), ("line 3", 2)]
 
 
-def test_a_file_that_is_too_long_is_bad(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_text, "LONGEST", 10)
+def test_a_file_or_a_line_that_is_too_long_is_bad(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_text, "LONGEST", 16)
     path = folder / "b" / "one.txt"
-    assert list(TEXT.documents([folder / "a.TXT", path])) == [
+    lines = write(folder / "a.jsonl", b'{"text": "a fox that is long"}', b'{"text": "fox"}')
+    assert [*TEXT.documents([folder / "a.TXT", path]), *JSONL.documents([lines])] == [
         Document("text/a.TXT", ("Only this.",)),
-        Bad(str(path), "the file", "more than 10 bytes"),
+        Bad(str(path), "the file", "more than 16 bytes"),
+        Bad(str(lines), "line 1", "more than 16 bytes"),
+        Document("jsonl/a.jsonl/2", ("fox",)),
     ]
 
 
@@ -129,12 +132,3 @@ def test_a_bad_line_is_reported_and_the_others_are_read(tmp_path: Path, line: by
     assert (bad.file, bad.where) == (str(path), "line 2")
     assert bad.reason.startswith(reason)
     assert len(bad.reason) < 200
-
-
-def test_a_line_that_is_too_long_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_text, "LONGEST", 20)
-    path = write(tmp_path / "a.jsonl", b'{"text": "a fox that is long"}', b'{"text": "fox"}')
-    assert list(JSONL.documents([path])) == [
-        Bad(str(path), "line 1", "more than 20 bytes"),
-        Document("jsonl/a.jsonl/2", ("fox",)),
-    ]

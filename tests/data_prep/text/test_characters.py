@@ -275,7 +275,7 @@ PROSE = [
     "Don't use this; it's slow, e.g. for files/folders larger than 2 GB.",
 ]
 CODE = ["", "int", "Parameters", "x = foo(bar, baz=1) + qux[0]", "for i in range(10): print(i, end='') # the end of it"]
-CODE += ["a, b = np.array([[1, 2], [3, 4]])", "1.0 2.0 3.0 the 4.0", "linalg norm solve", "to it", "if 1 or 2, 34 56 7"]
+CODE += ["a, b = np.array([[1, 2], [3, 4]])", "1.0 2.0 3.0 the 4.0", "linalg norm solve", "to it", "if it is 1 2 3 4 5"]
 CODE += ["if (the) fox = [it] and {dog} <is> it"]
 
 

@@ -108,17 +108,6 @@ def test_pairs_and_documents_are_not_mixed(tok: Path, tmp_path: Path, capfd: Cap
     assert message == "some of the texts are pairs and some are not; prepare them apart, and mix them in the recipe"
 
 
-def test_near_duplicates_are_removed(datasketch: None, tok: Path, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl")
-    record = json.loads(path.read_text().splitlines()[0])
-    record["document"] = raw.near_copy(record["document"])
-    with open(path, "a") as file:
-        file.write(json.dumps(record) + "\n")
-    raw.run("pairs", path, "--tokenizer", tok, "--near-duplicates", 0.6, "--out", tmp_path / "out")
-    assert raw.source_of(tmp_path / "out")["counts"]["dropped"] == {"near_duplicate": 1}
-    assert raw.source_of(tmp_path / "out")["pairs"] is True
-
-
 def test_bad_input_is_refused_in_one_line(tmp_path: Path, capfd: Capture) -> None:
     path, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
     assert refusal(capfd, "pairs", path, tmp_path, "--out", out) == f"{path}: is named twice; name every file once"

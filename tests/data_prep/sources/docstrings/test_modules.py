@@ -14,6 +14,7 @@ from deepsiam.data_prep.sources.docstrings import modules as module
 from deepsiam.data_prep.sources.docstrings.modules import STANDARD_LIBRARY, SourceFile, find, installed, read
 from deepsiam.data_prep.sources.docstrings.python import PYTHON
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from tests.data_prep.collections.raw_formats import write_files
 
 SOURCE = '''"""The module that is about foxes and dogs."""
 raise SystemExit("never imported")
@@ -50,14 +51,8 @@ def plain():
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for name, text in {
-        "zoo/__init__.py": '"""All of the animals that there are in it."""',
-        "zoo/fox.py": SOURCE,
-        "broken.py": "def (:",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return tmp_path
+    whole = '"""All of the animals that there are in it."""'
+    return write_files(tmp_path, {"zoo/__init__.py": whole, "zoo/fox.py": SOURCE, "broken.py": "def (:"})
 
 
 def test_docstrings_are_read_with_their_names_and_drops_are_counted(tree: Path) -> None:
@@ -103,18 +98,9 @@ def exit_at_once(file: SourceFile) -> None:
 
 @pytest.fixture
 def installed_tree(tmp_path: Path) -> Path:
-    for name in (
-        "zoo/__init__.py",
-        "zoo/fox.py",
-        "zoo/tests/test_fox.py",
-        "zoo/test/__init__.py",
-        "zoo/not-a-module/x.py",
-        "zoo/data.txt",
-        "apes.py",
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
-    return tmp_path
+    tests = "zoo/tests/test_fox.py", "zoo/test/__init__.py"
+    names = "zoo/__init__.py", "zoo/fox.py", *tests, "zoo/not-a-module/x.py", "zoo/data.txt", "apes.py"
+    return write_files(tmp_path, dict.fromkeys(names, ""))
 
 
 def test_find_returns_importable_files_in_order_without_tests(installed_tree: Path) -> None:
@@ -132,13 +118,9 @@ def test_find_returns_importable_files_in_order_without_tests(installed_tree: Pa
 
 def distribution(folder: Path, name: str, *files: str) -> None:
     """Install a made-up distribution, version 1.0, with a record of its files."""
-    metadata = folder / f"{name}-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (metadata / "RECORD").write_text("".join(f"{file},,\n" for file in files))
-    for file in files:
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text("")
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+    record = {f"{name}-1.0.dist-info/RECORD": "".join(f"{file},,\n" for file in files)}
+    write_files(folder, {f"{name}-1.0.dist-info/METADATA": metadata, **record, **dict.fromkeys(files, "")})
 
 
 def test_only_files_of_the_listed_distributions_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,10 +158,7 @@ class FoxCounter:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    (tmp_path / "zoo" / "tests").mkdir(parents=True)
-    (tmp_path / "zoo" / "fox.py").write_text(CODE)
-    (tmp_path / "zoo" / "tests" / "test_fox.py").write_text(CODE)
-    return tmp_path
+    return write_files(tmp_path, {"zoo/fox.py": CODE, "zoo/tests/test_fox.py": CODE})
 
 
 def test_a_docstring_is_a_document_of_its_file(package: Path) -> None:

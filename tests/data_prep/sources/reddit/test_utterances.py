@@ -25,24 +25,14 @@ real = samples.needs("reddit")
 FILTERS = {"bots": ["abc", "speller"], "min_score": -5}
 GERMAN = "Niemand darf willkürlich festgenommen, in Haft gehalten oder des Landes verwiesen werden."
 
-NOTICES = (
-    ["[removed]", "[deleted]", "[ Removed by Reddit ]", "[removed by reddit]", "[deleted by user]", "[unavailable]"]
-    + ["[ Removed by Reddit on account of violating the [content policy](/help/contentpolicy). ]"]
-    + [
-        "[ Removed by reddit in response to a copyright notice. ]",
-        "[ Removed by moderator ]",
-        "\\[removed\\]",
-        "*[deleted]*",
-    ]
-    + [
-        "&#91; Removed by Reddit &#93;",
-        "[Comment removed by moderator]",
-        "[This post has been removed]",
-        "[removed]\u200b",
-        "[removed]\n\n[removed]",
-    ]
-    + ["Sorry, this post was removed by Reddit's filters.", "Removed by moderator", "[ Removed by Reddit, see [1] ]."]
+_NOTICES = (
+    "[removed]|[deleted]|[ Removed by Reddit ]|[removed by reddit]|[deleted by user]|[unavailable]|\\[removed\\]|"
+    "[ Removed by Reddit on account of violating the [content policy](/help/contentpolicy). ]|*[deleted]*|"
+    "[ Removed by reddit in response to a copyright notice. ]|[ Removed by moderator ]|&#91; Removed by Reddit &#93;|"
+    "[Comment removed by moderator]|[This post has been removed]|[removed]\u200b|[removed]\n\n[removed]|"
+    "Sorry, this post was removed by Reddit's filters.|Removed by moderator|[ Removed by Reddit, see [1] ]."
 )
+NOTICES = _NOTICES.split("|")
 
 
 def post(**other: Any) -> dict[str, Any]:
