@@ -1,7 +1,7 @@
 """Fixtures shared by the tests of every room."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from deepsiam.data_prep.common import progress
-from tests import toy
+from tests import toy, warm_python
 
 # hypothesis's deadlines would fail on a busy machine; fixed examples, so that every push is judged by the same ones
 anywhere = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,6 +50,13 @@ def no_progress_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Shards of made-up text; read only."""
     return toy.write_shards(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="session")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """DeepSpeed's launcher; it is forked, and so are its ranks: `tests.warm_python`."""
+    with warm_python.programs(folder := tmp_path_factory.mktemp("programs")):
+        yield folder / "deepspeed"
 
 
 @pytest.fixture(scope="session")

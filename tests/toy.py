@@ -22,6 +22,7 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 FULL_TESTS = bool(os.environ.get("FULL_TESTS"))  # every combination and more drawn examples: CONTRIBUTING.md
+LAUNCHER = Path(sys.executable).with_name("deepspeed")
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 TRUNK = {
     "model_type": "bert",
@@ -198,10 +199,10 @@ def finetune_recipe(path: Path, collection: Path, **changes: Any) -> Path:
     return write_recipe(path, **finetune_values(path.with_suffix(""), collection, **changes))
 
 
-def launch_command(ranks: int, module: str, *arguments: object, port: int | None = None) -> list[str]:
-    """The deepspeed command line for `ranks` processes on this host."""
-    launcher = [str(Path(sys.executable).with_name("deepspeed")), "--num_accelerators", str(ranks)]
-    return [*launcher, "--master_port", str(port or free_port()), "--module", module, *map(str, arguments)]
+def launch_command(launcher: Path, ranks: int, module: str, *arguments: object, port: int | None = None) -> list[str]:
+    """The command line of DeepSpeed's launcher for `ranks` processes on this host."""
+    started = [str(launcher), "--num_accelerators", str(ranks), "--master_port", str(port or free_port())]
+    return [*started, "--module", module, *map(str, arguments)]
 
 
 def launch(
@@ -209,16 +210,16 @@ def launch(
     module: str,
     *arguments: object,
     port: int | None = None,
-    through_launcher: bool = False,
+    launcher: Path | None = None,
     **variables: object,
 ) -> subprocess.CompletedProcess[str]:
     """Run ranks to their end, with environment variables; the caller checks the exit code and the output.
 
-    They are forked from a process that has their imports, or started by DeepSpeed's launcher as a user would.
+    They are forked from a process that has their imports, or started by DeepSpeed's launcher: LAUNCHER as a user would.
     """
     own = environment() | {name: str(value) for name, value in variables.items()}
-    if through_launcher:
-        command = launch_command(ranks, module, *arguments, port=port)
+    if launcher:
+        command = launch_command(launcher, ranks, module, *arguments, port=port)
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=warm.PATIENCE, env=own)
     own["MASTER_PORT"] = str(port or free_port())
     return warm.run(module, *map(str, arguments), ranks=ranks, environment=own)
@@ -233,11 +234,11 @@ def run(
 
 
 def start(
-    ranks: int, module: str, *arguments: object, printed: Path, through_launcher: bool = False
+    ranks: int, module: str, *arguments: object, printed: Path, launcher: Path | None = None
 ) -> warm.Started | subprocess.Popen[bytes]:
     """Start ranks in the same two ways, as the leader of a session; append their output to a file."""
-    if through_launcher:
-        command = launch_command(ranks, module, *arguments)
+    if launcher:
+        command = launch_command(launcher, ranks, module, *arguments)
         with open(printed, "a") as out:
             return subprocess.Popen(
                 command, cwd=ROOT, env=environment(), stdout=out, stderr=out, start_new_session=True

@@ -57,12 +57,12 @@ def plain_losses(recipe: PretrainRecipe, steps: int) -> list[dict[str, float]]:
     return history
 
 
-def test_first_20_losses_equal_a_plain_loop(shards: Path, tmp_path: Path) -> None:
+def test_first_20_losses_equal_a_plain_loop(shards: Path, tmp_path: Path, launcher: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=20)
     expected = plain_losses(load_recipe(PretrainRecipe, recipe), 20)
-    for ranks, through_launcher in ((1, False), (2, True)):
+    for ranks, started_by in ((1, None), (2, launcher)):
         run = tmp_path / f"run on {ranks}"
-        done = toy.launch(ranks, "trainer.pretrain", recipe, f"run={run}", through_launcher=through_launcher)
+        done = toy.launch(ranks, "trainer.pretrain", recipe, f"run={run}", launcher=started_by)
         assert done.returncode == 0, done.stderr
         for term in ("mlm", "decoder"):
             seen = toy.scalars(run, f"loss/{term}")

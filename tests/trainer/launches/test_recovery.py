@@ -33,15 +33,13 @@ DROPOUT = {"trunk": toy.TRUNK}
 
 
 class Training:
-    """A run that has been started; its processes are forked, or started by DeepSpeed's launcher."""
+    """A run that has been started; its processes are forked, or started by a launcher."""
 
-    def __init__(self, recipe: Path, *arguments: object, through_launcher: bool = False) -> None:
-        self.recipe, self.through_launcher = recipe, through_launcher
+    def __init__(self, recipe: Path, *arguments: object, launcher: Path | None = None) -> None:
+        self.recipe, self.launcher = recipe, launcher
         self.printed = recipe.parent / f"printed-{time.monotonic_ns()}"
         self.printed.touch()
-        self.process = toy.start(
-            2, "trainer.pretrain", recipe, *arguments, printed=self.printed, through_launcher=through_launcher
-        )
+        self.process = toy.start(2, "trainer.pretrain", recipe, *arguments, printed=self.printed, launcher=launcher)
 
     def read_to(self, beginning: str) -> None:
         read_to(self.process, self.printed, beginning)
@@ -51,12 +49,11 @@ class Training:
 
     def ranks(self) -> list[psutil.Process]:
         """The processes of the ranks, by rank."""
-        if not self.through_launcher:
+        if not self.launcher:
             return sorted(psutil.Process(self.process.pid).children(), key=psutil.Process.create_time)
-        # the children of the launcher that DeepSpeed starts on every host
-        processes = [p for p in psutil.process_iter(["cmdline"]) if str(self.recipe) in (p.info["cmdline"] or [])]
-        parents = {p.pid: p.parent() for p in processes}
-        ranks = [p for p in processes if (up := parents[p.pid]) and "deepspeed.launcher.launch" in up.cmdline()]
+        started = {f"--local_rank={rank}" for rank in (0, 1)}  # by the launcher that DeepSpeed starts on a host
+        words = {p: p.info["cmdline"] or [] for p in psutil.process_iter(["cmdline"])}
+        ranks = [p for p, of in words.items() if str(self.recipe) in of and started & {*of}]
         return sorted(ranks, key=lambda p: p.environ()["RANK"])
 
 
@@ -85,18 +82,18 @@ def undisturbed(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("whom", ["the ranks, SIGUSR1", "one rank, SIGTERM", "the launcher, SIGTERM"])
 def test_stopped_on_request_it_saves_and_resumes_as_if_never_stopped(
-    shards: Path, tmp_path: Path, undisturbed: Path, whom: str
+    shards: Path, tmp_path: Path, undisturbed: Path, launcher: Path, whom: str
 ) -> None:
     data = {"shards": str(shards), "lanes": 4, "window": 2, "workers": 1}
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=30, checkpoint={"every": 10}, data=data, **DROPOUT)
-    training = Training(recipe, through_launcher="launcher" in whom)
+    training = Training(recipe, launcher=launcher if "launcher" in whom else None)
     training.read_to("step 13/")
     ranks = training.ranks()
     assert len(ranks) == 2
     if whom == "the launcher, SIGTERM":
-        launcher = ranks[0].parent()
-        assert launcher is not None
-        launcher.send_signal(signal.SIGTERM)
+        host_launcher = ranks[0].parent()
+        assert host_launcher is not None
+        host_launcher.send_signal(signal.SIGTERM)
     else:
         for rank in ranks if "ranks" in whom else ranks[1:]:
             rank.send_signal(signal.SIGUSR1 if "USR1" in whom else signal.SIGTERM)
@@ -127,7 +124,7 @@ def test_killed_repeatedly_at_any_moment_it_ends_with_the_weights_of_the_undistu
             same_run(tmp_path / "run", undisturbed)
             shutil.rmtree(tmp_path / "run")
             step = 1
-        training = Training(recipe, "--resume", through_launcher=number % 3 == 1)
+        training = Training(recipe, "--resume", launcher=toy.LAUNCHER if number % 3 == 1 else None)
         training.read_to(f"step {step}/")
         time.sleep(chance.uniform(0, 0.5))
         ranks = training.ranks()
@@ -273,9 +270,9 @@ def a_tenth_of_a_core(process: psutil.Process) -> None:
             time.sleep(0.01)
 
 
-def test_a_hang_shows_every_ranks_stack_and_ends_the_run(shards: Path, tmp_path: Path) -> None:
+def test_a_hang_shows_every_ranks_stack_and_ends_the_run(shards: Path, tmp_path: Path, launcher: Path) -> None:
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
-    done = tampered("hang", recipe, "faults.hang_seconds=8", through_launcher=True)  # it gives the ranks a second
+    done = tampered("hang", recipe, "faults.hang_seconds=8", launcher=launcher)  # it gives the ranks a second
     assert done.returncode == stop.HUNG, done.stderr
     for rank in (0, 1):
         assert f"rank {rank}: no step for 8 s" in done.stderr

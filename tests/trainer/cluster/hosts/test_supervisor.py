@@ -21,6 +21,7 @@ from tests import toy
 from tests.killed import read_to
 from tests.trainer.runs import STEP, vouch, write_run
 from tests.warm import PATIENCE, Started
+from tests.warm_python import forked
 
 # the n-th start ends as in the n-th entry of ends.json: {"step": checkpoint to write, "code" or "signal": how to end}
 ENDS_AS_ASKED = """
@@ -332,18 +333,20 @@ def kill_rank_1(recipe: Path) -> None:
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         if "--local_rank=1" in words and str(recipe) in words:
-            process.kill()
+            forked(process).kill()
             return
     pytest.fail("rank 1 is not running")
 
 
 @pytest.mark.slow
-def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(shards: Path, tmp_path: Path) -> None:
+def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(
+    shards: Path, tmp_path: Path, launcher: Path
+) -> None:
     changes = {"steps": 100, "trunk": toy.TRUNK, "checkpoint": {"every": 5}}  # with dropout
     undisturbed = toy.seed_recipe(tmp_path / "undisturbed.yaml", shards, **changes)
     assert toy.launch(2, "trainer.pretrain", undisturbed).returncode == 0
     recipe = toy.seed_recipe(tmp_path / "killed.yaml", shards, **changes)
-    command = toy.launch_command(2, "trainer.pretrain", recipe)
+    command = toy.launch_command(launcher, 2, "trainer.pretrain", recipe)
 
     printed = tmp_path / "printed"
     supervisor = supervised_training(command, printed=printed)
@@ -365,14 +368,16 @@ def test_neither_a_killed_rank_nor_a_stop_changes_a_bit_of_the_result(shards: Pa
 
 
 @pytest.mark.slow
-def test_with_a_hostfile_it_gives_up_when_a_rank_dies_before_every_checkpoint(shards: Path, tmp_path: Path) -> None:
+def test_with_a_hostfile_it_gives_up_when_a_rank_dies_before_every_checkpoint(
+    shards: Path, tmp_path: Path, launcher: Path
+) -> None:
     hostfile = tmp_path / "hostfile"
     hostfile.write_text("localhost slots=2\n")
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=50, checkpoint={"every": 50})
-    launcher, *rest = toy.launch_command(2, "trainer.pretrain", recipe)
+    program, *rest = toy.launch_command(launcher, 2, "trainer.pretrain", recipe)
     of_hosts = ["--hostfile", str(hostfile), "--no_ssh_check", "--master_addr", "127.0.0.1"]
     printed = tmp_path / "printed"
-    supervisor = supervised_training([launcher, *of_hosts, *rest[2:]], "--tries", "2", printed=printed)
+    supervisor = supervised_training([program, *of_hosts, *rest[2:]], "--tries", "2", printed=printed)
     for start in (1, 2):
         read_to(supervisor, printed, "step 2/", times=start)
         kill_rank_1(recipe)
