@@ -14,8 +14,17 @@ from deepsiam.trainer.cluster.hosts.choose import Choice, check_ranks, choose, m
 from deepsiam.trainer.cluster.hosts.facts import HostFacts, ask, gather
 from deepsiam.trainer.cluster.hosts.launch import Launch
 from tests import toy
+from tests.trainer.cluster.hosts import fake_ssh
 from tests.trainer.cluster.hosts.fake_ssh import answer
 from tests.trainer.cluster.hosts.test_checks import FACTS, recipe
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is first in PATH, with a fake ssh; a host's answer is the file of its name."""
+    fake_ssh.write(tmp_path, fake_ssh.ANSWERS)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
 
 
 def launch(*hosts: str, slots: int = 1) -> Launch:

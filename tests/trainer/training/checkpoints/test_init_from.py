@@ -1,4 +1,4 @@
-"""init_from in a pre-training: from runs, exports and Hugging Face folders, and what is refused."""
+"""A trained model loaded, and starts from runs, exports and Hugging Face folders; what is refused."""
 
 import json
 import shutil
@@ -17,13 +17,14 @@ from deepsiam.models.registry import MATCHING
 from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.settings import MARK
 from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.init_from import copy_heads, load_encoder
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.build import build_model
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
-from tests.trainer.runs import write_run
+from tests.trainer.runs import STEP, vouch, write_run
 
 
 @pytest.fixture
@@ -188,3 +189,55 @@ def test_a_recipe_has_one_trunk(start: dict[str, object]) -> None:
 
 
 VALUES = {"run": "r", "steps": 1, "data": {"shards": "s"}, "batch": {"size": 4, "micro": 4}, "optimizer": {"lr": 1e-3}}
+
+
+@pytest.fixture
+def mlm(tmp_path: Path, shards: Path) -> Path:
+    return write_run(tmp_path / "run", shards / "tokenizer.json", name="mlm", max_tokens=32)
+
+
+def test_a_run_and_its_checkpoint_give_the_same_model(mlm: Path) -> None:
+    folder = checkpoint.folder(mlm, STEP)
+    for trained in (load_trained(mlm), load_trained(folder)):
+        assert (trained.kind, trained.step, trained.checkpoint) == ("mlm", STEP, folder)
+        assert trained.text_tokens == 32
+        assert not trained.model.training
+        for name, weight in load_file(folder / checkpoint.WEIGHTS).items():
+            torch.testing.assert_close(trained.model.get_parameter(name).data, weight, rtol=0, atol=0)
+
+
+def test_weights_of_another_model_are_refused(mlm: Path) -> None:
+    folder = checkpoint.folder(mlm, STEP)
+    weights = folder / checkpoint.WEIGHTS
+    save_file({**load_file(weights), "trunk.extra": torch.zeros(1)}, weights)
+    vouch(folder)
+    with pytest.raises(InputError, match="do not match: trunk.extra is only in one"):
+        load_trained(mlm)
+
+
+def test_a_folder_with_the_manifest_of_something_else_is_no_checkpoint(mlm: Path, toy_collection: Path) -> None:
+    with pytest.raises(InputError, match="neither a checkpoint nor a run folder with one, but perhaps .* a collection"):
+        load_trained(toy_collection)
+    (mlm / checkpoint.MANIFEST).write_bytes((toy_collection / checkpoint.MANIFEST).read_bytes())
+    assert load_trained(mlm).step == STEP  # a collection was made in the folder of a run
+
+
+def test_an_absent_folder_is_no_model_of_the_hub_unless_its_name_looks_like_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for path in (tmp_path / "none", Path("runs/none"), Path("none"), Path("owner/name/none")):
+        with pytest.raises(InputError, match=r"none: no such folder$"):
+            load_trained(path)
+    hub = r"^owner/a-b.c: no such folder; models of the Hub are not downloaded: download it, and name its folder$"
+    with pytest.raises(InputError, match=hub):
+        load_trained(Path("owner/a-b.c"))
+
+
+def test_a_damaged_checkpoint_is_refused(mlm: Path) -> None:
+    folder = checkpoint.folder(mlm, STEP)
+    (folder / checkpoint.WEIGHTS).write_bytes(b"")
+    for path in (mlm, folder):
+        with pytest.raises(InputError, match=f"{checkpoint.WEIGHTS} is damaged"):
+            load_trained(path)

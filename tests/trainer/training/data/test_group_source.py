@@ -19,7 +19,7 @@ from deepsiam.trainer.training.data.check_groups import check_classes, check_rel
 from deepsiam.trainer.training.data.group_source import GroupSource
 from deepsiam.trainer.training.data.open_pairs import pair_data
 from tests import toy
-from tests.trainer.training.data.small_collections import recipe
+from tests.trainer.training.data.small_collections import built, recipe
 
 
 @pytest.fixture
@@ -122,6 +122,16 @@ def test_each_unit_of_examples_has_its_candidates(judged: Collection) -> None:
         [("one", [text], [label]) for text, label in zip("abcd", [1, 1, 0, 0], strict=True)]
         + [("two two two two", [text], [label]) for text, label in zip("cae", [1, 0, 0], strict=True)]
     )
+
+
+@pytest.fixture
+def judged(shards: Path, tmp_path: Path) -> Collection:
+    """Two queries with given negatives; "c" is relevant to one of them and negative for the other."""
+    lines = [
+        {"query": "one", "pos": ["a", "b"], "neg": ["c", "d"]},
+        {"query": "two two two two", "pos": ["c"], "neg": ["a", "e"]},
+    ]
+    return built(tmp_path, shards, lines)
 
 
 @pytest.fixture
