@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deepsiam.trainer.cluster.hosts import hostfile
-from deepsiam.trainer.cluster.hosts.launch import Launch
+from deepsiam.trainer.cluster.hosts.launch import Launch, read_hostfile
 from tests.toy import ROOT
 
 MANIFEST = ROOT / "docs" / "kubernetes.yaml"
@@ -91,7 +90,7 @@ def test_the_parts_of_the_manifest_name_each_other(tmp_path: Path) -> None:
     path = tmp_path / "hostfile"
     path.write_text(parts["ConfigMap"]["data"]["hostfile"])
     gpus = container["resources"]["limits"]["nvidia.com/gpu"]
-    assert hostfile.read(path) == {f"{name}-{number}": gpus for number in range(hosts)}
+    assert read_hostfile(path) == {f"{name}-{number}": gpus for number in range(hosts)}
 
     words = shlex.split(container["args"][0].replace("$JOB_COMPLETION_INDEX", "1"))
     assert f"{mounted['hosts']}/hostfile" in words
@@ -123,4 +122,4 @@ def test_a_hostfile_is_made_of_a_slurm_job(tmp_path: Path) -> None:
     (tmp_path / "scontrol").chmod(0o755)
     variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "node[1-2]"}
     subprocess.run(["bash", "-c", line.strip()], cwd=tmp_path, env=variables, check=True)
-    assert hostfile.read(tmp_path / "hostfile") == {"node1": 8, "node2": 8}
+    assert read_hostfile(tmp_path / "hostfile") == {"node1": 8, "node2": 8}

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.cluster.hosts import hostfile
+from deepsiam.data_prep.common.errors import InputError, printable
+from deepsiam.data_prep.common.files import read_bytes
 
 DEEPSPEED = ("deepspeed", "ds", "deepspeed.launcher.runner")  # its command's names, and its module
 PDSH = "pdsh"  # DeepSpeed's launcher by ssh; the others ask a scheduler, which knows its hosts
+
+FORM = "NAME slots=NUMBER"
+LARGEST, MOST_HOSTS, MOST_SLOTS, DIGITS = 1 << 22, 10_000, 1024, 9  # bytes of the file; hosts; of one; of that number
+# DeepSpeed's parser reads these lines alike; it also accepts `slots=8x`, and takes a name like -v for an ssh option
+_LINE = re.compile(r"([\w\[][\w.:@\[\]-]*)\s+slots=(\d+)(?:\s+#.*)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class Launch:
         from deepsiam.trainer.training.engine import launcher  # takes seconds, and a single host does not need it
 
         given = launcher.options([*words[first:], *command[module:]])
-        slots = hostfile.read(Path(given.hostfile))
+        slots = read_hostfile(Path(given.hostfile))
         chosen = launcher.chosen(slots, given)
         launcher.check(given, slots, chosen)
         # DeepSpeed takes a single host for this one, whatever its name
@@ -71,3 +77,35 @@ class Launch:
         # the last of repeated options wins; force_multi: see from_command
         narrowed = ["--include", "@".join(chosen), "--exclude=", "--num_nodes=-1", "--num_gpus=-1", "--force_multi"]
         return [*self.command[: self.module], *narrowed, *own, *self.command[self.module :]]
+
+
+def read_hostfile(path: Path) -> dict[str, int]:
+    """Return the number of ranks of each host, in the order of the file; raise InputError, naming the line at fault.
+
+    DeepSpeed only warns about a missing file, and trains on this host alone.
+    """
+    try:
+        lines = read_bytes(path, LARGEST).decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not text: give a file with a line `{FORM}` for each host") from None
+    slots: dict[str, int] = {}
+    seen: dict[str, int] = {}
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        if not found:
+            raise InputError(f"{path}:{number}: {printable(line)!r} is not `{FORM}`")
+        name = found[1]
+        if len(found[2]) > DIGITS or int(found[2]) > MOST_SLOTS:
+            raise InputError(f"{path}:{number}: more than {MOST_SLOTS:,} slots, the most of a host: give it one a GPU")
+        if len(slots) == MOST_HOSTS:
+            raise InputError(f"{path}:{number}: more than {MOST_HOSTS:,} hosts, the most that one job can have")
+        if int(found[2]) == 0:
+            raise InputError(f"{path}:{number}: {name} has no slots: give it one for each GPU, or remove the line")
+        if name in seen:
+            raise InputError(f"{path}:{number}: {name} is named in line {seen[name]} already: give each host one line")
+        slots[name], seen[name] = int(found[2]), number
+    if not slots:
+        raise InputError(f"{path}: names no host: give a line `{FORM}` for each")
+    return slots

@@ -7,8 +7,7 @@ import pytest
 from deepspeed.launcher import runner
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.cluster.hosts import hostfile
-from deepsiam.trainer.cluster.hosts.launch import Launch
+from deepsiam.trainer.cluster.hosts.launch import Launch, read_hostfile
 from deepsiam.trainer.training.engine.launcher import WITHOUT_MODULES
 from tests.toy import ROOT
 from tests.trainer.cluster.hosts import fake_ssh
@@ -25,13 +24,13 @@ user@10.0.0.3 slots=1\t
 def test_a_hostfile_is_read_as_deepspeed_reads_it(tmp_path: Path, text: str) -> None:
     path = tmp_path / "hostfile"
     path.write_bytes(text.encode())
-    assert hostfile.read(path) == {"node1": 8, "node-2.example.org": 4, "user@10.0.0.3": 1}
-    assert hostfile.read(path) == runner.fetch_hostfile(str(path))
+    assert read_hostfile(path) == {"node1": 8, "node-2.example.org": 4, "user@10.0.0.3": 1}
+    assert read_hostfile(path) == runner.fetch_hostfile(str(path))
 
 
 def test_the_example_is_one() -> None:
     path = ROOT / "hostfile.example"
-    assert hostfile.read(path) == runner.fetch_hostfile(str(path)) == {"node1": 8, "node2": 8}
+    assert read_hostfile(path) == runner.fetch_hostfile(str(path)) == {"node1": 8, "node2": 8}
 
 
 @pytest.mark.parametrize(
@@ -60,16 +59,16 @@ def test_a_line_that_is_no_host_is_named(tmp_path: Path, text: str, message: str
     path = tmp_path / "hostfile"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
-        hostfile.read(path)
+        read_hostfile(path)
     assert str(caught.value).startswith(f"{path}{message}")
 
 
 def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="hostfile"):
-        hostfile.read(tmp_path / "hostfile")
+        read_hostfile(tmp_path / "hostfile")
     (tmp_path / "hostfile").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="is not text"):
-        hostfile.read(tmp_path / "hostfile")
+        read_hostfile(tmp_path / "hostfile")
 
 
 @pytest.fixture

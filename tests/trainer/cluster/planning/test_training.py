@@ -10,9 +10,8 @@ from deepsiam.trainer.cluster.planning import report
 from deepsiam.trainer.cluster.planning.communication import Link, Zero, collectives, step_seconds
 from deepsiam.trainer.cluster.planning.compute import Work
 from deepsiam.trainer.cluster.planning.kernels import Kernel
-from deepsiam.trainer.cluster.planning.layout import fit
 from deepsiam.trainer.cluster.planning.roofline import BANDWIDTH, GRADIENT_BYTES, STATE_BYTES, Roofline
-from deepsiam.trainer.cluster.planning.training import Limit, Machines, fitting, limits, plan, plan_step
+from deepsiam.trainer.cluster.planning.training import Limit, Machines, fit, fitting, limits, plan, plan_step
 from deepsiam.trainer.training.data.loader import check_layout
 from deepsiam.trainer.training.engine import ds_config
 from deepsiam.trainer.training.engine.hardware import DEVICES
