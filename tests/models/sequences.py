@@ -8,10 +8,6 @@ from tests.models.tiny import VOCABULARY, rngs
 
 SEQUENCES, WORDS, SPECIALS = 6, 7, 3
 WIDTH = SPECIALS + WORDS
-BATCHER = CrossThoughtBatcher(
-    CrossThoughtConfig(name="cross_thought", sequences=SEQUENCES, sequence_tokens=WORDS, special_tokens=SPECIALS),
-    VOCABULARY,
-)
 SIZES = st.lists(st.integers(1, SEQUENCES * WORDS), min_size=1, max_size=4)
 
 
@@ -21,5 +17,10 @@ def examples(*sizes, rng=0):
     return [generator.integers(5, VOCABULARY.vocab_size, size) for size in sizes]
 
 
+def batcher(sequences=SEQUENCES, words=WORDS, specials=SPECIALS):
+    keys = {"sequences": sequences, "sequence_tokens": words, "special_tokens": specials}
+    return CrossThoughtBatcher(CrossThoughtConfig(name="cross_thought", **keys), VOCABULARY)
+
+
 def batch(examples, start=0):
-    return BATCHER.micro_batch(examples, rngs(len(examples), start))
+    return batcher().micro_batch(examples, rngs(len(examples), start))

@@ -58,6 +58,9 @@ def siamese(**keys: Any) -> SiameseConfig:
 def micro_batch(
     keys: MatchingConfig, examples: Sequence[Example], pool: Iterable[int] = range(10), start: int = 0, **given: Any
 ) -> MicroBatch:
-    """The micro-batch of examples, with negatives from `pool`; `rngs` are generators start, start + 1, ... or given."""
-    batcher = keys.batcher(VOCABULARY, Candidates(Corpus(), np.array([*pool])))
+    """The micro-batch of examples, with negatives from `pool`; `rngs` are generators start, start + 1, ... or given.
+
+    A vocabulary may be given, too.
+    """
+    batcher = keys.batcher(given.get("vocabulary", VOCABULARY), Candidates(Corpus(), np.array([*pool])))
     return batcher.micro_batch(batcher.examples(examples), given.get("rngs") or rngs(len(examples), start))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,24 +10,18 @@ import torch
 from torch import Tensor
 
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
-from deepsiam.models.batching.candidates import Candidates
-from deepsiam.models.interface import MicroBatch
 from deepsiam.models.matching.colbert import Colbert, ColbertConfig
 from tests.models import plain
-from tests.models.matching.examples import Corpus, positive
+from tests.models.matching.examples import micro_batch, positive
 from tests.models.tiny import VOCABULARY as SPELLED
-from tests.models.tiny import rngs, tensors, trunk
+from tests.models.tiny import tensors, trunk
 from tests.models.vectors import random_vectors
 
 
-@dataclass(frozen=True)
 class Punctuated(Vocabulary):
     """A vocabulary in which token 6 is punctuation: document 1 of the corpus has nothing else."""
 
-    @property
-    def punctuation(self) -> tuple[int, ...]:
-        """Return the one punctuation token, say a comma."""
-        return (6,)
+    punctuation = (6,)  # type: ignore[assignment]
 
 
 VOCABULARY = Punctuated(vocab_size=40, pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -49,11 +42,6 @@ def keys(**changed: Any) -> ColbertConfig:
 def colbert(**changed: Any) -> Colbert:
     torch.manual_seed(0)
     return Colbert(trunk(vocab_size=42), keys(**changed)).double()
-
-
-def micro_batch(of: ColbertConfig) -> MicroBatch:
-    batcher = of.batcher(VOCABULARY, Candidates(Corpus(), np.arange(10)))
-    return batcher.micro_batch(batcher.examples(EXAMPLES), rngs(len(EXAMPLES)))
 
 
 def texts(*ids: list[int]) -> list[np.ndarray]:
@@ -83,7 +71,7 @@ def test_documents_are_marked_and_their_punctuation_is_not_kept() -> None:
 
 
 def test_a_batch_has_the_arrays_of_both_framings() -> None:
-    arrays, _, tokens = micro_batch(keys(negatives_per_query=1))
+    arrays, _, tokens = micro_batch(keys(negatives_per_query=1), EXAMPLES, vocabulary=VOCABULARY)
     assert arrays["query_ids"].shape == (4, 9)
     assert (arrays["document_ids"][:, 1] == D).all()
     assert arrays["document_kept"].shape == arrays["document_ids"].shape
@@ -125,7 +113,7 @@ def scores_of(model: Colbert, arrays: dict[str, Tensor]) -> Tensor:
 )
 def test_loss_scores_and_gradient_against_loops(changed: dict[str, Any]) -> None:
     model = colbert(**changed)
-    arrays = tensors(micro_batch(model.keys))
+    arrays = tensors(micro_batch(model.keys, EXAMPLES, vocabulary=VOCABULARY))
     scores = scores_of(model, arrays)
     queries = model.embed_queries(arrays["query_ids"], arrays["query_mask"])
     documents = model.embed_documents(arrays["document_ids"], arrays["document_mask"], kept=arrays["document_kept"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,27 +10,17 @@ import pytest
 import torch
 
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
-from deepsiam.models.batching.candidates import Candidates
 from deepsiam.models.encode import encode
-from deepsiam.models.interface import MicroBatch
 from deepsiam.models.matching.tilde import Tilde, TildeConfig, likelihood_loss, terms_in
-from tests.models.matching.examples import Corpus, positive
-from tests.models.tiny import perturbed, rngs, tensors, trunk
+from tests.models.matching.examples import micro_batch, positive
+from tests.models.tiny import perturbed, tensors, trunk
 
 
-@dataclass(frozen=True)
 class Worded(Vocabulary):
     """A vocabulary in which tokens from 30 on are no whole words, and token 7 is a stop word."""
 
-    @property
-    def words(self) -> tuple[int, ...]:
-        """Return the whole words."""
-        return tuple(range(5, 30))
-
-    @property
-    def stop_words(self) -> tuple[int, ...]:
-        """Return the one stop word."""
-        return (7,)
+    words = tuple(range(5, 30))  # type: ignore[assignment]
+    stop_words = (7,)  # type: ignore[assignment]
 
 
 VOCABULARY = Worded(vocab_size=40, pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -46,13 +35,8 @@ def tilde(**changed: Any) -> Tilde:
     return perturbed(Tilde(trunk(vocab_size=42), keys(**changed)))
 
 
-def micro_batch() -> MicroBatch:
-    batcher = keys().batcher(VOCABULARY, Candidates(Corpus(), np.arange(10)))
-    return batcher.micro_batch(batcher.examples(EXAMPLES), rngs(len(EXAMPLES)))
-
-
 def test_texts_begin_with_the_marker_of_their_side() -> None:
-    arrays = micro_batch().arrays
+    arrays = micro_batch(keys(), EXAMPLES, vocabulary=VOCABULARY).arrays
     assert arrays["query_ids"].tolist()[0][:5] == [40, 30, 8, 8, 3]  # cut to 5 tokens
     assert arrays["document_ids"].tolist()[0][:3] == [41, 5, 3]
     assert set(arrays["query_ids"][:, 0]) == {40}
@@ -66,14 +50,14 @@ def test_a_marker_replaces_no_word_where_nothing_stands_before_a_text() -> None:
 
 
 def test_terms_are_distinct_whole_words_of_what_the_model_reads() -> None:
-    arrays = micro_batch().arrays
+    arrays = micro_batch(keys(), EXAMPLES, vocabulary=VOCABULARY).arrays
     assert [sorted({*row} - {0}) for row in arrays["terms_of_query"].tolist()] == [[8], [], [8, 9]]
     assert [sorted({*row} - {0}) for row in arrays["terms_of_document"].tolist()] == [[5], [], [9]]
     assert np.flatnonzero(terms_in(VOCABULARY)).tolist() == [5, 6, *range(8, 30)]
 
 
 def test_losses_are_those_of_a_loop_over_the_vocabulary() -> None:
-    model, batch = tilde(), micro_batch()
+    model, batch = tilde(), micro_batch(keys(), EXAMPLES, vocabulary=VOCABULARY)
     losses, arrays = model(**tensors(batch)), tensors(batch)
     of_queries, of_documents = (
         model.logits(encode(model.trunk, arrays[f"{side}_ids"], arrays[f"{side}_mask"])[:, 0])
@@ -120,7 +104,7 @@ def test_a_new_bias_makes_so_many_terms_of_a_document_likely() -> None:
 
 
 def test_vectors_are_logarithms_of_likelihoods() -> None:
-    model, arrays = tilde(), tensors(micro_batch())
+    model, arrays = tilde(), tensors(micro_batch(keys(), EXAMPLES, vocabulary=VOCABULARY))
     with torch.no_grad():
         vectors, mask = model.embed_documents(arrays["document_ids"], arrays["document_mask"])
         logits = model.logits(encode(model.trunk, arrays["document_ids"], arrays["document_mask"])[:, 0])
@@ -131,4 +115,8 @@ def test_vectors_are_logarithms_of_likelihoods() -> None:
 
 def test_a_single_likelihood_trains_alone() -> None:
     model = tilde(loss="query_likelihood", alpha=1.0)
-    assert model(**tensors(micro_batch())).keys() == model.keys.weights.keys() == {"query_likelihood"}
+    assert (
+        model(**tensors(micro_batch(keys(), EXAMPLES, vocabulary=VOCABULARY))).keys()
+        == model.keys.weights.keys()
+        == {"query_likelihood"}
+    )

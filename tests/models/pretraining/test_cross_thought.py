@@ -11,10 +11,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.interface import IGNORED
 from deepsiam.models.layer_modes import recompute_layers
-from deepsiam.models.pretraining.cross_thought import CrossThought, CrossThoughtBatcher, CrossThoughtConfig
+from deepsiam.models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
 from deepsiam.models.trunk import max_positions
 from tests.models import plain
-from tests.models.sequences import SEQUENCES, SPECIALS, WIDTH, WORDS, batch, examples
+from tests.models.sequences import SEQUENCES, SPECIALS, WIDTH, WORDS, batch, batcher, examples
 from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, perturbed, rngs, tensors, trunk
 from tests.models.trunks import trunk_like
 
@@ -227,9 +227,7 @@ def test_the_returned_attention_is_that_of_the_cross_layer():
 @pytest.mark.parametrize("size", [1, 2, 7, 8])
 def test_one_sequence_or_word_is_enough(size):
     model = cross_thought()
-    micro_batch = CrossThoughtBatcher(
-        CrossThoughtConfig(name="cross_thought", sequences=1, sequence_tokens=7, special_tokens=SPECIALS), VOCABULARY
-    ).micro_batch(examples(min(size, 7)), rngs(1, start=5))
+    micro_batch = batcher(1, 7, SPECIALS).micro_batch(examples(min(size, 7)), rngs(1, start=5))
     assert micro_batch.arrays["input_ids"].shape == (1, 1, WIDTH)
     loss = model(**tensors(micro_batch))["mlm"]
     loss.backward()
@@ -238,11 +236,8 @@ def test_one_sequence_or_word_is_enough(size):
 
 
 def test_sequences_longer_than_the_trunk_are_refused():
-    batcher = CrossThoughtBatcher(
-        CrossThoughtConfig(name="cross_thought", sequences=2, sequence_tokens=MAX_TOKENS, special_tokens=SPECIALS),
-        VOCABULARY,
-    )
-    micro_batch = batcher.micro_batch(examples(30), rngs(1))
+    maker = batcher(2, MAX_TOKENS, SPECIALS)
+    micro_batch = maker.micro_batch(examples(30), rngs(1))
     with pytest.raises(ValueError, match=f"sequences of {MAX_TOKENS + 3} tokens.*the trunk's {MAX_TOKENS} positions"):
         cross_thought()(**tensors(micro_batch))
 

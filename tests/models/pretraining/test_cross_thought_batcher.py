@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.models.interface import IGNORED
-from deepsiam.models.pretraining.cross_thought import CrossThoughtBatcher, CrossThoughtConfig
-from tests.models.sequences import SIZES, SPECIALS, WIDTH, WORDS, examples
+from tests.models.sequences import SIZES, SPECIALS, WIDTH, WORDS, batcher, examples
 from tests.models.tiny import VOCABULARY, documents, rngs
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 20), max_size=4), max_size=5)
@@ -14,11 +13,8 @@ DOCUMENTS = st.lists(st.lists(st.integers(0, 20), max_size=4), max_size=5)
 @given(DOCUMENTS, st.integers(1, 5), st.integers(1, 6))
 def test_examples_are_the_text_in_order(lengths, sequences, words):
     texts = documents(*lengths)
-    batcher = CrossThoughtBatcher(
-        CrossThoughtConfig(name="cross_thought", sequences=sequences, sequence_tokens=words, special_tokens=SPECIALS),
-        VOCABULARY,
-    )
-    blocks, origins = batcher.examples(texts), batcher.origins(texts)
+    maker = batcher(sequences, words, SPECIALS)
+    blocks, origins = maker.examples(texts), maker.origins(texts)
     expected, numbers = [], []
     for number, document in enumerate(texts):
         tokens = [int(i) for sentence in document for i in sentence]
@@ -32,13 +28,10 @@ def test_examples_are_the_text_in_order(lengths, sequences, words):
 
 @given(SIZES, st.integers(1, 8), st.integers(1, 9), st.integers(1, 5), st.integers(0, 99))
 def test_arrays_are_special_tokens_followed_by_masked_words(sizes, sequences, words, specials, start):
-    batcher = CrossThoughtBatcher(
-        CrossThoughtConfig(name="cross_thought", sequences=sequences, sequence_tokens=words, special_tokens=specials),
-        VOCABULARY,
-    )
+    maker = batcher(sequences, words, specials)
     drawn = examples(*(min(size, sequences * words) for size in sizes))
     before = [ids.copy() for ids in drawn]
-    arrays, counts, _ = batcher.micro_batch(drawn, rngs(len(drawn), start))
+    arrays, counts, _ = maker.micro_batch(drawn, rngs(len(drawn), start))
     assert all(np.array_equal(a, b) for a, b in zip(drawn, before, strict=True))
     ids, mask = arrays["input_ids"], arrays["attention_mask"]
     assert ids.shape == mask.shape
@@ -58,15 +51,13 @@ def test_arrays_are_special_tokens_followed_by_masked_words(sizes, sequences, wo
         assert visible[: used - 1].all()
         assert not visible[used:].any()
         assert not visible[used - 1, specials + (len(example) - 1) % words + 1 :].any()
-    assert batcher.micro_batch(drawn, rngs(len(drawn), start)).filled == mask.sum()
+    assert maker.micro_batch(drawn, rngs(len(drawn), start)).filled == mask.sum()
 
 
 def test_15_percent_of_the_words_are_targets_but_never_special_tokens():
-    batcher = CrossThoughtBatcher(
-        CrossThoughtConfig(name="cross_thought", sequences=50, sequence_tokens=64, special_tokens=5), VOCABULARY
-    )
+    maker = batcher(50, 64, 5)
     drawn = examples(*[3200] * 8)
-    arrays, counts, _ = batcher.micro_batch(drawn, rngs(8))
+    arrays, counts, _ = maker.micro_batch(drawn, rngs(8))
     assert counts["mlm"] == pytest.approx(0.15 * 8 * 3200, abs=8)
     ids = arrays["input_ids"].reshape(-1)[arrays["mlm_positions"][arrays["mlm_targets"] != IGNORED]]
     targets = arrays["mlm_targets"][arrays["mlm_targets"] != IGNORED]
@@ -76,12 +67,9 @@ def test_15_percent_of_the_words_are_targets_but_never_special_tokens():
 
 
 def test_shapes_depend_little_and_only_on_the_longest_example():
-    batcher = CrossThoughtBatcher(
-        CrossThoughtConfig(name="cross_thought", sequences=20, sequence_tokens=WORDS, special_tokens=SPECIALS),
-        VOCABULARY,
-    )
+    maker = batcher(20, WORDS, SPECIALS)
     shapes = [
-        {name: array.shape for name, array in batcher.micro_batch(examples(*sizes), rngs(2)).arrays.items()}
+        {name: array.shape for name, array in maker.micro_batch(examples(*sizes), rngs(2)).arrays.items()}
         for sizes in ([70, 3], [100, 60], [112, 112])
     ]
     assert shapes[0] == shapes[1] == shapes[2]

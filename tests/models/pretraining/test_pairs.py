@@ -115,25 +115,11 @@ def test_a_pair_without_text_on_one_side_gives_no_example() -> None:
 
 
 def test_long_texts_lose_their_end_and_prompts_come_first() -> None:
-    class Prompted:
-        ids = (40, 41)
-
-        def before(self, tokens: np.ndarray) -> np.ndarray:
-            return np.concatenate([self.ids, tokens])
-
-        def fitting(self, tokens: np.ndarray, most: int) -> np.ndarray:
-            return tokens[: most - 2]
-
-    class WithPrompts(type(VOCABULARY)):  # type: ignore[misc]
-        def prompt(self, text: str) -> Prompted:
-            assert text == "query: "
-            return Prompted()
-
-    keys = config(query_prompt="query: ", pooling="mean", prompt_in_pooling=False)
-    batcher = keys.batcher(WithPrompts(**vars(VOCABULARY)))
+    keys = config(query_prompt="ab", pooling="mean", prompt_in_pooling=False)
+    batcher = keys.batcher(VOCABULARY)
     arrays = batcher.micro_batch(batcher.examples([pair(list(range(5, 25)), list(range(5, 40)))]), rngs(1)).arrays
     cls, sep = VOCABULARY.cls, VOCABULARY.sep
-    assert arrays["query_ids"].tolist() == [[cls, 40, 41, *range(5, 9), sep]]
+    assert arrays["query_ids"].tolist() == [[cls, 7, 8, *range(5, 9), sep]]  # a, b: 7, 8
     assert arrays["query_kept"].tolist() == [[False] * 3 + [True] * 5]
     assert arrays["document_ids"].tolist() == [[cls, *range(5, 3 + MAX_TOKENS), sep]]
 
