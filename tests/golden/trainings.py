@@ -26,117 +26,89 @@ DECODER = {**TRUNK, "initializer_range": 0.05, "is_decoder": True}
 TRUNKS = {"clm": DECODER, "label_ranker": DECODER, "condenser": {**TRUNK, "num_hidden_layers": 2}}
 OPTIMIZER = {"lr": 1e-3, "warmup_steps": 2, "eps": 1e-3}  # a small eps would let rounding move a weight by a whole lr
 LENGTHS = {"max_query_tokens": 16, "max_document_tokens": 32}
-SEED = {"name": "seed", "max_tokens": 32, "decoder_layers": 2}
-PAIRS = {"name": "pairs", **LENGTHS, "similarity": "cosine", "temperature": 0.5}
+SEED = {"max_tokens": 32, "decoder_layers": 2}
+PAIRS = {**LENGTHS, "similarity": "cosine", "temperature": 0.5}
 COSINE = {"similarity": "cosine", "temperature": 0.1}
-OWN = {"negatives": "own", "candidates": {"per_query": 3}}
+NEGATIVE = {"negatives_per_query": 1}
+THREE = {"candidates": {"per_query": 3}}
 PROMPT = {
-    "name": "label_ranker",
     "template": "{query}\n{passages}\n",
     "passage": "{label} {passage}\n",
     "labels": [*"ABC"],
     "max_prompt_tokens": 64,
     "max_document_tokens": 20,
 }
-YES_NO = {**PROMPT, "template": "{query}\n{document}\n", "labels": ["a", "b"]}
-NEGATIVE = {"negatives_per_query": 1}
+REGULARISED = {"query": {"l1": 0.01}, "document": {"flops": 0.01}, "ramp": 3}
 
 PRETRAINED: dict[str, dict[str, Any]] = {
     "seed": SEED,
-    "mlm": {"name": "mlm", "max_tokens": 32},
-    "clm": {"name": "clm", "max_tokens": 32},
-    "ict": {"name": "ict", "max_tokens": 32, "max_query_tokens": 16},
-    "skip_thought": {"name": "skip_thought", "max_tokens": 24, "decoder_layers": 1},
-    "cross_thought": {"name": "cross_thought", "sequences": 4, "sequence_tokens": 12, "special_tokens": 3},
-    "poly": {"name": "poly", "max_tokens": 48, "tokens": 400},
-    "retromae": {"name": "retromae", "max_tokens": 32},
-    "condenser": {"name": "condenser", "max_tokens": 32, "early_layers": 1, "head_layers": 1},
+    "mlm": {"max_tokens": 32},
+    "clm": {"max_tokens": 32},
+    "ict": {"max_tokens": 32, "max_query_tokens": 16},
+    "skip_thought": {"max_tokens": 24, "decoder_layers": 1},
+    "cross_thought": {"sequences": 4, "sequence_tokens": 12, "special_tokens": 3},
+    "poly": {"max_tokens": 48, "tokens": 400},
+    "retromae": {"max_tokens": 32},
+    "condenser": {"max_tokens": 32, "early_layers": 1, "head_layers": 1},
     "pairs": PAIRS,
 }
-PRETRAINED_VARIANTS: dict[str, dict[str, Any]] = {
+PRETRAINED_VARIANTS: dict[str, dict[str, Any]] = {  # the name of the method is before the hyphen
     "seed-released": {**SEED, "variant": "released", "window": "all", "pooling": "mean", "loss_weights": {"mlm": 0.5}},
     "seed-alone": {**SEED, "cls": False, "blocks": "complete_doc"},
-    "mlm-masks": {"name": "mlm", "max_tokens": 32, "mask": 0.3, "blocks": "complete_doc"},
-    "ict-mean": {"name": "ict", "max_tokens": 32, "max_query_tokens": 16, "remove": 0.5, "pooling": "mean"},
-    "retromae-mean": {
-        "name": "retromae",
-        "max_tokens": 32,
-        "pooling": "mean",
-        "encoder_mask": 0.15,
-        "decoder_mask": 0.7,
-    },
-    "poly-spans": {"name": "poly", "max_tokens": 48, "tokens": 400, "pairs": "spans"},
-    "pairs-step": {
-        **PAIRS,
-        "pooling": "mean",
-        "negatives": "step",
-        "both_directions": True,
-        "same_side": True,
-        "query_prompt": "abc de",
-        "prompt_in_pooling": False,
-    },
+    "mlm-masks": {"max_tokens": 32, "mask": 0.3, "blocks": "complete_doc"},
+    "ict-mean": {"max_tokens": 32, "max_query_tokens": 16, "remove": 0.5, "pooling": "mean"},
+    "retromae-mean": {"max_tokens": 32, "pooling": "mean", "encoder_mask": 0.15, "decoder_mask": 0.7},
+    "poly-spans": {"max_tokens": 48, "tokens": 400, "pairs": "spans"},
+    "pairs-step": {**PAIRS, "pooling": "mean", "negatives": "step", "both_directions": True, "same_side": True}
+    | {"query_prompt": "abc de", "prompt_in_pooling": False},
 }
 MATCHED: dict[str, dict[str, Any]] = {
     "siamese": COSINE,
-    "poly_encoder": {"name": "poly_encoder", "m": 8},
-    "colbert": {"name": "colbert", "dimension": 16, "temperature": 4.0},
-    "sparse": {
-        "name": "sparse",
-        "temperature": 20.0,
-        "regularise": {"query": {"l1": 0.01}, "document": {"flops": 0.01}, "ramp": 3},
-    },
-    "cross_encoder": {"name": "cross_encoder", **NEGATIVE},
-    "cross_thought_answers": {"name": "cross_thought_answers", **NEGATIVE},
-    "cross_thought_pairs": {"name": "cross_thought_pairs", "classes": 3},
-    "duobert": {"name": "duobert", "max_duel_tokens": 64, **NEGATIVE},
-    "tilde": {"name": "tilde", "loss": {"query_likelihood": 0.01, "document_likelihood": 0.01}},
+    "poly_encoder": {"m": 8},
+    "colbert": {"dimension": 16, "temperature": 4.0},
+    "sparse": {"temperature": 20.0, "regularise": REGULARISED},
+    "cross_encoder": NEGATIVE,
+    "cross_thought_answers": NEGATIVE,
+    "cross_thought_pairs": {"classes": 3},
+    "duobert": {"max_duel_tokens": 64, **NEGATIVE},
+    "tilde": {"loss": {"query_likelihood": 0.01, "document_likelihood": 0.01}},
     "label_ranker": {**PROMPT, "negatives_per_query": 2},
 }
 MATCHED_VARIANTS: dict[str, dict[str, Any]] = {
     "siamese-hinge": {**COSINE, "loss": "hinge", "negatives": "own", **NEGATIVE},
     "siamese-binary": {**COSINE, "loss": "binary", "negatives": "own", **NEGATIVE},
-    "siamese-scored": {**COSINE, **OWN, "loss": {"kl": 1.0, "margin_mse": 0.5}, "teacher_scale": "min_max"},
-    "siamese-scored-step": {
-        **COSINE,
-        "loss": {"softmax": 1.0, "kl": 0.5},
-        "negatives": "step",
-        "candidates": {"per_query": 3},
-    },
+    "siamese-scored": {**COSINE, "negatives": "own", **THREE, "loss": {"kl": 1.0, "margin_mse": 0.5}}
+    | {"teacher_scale": "min_max"},
+    "siamese-scored-step": {**COSINE, "loss": {"softmax": 1.0, "kl": 0.5}, "negatives": "step", **THREE},
     "siamese-step": {**COSINE, "negatives": "step", **NEGATIVE, "learn_temperature": True},
     "siamese-towers": {**COSINE, "towers": 2, "pooling": "mean", "projection": 8, "ignore_above": 0.9},
     "siamese-states": {"pooling": "first_m", "pooled_states": 3, "kept_of_query": "end"},
     "siamese-special": {"special_tokens": 2},
     "siamese-chunks": {**COSINE, "document_chunks": 2, "query_prompt": "abc de", "document_prompt": "fg"},
     "siamese-sizes": {**COSINE, "dimensions": [16, 8]},
-    "poly_encoder-first": {"name": "poly_encoder", "m": 8, "codes": "first", "reduction": "mean"},
-    "poly_encoder-last": {"name": "poly_encoder", "m": 4, "codes": "last_and_first", "output_scaling": 0.5},
-    "colbert-plain": {"name": "colbert", "dimension": 16, "temperature": 4.0, "expansion": "none", "skip_list": ["a"]},
-    "sparse-lexical": {
-        "name": "sparse",
-        "query": "tokens",
-        "document": "own_tokens",
-        "head": "linear",
-        "temperature": 20.0,
-    },
-    "sparse-sum": {"name": "sparse", "temperature": 20.0, "pooling": "sum", "head": "new_mlm"},
-    "cross_encoder-binary": {
-        "name": "cross_encoder",
-        "loss": "binary",
-        "pooling": "mean",
-        "hidden_activation": "relu",
-        "hidden_norm": True,
-        **NEGATIVE,
-    },
-    "cross_encoder-scored": {"name": "cross_encoder", "loss": "margin_mse", "candidates": {"per_query": 3}},
-    "cross_encoder-classes": {"name": "cross_encoder", "loss": "classes", "classes": 3},
-    "label_ranker-binary": {**YES_NO, "loss": "binary", "negatives_per_query": 2},
-    "label_ranker-scored": {**PROMPT, "loss": "rank_net", "candidates": {"per_query": 3}},
+    "poly_encoder-first": {"m": 8, "codes": "first", "reduction": "mean"},
+    "poly_encoder-last": {"m": 4, "codes": "last_and_first", "output_scaling": 0.5},
+    "colbert-plain": {"dimension": 16, "temperature": 4.0, "expansion": "none", "skip_list": ["a"]},
+    "sparse-lexical": {"query": "tokens", "document": "own_tokens", "head": "linear", "temperature": 20.0},
+    "sparse-sum": {"temperature": 20.0, "pooling": "sum", "head": "new_mlm"},
+    "cross_encoder-binary": {"loss": "binary", "pooling": "mean", "hidden_activation": "relu", "hidden_norm": True}
+    | NEGATIVE,
+    "cross_encoder-scored": {"loss": "margin_mse", **THREE},
+    "cross_encoder-classes": {"loss": "classes", "classes": 3},
+    "label_ranker-binary": {**PROMPT, "template": "{query}\n{document}\n", "labels": ["a", "b"], "loss": "binary"}
+    | {"negatives_per_query": 2},
+    "label_ranker-scored": {**PROMPT, "loss": "rank_net", **THREE},
 }
+
+
+def _methods(*tables: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the keys of every run's method, with its name."""
+    return {run: {"name": run.split("-")[0], **keys} for table in tables for run, keys in table.items()}
 
 
 def _pretraining(data: ToyData, folder: Path, start: Path) -> dict[str, Path]:
     recipes = {}
-    for name, method in {**PRETRAINED, **PRETRAINED_VARIANTS}.items():
+    for name, method in _methods(PRETRAINED, PRETRAINED_VARIANTS).items():
         changes: dict[str, Any] = {
             "steps": STEPS if name in PRETRAINED else FEW,
             "trunk": TRUNKS.get(method["name"], TRUNK),
@@ -156,7 +128,7 @@ def _pretraining(data: ToyData, folder: Path, start: Path) -> dict[str, Path]:
             "init_from": str(start),
             "trunk": None,
             "optimizer": OPTIMIZER,
-            "method": {**SEED, "freeze_encoder": True},
+            "method": {"name": "seed", **SEED, "freeze_encoder": True},
         },
         "seed-mixed": {
             "trunk": TRUNK,
@@ -181,7 +153,7 @@ def _pretraining(data: ToyData, folder: Path, start: Path) -> dict[str, Path]:
 
 def _finetuning(data: ToyData, folder: Path, start: Path) -> dict[str, Path]:
     recipes = {}
-    for name, method in {**MATCHED, **MATCHED_VARIANTS}.items():
+    for name, method in _methods(MATCHED, MATCHED_VARIANTS).items():
         scored = "scored" in name
         classes = "classes" in method
         collection = data.scored if scored else data.classes if classes else data.collection

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepsiam.models.batching.packing import frame, pack, pad, pad_flat, spread
+from deepsiam.models.batching.packing import pack, pad, pad_flat, spread
 from deepsiam.models.batching.sentences import ENOUGH, check_boundaries, sentences
 from tests.models.tiny import VOCABULARY, Text, documents
 
@@ -122,9 +122,3 @@ def test_data_without_sentence_boundaries_is_refused():
         check_boundaries(undivided)
     check_boundaries(undivided[1:])  # so few documents may lack them by chance
     check_boundaries(documents(*[[9]] * ENOUGH, [4, 4]))
-
-
-def test_a_text_is_framed():
-    framed = frame(np.array([7, 8], dtype=np.uint16), VOCABULARY)
-    assert framed.tolist() == [VOCABULARY.cls, 7, 8, VOCABULARY.sep]
-    assert framed.dtype == np.int64

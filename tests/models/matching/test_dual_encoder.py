@@ -201,14 +201,3 @@ def test_negatives_of_the_step_are_those_of_the_micro_batch_where_it_is_the_whol
         assert ("allowed" in arrays) == (negatives == "micro_batch")
         losses.append(model(**arrays))
     torch.testing.assert_close(*losses, rtol=0, atol=1e-12)
-
-
-def test_representations_are_what_the_losses_are_computed_from() -> None:
-    model = Siamese(trunk(), siamese(learn_temperature=True, temperature=0.5)).double()
-    arrays = tensors(micro_batch(model.keys, EXAMPLES))
-    parts = model(represent=True, **arrays)
-    scores = parts["query_vectors"][:, 0] @ parts["document_vectors"][:, 0].T
-    expected = torch.logsumexp(scores.masked_fill(~arrays["allowed"], -torch.inf), 1).sum() - scores.diag().sum()
-    torch.testing.assert_close(model(**arrays)["softmax"], expected)
-    assert parts["query_real"].all()
-    assert parts["document_real"].all()

@@ -94,16 +94,6 @@ def test_spans_are_consecutive_sentences_that_fill_the_room(window, room):
         assert len(kept) - i <= 1  # at most one segment is left over at the end
 
 
-def test_a_pair_that_is_too_long_keeps_the_tokens_near_its_middle():
-    tokens = np.arange(5, 35)
-    (pair,) = as_tuples(cut_pairs([Text([tokens, tokens])], "sentences", 11))
-    assert pair == (0, tuple(range(29, 35)), tuple(range(5, 10)))
-    (pair,) = as_tuples(cut_pairs([Text([tokens[:2], tokens])], "sentences", 11))
-    assert pair == (0, (5, 6), tuple(range(5, 14)))
-    *_, pair = as_tuples(cut_pairs([Text([tokens[:9], tokens[:3], tokens[:4]])], "utterances", 11))
-    assert pair == (0, (5, 6, 7), (5, 6, 7, 8))  # the first utterance is dropped as a whole
-
-
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=70), st.randoms(use_true_random=False))
 def test_every_reply_of_a_thread_is_a_label_exactly_once(parents, random: Random):
     """Reddit's threads are cut into documents that repeat utterances as context."""
