@@ -21,6 +21,7 @@ from deepsiam.data_prep.text.language import word_set
 from deepsiam.data_prep.tokenizers import tokenizer
 from tests.toy import ROOT, environment
 
+Capture = pytest.CaptureFixture[str]
 WORDS = word_set(
     "the of and is in that it was for on with as his they at be this have from or had by but some what there we can "
     "out other were all your when up use word how said an each she which their time if will way about many then them "

@@ -8,6 +8,7 @@ from deepsiam.data_prep.demo import distributions
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.sources.docstrings.modules import SourceFile
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from tests.data_prep.raw import Capture
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def written(small: Tokenizer, tmp_path: Path) -> Path:
     return tmp_path / "shards"
 
 
-def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
+def failure(arguments: list[str], capsys: Capture) -> list[str]:
     """Return the lines on stderr of a command that must end with exit code 2."""
     try:
         code = main(arguments)
@@ -28,13 +29,13 @@ def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[st
     return capsys.readouterr().err.splitlines()
 
 
-def test_verify_prints_one_line_for_sound_shards(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_prints_one_line_for_sound_shards(written: Path, capsys: Capture) -> None:
     (written / "splits").mkdir()  # as a collection has, but this is none
     assert main(["verify", str(written)]) == 0
     assert capsys.readouterr().out.startswith(f"{written}: 5 shards are whole: 9 documents, 9 segments, 27 tokens")
 
 
-def test_verify_prints_one_line_for_each_problem(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_prints_one_line_for_each_problem(written: Path, capsys: Capture) -> None:
     (written / "shard-000001.tar").unlink()
     (written / "shard-000003.tar").write_bytes(b"")
     lines = failure(["verify", str(written)], capsys)
@@ -49,18 +50,18 @@ def test_the_parent_of_the_shards_folder_is_accepted(written: Path, command: str
 
 
 @pytest.mark.parametrize("command", ["verify", "inspect", "stats", "export --jsonl"])
-def test_the_wrong_folder_is_one_clear_line(written: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+def test_the_wrong_folder_is_one_clear_line(written: Path, capsys: Capture, command: str) -> None:
     (line,) = failure([*command.split(), str(written / "nowhere")], capsys)
     assert line.startswith(f"data_prep: {written}/nowhere/manifest.json: no such file")
 
 
 @pytest.mark.parametrize("command", ["inspect", "stats", "export --jsonl"])
-def test_a_collection_has_no_shards(toy_collection: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+def test_a_collection_has_no_shards(toy_collection: Path, capsys: Capture, command: str) -> None:
     (line,) = failure([*command.split(), str(toy_collection)], capsys)
     assert line == f"data_prep: {toy_collection}: is a collection: name shards, or a data set"
 
 
-def test_collection_tokenises_beir(small: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_collection_tokenises_beir(small: Tokenizer, tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "a", "text": "The fox."}))
     (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "fox"}))
     arguments = ["collection", str(tmp_path), "--tokenizer", str(small.path)]
@@ -79,9 +80,7 @@ def test_collection_tokenises_beir(small: Tokenizer, tmp_path: Path, capsys: pyt
     assert "not tokenised, or not a collection" in failure(["verify", str(tmp_path)], capsys)[0]
 
 
-def test_collection_tells_what_is_left_out(
-    small: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_collection_tells_what_is_left_out(small: Tokenizer, tmp_path: Path, capsys: Capture) -> None:
     file, out = tmp_path / "\x1b[31mtrain.jsonl", tmp_path / "\x1b[31mout"
     labels = ("-", "neutral")
     records = [{"gold_label": label, "sentence1": "A fox.", "sentence2": "It runs."} for label in labels]
@@ -94,9 +93,7 @@ def test_collection_tells_what_is_left_out(
     ]
 
 
-def test_docstrings(
-    files: list[SourceFile], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_docstrings(files: list[SourceFile], tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributions, "files", lambda: files)
     arguments = ["docstrings", "--out", str(tmp_path / "out"), "--vocab-size", "400"]
     assert main([*arguments, "--workers", "2"]) == 0
@@ -108,7 +105,7 @@ def test_docstrings(
     assert "not tokenised" in failure(arguments, capsys)[0]
 
 
-def test_numbers_have_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_have_an_end(capsys: Capture) -> None:
     for large in ("9" * 16, "9" * 5000):
         assert (
             "is too large: it has more than 15 digits"
@@ -117,5 +114,5 @@ def test_numbers_have_an_end(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("command", [["text", "a.txt"], ["merge", "part"], ["docstrings"]])
-def test_an_output_folder_has_a_name(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_folder_has_a_name(command: list[str], capsys: Capture) -> None:
     assert "argument --out: is empty: name a folder" in failure([*command, "--out", ""], capsys)[-1]

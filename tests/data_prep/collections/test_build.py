@@ -102,9 +102,7 @@ def test_an_id_with_another_text_is_refused(dialogues: Path, small: Tokenizer, t
     assert not (tmp_path / "out").exists()
 
 
-def test_the_bytes_are_the_same_for_any_workers(
-    tmp_path: Path, large: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_are_equal_for_any_workers(tmp_path: Path, large: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer, "BATCH", 7)
     monkeypatch.setattr(write_texts, "BATCH", 3)
     monkeypatch.setattr(write_texts, "TASK", 11)
@@ -163,9 +161,7 @@ def _exit_at(step: int, folder: Path) -> None:
     sys.addaudithook(exit_at)
 
 
-def test_a_build_killed_at_any_step(
-    beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_at_any_step(beir: Path, small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, whole, out = (tmp_path / name for name in ("old", "whole", "out"))
     build("beir", [beir], old, small)
     with open(beir / "corpus.jsonl", "a") as stream:
@@ -261,9 +257,7 @@ def test_a_folder_in_place_of_files_is_not_called_missing(name: str, small: Toke
         build(name, [tmp_path / "raw"], tmp_path / "out", small)
 
 
-def test_building_again_replaces_the_collection_and_nothing_else(
-    beir: Path, small: Tokenizer, large: Tokenizer
-) -> None:
+def test_building_again_replaces_the_collection_alone(beir: Path, small: Tokenizer, large: Tokenizer) -> None:
     build("beir", [beir], beir, small)
     assert build("beir", [beir], beir, large).tokenizer.fingerprint == large.fingerprint
     own = tokenizer.load(beir / "tokenizer.json")

@@ -29,9 +29,7 @@ def source(beir: Path, tmp_path: Path, small: Tokenizer) -> Collection:
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_the_rest_is_the_originals(
-    source: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
-) -> None:
+def test_the_rest_is_linked(source: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
     if not links:
         monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError("another file system")))
     split = source.splits()[0]
@@ -103,9 +101,7 @@ def full_device(file: Path, to: Path) -> None:
     raise OSError("no hard links")
 
 
-def test_a_full_disk_at_the_end(
-    source: Collection, tmp_path: Path, disk_full_after, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk(source: Collection, tmp_path: Path, disk_full_after, monkeypatch: pytest.MonkeyPatch) -> None:
     split, out = source.splits()[0], tmp_path / "out"
     derive(source, out, split, MINED, {}, ["bm25"])
     with monkeypatch.context() as patched:

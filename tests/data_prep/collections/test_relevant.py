@@ -143,9 +143,7 @@ def test_excluded_documents_are_never_negatives_and_not_ranked(tmp_path: Path, s
         (["7", "x"], ["planes", "ships"], None),  # a number and a name: the name counts
     ],
 )
-def test_one_id_space(
-    tmp_path: Path, small: Tokenizer, ids: list[str], documents: list[str], counts: bool | None
-) -> None:
+def test_id_spaces(tmp_path: Path, small: Tokenizer, ids: list[str], documents: list[str], counts: bool | None) -> None:
     corpus = {"other": "fox", **dict(zip(ids, documents, strict=True))}
     queries = {**dict(zip(ids, ["lift", "swim"], strict=True)), "q": "fox"}
     opened = made(tmp_path / "c", small, corpus, queries, "".join(f"{i}\tother\t1\n" for i in (*ids, "q")))

@@ -17,6 +17,7 @@ from deepsiam.data_prep.common.environment import usable_cores, variable
 from deepsiam.data_prep.common.errors import InputError, did_you_mean, exit_on_input_error
 from deepsiam.data_prep.common.parser import Parser
 from deepsiam.data_prep.common.words import pieces, split_words
+from tests.data_prep.raw import Capture
 
 
 @pytest.fixture
@@ -46,9 +47,7 @@ def parser() -> Parser:
         ("cake", "cook cake: the following arguments are required: flour; see cook cake --help"),
     ],
 )
-def test_the_nearest_name_is_in_the_line(
-    parser: Parser, capsys: pytest.CaptureFixture[str], line: str, message: str
-) -> None:
+def test_the_nearest_name_is_in_the_line(parser: Parser, capsys: Capture, line: str, message: str) -> None:
     with pytest.raises(SystemExit) as ended:
         parser.parse_args(line.split())
     assert ended.value.code == 2
@@ -61,7 +60,7 @@ def test_what_is_known_is_parsed(parser: Parser) -> None:
     assert (chosen.held_out, chosen.salt, chosen.bowls, chosen.plain) == (0.1, "much", ["a", "b"], False)
 
 
-def test_help_ends_with_the_example_and_the_page(parser: Parser, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_ends_with_the_example_and_the_page(parser: Parser, capsys: Capture) -> None:
     with pytest.raises(SystemExit):
         parser.parse_args(["soup", "--help"])
     printed = capsys.readouterr().out
@@ -151,7 +150,7 @@ def test_a_variable_is_set_in_the_block_alone(monkeypatch: pytest.MonkeyPatch, b
     ids=["bad input", "Ctrl-C", "a path", "a full disk"],
 )
 def test_what_the_user_can_fix_is_one_line(
-    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: BaseException, code: int, said: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rooms = {errors.SHARED_MEMORY: 0}
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=rooms.get(folder, 1 << 30)))
@@ -212,9 +211,7 @@ def period(no_progress_lines: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PERIOD", 5.0)
 
 
-def test_plain_lines_have_rate_and_time_left(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plain_lines_have_rate_and_time_left(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     clock = iter(range(0, 100, 2))
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
     assert list(progress.track(range(1, 11), "verify", "shards")) == list(range(1, 11))
@@ -223,9 +220,7 @@ def test_plain_lines_have_rate_and_time_left(
     assert len(lines) == 4
 
 
-def test_bytes_are_megabytes_with_the_time_of_all_passes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bytes_are_megabytes_with_the_time_of_all_passes(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     with progress.meter("read", progress.BYTES, 95_000_000_000, later=0.5) as report:
@@ -251,7 +246,7 @@ def test_a_duration_is_short(seconds: float, expected: str) -> None:
     assert progress.duration(seconds) == expected
 
 
-def test_short_work_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_work_prints_nothing(capsys: Capture) -> None:
     assert list(progress.track(iter("ab"), "x", "y")) == ["a", "b"]
     assert capsys.readouterr().err == ""
 
@@ -268,9 +263,7 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "/s" in terminal.getvalue()
 
 
-def test_of_several_ranks_the_first_reports(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_several_ranks_the_first_reports(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr(progress, "PERIOD", -1)
     for rank, lines in (("0", 2), ("1", 0)):
         monkeypatch.setenv("RANK", rank)

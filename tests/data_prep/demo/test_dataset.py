@@ -137,9 +137,7 @@ def test_too_little_english_is_refused(files: list[SourceFile], tmp_path: Path) 
         assert not (tmp_path / "out").exists()
 
 
-def test_a_failure_while_moving_in_leaves_nothing(
-    files: list[SourceFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_move_leaves_nothing(files: list[SourceFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail_on_shards(new: Path, path: Path) -> None:
         if path.name == "shards":
             raise PermissionError(errno.EACCES, "not allowed")

@@ -20,7 +20,7 @@ from deepsiam.data_prep.prepare.batches import LARGEST, LEAST, Batch, Part
 from deepsiam.data_prep.prepare.tally import Tally, Totals
 from deepsiam.data_prep.sources.source import Choices, File, Piece, Source
 from tests.data_prep import raw
-from tests.data_prep.raw import contents, refusal, source_of
+from tests.data_prep.raw import Capture, contents, refusal, source_of
 
 HALF = LEAST // 2
 ALL = Part()
@@ -222,7 +222,7 @@ def test_reasons_are_added_over_stages() -> None:
     assert tally.dropped([stage("a", 9, odd=1, few=2), stage("b", 6, odd=3)]) == {"few": 2, "odd": 4}
 
 
-def test_the_share_of_bad_records_decides(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_share_of_bad_records_decides(capsys: Capture) -> None:
     totals = Totals(0.1)
     totals.add(about(10, "a: line 3: no", bad=1))
     totals.check()
@@ -242,7 +242,7 @@ def test_a_run_with_surely_too_many_bad_records_ends_early() -> None:
         totals.add(about(1))
 
 
-def test_the_first_bad_records_are_named_without_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_bad_records_are_named_without_control_characters(capsys: Capture) -> None:
     totals = Totals(1)
     totals.add(about(9, "one\x1b[2J\nline", "two", bad=2))
     totals.add(about(9, *map(str, range(5)), bad=5))
@@ -256,9 +256,6 @@ def test_the_note_has_the_commonest_reasons() -> None:
     totals.add(about(5000, odd=1200, few=30, rare=1, some=7))
     assert totals.note() == "1,200 odd, 30 few, 7 some"
     Totals(0).check()  # no records are not too many bad ones
-
-
-Capture = pytest.CaptureFixture[str]
 
 
 def lines(file: Path) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.prepare import inputs
 from deepsiam.data_prep.sources.source import File
 from tests.data_prep import raw
-from tests.data_prep.raw import contents, source_of
+from tests.data_prep.raw import Capture, contents, source_of
 from tests.data_prep.server import cut_short, serving, status
 
 
@@ -51,7 +51,7 @@ def test_a_url_is_downloaded_once_and_keeps_its_name(tmp_path: Path, files: list
     assert not list(folder.rglob("*.partial"))
 
 
-def test_output_inside_the_input_is_not_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_inside_the_input_is_not_read(tmp_path: Path, capfd: Capture) -> None:
     for name in ("a", "b"):
         with webdataset.TarWriter(str(tmp_path / f"{name}.tar")) as tar:
             for number, text in enumerate(raw.texts(20, ord(name))):
@@ -65,7 +65,7 @@ def test_output_inside_the_input_is_not_read(tmp_path: Path, capfd: pytest.Captu
             assert expected in capfd.readouterr().out
 
 
-def test_an_address_named_twice_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_address_named_twice_is_refused(tmp_path: Path, capfd: Capture) -> None:
     url = "https://user:secret@example.org/a.jsonl?sig="
     message = raw.refusal(capfd, "jsonl", f"{url}1", f"{url}2", "--out", tmp_path / "out")
     assert message == "https://example.org/a.jsonl: is named twice; name every file once"
@@ -85,7 +85,7 @@ def test_a_data_set_of_a_url_is_that_of_the_local_file(tmp_path: Path, monkeypat
     assert not (tmp_path / "http" / ".partial").exists()
 
 
-def test_downloads_are_kept_until_the_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_downloads_are_kept_until_the_end(tmp_path: Path, capfd: Capture) -> None:
     raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(5))
     with serving(tmp_path) as server:
         raw.refusal(capfd, "jsonl", f"{server.url}/a.jsonl", "--out", tmp_path / "out", "--vocab-size", 5)
@@ -151,7 +151,6 @@ def test_equal_files_are_known(tmp_path: Path, files: list[File], monkeypatch: p
         inputs.same(source, [File(tmp_path / "gone", "text/a")], downloads, made)
 
 
-Capture = pytest.CaptureFixture[str]
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".bz2": lambda content: bz2.compress(content, 1),
     ".gz": gzip.compress,

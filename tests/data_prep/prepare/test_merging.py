@@ -12,7 +12,7 @@ from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.prepare import output
 from tests.data_prep import raw
 from tests.data_prep.forge import edit
-from tests.data_prep.raw import contents, flip, near_copy
+from tests.data_prep.raw import Capture, contents, flip, near_copy
 
 NEAR = ["--near-duplicates", 0.8]
 
@@ -64,9 +64,7 @@ TEXT = st.lists(WORD, min_size=1, max_size=3).map(" ".join)
     st.integers(1, 3),
     st.sampled_from([0, 0.4]),
 )
-def test_parts_of_any_documents_merge(
-    tok: Path, texts: list[str], number: int, keep: bool, files: int, held_out: float
-) -> None:
+def test_any_documents_merge(tok: Path, texts: list[str], number: int, keep: bool, files: int, held_out: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths = [
             raw.write_jsonl(Path(folder) / f"{one}.jsonl", texts[one::files]) for one in range(min(files, len(texts)))
@@ -76,7 +74,7 @@ def test_parts_of_any_documents_merge(
         raw.agree(Path(folder), "jsonl", *paths, *wanted, numbers=[number])
 
 
-def test_an_empty_part_merges_as_any_other(tok: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_part_merges_as_any_other(tok: Path, tmp_path: Path, capsys: Capture) -> None:
     file = raw.write_jsonl(tmp_path / "c.jsonl", raw.texts(1, sentences=2))  # not held out
     wanted = ["--tokenizer", tok, "--held-out", 0.5]
     folders = raw.parts(tmp_path, 4, "jsonl", file, *wanted)
@@ -104,9 +102,7 @@ def two(tok: Path, tmp_path: Path) -> list[Path]:
     return raw.parts(tmp_path, 2, "jsonl", file, "--tokenizer", tok)
 
 
-def test_missing_and_foreign_parts(
-    two: list[Path], tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_and_foreign_parts(two: list[Path], tok: Path, tmp_path: Path, capfd: Capture) -> None:
     (tmp_path / "empty").mkdir()
     third = raw.parts(tmp_path, 3, "jsonl", tmp_path / "a.jsonl", "--tokenizer", tok)[1]
     for parts, said in [
@@ -120,9 +116,7 @@ def test_missing_and_foreign_parts(
     assert not (tmp_path / "out").exists()
 
 
-def test_parts_made_with_other_options(
-    two: list[Path], tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_parts_made_with_other_options(two: list[Path], tok: Path, tmp_path: Path, capfd: Capture) -> None:
     raw.write_jsonl(tmp_path / "b.jsonl", raw.texts(41))
     for arguments, file, what in [
         (["--tokenizer", tok, "--min-words", 3], "a.jsonl", "options"),
@@ -136,16 +130,14 @@ def test_parts_made_with_other_options(
         shutil.rmtree(other)
 
 
-def test_shards_of_no_part_are_refused(two: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_shards_of_no_part_are_refused(two: list[Path], tmp_path: Path, capfd: Capture) -> None:
     edit(two[1] / "shards", lambda record: record["source"].pop("part"))
     message = raw.refusal(capfd, "merge", *two, "--out", tmp_path / "out")
     assert message.startswith(f"{two[1]}/shards/manifest.json: its shards are not those of a prepared data set")
 
 
 @pytest.mark.usefixtures("datasketch")
-def test_a_merge_refuses_a_damaged_part_until_repaired(
-    tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_merge_refuses_a_damaged_part_until_repaired(tok: Path, tmp_path: Path, capfd: Capture) -> None:
     file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(80))
     two = raw.parts(tmp_path, 2, "jsonl", file, "--tokenizer", tok, *NEAR)
     raw.run("merge", *two, "--out", tmp_path / "whole")
@@ -160,9 +152,7 @@ def test_a_merge_refuses_a_damaged_part_until_repaired(
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
-def test_a_finished_merge_is_left_alone(
-    two: list[Path], tok: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_merge_is_left_alone(two: list[Path], tok: Path, tmp_path: Path, capfd: Capture) -> None:
     out = tmp_path / "out"
     raw.run("merge", *two, "--out", out)
     before = contents(out)

@@ -20,6 +20,7 @@ from deepsiam.data_prep.shards import stats
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep import raw
+from tests.data_prep.raw import Capture
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def out(datasketch: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def test_lost_held_out_documents_are_missed(out: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_lost_held_out_documents_are_missed(out: Path, tmp_path: Path, capfd: Capture) -> None:
     shutil.copytree(out, tmp_path / "out")
     shutil.rmtree(tmp_path / "out" / "held_out")
     lost = f"{tmp_path}/out/held_out: is missing; copy it again, or remove {tmp_path}/out to prepare it again"
@@ -104,9 +105,7 @@ def test_stages_before_the_removal_of_duplicates_are_separated_from_it() -> None
     assert removed == dict.fromkeys(output.REMOVALS, 2)
 
 
-def test_the_share_of_unknown_tokens_is_told(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], small: Tokenizer
-) -> None:
+def test_the_share_of_unknown_tokens_is_told(tmp_path: Path, capfd: Capture, small: Tokenizer) -> None:
     file = raw.write_jsonl(tmp_path / "a.jsonl", [f"Лиса номер {number} прыгает: fox." for number in range(40)])
     raw.run("jsonl", file, "--out", tmp_path / "trained", "--vocab-size", 300)
     printed = capfd.readouterr()
@@ -222,7 +221,7 @@ def test_files_of_another_data_set_are_replaced_even_if_as_large(bucket: Bucket,
     assert bucket.put[-1] == shard
 
 
-def test_a_refusal_is_one_line(bucket: Bucket, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refusal_is_one_line(bucket: Bucket, texts: Path, tmp_path: Path, capsys: Capture) -> None:
     wanted = command(texts, "--out", "s3://bucket/a", "--work", str(tmp_path / "work"))
     bucket.closed = True
     with pytest.raises(SystemExit) as end:
@@ -243,7 +242,7 @@ def test_a_refusal_is_one_line(bucket: Bucket, texts: Path, tmp_path: Path, caps
         ("a --work b", "--work: is for an --out that is an s3:// address"),
     ],
 )
-def test_other_addresses_are_refused(texts: Path, capsys: pytest.CaptureFixture[str], out: str, message: str) -> None:
+def test_other_addresses_are_refused(texts: Path, capsys: Capture, out: str, message: str) -> None:
     with pytest.raises(SystemExit):
         main(command(texts, "--out", *out.split()))
     assert message in capsys.readouterr().err

@@ -57,9 +57,7 @@ def test_the_order_of_the_records_changes_no_byte(records: Records, rng: random.
 @given(
     st.lists(st.lists(st.tuples(KEY, st.tuples(KEY, KEY)), max_size=6), max_size=3), st.integers(0, KEYS - 1), st.data()
 )
-def test_bands_come_with_their_keys(
-    files: list[list[tuple[int, tuple[int, int]]]], low: int, data: st.DataObject
-) -> None:
+def test_bands_and_their_keys(files: list[list[tuple[int, tuple[int, int]]]], low: int, data: st.DataObject) -> None:
     high = data.draw(st.integers(low + 1, KEYS))
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / str(number) for number in range(len(files) + 1)]

@@ -17,9 +17,7 @@ from deepsiam.data_prep.sources.cleaned import CLEANED, document
 from deepsiam.data_prep.sources.document import Document
 from deepsiam.data_prep.sources.plain_text import Line
 from tests.data_prep import raw
-from tests.data_prep.raw import contents, flip, refusal
-
-Capture = pytest.CaptureFixture[str]
+from tests.data_prep.raw import Capture, contents, flip, refusal
 
 
 def lines(out: Path) -> list[dict[str, object]]:

@@ -192,7 +192,7 @@ def test_a_running_download_is_waited_for(tmp_path: Path, downloads: Downloads) 
     assert looks == 2 * PATIENCE + 1
 
 
-def test_a_full_disk_leaves_nothing(
+def test_a_full_disk_leaves_no_file(
     tmp_path: Path, downloads: Downloads, disk_full_after: Callable[[int], None]
 ) -> None:
     disk_full_after(0)
@@ -248,7 +248,7 @@ def test_the_partial_download_of_a_dead_process_is_removed(tmp_path: Path, downl
 
 @pytest.mark.parametrize("temporary", ["", PARTIAL])
 @pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
-def test_a_link_is_not_followed(
+def test_links_are_left(
     tmp_path: Path, downloads: Downloads, temporary: str, link: Callable[[Path, Path], None]
 ) -> None:
     precious, path = tmp_path / "precious", Store(tmp_path, 100).path(entry(1))

@@ -44,6 +44,7 @@ from tests.data_prep.forge import (
     vouch_again,
     zipped,
 )
+from tests.data_prep.raw import Capture
 from tests.toy import ROOT, environment
 
 Attack = Callable[[Path], object]
@@ -67,7 +68,7 @@ def folder(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return Path(shutil.copytree(written, tmp_path / "shards"))
 
 
-def refusal(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def refusal(command: str, folder: Path, capsys: Capture) -> str:
     """Return the one line with which a command refuses the folder, after checking that it changed no file."""
     before = sorted(folder.parent.rglob("*"))
     try:
@@ -247,9 +248,7 @@ JSON = [DEEP, b'{"documents": [3]}']  # test_document.py has the others
         *((lambda folder, p=p: swap_member(folder, 1, p), r"\.json") for p in JSON),
     ],
 )
-def test_an_attack_leaves_no_trace(
-    folder: Path, capsys: pytest.CaptureFixture[str], attack: Attack, reason: str
-) -> None:
+def test_an_attack_leaves_no_trace(folder: Path, capsys: Capture, attack: Attack, reason: str) -> None:
     attack(folder)
     for command in ("verify", "inspect"):
         assert re.search(reason, refusal(command, folder, capsys))
@@ -263,9 +262,7 @@ def test_a_panic_of_the_tokenizer_library_is_refused(folder: Path) -> None:
         Manifest.load(folder)
 
 
-def test_escape_sequences_and_endless_texts_are_not_printed(
-    small: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_escape_sequences_and_endless_texts_are_not_printed(small: Tokenizer, tmp_path: Path, capsys: Capture) -> None:
     record = json.loads(small.path.read_text())
     record["model"]["vocab"]["\x1b[31m\u202e"] = small.vocab_size
     path = tmp_path / "tokenizer.json"
@@ -281,7 +278,7 @@ def test_escape_sequences_and_endless_texts_are_not_printed(
     assert len(shown) < 20_000
 
 
-def test_a_shard_of_no_documents_can_be_inspected(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shard_of_no_documents_can_be_inspected(folder: Path, capsys: Capture) -> None:
     empty = npz(ids=np.array([], np.uint16), segments=row(), documents=row())
     for number, data in enumerate([empty, b'{"documents": []}'] * 2):
         swap_member(folder, number, data)

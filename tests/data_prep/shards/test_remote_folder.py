@@ -72,9 +72,7 @@ def files_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("scheme", ["http", "file"])
-def test_remote_shards_read_as_local_ones(
-    scheme: str, server: FolderServer, small_shards: Path, tmp_path: Path
-) -> None:
+def test_remote_shards_are_as_local_ones(scheme: str, server: FolderServer, small_shards: Path, tmp_path: Path) -> None:
     url = server.url if scheme == "http" else f"file://{small_shards}"
     cache = Cache(url + "/", tmp_path / "cache", PLENTY)
     local = Manifest.load(small_shards)

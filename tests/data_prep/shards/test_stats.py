@@ -25,6 +25,7 @@ from deepsiam.data_prep.sources.webdataset import WEBDATASET
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep import raw
 from tests.data_prep.forge import edit
+from tests.data_prep.raw import Capture
 from tests.toy import ROOT, environment
 
 DROPPED = {"too short": 30, "not English": 10}
@@ -231,7 +232,7 @@ def test_documents_are_found_in_all_shards(searched: Path, matches: Any, most: i
     assert found[0].startswith("shard-000000.tar: zoo:") == (ids[0] in "01")
 
 
-def test_the_command_prints_them(searched: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_them(searched: Path, capfd: Capture) -> None:
     command = "inspect", searched, "--grep"
     assert main([str(word) for word in (*command, "dog", "--documents", "1")]) == 0
     first, *lines = capfd.readouterr().out.splitlines()
@@ -251,7 +252,7 @@ def exported(small: Tokenizer, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_document_is_a_line_of_its_decoded_segments(exported: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_document_is_a_line_of_its_decoded_segments(exported: Path, capsys: Capture) -> None:
     assert main(["export", str(exported), "--jsonl"]) == 0
     printed = capsys.readouterr().out
     assert [json.loads(line) for line in printed.splitlines()] == [
@@ -285,16 +286,14 @@ DAMAGED = "{folder}/shards/shard-000001.tar: its SHA-256 is not the one in the m
         ("--webdataset --out {folder}/tars", DAMAGED),
     ],
 )
-def test_a_refusal_leaves_no_file(exported: Path, capfd: pytest.CaptureFixture[str], options: str, reason: str) -> None:
+def test_a_refusal_leaves_no_file(exported: Path, capfd: Capture, options: str, reason: str) -> None:
     raw.flip(exported / "shards" / "shard-000001.tar")
     message = raw.refused(capfd, "export", exported, *options.format(folder=exported).split())
     assert reason.format(folder=exported) in message
     assert [path.name for path in exported.iterdir()] == ["shards"]
 
 
-def test_the_docs_read_samples(
-    exported: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_docs_read_samples(exported: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr(export, "SIZE", 400)  # a few samples
     page = (ROOT / "docs" / "shards.md").read_text()
     [(command, out)] = re.findall(r"python -m data_prep (export \S+ --webdataset --out (\S+))", page)

@@ -17,6 +17,7 @@ from deepsiam.data_prep.sources.bytes_read import counter, track_files
 from deepsiam.data_prep.sources.compressed import Limits
 from deepsiam.data_prep.sources.parquet import parquet_columns, parquet_rows
 from deepsiam.data_prep.sources.recognise import not_text
+from tests.data_prep.raw import Capture
 from tests.data_prep.sources.test_tar_stream import packed
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs the packages of the extra `dumps`")
@@ -225,9 +226,7 @@ def test_files_of_other_kinds_are_recognised(content: bytes, expected: str) -> N
     assert bool(not_text(content)) == bool(expected)
 
 
-def test_bytes_tell_the_time_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_tell_the_time_left(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PERIOD", 0)
     files = [tmp_path / "a.txt", tmp_path / "b.txt.gz"]
     files[0].write_bytes(b"%9999d\n" % 1 * 300)  # 3 MB: several reads

@@ -18,6 +18,7 @@ from deepsiam.data_prep.sources.plain_text import LONGEST
 from deepsiam.data_prep.sources.webdataset import WEBDATASET
 from tests.data_prep import raw
 from tests.data_prep.forge import TouchesAFile
+from tests.data_prep.raw import Capture
 from tests.data_prep.sources.test_tar_stream import packed
 
 FOX, DOG = "The fox jumps over the lazy dog.", "The dog sleeps while the fox jumps."
@@ -164,9 +165,7 @@ def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, e
 
 
 @pytest.mark.parametrize("inputs", ["pipe:touch ran", "a{0..1}.tar::pipe:touch ran", "{a0.tar,pipe:touch ran}"])
-def test_no_command_is_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], inputs: str
-) -> None:
+def test_no_command_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture, inputs: str) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "a0.tar", {"txt": FOX})
     write(tmp_path / "a1.tar", {"txt": FOX})
@@ -185,7 +184,7 @@ def test_patterns_of_braces_are_expanded_unless_such_a_file_exists(tmp_path: Pat
             WEBDATASET.expand(bad)
 
 
-def test_options_that_cannot_be_are_refused(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_options_that_cannot_be_are_refused(capfd: Capture, tmp_path: Path) -> None:
     path = write(tmp_path / "a.tar", {"txt": FOX})
     for option, value in (("--text", "json:"), ("--text", "a/b"), ("--segments", "words")):
         assert raw.refusal(capfd, "webdataset", path, "--out", tmp_path / "out", option, value).startswith(option)
@@ -231,9 +230,7 @@ def test_a_damaged_tar_is_counted_and_its_sound_samples_are_used(tmp_path: Path)
 
 
 @pytest.mark.parametrize("size", [SAMPLE, SAMPLE - 9, 1030])
-def test_a_tar_that_is_cut_off_is_refused_or_counted(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], size: int
-) -> None:
+def test_a_tar_that_is_cut_off_is_refused_or_counted(tmp_path: Path, capfd: Capture, size: int) -> None:
     path = write(tmp_path / "a.tar", *({"txt": text} for text in raw.texts(40)))
     command = ["webdataset", path, "--out", tmp_path / "out"]
     path.write_bytes(path.read_bytes()[: 15 * SAMPLE + size])
@@ -246,7 +243,7 @@ def test_a_tar_that_is_cut_off_is_refused_or_counted(
     assert raw.source_of(tmp_path / "out")["cut_off"] == {"webdataset/a.tar": used}
 
 
-def test_what_is_bad_is_counted_and_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_bad_is_counted_and_printed(tmp_path: Path, capfd: Capture) -> None:
     texts: list[dict[str, Any]] = [{"txt": text} for text in raw.texts(30)]
     first = write(tmp_path / "a.tar", *texts[:20], {"cls": 1})
     second = write(tmp_path / "b.tar", *texts[20:])

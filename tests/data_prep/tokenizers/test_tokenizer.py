@@ -268,9 +268,7 @@ def without(record: dict[str, Any], token: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "token"), [("small", "[MASK]"), ("bpe", "<mask>"), ("bpe", "</s>")])
-def test_incomplete_special_tokens_are_refused(
-    kind: str, token: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_incomplete_tokens_are_refused(kind: str, token: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     path = edited(request.getfixturevalue(kind), tmp_path / "t.json", lambda record: without(record, token))
     with pytest.raises(InputError) as refusal:
         tokenizer.load(path)

@@ -15,7 +15,7 @@ ITEMS = [{"a": "é, ] \n }"}, {"b": [1, {"c": None}], "d": ""}, {}]
 
 @pytest.mark.parametrize("piece", [1, 2, 7, 1 << 20])
 @pytest.mark.parametrize("indent", [None, 4])
-def test_objects_are_those_of_json(
+def test_objects_are_as_in_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, indent: int | None
 ) -> None:
     monkeypatch.setattr(json_array, "PIECE", piece)

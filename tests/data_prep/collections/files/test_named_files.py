@@ -72,9 +72,7 @@ def test_two_files_of_one_name_are_no_split(tmp_path: Path) -> None:
         (["dev-0-of-1-a1", "dev-0-of-1-b2"], "dev-0-of-1-b2.x: .* has 2 files of dev"),
     ],
 )
-def test_a_split_is_the_name_without_a_number_of_shard(
-    tmp_path: Path, names: list[str], splits: list[str] | str
-) -> None:
+def test_a_split_is_the_name_without_a_shards_number(tmp_path: Path, names: list[str], splits: list[str] | str) -> None:
     for name in [*(f"{name}.x" for name in names), ".dev.x", "dev.y", "dev.x.bak"]:
         (tmp_path / name).touch()
     if isinstance(splits, str):

@@ -62,9 +62,7 @@ def test_redirects_and_single_sentences_are_left_out(tmp_path: Path) -> None:
     assert len(list(reader.corpus())) == len(list(reader.queries())) == 20
 
 
-def test_splits_are_cut_by_hash_and_have_a_pool(
-    tmp_path: Path, small: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_splits_by_hash_and_their_pools(tmp_path: Path, small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path / "wiki_00", articles(100))
     for pool, size in ((7, 7), (30, 10), (1000, 10)):
         monkeypatch.setattr(wikipedia_search, "POOL", pool)

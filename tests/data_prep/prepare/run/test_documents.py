@@ -13,7 +13,7 @@ from deepsiam.data_prep.prepare.writing import is_held_out
 from deepsiam.data_prep.shards import verify
 from deepsiam.data_prep.text.normalize import fold
 from tests.data_prep import raw
-from tests.data_prep.raw import contents, near_copy, source_of
+from tests.data_prep.raw import Capture, contents, near_copy, source_of
 
 NEAR = ["--near-duplicates", 0.8]
 
@@ -69,7 +69,7 @@ def test_documents_of_another_data_set_are_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("datasketch")
-def test_near_duplicates_of_another_data_set_are_dropped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_near_duplicates_of_another_data_set_are_dropped(tmp_path: Path, capfd: Capture) -> None:
     texts = raw.texts(30, sentences=10)
     other = prepared(tmp_path, texts[:20], "--held-out", 0.4, *NEAR, name="other")
     out = prepared(
@@ -137,7 +137,7 @@ def test_a_quotation_of_thirteen_words_of_a_collection_is_dropped(tmp_path: Path
 CHANGING = ("read", "join", "cut")  # stages that may turn one document into several, or several into one
 
 
-def check_counts(out: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def check_counts(out: Path, capfd: Capture) -> None:
     """Check that the manifest agrees with itself, with the shards, `verify` and `stats`."""
     counts = source_of(out)["counts"]
     stages = source_of(out)["stages"]
@@ -168,7 +168,7 @@ def check_counts(out: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("datasketch")
-def test_the_counts_of_json_lines_agree(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_counts_of_json_lines_agree(tmp_path: Path, capfd: Capture) -> None:
     texts = raw.texts(60, sentences=10)
     other = prepared(tmp_path, texts[:5], *NEAR, name="other")
     records = [*texts, *texts[:8], *map(near_copy, texts[10:20]), "Few words.", " ", "Genug der vielen Worte. " * 6]
@@ -182,7 +182,7 @@ def test_the_counts_of_json_lines_agree(tmp_path: Path, capfd: pytest.CaptureFix
     assert source_of(tmp_path / "out")["stages"][0]["in"] == len(lines)
 
 
-def test_the_counts_of_reddit_agree(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_counts_of_reddit_agree(tmp_path: Path, capfd: Capture) -> None:
     texts = raw.texts(80, sentences=1)
     threads = [texts[4 * number : 4 * number + 4] for number in range(20)]
     threads += [["Nobody answers this one.", "[deleted]"], threads[0]]
@@ -207,7 +207,7 @@ def test_the_counts_of_reddit_agree(tmp_path: Path, capfd: pytest.CaptureFixture
     }
 
 
-def test_a_document_of_over_a_megabyte_is_cut_and_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_document_of_over_a_megabyte_is_cut_and_counted(tmp_path: Path, capfd: Capture) -> None:
     long = "\n\n".join(raw.texts(16_000))
     out = prepared(tmp_path, [long, "Short."])
     check_counts(out, capfd)
@@ -216,7 +216,7 @@ def test_a_document_of_over_a_megabyte_is_cut_and_counted(tmp_path: Path, capfd:
     assert (cut["in"], cut["out"]) == (2, 4)
 
 
-def test_the_summary_has_stages_the_record_no_path(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_has_stages_the_record_no_path(tmp_path: Path, capfd: Capture) -> None:
     out = prepared(tmp_path, [*raw.texts(30), "One.", "One."])
     message = capfd.readouterr().out
     assert "31 documents" in message

@@ -15,9 +15,7 @@ from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.prepare import output, reading, spool, texts
 from tests.data_prep import raw
-from tests.data_prep.raw import contents, refusal
-
-Capture = pytest.CaptureFixture[str]
+from tests.data_prep.raw import Capture, contents, refusal
 
 
 def test_a_decompression_bomb_is_named(tmp_path: Path, capfd: Capture) -> None:

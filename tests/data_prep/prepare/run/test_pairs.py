@@ -11,11 +11,10 @@ import zstandard
 
 from deepsiam.data_prep.__main__ import main
 from tests.data_prep import raw
-from tests.data_prep.raw import refusal
+from tests.data_prep.raw import Capture, refusal
 from tests.data_prep.sources.wikipedia.test_xml_export import dump, page
 from tests.toy import ROOT
 
-Capture = pytest.CaptureFixture[str]
 COMMANDS = re.findall(r"^    python -m data_prep (.+)$", (ROOT / "docs/pairs.md").read_text(), re.MULTILINE)
 
 
