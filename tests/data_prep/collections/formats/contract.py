@@ -39,6 +39,7 @@ class FormatContract:
         files: a sample, content by name.
         given: the names that a user gives, `SPLIT=NAME` or `.` for the folder; without any, those of all files.
         found: each query of each split with its labelled candidates.
+        ids: those of the documents and of the queries, if the files have them.
         remarks: what the user is told of the sample; `{folder}` is where it is.
         refused: a file, what is added to it (text is a line, anything else a JSON object), and the message. A list of
             files by name replaces the sample's, None is a file that is missing.
@@ -48,6 +49,7 @@ class FormatContract:
     files: ClassVar[Mapping[str, str]]
     given: ClassVar[Sequence[str]] = ()
     found: ClassVar[Mapping[str, Lists]]
+    ids: ClassVar[tuple[Sequence[str], Sequence[str]] | None] = None
     remarks: ClassVar[Sequence[str]] = ()
     refused: ClassVar[Sequence[tuple[Any, ...]]] = ()
 
@@ -64,7 +66,11 @@ class FormatContract:
 
     def test_the_sample_is_read(self, tmp_path: Path, small: Tokenizer) -> None:
         opened = self.build(tmp_path / "in", self.files, small, strict=True)
-        assert {split: choices(opened, split) for split in opened.splits()} == self.found
+        lists = {split: choices(opened, split) for split in opened.splits()}
+        assert lists == self.found
+        for split, found in self.found.items():  # the candidates of each query are in order, too
+            assert [[*labels] for _, labels in lists[split]] == [[*labels] for _, labels in found]
+        assert not self.ids or self.ids == ([*opened.corpus.ids], [*opened.queries.ids])
         assert opened.manifest["remarks"] == [remark.format(folder=tmp_path / "in") for remark in self.remarks]
         read = {record["file"] for record in opened.manifest["inputs"]}
         assert read == set(map(str, self.reader(tmp_path / "in").paths))

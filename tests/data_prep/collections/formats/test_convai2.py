@@ -45,11 +45,10 @@ class TestConvAI2(FormatContract):
     ]
 
 
-def test_candidates_keep_their_order_and_turns_are_parts(tmp_path: Path, small: Tokenizer) -> None:
+def test_equal_candidates_are_stored_once_and_turns_are_parts(tmp_path: Path, small: Tokenizer) -> None:
     folder = write_files(tmp_path / "in", TestConvAI2.files)
     opened = build("convai2", [folder / FILE], tmp_path / "out", small)
-    assert [list(candidates) for _, candidates in choices(opened, "dev")][1] == ["dogs !", *REPLIES]
-    assert len(opened.corpus) == 22  # equal candidates are stored as one document
+    assert len(opened.corpus) == 22
     assert [len(opened.queries.parts(number)) for number in range(3)] == [3, 5, 2]
 
 

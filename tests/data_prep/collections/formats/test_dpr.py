@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from deepsiam.data_prep.collections.build import build
-from deepsiam.data_prep.collections.formats.dpr import Dpr
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.formats.contract import FormatContract, lines
 from tests.data_prep.collections.raw_formats import dpr_passage
@@ -56,13 +55,6 @@ class TestDpr(FormatContract):
         second("'title' is not a string", negative_ctxs=[{"title": ["Fox"], "text": "x"}]),
         second("'text' is empty", negative_ctxs=[dpr_passage(" ", "")]),
     ]
-
-
-def test_candidates_are_in_order_on_one_line_too(tmp_path: Path) -> None:
-    (tmp_path / "train.json").write_text(json.dumps([record()]))
-    (row,) = Dpr([tmp_path / "train.json"]).groups("train")
-    texts = {text.id: text.parts[0] for text in Dpr([tmp_path / "train.json"]).corpus()}
-    assert [texts[candidate] for candidate in row.candidates] == [*POSITIVES, "Fox jumps.", "Fox runs."]
 
 
 def test_questions_without_a_positive_are_left_out_and_counted(tmp_path: Path, small: Tokenizer) -> None:

@@ -46,6 +46,7 @@ class TestTriples(FormatContract):
     files = TRIPLES
     given = ["."]
     found = {"train.small": [("who", {"the fox": 1, "a dog": 0, "a cat": 1}), ("what", {"a dog": 1})]}
+    ids = [content_id(text) for text in ("the fox", "a dog", "a cat")], [content_id("who"), content_id("what")]
     refused = [
         (*TRIPLES, "who\tyes", ":4: 2 columns, expected 3 .*: query, positive, negative"),
         (*TRIPLES, "who\tyes\t", ":4: 'negative' is empty"),
@@ -54,6 +55,7 @@ class TestTriples(FormatContract):
 
 
 class TestDocuments(TestTriples):  # title and body, or else the URL
+    ids = None
     files = DOCUMENTS
     found = {
         "train": [("who is quick", {"Foxes The fox is quick.": 1})],
@@ -69,6 +71,7 @@ class TestDocuments(TestTriples):  # title and body, or else the URL
 
 
 class TestPassages(TestTriples):
+    ids = None
     files = {name: text for name, text in PASSAGES.items() if name != TOP}
     found = {
         "train": [("who is quick", {FOX: 1}), ("who sleeps", {DOGS: 1})],
@@ -97,6 +100,7 @@ class TestPassages(TestTriples):
 
 
 class TestExamples(TestTriples):
+    ids = None
     files = {
         **{name: PASSAGES[name] for name in ("collection.tsv", "queries.train.tsv")},
         "examples.json": '["10", [0, 9.5], [1, -2], [3, 0.5]]\n[11, ["1", 7], ["3", "1e0"]]\n[10, [2, 4], [0, 11]]\n',
@@ -187,12 +191,6 @@ def test_candidates_alone_bring_their_texts(tmp_path: Path, small: Tokenizer) ->
     assert list(opened.corpus.ids) == ["1", "3"]
     assert list(opened.queries.ids) == ["21", "20", "30"]
     assert qrels(opened) == {"top1000.dev": {"21": {"1": 0, "3": 0, "\t2": 1}, "20": {"3": 1}}}
-
-
-def test_triples_of_texts_have_ids_of_their_content(tmp_path: Path, small: Tokenizer) -> None:
-    opened = made(tmp_path, small, write_files(tmp_path / "in", TRIPLES))
-    assert list(opened.corpus.ids) == [content_id(text) for text in ("the fox", "a dog", "a cat")]
-    assert list(opened.queries.ids) == [content_id("who"), content_id("what")]
 
 
 def test_contradictory_grades_are_refused_in_splits_without_triples(tmp_path: Path, small: Tokenizer) -> None:

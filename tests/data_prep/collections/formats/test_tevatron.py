@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.collections.formats.tevatron import Tevatron
 from deepsiam.data_prep.collections.ids import content_id
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.formats.contract import FormatContract, lines
 from tests.data_prep.collections.raw_formats import write_lines
 
@@ -47,6 +45,7 @@ class TestPassages(FormatContract):
         "train": [("who is quick", {QUICK: 1, SLEEP: 0, "A brown hen": 0}), ("who sleeps", {SLEEP: 1})],
         "dev": [("who is asleep", {SLEEP: 1})],
     }
+    ids = ["8", "7", "9"], ["3", "1", "2"]
     refused = [
         third(PASSAGES, "'query_id' is missing, or neither text", query_id=None),
         third(PASSAGES, "'query_id' is missing, or neither text", query_id=2.5),
@@ -70,6 +69,7 @@ class TestIds(FormatContract):
     files = {"train.jsonl": lines(*IDS), "corpus.jsonl": lines(*CORPUS)}
     given = ["test=train.jsonl", "corpus.jsonl"]
     found = {"test": [("who is quick", {QUICK: 1, SLEEP: 0}), ("who sleeps", {SLEEP: 1})]}
+    ids = ["7", "8", "9"], ["1", "2"]
     refused = [
         third(IDS, "has no positive", positive_document_ids=[]),
         third(IDS, "'positive_document_ids' is missing or not a list", positive_document_ids="8"),
@@ -86,17 +86,6 @@ class TestIds(FormatContract):
             "train.jsonl:1: id '8' has another text on an earlier line",
         ),
     ]
-
-
-def test_ids_are_those_of_the_files(tmp_path: Path, small: Tokenizer) -> None:
-    train = write_lines(tmp_path / "train.jsonl", PASSAGES)
-    opened = build("tevatron", [train], tmp_path / "out", small)
-    assert dict(zip(opened.queries.ids, opened.queries.texts(), strict=True)) == {
-        "1": "who is quick",
-        "2": "who sleeps",
-    }
-    corpus = write_lines(tmp_path / "corpus.jsonl", CORPUS)
-    assert list(build("tevatron", [train, corpus], tmp_path / "both", small).corpus.ids) == ["7", "8", "9"]
 
 
 def test_document_text_is_read_as_the_code_does_not(tmp_path: Path) -> None:

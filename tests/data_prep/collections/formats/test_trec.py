@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.collections.formats.trec import Trec
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.formats.contract import FormatContract, lines
 from tests.data_prep.collections.raw_formats import write_files
 
@@ -32,6 +30,7 @@ class TestTrec(FormatContract):
         "robust": [("who is quick", {FOX: 2, DOGS: 0}), ("who sleeps", {DOGS: 1})],
         "train": [("who is quick", {FOX: 1})],
     }
+    ids = ["FT-3", "FT-1", "FT-02"], ["301", "302"]
     refused = [
         (CORPUS, "{", ":3: not JSON"),
         (CORPUS, {"text": "a"}, ":3: 'id' is missing, or neither text"),
@@ -52,16 +51,6 @@ class TestTrec(FormatContract):
         ({TOPICS: None}, r"no file is named topics\.\*\.tsv$"),
         ({JUDGED: None, "qrels.tsv": None}, r"no file is named qrels\.\*$"),
     ]
-
-
-def test_ids_are_those_of_the_files(tmp_path: Path, small: Tokenizer) -> None:
-    opened = build("trec", [write_files(tmp_path / "in", TestTrec.files)], tmp_path / "out", small)
-    assert dict(zip(opened.corpus.ids, opened.corpus.texts(), strict=True)) == {
-        "FT-1": FOX,
-        "FT-02": "Hens",
-        "FT-3": DOGS,
-    }
-    assert list(opened.queries.ids) == ["301", "302"]
 
 
 def test_files_may_be_named_and_a_split_too(tmp_path: Path) -> None:
