@@ -1,4 +1,4 @@
-"""A published model ranks without training: an export like its run, with the lengths that the folder names."""
+"""A published model ranks without training, like its run; a cross-encoder also teaches, classifies and starts one."""
 
 import json
 from collections.abc import Callable
@@ -8,18 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.batching.packing import frame, pad
 from deepsiam.models.pretraining.cross_thought import CrossThought
-from deepsiam.trainer import evaluate
+from deepsiam.trainer import evaluate, mine
+from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.system import Embedded
 from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
+from tests import toy
+from tests.trainer.interop.test_cross_encoder import IDENTITY, PAIRS, edit, own_scores, write_folder
 from tests.trainer.runs import write_run
 
 METHOD: dict[str, Any] = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 16}
@@ -119,3 +126,146 @@ def test_an_encoder_that_does_not_say_how_to_compare_is_refused(
     (published / "modules.json").unlink()
     given = [f"--collection={toy_collection}", "--split=test", f"--out={tmp_path / 'r.json'}"]
     assert "an encoder without a pooling" in refused(evaluate.main, *given, f"--system=a={published}")
+
+
+LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
+
+
+@pytest.fixture
+def library() -> Any:
+    return pytest.importorskip("sentence_transformers")
+
+
+def evaluated(collection: Path, out: Path, *options: str) -> Any:
+    evaluate.main(["--collection", str(collection), "--split", "test", "--out", str(out), *options])
+    return json.loads(out.read_text())
+
+
+def scored(collection: Path, teacher: Path, out: Path) -> Collection:
+    mine.main(["--collection", str(collection), "--split", "train", "--score", str(teacher), "--out", str(out)])
+    return Collection.open(out)
+
+
+def test_an_export_ranks_and_teaches_like_its_run(toy_collection: Path, tmp_path: Path) -> None:
+    lengths = {"max_query_tokens": 80, "max_document_tokens": 200}  # no text is longer
+    trunk = {**toy.TRUNK, "max_position_embeddings": 290}
+    tokenizer_json = toy_collection / "tokenizer.json"
+    run = write_run(tmp_path / "run", tokenizer_json, trunk=trunk, name="cross_encoder", loss="binary", **lengths)
+    export = tmp_path / "export"
+    export_encoder(load_trained(run), export)
+    systems = ["--system=bm25", f"--system=run=bm25 > 3 {run}", f"--system=export=bm25 > 3 {export}"]
+    results = evaluated(toy_collection, tmp_path / "r.json", *systems)["systems"]
+    assert results["export"]["metrics"] == results["run"]["metrics"] != results["bm25"]["metrics"]
+    labels = [
+        np.asarray(scored(toy_collection, path, tmp_path / f"by-{path.name}").groups("train").scores)
+        for path in (run, export)
+    ]
+    np.testing.assert_allclose(labels[0], labels[1], atol=1e-5)
+    assert np.ptp(labels[0]) > 0.01
+
+
+def test_a_teacher_gives_the_scores_of_sentence_transformers(
+    toy_collection: Path, tmp_path: Path, library: Any
+) -> None:
+    folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", "roberta")
+    collection = toy.write_collection(tmp_path / "collection", folder / "tokenizer.json")
+    made = scored(collection, folder, tmp_path / "scored")
+    groups = made.groups("train")
+    pairs = [
+        (made.queries.text(group.query), made.corpus.text(document))
+        for group in (groups[i] for i in range(len(groups)))
+        for document in group.candidates.tolist()
+    ]
+    theirs = library.CrossEncoder(str(folder), device="cpu", local_files_only=True).predict(pairs)
+    np.testing.assert_allclose(np.asarray(groups.scores), theirs, atol=1e-5)
+    assert np.ptp(theirs) > 0.01
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "modernbert"])
+def test_a_fine_tuning_starts_with_its_scores(
+    toy_collection: Path, tmp_path: Path, library: Any, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", kind)
+    edit(folder / "config.json", sentence_transformers={"activation_fn": IDENTITY})
+    job = finetuning.build(recipe(folder, toy_collection, max_query_tokens=30, max_document_tokens=30))
+    heads = 6 if kind == "modernbert" else 4
+    assert f"the encoder, and {heads} of the {heads} head weights" in capsys.readouterr().out
+    started = LoadedModel(job.model.eval(), job.recipe.method, load_any(folder).tokenizer, folder)
+    theirs = library.CrossEncoder(str(folder), device="cpu", local_files_only=True).predict(PAIRS)
+    np.testing.assert_allclose(own_scores(started), theirs, atol=1e-5)
+
+
+def recipe(folder: Path, collection: Path, **method: Any) -> FinetuneRecipe:
+    values = {
+        "run": str(folder / "run"),
+        "init_from": str(folder),
+        "steps": 2,
+        "data": {"collection": str(collection), "lanes": 4},
+        "batch": {"size": 4, "micro": 4},
+        "optimizer": {"lr": 1e-3},
+        "method": {"name": "cross_encoder", "negatives_per_query": 1, **LENGTHS, **method},
+    }
+    return build(FinetuneRecipe, values, "test")
+
+
+def test_the_recipe_comes_first(toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", "electra")
+    method: Any = finetuning.build(recipe(folder, toy_collection)).recipe.method
+    assert (method.hidden_activation, method.token_types, method.max_pair_tokens) == ("gelu", True, 30)
+    method = finetuning.build(recipe(folder, toy_collection, hidden_layer=False, separators=2)).recipe.method
+    assert (method.hidden_activation, method.separators, method.max_pair_tokens) == ("tanh", 2, 30)
+    job = finetuning.build(recipe(folder, toy_collection, name="siamese", negatives_per_query=0))
+    assert job.model.heads == {}  # the encoder alone
+
+
+CLASSES = ("contradiction", "Neutral", "entailment")  # another order than the data's
+
+
+def test_classes_are_predicted_by_their_names(
+    toy_classes: Path, tmp_path: Path, library: Any, refused: Callable[..., str]
+) -> None:
+    names = dict(enumerate(CLASSES))
+    tokenizer_json = toy_classes / "tokenizer.json"
+    folder = write_folder(tmp_path / "folder", tokenizer_json, "bert", num_labels=3, id2label=names, label2id={})
+    made = Collection.open(toy_classes)
+    groups = made.groups("train")
+    every = [groups[i] for i in range(len(groups))]
+    pairs = [(made.queries.text(group.query), made.corpus.text(group.candidates[0])) for group in every]
+    logits = library.CrossEncoder(str(folder), device="cpu", local_files_only=True).predict(pairs)
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, "classifier.bias": weights["classifier.bias"] - logits.mean(0)}, folder / "model.safetensors")
+    theirs = (logits - logits.mean(0)).argmax(axis=1)  # each class for some pairs
+    results = tmp_path / "r.json"
+    options = ["--collection", str(toy_classes), "--split", "train", "--classes", "--out", str(results)]
+    evaluate.main([*options, f"--system=ce={folder}"])
+    right = [
+        CLASSES[number].casefold() == made.classes[int(label)]
+        for number, label in zip(theirs, np.asarray(groups.labels), strict=True)
+    ]
+    assert json.loads(results.read_text())["systems"]["ce"]["metrics"]["accuracy"] == pytest.approx(np.mean(right))
+    assert len(set(theirs.tolist())) == 3
+    edit(folder / "config.json", id2label={"0": "x", "1": "y", "2": "z"})
+    line = refused(evaluate.main, *options, f"--system=ce={folder}")
+    assert "folder/config.json: id2label: predicts x, y, z, " in line
+
+
+@pytest.mark.parametrize("command", ["mine", "evaluate"])
+def test_several_labels_are_no_score(
+    toy_collection: Path, tmp_path: Path, refused: Callable[..., str], command: str
+) -> None:
+    folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", "bert", num_labels=2)
+    main, options = {
+        "mine": (mine.main, ["--split=train", f"--score={folder}"]),
+        "evaluate": (evaluate.main, ["--split=test", f"--system=ce=bm25 > 9 {folder}"]),
+    }[command]
+    line = refused(main, f"--collection={toy_collection}", f"--out={tmp_path / 'out'}", *options)
+    assert "predicts classes and gives no score to rank by" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_start_of_other_classes_keeps_what_fits(
+    toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_folder(tmp_path / "folder", toy_collection / "tokenizer.json", "bert", num_labels=2)
+    finetuning.build(recipe(folder, toy_collection))
+    assert "the encoder, and 2 of the 4 head weights" in capsys.readouterr().out

@@ -119,7 +119,7 @@ class DuelRanker(ModelRanker):
     def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
         """Score each list's documents for its query, fp32 [n], by its duels; equal texts get the score of the first.
 
-        DuelRanker that are equal after truncation are fought once. `position_bias` becomes that of these lists.
+        Duels that are equal after truncation are fought once. `position_bias` becomes that of these lists.
 
         Raises:
             InputError: a list is too long, or a logit is not finite.

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.batching.packing import pad
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.interface import MicroBatch
@@ -106,10 +107,17 @@ class Engine:
 
 
 @pytest.fixture
-def probe(shards: Path, toy_collection: Path) -> Probe:
-    tok = tokenizers.load(shards / "tokenizer.json")
-    keys = ShardProbeConfig(collection=toy_collection, split="train", every=3, queries=5, documents=70, max_tokens=16)
-    return open_probe(keys, tok)
+def tok(shards: Path) -> Tokenizer:
+    return tokenizers.load(shards / "tokenizer.json")
+
+
+def probe_of(tok: Tokenizer, collection: Path, split: str = "train", **keys: int) -> Probe:
+    return open_probe(ShardProbeConfig(collection=collection, split=split, every=3, max_tokens=16, **keys), tok)
+
+
+@pytest.fixture
+def probe(tok: Tokenizer, toy_collection: Path) -> Probe:
+    return probe_of(tok, toy_collection, queries=5, documents=70)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
@@ -143,13 +151,11 @@ def test_the_probe_has_the_queries_and_documents_that_the_recipe_asks_for(probe:
             assert begins == (i in wanted)
 
 
-def test_the_probe_does_not_rank_the_query_itself(shards: Path, tmp_path: Path) -> None:
-    tok = tokenizers.load(shards / "tokenizer.json")
+def test_the_probe_does_not_rank_the_query_itself(tok: Tokenizer, tmp_path: Path) -> None:
     texts = {f"t-{i}": " ".join(sentences) for i, sentences in enumerate(toy.documents(8, seed=2))}
     rows = "".join(f"t-{i}\tt-{(i + 1) % 8}\t1\nt-{i}\tgone\t1\n" for i in range(8))
     build("beir", [toy.write_beir(tmp_path, texts, texts, dev=rows)], tmp_path, tok)
-    keys = ShardProbeConfig(collection=tmp_path, split="dev", every=1, queries=8, documents=8, max_tokens=16)
-    probe = open_probe(keys, tok)
+    probe = probe_of(tok, tmp_path, "dev", queries=8, documents=8)
     assert sorted(probe.left_out) == list(range(8))
     for query, (own,) in probe.left_out.items():
         np.testing.assert_array_equal(probe.rows[query], probe.rows[8 + own])
@@ -157,11 +163,9 @@ def test_the_probe_does_not_rank_the_query_itself(shards: Path, tmp_path: Path) 
 
 
 def test_where_all_embeddings_are_equal_the_relevant_documents_are_not_first(
-    shards: Path, toy_collection: Path
+    tok: Tokenizer, toy_collection: Path
 ) -> None:
-    tok = tokenizers.load(shards / "tokenizer.json")
-    keys = ShardProbeConfig(collection=toy_collection, split="train", every=1, queries=20, documents=200, max_tokens=16)
-    probe = open_probe(keys, tok)
+    probe = probe_of(tok, toy_collection, queries=20, documents=200)
     equal = np.ones((len(probe.rows), 4), dtype=np.float32)
     chance = sum(1 / rank for rank in range(1, 11)) / (len(probe.rows) - 20)
     assert figures(equal[:20], equal[20:], probe.relevant)["mrr@10"] < 5 * chance
@@ -192,20 +196,17 @@ def test_bottleneck_terms_are_reported_with_their_rise_in_nats_per_target() -> N
     assert bottleneck_rises(Engine(0, 1), batches) == {}  # type: ignore[arg-type]
 
 
-def test_another_tokenizer_is_refused(shards: Path, toy_collection: Path) -> None:
-    tok = tokenizers.load(shards / "tokenizer.json")
-    keys = ShardProbeConfig(collection=toy_collection, split="train", every=1)
+def test_another_tokenizer_is_refused(tok: Tokenizer, toy_collection: Path) -> None:
     with pytest.raises(InputError, match="probe.collection: .* another tokenizer than the shards"):
-        open_probe(keys, replace(tok, fingerprint="0" * 64))
+        probe_of(replace(tok, fingerprint="0" * 64), toy_collection)
 
 
-def test_a_fine_tuning_is_probed_by_its_own_embeddings(probe: Probe, shards: Path) -> None:
+def test_a_fine_tuning_is_probed_by_its_own_embeddings(probe: Probe, tok: Tokenizer) -> None:
     """Not by the raw [CLS] state: pooling and similarity define the embedding."""
     from deepsiam.trainer.training.engine.engine import Engine as RealEngine
 
-    vocabulary = tokenizers.load(shards / "tokenizer.json")
     torch.manual_seed(0)
-    trunk = build_trunk({**toy.TRUNK, "vocab_size": vocabulary.vocab_size, "pad_token_id": vocabulary.pad}).eval()
+    trunk = build_trunk({**toy.TRUNK, "vocab_size": tok.vocab_size, "pad_token_id": tok.pad}).eval()
     engine = RealEngine.__new__(RealEngine)  # one rank, without DeepSpeed
     keys = SiameseConfig(name="siamese", pooling="mean", similarity="cosine")
     engine.model, engine.world = Siamese(trunk, keys), World(0, 1, 0, 1)
