@@ -180,11 +180,7 @@ def options_of(chosen: argparse.Namespace) -> Options:
 
 
 def local_folder(chosen: argparse.Namespace) -> Path:
-    """Return the folder to make a data set in.
-
-    Raises:
-        InputError: --out cannot be written, or --work is missing or has no use.
-    """
+    """Return the folder to make a data set in."""
     if not urls.is_remote(chosen.out) or chosen.out.startswith("file://"):
         if chosen.work is not None:
             raise InputError("--work: is for an --out that is an s3:// address; the data set is made in --out itself")

@@ -130,11 +130,7 @@ class Collection:
         return Groups.map(self.directory / SPLITS / split)
 
     def judged_groups(self, split: str) -> Groups:
-        """Return the groups of a split whose labels are relevance.
-
-        Raises:
-            InputError: no such split, or its labels are classes, or not whole numbers, or too large.
-        """
+        """Return the groups of a split whose labels are relevance; raise InputError, saying why, for other labels."""
         groups, where = self.groups(split), self.directory / SPLITS / split
         if self.classes:
             these = "only trainer.evaluate --classes and method.loss=classes read them"
@@ -154,9 +150,6 @@ class Collection:
 
         A document that several groups of a query judge has the highest score: what is relevant in one is relevant. A
         judged document that the corpus lacks has an id that no text can have, with a tab.
-
-        Raises:
-            InputError: no such split, or its labels are classes, or not whole numbers, or too large.
         """
         groups = self.judged_groups(split)
         judgements: dict[str, dict[str, int]] = {}
@@ -187,11 +180,7 @@ def name_in(path: Path, out: Path) -> str:
 
 
 def texts_of(directory: Path) -> Iterator[str]:
-    """Yield every document and query of a collection, or of a BEIR folder that is not tokenised yet.
-
-    Raises:
-        InputError: neither is there, or a line of the BEIR folder is bad (naming file and line).
-    """
+    """Yield every document and query of a collection, or of a BEIR folder that is not tokenised yet."""
     if (directory / MANIFEST).is_file():
         opened = Collection.open(directory)
         yield from opened.corpus.texts()
@@ -203,11 +192,7 @@ def texts_of(directory: Path) -> Iterator[str]:
 
 
 def verify(directory: Path) -> Iterator[str]:
-    """Yield a line for every array of a collection, and its tokenizer, that differs from its manifest.
-
-    Raises:
-        InputError: there is no such line, but the collection cannot be opened.
-    """
+    """Yield a line for every array of a collection, and its tokenizer, that differs from its manifest."""
     sound = True
     for problem in _differences(directory, _manifest(directory)):
         sound = False

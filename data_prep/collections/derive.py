@@ -50,9 +50,6 @@ def derive(
     Args:
         about: what made the collection, for the manifest.
         mined: the systems that `found_by` numbers, from 1.
-
-    Raises:
-        InputError: `out` is the source, or exists and was not derived; a file cannot be written.
     """
     names = "group_ends", "candidates", "labels", "found_by", "found_scores", "scores"
     of_split = Path(SPLITS, split)
@@ -74,9 +71,6 @@ def expand(source: Collection, out: Path, added: Iterable[np.ndarray], about: Ma
     Args:
         added: for each document the ids of the tokens to add, whole words, which its text gets too.
         about: what made the collection, for the manifest.
-
-    Raises:
-        InputError: as for `derive`.
     """
     corpus, words = source.corpus, source.tokenizer.texts
     names = ["text", "text_ends", "tokens", "token_ends", *(["part_ends", "parts"] if corpus.part_rows else [])]

@@ -58,11 +58,7 @@ class ExcludedDocuments:
 
 
 def write_excluded(folder: Path, reader: Format, queries: Ids, corpus: Ids) -> list[str]:
-    """Write what a format excludes, if anything, into the folder of the queries; return remarks.
-
-    Raises:
-        InputError: there is no such query.
-    """
+    """Write what a format excludes, if anything, into the folder of the queries; return remarks."""
     excluded: dict[int, set[int]] = {}
     number, misses, first_miss = 0, 0, ""
     for query, names, where in reader.excluded():

@@ -180,11 +180,7 @@ def json_lines(path: Path) -> Iterator[tuple[Where, dict[str, Any]]]:
 
 
 def files_by_split(inputs: Sequence[Path]) -> dict[str, list[Path]]:
-    """Return the files or folders of each split, given as SPLIT=FILE or by the file's name; else it is `train`.
-
-    Raises:
-        InputError: a file is missing.
-    """
+    """Return the files or folders of each split, given as SPLIT=FILE or by the file's name; else it is `train`."""
     files: dict[str, list[Path]] = {}
     for given in inputs:
         split, path = split_and_file(given)
@@ -281,11 +277,7 @@ def check_grade(text: str, key: str, where: Where) -> int:
 
 
 def titled_text(record: Mapping[str, Any], keys: Sequence[str], where: Where, *, may_be_empty: bool = False) -> str:
-    """Return the title (if any) and text of a record, joined by a space; the text is under one of the keys.
-
-    Raises:
-        InputError: there is no text, one of them is not a string, or both are empty.
-    """
+    """Return the title (if any) and text of a record, joined by a space; the text is under one of the keys."""
     key = next((key for key in keys if record.get(key)), None) or next((key for key in keys if key in record), keys[0])
     text, title = record.get(key), record.get("title") or ""
     check_text(text, key, where, may_be_empty=True)

@@ -73,11 +73,7 @@ class Relevant:
 
     @classmethod
     def of_split(cls, collection: Collection, split: str) -> Relevant:
-        """Memory-map what `write_relevant` has stored; of a collection without all of it, read the groups.
-
-        Raises:
-            InputError: there is no such split, or its files are damaged.
-        """
+        """Memory-map what `write_relevant` has stored; of a collection without all of it, read the groups."""
         groups, folder = collection.groups(split), collection.directory / SPLITS / split / FOLDER
         if not all((folder / f"{name}.npy").exists() for name in ARRAYS):
             return cls.of_groups(collection, groups)

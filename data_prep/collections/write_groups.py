@@ -216,11 +216,7 @@ def _where(reader: Format, split: str, number: int) -> Where:
 
 
 def _pool(pool: Iterator[tuple[str, Where]], pool_ids: _Known) -> tuple[np.ndarray, list[str]]:
-    """Return the numbers of a pool's known documents, each once, in its order; and a remark if one is repeated.
-
-    Raises:
-        InputError: no document is known.
-    """
+    """Return the numbers of a pool's known documents, each once, in its order; and a remark if one is repeated."""
     pairs = list(pool)
     names, where = [name for name, _ in pairs], [where for _, where in pairs]
     numbers = pool_ids.numbers(names, where, [1] * len(names))

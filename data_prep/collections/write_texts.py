@@ -41,9 +41,6 @@ def write_texts(
     cuts.npy holds where each part ends in the bytes of its text, for `write_tokens`. A text whose id occurred before is
     left out; with `repeats`, without a remark, and memory grows by some 150 bytes a text. The texts are read from
     `files`; without `repeats`, a second time if one is repeated.
-
-    Raises:
-        InputError: an id is repeated for a different text.
     """
     folder.mkdir(parents=True)
     if repeats:

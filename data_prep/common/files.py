@@ -82,9 +82,6 @@ def whole_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder that takes the name `path` only when the block has ended well and its files are on disk.
 
     It replaces the folder at `path`, if any; when the block raises, that folder stays as it was.
-
-    Raises:
-        InputError: the folder cannot be written; no temporary folder is left.
     """
     require_name(path)
     partial = path.with_name(path.name + PARTIAL)
@@ -183,12 +180,7 @@ def in_a_folder(path: Path) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Create `directory` and its parents.
-
-    Raises:
-        InputError: that fails, for example because one is a file; or one with a temporary name is a link, which whoever
-            may write beside it has put there.
-    """
+    """Create `directory` and its parents; refuse a link under a temporary name, which others may have put there."""
     for folder in (directory, *directory.parents):
         if folder.name.endswith(PARTIAL) and folder.is_symlink():
             raise InputError(f"{folder}: is a link under a temporary name: remove it")

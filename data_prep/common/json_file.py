@@ -36,9 +36,6 @@ def parse_json(content: bytes, path: Path, kind: type[T], remedy: str) -> T:
         path: the file, for messages.
         kind: a `Record`, or anything else that pydantic can validate: dict[str, Any], list[str].
         remedy: ends the message of an error: what to do.
-
-    Raises:
-        InputError: it is not JSON, or a value is missing, of another type or out of bounds.
     """
     try:
         return TypeAdapter(kind).validate_json(content)

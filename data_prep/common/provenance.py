@@ -129,11 +129,7 @@ def stages_of(source: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def checked(source: Mapping[str, Any], where: object) -> dict[str, Any]:
-    """Return the `source` of a manifest, checked to be one that a preparation writes.
-
-    Raises:
-        InputError: a key is missing, unknown or of the wrong type or size; `where` names the file.
-    """
+    """Return the `source` of a manifest, checked to be one that a preparation writes."""
     if "command" not in source or "part" not in source:
         raise InputError(f"{where}: its shards are not those of a prepared data set; prepare it from its source")
     try:

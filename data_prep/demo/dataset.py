@@ -45,11 +45,8 @@ def build(
 ) -> str:
     """Build OUT from Python files, or check an OUT that is complete, and return a summary to print.
 
-    A tokenizer is trained where none is given. The output does not depend on `workers`.
-
-    Raises:
-        InputError: OUT contains something else or cannot be written, or the files contain too little English. The run
-            then leaves nothing in OUT.
+    A tokenizer is trained where none is given. The output does not depend on `workers`. A run that fails
+    leaves nothing in OUT.
     """
     if (out / "shards" / NAME).exists():
         return _check(out, options, given)

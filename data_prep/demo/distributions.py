@@ -5,82 +5,24 @@ torch, when the demo's numbers were measured; to change it means to measure them
 """
 
 from deepsiam.data_prep.sources.docstrings.modules import SourceFile, installed
+from deepsiam.data_prep.text.language import word_set
 
-DISTRIBUTIONS = (
-    "absl-py",
-    "annotated-doc",
-    "annotated-types",
-    "anyio",
-    "blingfire",
-    "bm25s",
-    "braceexpand",
-    "click",
-    "contourpy",
-    "cycler",
-    "deepspeed",
-    "einops",
-    "filelock",
-    "fonttools",
-    "fsspec",
-    "grpcio",
-    "h11",
-    "hf-xet",
-    "hjson",
-    "httpcore2",
-    "httpx2",
-    "huggingface-hub",
-    "idna",
-    "ir-measures",
-    "jinja2",
-    "kiwisolver",
-    "markdown",
-    "markdown-it-py",
-    "markupsafe",
-    "matplotlib",
-    "mdurl",
-    "mpmath",
-    "msgpack",
-    "networkx",
-    "ninja",
-    "numpy",
-    "packaging",
-    "pillow",
-    "protobuf",
-    "psutil",
-    "py-cpuinfo",
-    "pydantic",
-    "pydantic-core",
-    "pygments",
-    "pyparsing",
-    "python-dateutil",
-    "pytrec-eval-terrier",
-    "pyyaml",
-    "regex",
-    "rich",
-    "safetensors",
-    "scipy",
-    "setuptools",
-    "shellingham",
-    "six",
-    "sympy",
-    "tensorboard",
-    "tensorboard-data-server",
-    "tokenizers",
-    "torch",
-    "tqdm",
-    "transformers",
-    "truststore",
-    "typer",
-    "typing-extensions",
-    "typing-inspection",
-    "webdataset",
-    "werkzeug",
+DISTRIBUTIONS = word_set(
+    """
+    absl-py annotated-doc annotated-types anyio blingfire bm25s braceexpand click contourpy cycler deepspeed
+    einops filelock fonttools fsspec grpcio h11 hf-xet hjson httpcore2 httpx2 huggingface-hub idna ir-measures
+    jinja2 kiwisolver markdown markdown-it-py markupsafe matplotlib mdurl mpmath msgpack networkx ninja numpy
+    packaging pillow protobuf psutil py-cpuinfo pydantic pydantic-core pygments pyparsing python-dateutil
+    pytrec-eval-terrier pyyaml regex rich safetensors scipy setuptools shellingham six sympy tensorboard
+    tensorboard-data-server tokenizers torch tqdm transformers truststore typer typing-extensions
+    typing-inspection webdataset werkzeug
+    """
 )
 
 
 def files() -> list[SourceFile]:
     """Return the Python files of DISTRIBUTIONS and the standard library; print a line if some are not installed."""
-    present, missing = installed(DISTRIBUTIONS)
+    present, missing = installed(sorted(DISTRIBUTIONS))
     if missing:
         print(f"not installed, so the demo's text lacks their docstrings: {', '.join(missing)}")
     return present

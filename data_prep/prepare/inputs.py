@@ -18,11 +18,7 @@ MOST_LISTED = 10_000  # files that a manifest lists one by one
 
 
 def local(locations: Sequence[str], folder: Path) -> list[Path]:
-    """Return the paths of files; those at URLs are downloaded to `folder`, where they stay until they are removed.
-
-    Raises:
-        InputError: a file cannot be downloaded, or its URL has an unknown scheme.
-    """
+    """Return the paths of files; those at URLs are downloaded to `folder`, where they stay until they are removed."""
     paths = local_paths(locations, folder)
     for location, path in zip(locations, paths, strict=True):
         if urls.is_remote(location) and not path.exists():

@@ -42,11 +42,7 @@ class Parts:
 
 
 def merge(folders: Sequence[Path], out: Path, processes: int) -> str:
-    """Join the parts in `folders` into OUT, or resume or check OUT; return a summary to print.
-
-    Raises:
-        InputError: a part is missing, named twice, damaged, or made with other options than the others.
-    """
+    """Join the parts in `folders` into OUT, or resume or check OUT; return a summary to print."""
     sources = _agreeing(folders)
     folders = [
         folder for _, folder in sorted(zip((source["part"]["number"] for source in sources), folders, strict=True))

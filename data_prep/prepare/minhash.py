@@ -34,11 +34,7 @@ _BLOCK = 256  # shingles whose permutations, 256 KiB, stay in the cache of a cor
 
 @lru_cache
 def layout(threshold: float) -> tuple[int, int]:
-    """Return the number of bands B and of rows r in each: the most rows, for precision, that reach RECALL.
-
-    Raises:
-        InputError: the threshold is not above 0 and at most 1.
-    """
+    """Return the number of bands B and of rows r in each: the most rows, for precision, that reach RECALL."""
     if not 0 < threshold <= 1:
         raise InputError(f"near-duplicates: a similarity of {threshold} is not above 0 and at most 1")
     enough = [r for r in range(1, PERMUTATIONS + 1) if 1 - (1 - threshold**r) ** (PERMUTATIONS // r) >= RECALL]
@@ -50,9 +46,6 @@ def bands(text: str, threshold: float) -> np.ndarray:
     """Return the bands of a text, uint64 [B], each hashed with its number; near-duplicates share one.
 
     A text of fewer than SHINGLE words has one shingle, of all its words; all texts without words are equal.
-
-    Raises:
-        InputError: datasketch is not installed, or the threshold is not above 0 and at most 1.
     """
     count, rows = layout(threshold)
     words = ngrams.words(text)

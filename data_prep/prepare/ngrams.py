@@ -54,9 +54,6 @@ def collection_ngrams(folders: Iterable[str | Path], n: int) -> np.ndarray:
     """Return all n-grams of the texts of collections or BEIR folders: uint64, sorted, unique.
 
     The texts are streamed; memory is about 24 bytes for each of their words.
-
-    Raises:
-        InputError: a collection is missing or damaged, or a BEIR folder has a bad line (naming file and line).
     """
     texts = (text for folder in map(Path, folders) for text in track(texts_of(folder), f"n-grams of {folder}", "texts"))
     runs = [np.empty(0, np.uint64)]

@@ -104,9 +104,6 @@ def finish(
     """Write the manifests of finished shards, and move all into place.
 
     `source` has the stages before the removal of duplicates; `dropped_before` counts what this removed in the parts.
-
-    Raises:
-        InputError: no training document is left, with the reasons.
     """
     written = {split: writing.entries(folder, [shard for shard in shards if shard.split == split]) for split in SPLITS}
     dropped = sum((counts for _, counts in written.values()), Counter(dropped_before))
@@ -256,11 +253,7 @@ def comparable(out: Path, threshold: float | None) -> dict[str, Any]:
 
 
 def bands_of(out: Path, threshold: float | None) -> Path:
-    """Return the file of a data set's bands and keys.
-
-    Raises:
-        InputError: the data set was prepared with another `threshold`, or the file is missing or damaged.
-    """
+    """Return the file of a data set's bands and keys."""
     source = comparable(out, threshold)
     if sha256_of(out / BANDS) != source.get("bands"):
         raise InputError(f"{out / BANDS}: its SHA-256 is not the one in the manifest (damaged); copy it again")

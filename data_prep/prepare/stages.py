@@ -81,9 +81,6 @@ def build(options: StageOptions, paragraphs: bool, evaluation: np.ndarray | None
         paragraphs: whether the source's segments are paragraphs; sentences and utterances are not split.
         evaluation: `ngrams.collection_ngrams(options.decontaminate, options.ngram)`; None without `decontaminate`.
         pairs: whether each document is a pair.
-
-    Raises:
-        InputError: the package of `repair` or `scrub` is not installed.
     """
     stages = []
     if options.repair:

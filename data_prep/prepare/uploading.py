@@ -35,11 +35,7 @@ def check(url: str) -> None:
 
 
 def upload(out: Path, url: str) -> None:
-    """Upload the data set OUT to `url`; files that were uploaded there before with the same SHA-256 are skipped.
-
-    Raises:
-        InputError: the package for S3 is not installed, or a file was refused permanently.
-    """
+    """Upload the data set OUT to `url`; files that were uploaded there before with the same SHA-256 are skipped."""
     require("remote", "s3fs", what=f"{SCHEME}://")
     import fsspec
 

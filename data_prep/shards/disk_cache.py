@@ -45,9 +45,6 @@ class Store:
 
         `fill` must write exactly the content that `entry` describes, or raise. Without `wait`, return None while
         another process or thread downloads it or no room can be made.
-
-        Raises:
-            InputError: the bound is too small for the shards in use at once, or the disk is full.
         """
         path = self.path(entry)
         with os_errors_as_input_errors(path, "keep in the cache", CacheError):

@@ -31,9 +31,6 @@ def export_samples(lines: Iterable[str], out: Path) -> None:
     """Write the documents of lines as samples, in tars `text-000000.tar`, ... of a new folder `out`.
 
     A sample has its document's segments as the lines of `.txt`, and the rest of the record (id, group, ...) as `.json`.
-
-    Raises:
-        InputError: `out` exists or cannot be written.
     """
     if out.exists():
         raise InputError(f"{out}: exists; remove it, or name another folder")
@@ -55,9 +52,6 @@ def json_lines(directory: Path) -> Iterator[str]:
 
     `text` is what the tokenizer decodes: a lower-casing tokenizer has lost the case. The blank before a sentence, which
     a byte-level one keeps, is not a part of it.
-
-    Raises:
-        InputError: the folder has no shards, or one is damaged.
     """
     manifest = Manifest.load(directory)
     tok = tokenizer.load(manifest.directory / "tokenizer.json")

@@ -35,11 +35,7 @@ def by_pattern(pattern: re.Pattern[str]) -> Matches:
 
 
 def find(directory: Path, matches: Matches, most: int) -> Iterator[str]:
-    """Yield the first `most` documents that match, in words, each with its shard.
-
-    Raises:
-        InputError: none matches, or a shard cannot be read.
-    """
+    """Yield the first `most` documents that match, in words, each with its shard."""
     manifest = Manifest.load(directory)
     tok = tokenizer.load(manifest.directory / "tokenizer.json")
     found = (

@@ -45,11 +45,7 @@ class Packer:
             yield from self.close()
 
     def close(self) -> Iterator[Chunk]:
-        """Yield the open chunk unless it is empty.
-
-        Raises:
-            InputError: the chunk is larger than a reader accepts.
-        """
+        """Yield the open chunk unless it is empty."""
         documents, self._documents, self._tokens = self._documents, [], 0
         if documents:
             yield encode_chunk(documents, self.id_type, self.where)

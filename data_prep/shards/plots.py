@@ -24,9 +24,6 @@ def draw(stats: Mapping[str, Any], dropped: Sequence[tuple[str, int]], folder: P
         stats: as `stats.collect` returns it.
         dropped: the reasons to draw, with their numbers of records.
         folder: created where it is missing.
-
-    Raises:
-        InputError: matplotlib is not installed, or `folder` cannot be written.
     """
     require("evaluate", "matplotlib", what="--plots")
     lengths = stats["lengths"]

@@ -38,11 +38,7 @@ class Shard:
 
     @classmethod
     def open(cls, manifest: Manifest, index: int) -> "Shard":
-        """Check the size and SHA-256 of shard `index`, then index its tar headers.
-
-        Raises:
-            InputError: the shard is missing, differs from what the manifest lists, or is not a tar of chunks.
-        """
+        """Check the size and SHA-256 of shard `index`, and index its headers; raise InputError where they differ."""
         entry = manifest.shards[index]
         path = manifest.directory / entry.name
         if not path.is_file():
@@ -69,11 +65,7 @@ class Shard:
         return len(self.members)
 
     def read(self, number: int) -> list[TokenDocument]:
-        """Return the documents of one chunk; their segments are read-only arrays of `manifest.id_type`.
-
-        Raises:
-            InputError: the chunk cannot be read or holds what a writer would not have written.
-        """
+        """Return the documents of one chunk; their segments are read-only arrays of `manifest.id_type`."""
         return self._decoded(number, self._member(number, "npz"), self._member(number, "json"))
 
     def chunks(self) -> Iterator[list[TokenDocument]]:

@@ -55,11 +55,7 @@ class Cache:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The current manifest at the URL, copied to the cache with its tokenizer.json.
-
-        Raises:
-            InputError: it cannot be downloaded, is damaged, or lists a shard larger than the cache's limit.
-        """
+        """The current manifest at the URL, copied to the cache with its tokenizer.json."""
         contents = {name: self._download_small(name, LARGEST_JSON) for name in SMALL_FILES}
         folder = self.store.directory / hashlib.sha256(self.url.encode()).hexdigest()[:32]
         draft = folder.with_name(folder.name + PARTIAL)
@@ -80,11 +76,7 @@ class Cache:
         return replace(loaded, directory=folder)
 
     def open(self, index: int) -> Shard:
-        """Return shard `index`, downloaded if missing, verified, and kept until it is released.
-
-        Raises:
-            InputError: it cannot be downloaded, with the reason; or shards in use leave no room in the cache.
-        """
+        """Return shard `index`, downloaded if missing, verified, and kept until it is released."""
         mine = self._mine()
         if index not in mine.held:
             pending = mine.ahead.pop(index, None)

@@ -26,11 +26,7 @@ LONGEST_REASON = 60  # characters
 
 
 def run(directory: Path, as_json: bool, folder: Path | None) -> str:
-    """Return what `python -m data_prep stats` prints, a table or JSON; draw PNGs into `folder`.
-
-    Raises:
-        InputError: a folder is no data set, a shard is damaged, a file cannot be written, or matplotlib is missing.
-    """
+    """Return what `python -m data_prep stats` prints, a table or JSON; draw PNGs into `folder`."""
     if folder:
         require("evaluate", "matplotlib", what="--plots")  # before the long part
     stats = collect(directory)
@@ -52,9 +48,6 @@ def collect(directory: Path) -> dict[str, Any]:
             tokens; tokens_of_half, how many of the most frequent pieces make half of all tokens; and
             frequencies: [[rank, number], ...] of the 1st, 2nd, 4th, ... most frequent piece and the rarest.
         stages: from the manifest, else [].
-
-    Raises:
-        InputError: the folder has no shards, or one cannot be read or differs from what the manifest lists.
     """
     manifest = Manifest.load(shards_folder(directory))
     documents, segments, queries = (np.zeros(1, np.int64) for _ in range(3))

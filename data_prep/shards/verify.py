@@ -9,11 +9,7 @@ from deepsiam.data_prep.shards.reader import Shard
 
 
 def verify(directory: Path) -> list[tuple[str, str]]:
-    """Read every byte and every chunk, and return all problems as (shard, problem).
-
-    Raises:
-        InputError: the folder has no manifest to verify against.
-    """
+    """Read every byte and every chunk, and return all problems as (shard, problem)."""
     manifest = Manifest.load(directory)
     problems = []
     for index, entry in enumerate(track(manifest.shards, "verify", "shards")):

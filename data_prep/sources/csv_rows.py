@@ -17,9 +17,6 @@ def csv_rows(lines: Iterable[tuple[Place, str]], longest: int) -> Iterator[tuple
     Args:
         lines: all lines, without their ends, each with its place, which a message begins with.
         longest: characters of a cell.
-
-    Raises:
-        InputError: a row is not CSV, such as one with a quote that does not end.
     """
     began: list[Place] = []  # of the row that is being read
 

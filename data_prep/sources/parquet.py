@@ -38,9 +38,6 @@ def parquet_rows(
         columns: their names.
         what: what the file should be, for the message.
         limits: of what few bytes may become.
-
-    Raises:
-        InputError: pyarrow is missing, or the file is damaged, a bomb, or lacks these columns.
     """
     done = [0]
     growths = [Growth(path, "Parquet", limits) for _ in columns]

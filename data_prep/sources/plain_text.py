@@ -60,41 +60,25 @@ class Line(NamedTuple):
 
 
 def text_files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield the given files, and the .txt files under given folders, compressed or not, with their names there.
-
-    Raises:
-        InputError: a folder has no such file.
-    """
+    """Yield the given files, and the .txt files under given folders, compressed or not, with their names there."""
     return walk(paths, _NAME, "no .txt file in this folder; name the folder with the texts")
 
 
 def whole_file(file: File, _: Choices) -> Iterator[Piece]:
-    """Yield a file as one piece, its path: a worker opens and inflates it.
-
-    Raises:
-        InputError: the file does not exist.
-    """
+    """Yield a file as one piece, its path: a worker opens and inflates it."""
     with os_errors_as_input_errors(file.path, "read"):
         size = file.path.stat().st_size
     yield Piece(WHOLE, size, file.path)
 
 
 def whole_text(path: Path, choices: Choices = MappingProxyType({})) -> Text | Bad | Dropped:
-    """Return a file's text, inflated, as `decoded` does; Dropped if it is empty.
-
-    Raises:
-        InputError: the file cannot be read or inflated.
-    """
+    """Return a file's text, inflated, as `decoded` does; Dropped if it is empty."""
     content = whole_bytes(path, LONGEST)
     return decoded(content, str(path), WHOLE, choices) if isinstance(content, bytes) else content
 
 
 def whole_bytes(path: Path, longest: int) -> bytes | Bad | Dropped:
-    """Return a file's content, inflated, or one byte more than `longest`; Dropped if it is empty, Bad if it is cut off.
-
-    Raises:
-        InputError: the file cannot be read or inflated.
-    """
+    """Return a file inflated, or one byte more than `longest` of it; Dropped if it is empty, Bad if it is cut off."""
     try:
         with open_input(path) as stream:
             return stream.read(longest + 1)

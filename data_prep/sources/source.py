@@ -175,11 +175,7 @@ class Source:
 
 
 def walk(paths: Iterable[Path], wanted: re.Pattern[str], missing: str) -> Iterator[tuple[Path, str]]:
-    """Yield the given files, and the files in given folders with a wanted name, compressed or not; each with its name.
-
-    Raises:
-        InputError: a folder cannot be listed, or has no such file; `missing` is the message.
-    """
+    """Yield given files, and those in given folders with a wanted name, compressed or not; each with its name."""
     for path in paths:
         with os_errors_as_input_errors(path, "list"):
             if path.is_dir():

@@ -50,9 +50,6 @@ def likeliest(content: bytes, expected: str = language_id.ANY) -> str:
     """Return the likeliest encoding of bytes that are not UTF-8; "" if none makes likely text of them.
 
     Of nearly equal ones it is that of the expected language, or else cp1252.
-
-    Raises:
-        InputError: py3langid is not installed.
     """
     sample = _sample(content)
     bits: dict[str, float] = {}

@@ -24,9 +24,6 @@ def scrub(text: str) -> str:
 
     Phone numbers are those that phonenumbers finds valid and grouped as they are written, in international form or in
     that of `REGION`. Four numbers after a word like "version" are not an address.
-
-    Raises:
-        InputError: phonenumbers is not installed.
     """
     text = _IP.sub(_address, _EMAIL.sub(EMAIL, text))
     if not _DIGITS.search(text):

@@ -307,10 +307,6 @@ def train(texts: Iterable[str], vocab_size: int, path: Path, kind: str = "wordpi
     """Train a vocabulary of at most `vocab_size` tokens, including the special tokens, and write it to `path`.
 
     The same texts give the same bytes.
-
-    Raises:
-        InputError: there is no text, `kind` is not in KINDS, the vocabulary is too small for the alphabet, or `path`
-            cannot be written.
     """
     path = Path(path)
     if kind not in KINDS:

@@ -29,11 +29,7 @@ def beginning(path: Path) -> bytes:
 
 
 def json_items(path: Path) -> Iterator[tuple[Where, dict[str, Any]]]:
-    """Yield each object of the array, with the line on which it begins and its number from 1.
-
-    Raises:
-        InputError: the file is not UTF-8, or not such an array; an object has more than LONGEST_LINE characters.
-    """
+    """Yield each object of the array, with the line on which it begins and its number from 1."""
     with open_input(path) as stream:
         text = _Text(path, stream)
         if text.next() != "[":

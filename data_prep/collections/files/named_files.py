@@ -36,9 +36,6 @@ def named_files(inputs: Sequence[Path], kinds: Mapping[str, str], unsaid: str) -
             the like; the first one that matches is used.
         unsaid: a regular expression of words of a file's name that are not in the name of its split, which is otherwise
             as it is written there.
-
-    Raises:
-        InputError: a file is missing or of no kind; a folder has no file of any kind.
     """
     files: dict[str, list[NamedFile]] = {kind: [] for kind in kinds}
     for given in inputs:
@@ -81,9 +78,6 @@ def by_split(folder: Path, suffix: str) -> dict[str, list[Path]]:
     """Return the files `SPLIT` + suffix of a folder, and those in shards, `SPLIT-00000-of-00002` + suffix, by split.
 
     The whole name before that is the split: `test.full` and `test-hard` are not `test`.
-
-    Raises:
-        InputError: a split lacks a shard, or has one twice.
     """
     files: dict[str, list[Path]] = {}
     shards: dict[str, list[tuple[int, int]]] = {}

@@ -50,9 +50,6 @@ def table_rows(path: Path, *, cut_short: bool = False) -> Iterator[tuple[Where, 
     Args:
         path: the file, which may be compressed, unless it is Parquet.
         cut_short: whether a row of .tsv and .csv may have fewer cells than the header.
-
-    Raises:
-        InputError: a row and the header differ in their number of cells.
     """
     kind = table_kind(path)
     if kind == JSON:

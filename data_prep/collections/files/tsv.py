@@ -48,9 +48,6 @@ def judgements(path: Path) -> Iterator[Labelled]:
     """Yield the judgements of a qrels file: `query 0 document grade`, the 0 optional, separated by tabs or spaces.
 
     Ids contain no spaces.
-
-    Raises:
-        InputError: a line has a wrong number of columns, or its last column is not a grade.
     """
     for where, line in text_lines(path):
         cells = fields(line)

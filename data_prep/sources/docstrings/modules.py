@@ -112,11 +112,7 @@ class Docstring:
 
 
 def read_all(files: Sequence[SourceFile], workers: int) -> Iterator[tuple[list[Docstring], Counter[str]]]:
-    """Yield what `read` returns for each file, in the order of `files` for any number of processes.
-
-    Raises:
-        InputError: a process was killed.
-    """
+    """Yield what `read` returns for each file, in the order of `files` for any number of processes."""
     try:
         # Syntax trees are large and have no cycles: without the garbage collector, parsing is a third faster.
         with shared_memory_errors("another machine"):  # one worker is a process, too

@@ -32,23 +32,9 @@ from deepsiam.data_prep.text.normalize import legible_line, unescape
 
 HIDING = word_set("category file image")  # namespaces whose links show nothing, on every wiki
 MEDIA = word_set("media")  # those whose links show their label
-APPARATUS = frozenset(  # the headings of sections without prose
-    (
-        "bibliography",
-        "citations",
-        "external links",
-        "footnotes",
-        "further reading",
-        "general references",
-        "literature cited",
-        "notes",
-        "notes and references",
-        "references",
-        "references and notes",
-        "see also",
-        "sources",
-        "works cited",
-    )
+APPARATUS = word_set(  # the headings of sections without prose
+    """bibliography citations external_links footnotes further_reading general_references literature_cited notes
+    notes_and_references references references_and_notes see_also sources works_cited"""
 )
 LONGEST_NAME = 60  # characters of the name of an unknown template
 DEEPEST = 40  # deeper nesting is dropped, as in MediaWiki: each level copies the text once more
@@ -299,7 +285,7 @@ class _Page:
         if self._within and level > self._within:
             return
         heading = self._finished(unquoted(line.strip("=")))
-        self._within = level if heading.lower() in self._unwanted else 0
+        self._within = level if heading.lower().replace(" ", "_") in self._unwanted else 0
         if heading and not self._within:
             self._waiting.append((level, heading))
 
