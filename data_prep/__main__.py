@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from deepsiam.data_prep.arguments import add_preparation, local_folder, options_of, workers_argument
+from deepsiam.data_prep.arguments import add_options, add_preparation, local_folder, options_of, workers_argument
 from deepsiam.data_prep.collections import build, collection
 from deepsiam.data_prep.collections.registry import FORMATS
 from deepsiam.data_prep.common.argument_types import folder, pattern, positive
@@ -156,30 +156,17 @@ def _parser() -> argparse.ArgumentParser:
         )
         add_preparation(prepare, name, source)
         prepare.set_defaults(run=_prepare)
-    for name, what, add_arguments, run_command in (
-        ("merge", "join the parts of a data set, prepared with --part", _add_merge, _merge),
-        ("stats", "count what a folder of shards holds", _add_stats, _stats),
-        (
-            "docstrings",
-            "make shards and a collection from the docstrings of Python packages",
-            _add_docstrings,
-            _docstrings,
-        ),
-        ("verify", "read and check every byte of a folder of shards, or of a collection", _add_verify, _verify),
-        (
-            "export",
-            "write the documents of a data set as text: cleaned, or decoded from its tokens",
-            _add_export,
-            _export,
-        ),
-        ("inspect", "print the first documents of shards, or those with an id or a pattern", _add_inspect, _inspect),
-        (
-            "collection",
-            "make a collection from labelled texts in a published format, to fine-tune and evaluate",
-            _add_collection,
-            _collection,
-        ),
+    labelled = "make a collection from labelled texts in a published format, to fine-tune and evaluate"
+    for run_command, what, add_arguments in (
+        (_merge, "join the parts of a data set, prepared with --part", _add_merge),
+        (_stats, "count what a folder of shards holds", _add_stats),
+        (_docstrings, "make shards and a collection from the docstrings of Python packages", _add_docstrings),
+        (_verify, "read and check every byte of a folder of shards, or of a collection", _add_verify),
+        (_export, "write the documents of a data set as text: cleaned, or decoded from its tokens", _add_export),
+        (_inspect, "print the first documents of shards, or those with an id or a pattern", _add_inspect),
+        (_collection, labelled, _add_collection),
     ):
+        name = run_command.__name__.removeprefix("_")
         command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         add_arguments(command)
         command.set_defaults(run=run_command)
@@ -206,18 +193,16 @@ def _add_docstrings(parser: argparse.ArgumentParser) -> None:
         ("--chunk-tokens", defaults.chunk_tokens, "tokens of a chunk"),
         ("--chunks-per-shard", defaults.chunks_per_shard, "chunks of a shard"),
     ]:
-        parser.add_argument(option, type=positive, default=default, metavar="N", help=f"{what} ({default})")
-    parser.add_argument(
-        "--tokenizer", type=Path, metavar="PATH", help="an existing tokenizer.json, or its folder, instead of a new one"
-    )
+        add_options(parser, (option, f"{what} ({default})", "N", positive, default))
+    existing = "an existing tokenizer.json, or its folder, instead of a new one"
+    add_options(parser, ("--tokenizer", existing, "PATH", Path, None))
     workers_argument(parser)
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser, "shards, a data set, or cleaned text")
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--jsonl", action="store_true", help="as JSON lines")
-    which.add_argument("--webdataset", action="store_true", help="as tars of webdataset samples, .txt and .json")
+    add_options(which, ("--jsonl", "as JSON lines"), ("--webdataset", "as tars of webdataset samples, .txt and .json"))
     parser.add_argument("--out", type=Path, metavar="PATH", help="file to write, in place of stdout; or folder of tars")
 
 
@@ -226,12 +211,8 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--documents", type=positive, default=5, metavar="N", help="number of documents to print (5)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--id", metavar="ID", help="print the document with this id, from any shard")
-    which.add_argument(
-        "--grep",
-        type=pattern,
-        metavar="REGEX",
-        help="print documents that match, from any shard; upper and lower case are the same",
-    )
+    matching = "print documents that match, from any shard; upper and lower case are the same"
+    which.add_argument("--grep", type=pattern, metavar="REGEX", help=matching)
 
 
 def _add_collection(parser: argparse.ArgumentParser) -> None:
@@ -240,17 +221,12 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
     wrapped = (textwrap.fill(line, 100, subsequent_indent=" " * indent, break_on_hyphens=False) for line in lines)
     example = "python -m data_prep collection beir scifact --tokenizer runs/seed --out data/mine"
     parser.epilog = "\n".join(["formats:", *wrapped, "", end_of_help(example, "docs/collections.md")])
-    parser.add_argument(
-        "format", metavar="FORMAT", help="a format listed below; or a BEIR folder alone, to tokenise it in place"
-    )
+    one = "a format listed below; or a BEIR folder alone, to tokenise it in place"
+    parser.add_argument("format", metavar="FORMAT", help=one)
     parser.add_argument("inputs", nargs="*", metavar="INPUT", help="files or folders")
     parser.add_argument("--out", type=folder, metavar="DIR", help="folder to write")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="PATH", help="a tokenizer.json, or its folder")
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="refuse judgements of unknown queries or documents instead of leaving them out",
-    )
+    add_options(parser, ("--strict", "refuse judgements of unknown queries or documents instead of leaving them out"))
     workers_argument(parser)
 
 

@@ -1,6 +1,9 @@
 """The command-line arguments that prepare a data set."""
 
+from __future__ import annotations
+
 import argparse
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,9 +13,10 @@ from deepsiam.data_prep.common.argument_types import margin, named, positive, sh
 from deepsiam.data_prep.common.environment import usable_cores
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.provenance import MOST_SHARDS
-from deepsiam.data_prep.prepare import stages, uploading
+from deepsiam.data_prep.prepare import uploading
 from deepsiam.data_prep.prepare.batches import Part
 from deepsiam.data_prep.prepare.options import Options
+from deepsiam.data_prep.prepare.stages import StageOptions
 from deepsiam.data_prep.sources.registry import SOURCES
 from deepsiam.data_prep.sources.source import Source
 from deepsiam.data_prep.text import language_id
@@ -25,15 +29,13 @@ def add_preparation(parser: argparse.ArgumentParser, name: str, source: Source) 
     """Declare the arguments that `options_of` reads, for one source."""
     parser.set_defaults(source=name)
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="file, folder, or file://, http(s)://, s3:// file")
-    parser.add_argument(
-        "--out", type=named, required=True, metavar="DIR", help="folder to write or resume; may be an s3:// address"
-    )
-    parser.add_argument("--work", type=Path, metavar="DIR", help="local working folder, if --out is an s3:// address")
-    parser.add_argument(
-        "--limit", type=positive, metavar="N", help="for a trial: read only the first N records (pages, books, lines)"
-    )
-    parser.add_argument(
-        "--accept-truncated", action="store_true", help="use the beginning of a truncated file instead of refusing it"
+    help_ = "folder to write or resume; may be an s3:// address"
+    parser.add_argument("--out", type=named, required=True, metavar="DIR", help=help_)
+    add_options(
+        parser,
+        ("--work", "local working folder, if --out is an s3:// address", "DIR", Path, None),
+        ("--limit", "for a trial: read only the first N records (pages, books, lines)", "N", positive, None),
+        ("--accept-truncated", "use the beginning of a truncated file instead of refusing it"),
     )
     for option in source.options:
         kind: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {"action": "store_true"}
@@ -43,99 +45,79 @@ def add_preparation(parser: argparse.ArgumentParser, name: str, source: Source) 
     _add_output(parser)
     run = parser.add_argument_group("how to run it; this does not change the output")
     workers_argument(run)
-    run.add_argument(
-        "--rejected", type=Path, metavar="FILE", help="write what is left out, with the reasons, as JSON lines"
+    add_options(
+        run,
+        ("--rejected", "write what is left out, with the reasons, as JSON lines", "FILE", Path, None),
+        ("--max-bad", f"tolerated share of bad records ({MAX_BAD})", "SHARE", share, MAX_BAD),
     )
-    run.add_argument(
-        "--max-bad", type=share, default=MAX_BAD, metavar="SHARE", help=f"tolerated share of bad records ({MAX_BAD})"
-    )
+
+
+def add_options(group: Any, *rows: tuple[Any, ...]) -> None:
+    """Declare options: each a flag, its help and, unless it is a switch, its metavar, type and default; `list`: may be
+    repeated.
+    """
+    for flag, text, *value in rows:
+        options: dict[str, Any] = {"action": "store_true"}
+        if value:
+            metavar, kind, default = value
+            options = {"type": kind} if kind is not list else {"action": "append"}
+            options |= {"metavar": metavar, "default": default}
+        group.add_argument(flag, help=text, **options)
 
 
 def _add_stages(parser: argparse.ArgumentParser, source: Source) -> None:
     group = parser.add_argument_group("what to do with the text besides normalising it")
-    group.add_argument("--repair", action="store_true", help="undo mojibake")
-    group.add_argument("--scrub", action="store_true", help="replace e-mail addresses, phone numbers and IP addresses")
-    parser.set_defaults(paragraphs=False)
+    language, threshold = source.language or language_id.ANY, language_id.THRESHOLD
+    add_options(
+        group,
+        ("--repair", "undo mojibake"),
+        ("--scrub", "replace e-mail addresses, phone numbers and IP addresses"),
+    )
+    parser.set_defaults(sentences=True)
+    kept = f"keep only documents in this language, such as en; any: keep all ({language})"
     if source.paragraphs:
-        group.add_argument("--paragraphs", action="store_true", help="do not split paragraphs into sentences")
-    group.add_argument("--min-words", type=positive, default=0, metavar="N", help="drop documents with fewer words")
-    group.add_argument("--max-words", type=positive, metavar="N", help="drop documents with more words")
-    group.add_argument(
-        "--language",
-        default=source.language or language_id.ANY,
-        metavar="CODE",
-        help=f"keep only documents in this language, such as en; any: keep all ({source.language or language_id.ANY})",
+        help_ = "do not split paragraphs into sentences"
+        group.add_argument("--paragraphs", dest="sentences", action="store_false", help=help_)
+    add_options(
+        group,
+        ("--min-words", "drop documents with fewer words", "N", positive, 0),
+        ("--max-words", "drop documents with more words", "N", positive, None),
+        ("--language", kept, "CODE", str, language),
     )
-    group.add_argument("--english", dest="language", action="store_const", const="en", help="the same as --language en")
-    group.add_argument(
-        "--any-language", dest="language", action="store_const", const="any", help="the same as --language any"
-    )
-    group.add_argument(
-        "--language-threshold",
-        type=margin,
-        default=language_id.THRESHOLD,
-        metavar="NATS",
-        help=f"log-odds against the language above which a document is dropped ({language_id.THRESHOLD:g})",
-    )
-    group.add_argument("--quality", action="store_true", help="drop documents that do not read as text")
-    group.add_argument(
-        "--decontaminate",
-        action="append",
-        default=[],
-        metavar="COLLECTION",
-        help="drop documents that share a run of words with an evaluation collection (or BEIR folder); may be repeated",
-    )
-    group.add_argument("--ngram", type=positive, default=13, metavar="N", help="length of such a run, in words (13)")
-    group.add_argument(
-        "--keep-duplicates", action="store_true", help="keep all documents with the same text, not only one"
-    )
-    group.add_argument(
-        "--near-duplicates",
-        type=share,
-        metavar="SIMILARITY",
-        help="drop documents at least this similar to another one, such as 0.8",
-    )
-    group.add_argument(
-        "--against",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="drop documents that another prepared data set contains",
+    for flag, code in (("--english", "en"), ("--any-language", language_id.ANY)):
+        help_ = f"the same as --language {code}"
+        group.add_argument(flag, dest="language", action="store_const", const=code, default=language, help=help_)
+    alike = "drop documents at least this similar to another one, such as 0.8"
+    odds = f"log-odds against the language above which a document is dropped ({threshold:g})"
+    runs = "drop documents that share a run of words with an evaluation collection (or BEIR folder); may be repeated"
+    add_options(
+        group,
+        ("--language-threshold", odds, "NATS", margin, threshold),
+        ("--quality", "drop documents that do not read as text"),
+        ("--decontaminate", runs, "COLLECTION", list, []),
+        ("--ngram", "length of such a run, in words (13)", "N", positive, 13),
+        ("--keep-duplicates", "keep all documents with the same text, not only one"),
+        ("--near-duplicates", alike, "SIMILARITY", share, None),
+        ("--against", "drop documents that another prepared data set contains", "DIR", list, []),
     )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     defaults = Options("")
     group = parser.add_argument_group("what to write")
-    group.add_argument(
-        "--held-out",
-        type=share,
-        default=0.0,
-        metavar="SHARE",
-        help="share of threads, books and pages to hold out (0)",
-    )
-    group.add_argument(
-        "--text-only", action="store_true", help="write the cleaned text, without tokens: the first of two steps"
-    )
-    group.add_argument("--tokenizer", default="", metavar="PATH", help="an existing tokenizer.json, or its folder")
-    group.add_argument(
-        "--tokenizer-kind",
-        choices=KINDS,
-        default=defaults.tokenizer_kind,
-        help="kind of tokenizer to train, if none is given",
-    )
-    for flag, default, what in (
-        ("--vocab-size", defaults.vocab_size, "size of its vocabulary"),
-        ("--chunk-tokens", defaults.chunk_tokens, "tokens in a chunk, the unit of reading"),
-    ):
-        group.add_argument(flag, type=positive, default=default, metavar="N", help=f"{what} ({default})")
-    group.add_argument("--shards", type=_shards, metavar="N", help="number of shards (one for each 64 MiB of text)")
-    group.add_argument(
-        "--part",
-        type=_part,
-        default=Part(),
-        metavar="K/N",
-        help="prepare only one of N disjoint parts; `merge` joins them",
+    add_options(group, ("--held-out", "share of threads, books and pages to hold out (0)", "SHARE", share, 0.0))
+    help_ = "write the cleaned text, without tokens: the first of two steps"
+    group.add_argument("--text-only", dest="text", action="store_true", help=help_)
+    add_options(group, ("--tokenizer", "an existing tokenizer.json, or its folder", "PATH", str, ""))
+    help_ = "kind of tokenizer to train, if none is given"
+    group.add_argument("--tokenizer-kind", choices=KINDS, default=defaults.tokenizer_kind, help=help_)
+    vocabulary, chunk = defaults.vocab_size, defaults.chunk_tokens
+    add_options(
+        group,
+        ("--vocab-size", f"size of its vocabulary ({vocabulary})", "N", positive, vocabulary),
+        ("--chunk-tokens", f"tokens in a chunk, the unit of reading ({chunk})", "N", positive, chunk),
+        ("--shards", "number of shards (one for each 64 MiB of text)", "N", _shards, None),
+        ("--part", "prepare only one of N disjoint parts; `merge` joins them", "K/N", _part, Part()),
     )
 
 
@@ -145,38 +127,13 @@ def options_of(chosen: argparse.Namespace) -> Options:
     for option in SOURCES[chosen.source].options:
         value = getattr(chosen, f"source_{option.name}")
         choices[option.name] = option.parse(value) if option.metavar and isinstance(value, str) else value
-    language = {"language": language_id.known(chosen.language), "language_threshold": chosen.language_threshold}
-    itself = bool(SOURCES[chosen.source].language)  # the source filters by language, not a stage
-    if itself:
-        choices |= language
-    return Options(
-        source=chosen.source,
-        choices=choices,
-        stages=stages.StageOptions(
-            repair=chosen.repair,
-            scrub=chosen.scrub,
-            sentences=not chosen.paragraphs,
-            min_words=chosen.min_words,
-            max_words=chosen.max_words,
-            quality=chosen.quality,
-            decontaminate=tuple(chosen.decontaminate),
-            ngram=chosen.ngram,
-            **({} if itself else language),
-        ),
-        keep_duplicates=chosen.keep_duplicates,
-        near_duplicates=chosen.near_duplicates,
-        against=tuple(chosen.against),
-        held_out=chosen.held_out,
-        tokenizer=chosen.tokenizer,
-        tokenizer_kind=chosen.tokenizer_kind,
-        vocab_size=chosen.vocab_size,
-        chunk_tokens=chosen.chunk_tokens,
-        shards=chosen.shards,
-        part=chosen.part,
-        limit=chosen.limit,
-        accept_truncated=chosen.accept_truncated,
-        text=chosen.text_only,
-    )
+    given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in vars(chosen).items()}
+    given["language"] = language_id.known(chosen.language)
+    if SOURCES[chosen.source].language:  # the source filters by language, not a stage
+        choices |= {name: given.pop(name) for name in ("language", "language_threshold")}
+    given["choices"] = choices
+    given["stages"] = StageOptions(**{f.name: given[f.name] for f in fields(StageOptions) if f.name in given})
+    return Options(**{f.name: given[f.name] for f in fields(Options)})
 
 
 def local_folder(chosen: argparse.Namespace) -> Path:
