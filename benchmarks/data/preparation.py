@@ -191,8 +191,8 @@ class Passes:
         names = self._timed("read", lambda: list(map(read, cut)))
         if kind.join:
             self.sizes["fragments"] = sum(spool.about(folder / name)["bytes"] for name in names)
-            wanted = reading.Range(tuple(folder / name for name in names), 0, spool.KEYS)
-            names = self._timed("join", lambda: [reading.range_joiner(steps, folder)(wanted)])
+            join = reading.range_joiner(steps, [folder / name for name in names], folder)
+            names = self._timed("join", lambda: [join((0, spool.KEYS))])
         self.sizes["text"] = sum(spool.about(folder / name)["bytes"] for name in names)
         return [folder / name for name in names]
 

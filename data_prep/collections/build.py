@@ -89,7 +89,14 @@ def build(
         if finished:
             _publish(built, out)
         if not (finished and is_same_command):
-            counts, remarks = _write(_Stages(built, key), reader, tokenizer, workers, strict)
+            try:
+                counts, remarks = _run(_Stages(built, key), reader, tokenizer, workers, strict)
+            except InputError as error:
+                if not isinstance(error, StoppedError):  # bad input: no later run can use the stages
+                    _discard(built)
+                raise
+            splits = () if reader.classes else reader.splits()
+            relevance = {split: Groups.map(built / SPLITS / split).labels for split in splits}
             manifest = {
                 "format": FORMAT,
                 "command": command,
@@ -100,7 +107,7 @@ def build(
                 },
                 "counts": counts,
                 "classes": list(reader.classes),
-                GRADED: [] if reader.classes else _graded(built / SPLITS, reader.splits()),
+                GRADED: [split for split, labels in relevance.items() if not no_grades(labels)],
                 "remarks": [*reader.remarks(), *remarks, *_gaps(built, reader, tokenizer.vocab_size)],
                 "inputs": [input_record(path, out) for path in track(reader.paths, "hash", "files")],
             }
@@ -172,19 +179,6 @@ def _discard(built: Path) -> None:
     shutil.rmtree(built, ignore_errors=True)
 
 
-def _write(
-    stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int, strict: bool
-) -> tuple[dict[str, Any], list[str]]:
-    """Run the stages, as `_run`. If the input is bad, no later run can use them: discard them."""
-    try:
-        return _run(stages, reader, tokenizer, workers, strict)
-    except StoppedError:
-        raise
-    except InputError:
-        _discard(stages.folder)
-        raise
-
-
 def _run(
     stages: _Stages, reader: Format, tokenizer: Tokenizer, workers: int, strict: bool
 ) -> tuple[dict[str, Any], list[str]]:
@@ -227,10 +221,6 @@ def _require_names(reader: Format, splits: Sequence[str]) -> None:
         except ValidationError:
             named = f"names the split {split!r:.80}; rename it with only letters, digits, '_', '-' and '.'"
             raise InputError(f"{reader.by_split[split][0]}: {named}") from None
-
-
-def _graded(folder: Path, splits: Sequence[str]) -> list[str]:
-    return [split for split in splits if not no_grades(Groups.map(folder / split).labels)]
 
 
 def _gaps(built: Path, reader: Format, vocab_size: int) -> Iterator[str]:

@@ -22,13 +22,6 @@ BATCH = 1_000  # items of a format whose ids are looked up at once
 LACKS = {"queries": "there is no query", "documents": "the corpus lacks"}
 
 
-class Written(NamedTuple):
-    """What was written of a split."""
-
-    groups: int
-    remarks: list[str]  # on what was left out
-
-
 class Entries(NamedTuple):
     """The judgements of a split in the order of the files, one a row."""
 
@@ -88,8 +81,10 @@ def write_groups(
     corpus: Ids,
     excluded: ExcludedDocuments,
     strict: bool = False,
-) -> Written:
+) -> tuple[int, list[str]]:
     """Write a split's groups, and its pool where the format has one, into a new folder.
+
+    Return the number of groups, and remarks on what was left out.
 
     The judgements of a query are one group; groups are in the order of the queries' first lines. In a format with whole
     groups, each group stays as it is. A candidate that occurs twice in a group is kept once. If its labels differ, it
@@ -131,7 +126,7 @@ def write_groups(
     unscored = int(np.isnan(entries.score[entries.listed]).sum())
     if 0 < unscored < entries.listed.sum():
         remarks.append(f"{unscored:,} of {entries.listed.sum():,} candidates have no teacher's score")
-    return Written(len(starts), [f"split {split}: {remark}" for remark in remarks])
+    return len(starts), [f"split {split}: {remark}" for remark in remarks]
 
 
 def _save(folder: Path, entries: Entries, starts: np.ndarray) -> None:

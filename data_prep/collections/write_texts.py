@@ -26,17 +26,12 @@ TASK = 20_000  # texts that a worker tokenises at once
 JOINT = b" "  # joins the parts of a text
 
 
-class WrittenTexts(NamedTuple):
-    """What was written of a part."""
-
-    number: int
-    remarks: list[str]  # on what was left out
-
-
 def write_texts(
     folder: Path, texts: Callable[[], Iterable[Text]], files: Sequence[Path], *, repeats: bool
-) -> WrittenTexts:
+) -> tuple[int, list[str]]:
     """Write text.npy, the ids and their index into a new folder (without any text, no index).
+
+    Return the number of texts, and remarks on what was left out.
 
     cuts.npy holds where each part ends in the bytes of its text, for `write_tokens`. A text whose id occurred before is
     left out; with `repeats`, without a remark, and memory grows by some 150 bytes a text. The texts are read from
@@ -44,14 +39,14 @@ def write_texts(
     """
     folder.mkdir(parents=True)
     if repeats:
-        return WrittenTexts(_write(folder, _first_of_each(texts()), files), [])
+        return _write(folder, _first_of_each(texts()), files), []
     number = _write(folder, texts(), files)
     if not number or not (twice := repeated(Ids.map(folder))):
-        return WrittenTexts(number, [])
+        return number, []
     _require_equal(folder, texts, twice)
     where = _text(texts, next(iter(twice))).where
     number = _write(folder, (text for at, text in enumerate(texts()) if at not in twice), files)
-    return WrittenTexts(number, [f"{folder.name}: left out {len(twice):,} that occur before (the first: {where})"])
+    return number, [f"{folder.name}: left out {len(twice):,} that occur before (the first: {where})"]
 
 
 def _require_equal(folder: Path, texts: Callable[[], Iterable[Text]], repeats: Mapping[int, int]) -> None:

@@ -8,7 +8,7 @@ that a band of r such minima is the same with chance s^r, and one of B bands wit
 
 The rule: a document is dropped if and only if it shares a band with a document of a smaller key. Keys are hashes of
 content, so the result does not depend on the order of documents or on how documents and bands are divided among
-machines: it is the union of what `surpassed` returns for the records (RECORD) of each range of bands. Among documents
+machines: it is the union of what `surpassed` returns for the records of each range of bands. Among documents
 that share bands, directly or through others, the one with the smallest key stays; in a chain where each is similar only
 to the next, it may be the only one that stays. Documents with the same key have the same text and count as one.
 """
@@ -27,7 +27,6 @@ SHINGLE = 5  # words
 PERMUTATIONS = 128
 SEED = 1
 RECALL = 0.9  # the least share of pairs found whose similarity equals the threshold; above it, the share is larger
-RECORD = np.dtype([("band", "<u8"), ("key", "<u8")])  # B records for each document
 
 _BLOCK = 256  # shingles whose permutations, 256 KiB, stay in the cache of a core; twice as many are slower
 

@@ -1,8 +1,6 @@
 """Search a spool for near-duplicates, one range of bands at a time, so that memory does not depend on its size."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,18 +9,10 @@ import numpy as np
 from deepsiam.data_prep.common import workers
 from deepsiam.data_prep.common.files import save_array, whole_file
 from deepsiam.data_prep.prepare import minhash, spool
-from deepsiam.data_prep.prepare.minhash import RECORD
+from deepsiam.data_prep.prepare.spool import RECORD
 
 RANGE_BYTES = 1 << 27  # of bands that are compared at once
-
-
-@dataclass(frozen=True)
-class BandRange:
-    """The bands with low <= band < high."""
-
-    number: int
-    low: int
-    high: int
+Bounds = tuple[int, int]  # low <= band < high
 
 
 class Result(NamedTuple):
@@ -46,29 +36,23 @@ def search(
         processes: how many ranges are compared at once.
     """
     size = sum(RECORD.itemsize * spool.about(path)["bands"] for path in spooled)
-    bounds = ranges(size + sum(path.stat().st_size for path in parts))
+    bounds = spool.ranges(size + sum(path.stat().st_size for path in parts), RANGE_BYTES)
     files = [_file(folder, "pairs", each) for each in bounds]
     workers.complete(bounds, files, comparer, (spooled, parts, others, folder), processes, "near", "ranges")
     return _joined(folder, bounds)
 
 
-def ranges(size: int) -> list[BandRange]:
-    """Divide all bands, of `size` bytes with their keys, into ranges small enough to be compared at once."""
-    ends = spool.edges(-(-size // RANGE_BYTES) or 1)
-    return [BandRange(number, low, high) for number, (low, high) in enumerate(pairwise(ends))]
-
-
 def comparer(
     spooled: Sequence[Path], parts: Sequence[Path], others: Sequence[Path], folder: Path
-) -> Callable[[BandRange], BandRange]:
+) -> Callable[[Bounds], Bounds]:
     """Return a worker's task for a range: write FOLDER/keys-N.npy, FOLDER/elsewhere-N.npy and last FOLDER/pairs-N.npy.
 
     The first file has the keys of documents that share a band with a document of a smaller key; the second has the keys
     of documents that share a band with `others`.
     """
 
-    def compare(bounds: BandRange) -> BandRange:
-        pairs = np.unique(np.concatenate([_spooled(spooled, bounds), *(_saved(part, bounds) for part in parts)]))
+    def compare(bounds: Bounds) -> Bounds:
+        pairs = np.unique(np.concatenate([spool.bands(spooled, *bounds), *(_saved(part, bounds) for part in parts)]))
         bands, keys = np.ascontiguousarray(pairs["band"]), np.ascontiguousarray(pairs["key"])
         shared = [keys[np.isin(bands, _saved(other, bounds)["band"])] for other in others]
         save_array(_file(folder, "keys", bounds), minhash.surpassed(bands, keys))
@@ -79,24 +63,17 @@ def comparer(
     return compare
 
 
-def _spooled(files: Sequence[Path], bounds: BandRange) -> np.ndarray:
-    bands, keys = spool.bands(files, bounds.low, bounds.high)
-    pairs = np.empty(len(bands), RECORD)
-    pairs["band"], pairs["key"] = bands, keys
-    return pairs
-
-
-def _saved(file: Path, bounds: BandRange) -> np.ndarray:
+def _saved(file: Path, bounds: Bounds) -> np.ndarray:
     pairs = np.load(file, mmap_mode="r")
-    first, last = spool.between(pairs["band"], bounds.low, bounds.high)
+    first, last = spool.between(pairs["band"], *bounds)
     return np.array(pairs[first:last])
 
 
-def _file(folder: Path, name: str, bounds: BandRange) -> Path:
-    return folder / f"{name}-{bounds.number:06d}.npy"
+def _file(folder: Path, name: str, bounds: Bounds) -> Path:
+    return folder / f"{name}-{bounds[0]:016x}.npy"
 
 
-def _joined(folder: Path, ranges: Sequence[BandRange]) -> Result:
+def _joined(folder: Path, ranges: Sequence[Bounds]) -> Result:
     """Join the files of all ranges."""
     result = Result(folder / "keys.npy", folder / "elsewhere.npy", folder / "pairs.npy")
     if result.pairs.exists():

@@ -6,7 +6,7 @@ them, one range of hashes at a time, so that memory does not depend on the size 
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,15 +49,6 @@ class Reading:
         return json.dumps({"records": RECORDS, **asdict(replace(self, evaluation=""))}, sort_keys=True)
 
 
-@dataclass(frozen=True)
-class Range:
-    """The fragments in `files` with low <= key < high."""
-
-    files: tuple[Path, ...]
-    low: int
-    high: int
-
-
 def batch_reader(reading: Reading, folder: Path) -> Callable[[Batch], str]:
     """Return a worker's task of the first pass: write the file of a batch, which has its name, in `folder`."""
     source = registry.SOURCES[reading.source]
@@ -82,26 +73,30 @@ def batch_reader(reading: Reading, folder: Path) -> Callable[[Batch], str]:
     return read
 
 
-def range_joiner(reading: Reading, folder: Path) -> Callable[[Range], str]:
-    """Return a worker's task of the second pass: write the file of a range, named by its first key, in `folder`."""
+def range_joiner(reading: Reading, files: Sequence[Path], folder: Path) -> Callable[[tuple[int, int]], str]:
+    """Return a worker's task of the second pass: join the fragments of `files` with low <= key < high.
+
+    Their file is in `folder`, named by the first key.
+    """
     source = registry.SOURCES[reading.source]
     finish = _Finish(reading, source)
 
-    def join(wanted: Range) -> str:
+    def join(bounds: tuple[int, int]) -> str:
+        name = name_of(bounds)
         rejected = Rejected(reading.rejected)
         joined = Tally("join", {}, rejected)
-        records, bands, tallies = finish(_joined(source, reading.choices, wanted, joined), rejected)
+        records, bands, tallies = finish(_joined(source, reading.choices, files, bounds, joined), rejected)
         about = {"bad": 0, "named": [], "stages": [joined.record(), *tallies]}
-        rejected.write(folder / name_of(wanted))
-        spool.write(folder / name_of(wanted), about, records, bands)
-        return name_of(wanted)
+        rejected.write(folder / name)
+        spool.write(folder / name, about, records, bands)
+        return name
 
     return join
 
 
-def name_of(wanted: Range) -> str:
+def name_of(bounds: tuple[int, int]) -> str:
     """Return the name of a range's file."""
-    return f"{wanted.low:016x}"
+    return f"{bounds[0]:016x}"
 
 
 def _items(
@@ -138,11 +133,13 @@ def _belongs(item: Any, file: File, piece: Piece) -> str:
     return f"{file.name}: {piece.where}" if isinstance(item, Bad | Dropped) else item[0]
 
 
-def _joined(source: Source, choices: Choices, wanted: Range, tally: Tally) -> Iterator[Document]:
+def _joined(
+    source: Source, choices: Choices, files: Sequence[Path], bounds: tuple[int, int], tally: Tally
+) -> Iterator[Document]:
     assert source.join is not None
-    sizes = spool.sizes(wanted.files, wanted.low, wanted.high)
+    sizes = spool.sizes(files, *bounds)
     together: dict[str, list[Any]] = {}
-    for key, record in spool.gather(wanted.files, wanted.low, wanted.high):
+    for key, record in spool.gather(files, *bounds):
         tally.came += 1
         fragment = json.loads(record)
         if sizes[key] > LARGEST_JOIN:

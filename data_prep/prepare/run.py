@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -212,10 +212,10 @@ class _Run:
         """Return the spool files of the documents that are joined from fragments."""
         size = sum(spool.about(path)["bytes"] for path in fragments)
         folder = self._folder("joined", [path.name for path in fragments])
-        ends = spool.edges(-(-size // JOIN_BYTES) or 1)
-        ranges = [reading.Range(tuple(fragments), low, high) for low, high in pairwise(ends)]
+        ranges = spool.ranges(size, JOIN_BYTES)
         files = [folder / reading.name_of(bounds) for bounds in ranges]
-        workers.complete(ranges, files, reading.range_joiner, (steps, folder), self.processes, "join", "ranges")
+        arguments = steps, fragments, folder
+        workers.complete(ranges, files, reading.range_joiner, arguments, self.processes, "join", "ranges")
         for path in files:
             self.totals.add(spool.about(path))
         self.results = [*self.results, *files]

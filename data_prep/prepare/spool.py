@@ -14,6 +14,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,18 @@ from deepsiam.data_prep.common.files import os_errors_as_input_errors, whole_fil
 
 KEY = np.dtype("<u8")
 KEYS = 1 << 64
+RECORD = np.dtype([("band", "<u8"), ("key", "<u8")])  # B of them for each document
 NO_BAND = 0  # for a document that is not compared
 
 
 def key_of(text: str) -> int:
     """Return the 64-bit hash of a text."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def ranges(size: int, most: int) -> list[tuple[int, int]]:
+    """Divide all keys, of records of `size` bytes, into ranges (low, high) of about `most` bytes: low <= key < high."""
+    return list(pairwise(edges(-(-size // most) or 1)))
 
 
 def edges(ranges: int) -> list[int]:
@@ -103,12 +110,12 @@ def sizes(paths: Iterable[Path], low: int, high: int) -> Counter[int]:
     return totals
 
 
-def bands(paths: Iterable[Path], low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bands of all files with low <= band < high, uint64 [n], and the key of each, uint64 [n].
+def bands(paths: Iterable[Path], low: int, high: int) -> np.ndarray:
+    """Return the bands of all files with low <= band < high, and the key of each: RECORD [n].
 
     Only these are read: the time of all ranges together does not grow with their number.
     """
-    pairs = [np.empty((2, 0), KEY)]
+    pairs = [np.empty(0, RECORD)]
     for path in paths:
         with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
             header = json.loads(file.readline())
@@ -116,9 +123,8 @@ def bands(paths: Iterable[Path], low: int, high: int) -> tuple[np.ndarray, np.nd
                 continue
             stored = np.memmap(path, KEY, "r", file.tell() + 16 * header["records"], (2, header["bands"]))
         first, last = between(stored[0], low, high)
-        pairs.append(np.array(stored[:, first:last]))
-    joined = np.concatenate(pairs, axis=1)
-    return joined[0], joined[1]
+        pairs.append(np.ascontiguousarray(stored[:, first:last].T).view(RECORD).ravel())
+    return np.concatenate(pairs)
 
 
 def between(keys: np.ndarray, low: int, high: int) -> tuple[int, int]:

@@ -85,7 +85,10 @@ class _Text:
                 break
             except (ValueError, RecursionError) as error:
                 line = self.line + self.held.count("\n", self.at, getattr(error, "pos", self.at))
-                cut_short = _is_cut_short(self.held, error)
+                # then more of the file may mend it, but not too deep nesting or a number of too many digits
+                cut_short = isinstance(error, json.JSONDecodeError) and (
+                    error.msg.startswith("Unterminated string") or error.pos > len(self.held) - LONGEST_TOKEN
+                )
                 if cut_short and len(self.held) - self.at > LONGEST_LINE:
                     raise InputError(f"{where}: an object of more than {LONGEST_LINE:,} characters") from None
                 if not (cut_short and self.read(size)):
@@ -105,10 +108,3 @@ class _Text:
             raise InputError(f"{self.path}: not UTF-8 after line {self.line} ({error.reason})") from error
         self.held, self.at = self.held[self.at :] + characters, 0
         return bool(characters)
-
-
-def _is_cut_short(held: str, error: ValueError | RecursionError) -> bool:
-    """Return whether more of the file may mend an error: it is in the last token, or in a string without an end."""
-    if not isinstance(error, json.JSONDecodeError):
-        return False  # nested too deeply, or a number of too many digits
-    return error.msg.startswith("Unterminated string") or error.pos > len(held) - LONGEST_TOKEN

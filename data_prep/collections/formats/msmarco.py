@@ -152,7 +152,8 @@ class MsMarco(Format):
         for path in self.named[PASSAGES]:
             yield from id_texts(path)
         for path in self.named[DOCUMENTS]:
-            yield from _documents(path)
+            for where, (name, url, title, body) in rows(path, ("id", "url", "title", "body")):
+                yield _text(name, "url, title and body", f"{title.strip()} {body.strip()}".strip() or url, where)
         for path in self.named[TRIPLES]:
             for where, cells in rows(path, TRIPLE):
                 yield from (_unnamed(cells, column, where) for column in (1, 2))
@@ -204,12 +205,6 @@ def _in_both(first: Unlisted, second: Unlisted) -> Unlisted:
     labels = dict(zip(first.candidates, first.labels, strict=True))
     names = [name for name in first.candidates if name in second.candidates]
     return Unlisted(first.query, names, [labels[name] for name in names], first.where)
-
-
-def _documents(path: Path) -> Iterator[Text]:
-    for where, (name, url, title, body) in rows(path, ("id", "url", "title", "body")):
-        text = f"{title.strip()} {body.strip()}".strip() or url
-        yield _text(name, "url, title and body", text, where)
 
 
 def _id_triples(path: Path) -> Iterator[Labelled]:

@@ -47,9 +47,8 @@ class Nli(CandidateLists):
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Find the splits, and determine the classes from the first labels."""
         self.by_split: dict[str, list[Path]] = {}
-        self.columns: dict[
-            Path, tuple[tuple[str, str], str]
-        ] = {}  # of each file: those of the texts, that of the label
+        # of each file: those of the texts, that of the label
+        self.columns: dict[Path, tuple[tuple[str, str], str]] = {}
         for given in inputs:
             file = split_and_file(given)[1]
             names = table_columns(file)
@@ -71,7 +70,9 @@ class Nli(CandidateLists):
         """Yield each pair, with its split if a column gives it."""
         texts, label = self.columns[file]
         for where, row in table_rows(file, cut_short=True):
-            split = _set(row[SET], where) if SET in row else None
+            split = None
+            if SET in row and (split := SETS.get(str(row[SET]))) is None:
+                raise InputError(f"{where}: {SET} {row[SET]!r:.40} is not one of {', '.join(SETS)}")
             if texts == QUESTIONS and not all(str(row.get(name, "")).strip() for name in (*texts, label)):
                 yield split, LeftOut("pairs cut short, or with an empty question", where)
             elif str(row.get(label)) in NO_LABEL:
@@ -121,9 +122,3 @@ def _split(given: Path) -> str:
     (name_split,) = files_by_split([file])
     matched = re.search(r"(mis)?matched", file.name.lower())
     return split or (f"{name_split}_{matched[0]}" if matched else name_split)
-
-
-def _set(name: Any, where: Where) -> str:
-    if not isinstance(name, str) or name not in SETS:
-        raise InputError(f"{where}: {SET} {name!r:.40} is not one of {', '.join(SETS)}")
-    return SETS[name]

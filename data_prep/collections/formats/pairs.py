@@ -57,12 +57,11 @@ class Pairs(CandidateLists):
 
     def remarks(self) -> list[str]:
         """Report which columns were taken by their order."""
-        by_order = {file: columns.texts for file, columns in self.columns.items() if not columns.named}
-        return super().remarks() + [
-            f"{file}: by the order of its columns, {_described(names)}" for file, names in by_order.items()
-        ]
-
-
-def _described(names: Sequence[str]) -> str:
-    query, document, *negatives = (repr(name) for name in names)
-    return f"{query} is the query, {document} the document" + "".join(f", {name} a negative" for name in negatives)
+        remarks = super().remarks()
+        for file, columns in self.columns.items():
+            if not columns.named:
+                query, document, *negatives = map(repr, columns.texts)
+                taken = f"{query} is the query, {document} the document"
+                taken += "".join(f", {name} a negative" for name in negatives)
+                remarks.append(f"{file}: by the order of its columns, {taken}")
+        return remarks

@@ -49,16 +49,15 @@ class Trec(Format):
     def corpus(self) -> Iterator[Text]:
         for path in self.by_part["corpus"]:
             is_json = not {".json", ".jsonl"}.isdisjoint(suffixes(path))
-            yield from _records(path) if is_json else id_texts(path)
+            if not is_json:
+                yield from id_texts(path)
+                continue
+            for where, record in json_lines(path):
+                key = next((key for key in IDS if key in record), IDS[0])
+                yield Text(check_id(record.get(key), key, where), [titled_text(record, TEXTS, where)], where)
 
     def queries(self) -> Iterator[Text]:
         return chain.from_iterable(map(id_texts, self.by_part["queries"]))
 
     def groups(self, split: str) -> Iterator[Labelled]:
         return chain.from_iterable(map(judgements, self.by_split[split]))
-
-
-def _records(path: Path) -> Iterator[Text]:
-    for where, record in json_lines(path):
-        key = next((key for key in IDS if key in record), IDS[0])
-        yield Text(check_id(record.get(key), key, where), [titled_text(record, TEXTS, where)], where)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists
 from deepsiam.data_prep.collections.files.table import csv_rows
-from deepsiam.data_prep.collections.format import Where
 from deepsiam.data_prep.common.errors import InputError
 
 TRAIN = ["Context", "Utterance", "Label"]
@@ -43,7 +42,12 @@ class Ubuntu(CandidateLists):
             turns = [turn for turn in map(_words, context.split("__eot__")) if turn]
             if not turns:
                 raise InputError(f"{where}: 'Context' is empty")
-            labels = [1.0, *[0.0] * 9] if header == EVALUATION else [_label(utterances.pop(), where)]
+            if header == EVALUATION:
+                labels = [1.0, *[0.0] * 9]
+            elif (cell := utterances.pop()) in LABELS:
+                labels = [LABELS[cell]]
+            else:
+                raise InputError(f"{where}: label {cell!r} is neither 1 nor 0")
             candidates = [_words(text.replace("__eot__", " ")) for text in utterances]
             if "" in candidates:
                 raise InputError(f"{where}: {header[1 + candidates.index('')]!r} is empty")
@@ -52,9 +56,3 @@ class Ubuntu(CandidateLists):
 
 def _words(text: str) -> str:
     return " ".join(text.replace("__eou__", " ").split())
-
-
-def _label(cell: str, where: Where) -> float:
-    if cell not in LABELS:
-        raise InputError(f"{where}: label {cell!r} is neither 1 nor 0")
-    return LABELS[cell]

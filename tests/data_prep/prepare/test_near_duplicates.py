@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.prepare import minhash, near_duplicates, ngrams, spool
-from deepsiam.data_prep.prepare.minhash import PERMUTATIONS, RECALL, RECORD, bands, layout, surpassed
-from deepsiam.data_prep.prepare.near_duplicates import BandRange, Result
+from deepsiam.data_prep.prepare.minhash import PERMUTATIONS, RECALL, bands, layout, surpassed
+from deepsiam.data_prep.prepare.near_duplicates import Result
+from deepsiam.data_prep.prepare.spool import RECORD
 from deepsiam.data_prep.text.characters import visible
 
 EDGE = spool.KEYS // 2
@@ -26,7 +27,7 @@ Documents = list[tuple[int, tuple[int, int]]]
 
 @pytest.fixture(autouse=True)
 def two_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(near_duplicates, "ranges", lambda size: [BandRange(0, 0, EDGE), BandRange(1, EDGE, spool.KEYS)])
+    monkeypatch.setattr(spool, "ranges", lambda size, most: [(0, EDGE), (EDGE, spool.KEYS)])
 
 
 def search(folder: Path, spooled: list[Path], parts: list[Path], others: list[Path]) -> Result:
@@ -95,15 +96,15 @@ def test_ranges_are_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
         (near_duplicates.RANGE_BYTES + 1, 2),
         (1 << 30, 8),
     ]:
-        ranges = near_duplicates.ranges(size)
-        assert [bounds.number for bounds in ranges] == list(range(number))
-        assert (ranges[0].low, ranges[-1].high) == (0, spool.KEYS)
-        assert all(one.high == other.low for one, other in pairwise(ranges))
+        ranges = spool.ranges(size, near_duplicates.RANGE_BYTES)
+        assert len(ranges) == number
+        assert (ranges[0][0], ranges[-1][1]) == (0, spool.KEYS)
+        assert all(one[1] == other[0] for one, other in pairwise(ranges))
 
 
 def test_the_ranges_are_those_of_all_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    monkeypatch.setattr(near_duplicates, "ranges", lambda size: sizes.append(size) or [BandRange(0, 0, spool.KEYS)])
+    monkeypatch.setattr(spool, "ranges", lambda size, most: sizes.append(size) or [(0, spool.KEYS)])
     files = [spooled(tmp_path / name, [(1, (2, 3))] * number) for name, number in (("a", 5), ("b", 0), ("c", 1))]
     result = search(tmp_path / "found", files, [], [])
     search(tmp_path / "merged", [], [result.pairs], [])

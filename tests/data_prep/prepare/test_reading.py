@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.prepare import batches, ngrams, reading, spool, stages
 from deepsiam.data_prep.prepare.batches import Part
-from deepsiam.data_prep.prepare.reading import Range, Reading
+from deepsiam.data_prep.prepare.reading import Reading
 from deepsiam.data_prep.prepare.stages import StageOptions, build
 from deepsiam.data_prep.sources.document import Document, Dropped
 from deepsiam.data_prep.sources.registry import SOURCES
@@ -72,11 +72,12 @@ def test_only_documents_of_enough_new_words_have_bands(tmp_path: Path) -> None:
     texts = ["one two three " * 7, "one two three " * 6]
     recipe = replace(RECIPE, near_duplicates=0.8)
     path = read(tmp_path, recipe, raw.write_jsonl(tmp_path / "a.jsonl", texts))
-    bands, keys = spool.bands([path], *ALL)
+    found = spool.bands([path], *ALL)
+    bands, keys = found["band"], found["key"]
     assert spool.about(path)["bands"] == len(set(bands.tolist())) > 5
     assert set(keys.tolist()) == {spool.key_of(fold(texts[0]))}
     alone = read(tmp_path, recipe, raw.write_jsonl(tmp_path / "b.jsonl", texts[:1]))
-    assert spool.bands([alone], *ALL)[0].tolist() == bands.tolist()  # independent of other documents in the batch
+    assert spool.bands([alone], *ALL)["band"].tolist() == bands.tolist()  # independent of other documents in the batch
 
 
 def test_the_identity_of_a_reading_has_every_option() -> None:
@@ -102,14 +103,13 @@ def test_fragments_in_any_files_and_ranges_join(tmp_path: Path, monkeypatch: pyt
     threads = [raw.texts(4, number, 1) for number in range(20)]
     fragments = reddit(tmp_path, recipe, threads)
     assert sum(spool.about(path)["records"] for path in fragments) == 80
-    ends = spool.edges(3)
-    join = reading.range_joiner(recipe, tmp_path)
-    joined_files = [tmp_path / join(Range(tuple(fragments), *ends[number : number + 2])) for number in range(3)]
+    join = reading.range_joiner(recipe, fragments, tmp_path)
+    joined_files = [tmp_path / join(bounds) for bounds in spool.ranges(3, 1)]
     assert {document.id: list(document.segments) for _, document in gathered(*joined_files)} == {
         f"reddit/t3_p{number}": thread for number, thread in enumerate(threads)
     }
     monkeypatch.setattr(reading, "LARGEST_JOIN", 10)
-    about = spool.about(tmp_path / join(Range(tuple(fragments), *ALL)))
+    about = spool.about(tmp_path / join(ALL))
     assert (about["records"], about["stages"][0]["dropped"]) == (0, {"too_large": 80})
 
 
@@ -122,8 +122,8 @@ def test_a_whole_thread_belongs_to_one_part(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         folder.mkdir()
         recipe = Reading("reddit", ANY_UTTERANCE, Part(number, 2), StageOptions())
-        fragments = tuple(map(folder.joinpath, map(reading.batch_reader(recipe, folder), every)))
-        joined = reading.range_joiner(recipe, folder)(Range(fragments, *ALL))
+        fragments = list(map(folder.joinpath, map(reading.batch_reader(recipe, folder), every)))
+        joined = reading.range_joiner(recipe, fragments, folder)(ALL)
         found.append({document.id: len(document.segments) for _, document in gathered(folder / joined)})
     assert not set(found[0]) & set(found[1])
     assert found[0] | found[1] == {f"reddit/t3_p{number}": 4 for number in range(20)}
