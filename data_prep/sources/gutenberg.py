@@ -57,13 +57,6 @@ _TYPICAL = re.compile(
 )
 
 
-class Framed(NamedTuple):
-    """The lines of a book; `mistaken`: the number of a line that, taken for a frame, cuts nearly all of it; 0: none."""
-
-    lines: list[str]
-    mistaken: int
-
-
 class _Part(NamedTuple):
     """The lines after a dividing line, whose number is `at`."""
 
@@ -82,8 +75,11 @@ class _Part(NamedTuple):
         return sum(bool(line.strip()) and not before.strip() for before, line in pairwise(["", *self.lines])) > GAP
 
 
-def without_frame(lines: list[str]) -> Framed:
-    """Return the lines of a book, or of several books of one file, without their frames."""
+def without_frame(lines: list[str]) -> tuple[list[str], int]:
+    """Return the lines of a book, or of several books of one file, without their frames.
+
+    The second result is the number of a line that, taken for a frame by mistake, cuts nearly all of the book; 0: none.
+    """
     book: list[_Part] = []  # surely text
     undecided: list[_Part] = []  # text, unless the next dividing line shows that it is a header
     frames: list[_Part] = []
@@ -108,7 +104,7 @@ def without_frame(lines: list[str]) -> Framed:
     cut_size = sum(part.size for part in frames if not part.is_notice())
     largest_cut = max(frames, key=lambda part: (not part.is_notice(), part.size), default=None)
     mistaken = largest_cut.at if largest_cut and size <= SHARE * (size + cut_size) else 0
-    return Framed([line for part in book for line in part.lines], mistaken)
+    return [line for part in book for line in part.lines], mistaken
 
 
 def _parts(lines: list[str]) -> list[_Part]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,16 +57,10 @@ def _fields(choices: Choices) -> dict[str, str]:
 def _checked(path: Path, fields: Mapping[str, str], pieces: Iterator[Piece]) -> Iterator[Piece]:
     """Yield the pieces of a file of JSON; raise InputError if the first record lacks one of the fields."""
     for number, piece in enumerate(pieces):
-        if not number and (record := _sound(piece)) is not None:
-            _require(f"{path}: {piece.where}", fields, list(record), "field")
+        if not number and not isinstance(piece.content, Bad):
+            with suppress(ValueError):  # `_read` reports it
+                _require(f"{path}: {piece.where}", fields, list(_record(piece.content)), "field")
         yield piece
-
-
-def _sound(piece: Piece) -> Mapping[str, Any] | None:
-    try:
-        return None if isinstance(piece.content, Bad) else _record(piece.content)
-    except ValueError:
-        return None
 
 
 def _parquet(path: Path, fields: Mapping[str, str]) -> Iterator[Piece]:

@@ -45,9 +45,8 @@ def parquet_rows(
         place = _Place(path.stat().st_size)
         for number in range(file.num_row_groups):
             group = file.metadata.row_group(number)
-            place = place._replace(
-                before=place.position(place.rows), size=_compressed(group), rows=max(group.num_rows, 1)
-            )
+            size = sum(group.column(i).total_compressed_size for i in range(group.num_columns))
+            place = place._replace(before=place.position(place.rows), size=size, rows=max(group.num_rows, 1))
             at_once = [_rows_at_once(path, raw, number, file.metadata, name, limits) for name in columns]
             streams = [
                 _values(file, number, name, most, growth, place)
@@ -137,10 +136,6 @@ def _rows_at_once(path: Path, raw: BinaryIO, number: int, metadata: Any, name: s
 def _is_listed(column: Any) -> bool:
     """Return whether a column has texts in lists, of which a row may have any number."""
     return column.max_repetition_level > 0 and column.physical_type == "BYTE_ARRAY"
-
-
-def _compressed(group: Any) -> int:
-    return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
 
 
 @contextmanager

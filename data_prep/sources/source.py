@@ -37,11 +37,6 @@ class Piece(NamedTuple):
     content: Any  # what `read` takes; picklable
 
 
-def itself(location: str) -> list[str]:
-    """Return a location as the only one of a list."""
-    return [location]
-
-
 @dataclass(frozen=True)
 class Option:
     """An option of a source on the command line, `--name`."""
@@ -72,11 +67,6 @@ class Join:
     documents: Callable[[list[Any], Choices], Iterable[Document | Dropped]]
 
 
-def as_chosen(_: Sequence[File], choices: Choices) -> bool:
-    """Return whether the option PAIRS is chosen."""
-    return bool(choices.get("pairs"))
-
-
 @dataclass(frozen=True)
 class Source:
     """A kind of text. A function that opens a file raises InputError if the whole file is damaged.
@@ -92,7 +82,7 @@ class Source:
         dialogues: whether segments are utterances, each an answer to the one before; the manifest records it. If it is
             a function, the files and options decide.
         pairs: whether each document is a pair, its segments a query and a document; the manifest records it. If it is a
-            function, the files and options decide.
+            function, the files and options decide; by default the option PAIRS does.
         pairing: how the option PAIRS makes pairs of what `read` yields; None: it has no such option, or `join` does it.
         options: the source's own; `pieces` and `read` get their values.
         expand: the paths or addresses that an input of the command line stands for.
@@ -110,10 +100,10 @@ class Source:
     read: Callable[[File, Piece, Choices], Iterable[Any]]
     paragraphs: bool | Callable[[Choices], bool] = True
     dialogues: bool | Callable[[Sequence[File], Choices], bool] = False
-    pairs: bool | Callable[[Sequence[File], Choices], bool] = as_chosen
+    pairs: bool | Callable[[Sequence[File], Choices], bool] = lambda _, choices: bool(choices.get("pairs"))
     pairing: Pairing | None = None
     options: tuple[Option, ...] = ()
-    expand: Callable[[str], Iterable[str]] = itself
+    expand: Callable[[str], Iterable[str]] = lambda location: [location]
     join: Join | None = None
     language: str = ""
     later: float = 1.0

@@ -12,10 +12,10 @@ BEGINNING = 1 << 16  # bytes in which NULs are counted
 FEW = 3  # characters that are no text, and their share: a file with more is not text
 FEW_SHARE = 0.01
 
-_MARKED = ((codecs.BOM_UTF32_LE, "utf_32"), (codecs.BOM_UTF32_BE, "utf_32")) + (  # the mark of UTF-16 begins UTF-32's
-    (codecs.BOM_UTF16_LE, "utf_16"),
-    (codecs.BOM_UTF16_BE, "utf_16"),
-)
+_MARKS = {  # the mark of UTF-16 begins UTF-32's
+    "utf_32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+    "utf_16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+}
 _LITTLE_SPACES = [(space, 0) for space in b"\t\n\r "]
 _BIG_SPACES = [(0, space) for space in b"\t\n\r "]
 # controls but white space, U+FFFD, private use, noncharacters; those of C1 are Windows-1252 read as Latin-1
@@ -51,7 +51,7 @@ def decode(content: bytes, encoding: str, expected: str = language_id.ANY) -> tu
 
 
 def _guessed(content: bytes, expected: str) -> tuple[str, str]:
-    if marked := next((name for mark, name in _MARKED if content.startswith(mark)), ""):
+    if marked := next((name for name, marks in _MARKS.items() if content.startswith(marks)), ""):
         return _decode_wide(content, marked), marked
     problem = None
     try:

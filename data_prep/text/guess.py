@@ -125,9 +125,7 @@ def _script(letter: str) -> str:
     return unicodedata.name(letter, "").partition(" ")[0]
 
 
-@cache
-def _costs(alphabet: Alphabet) -> _Costs:
-    return _Costs(alphabet)
+_costs = cache(_Costs)
 
 
 def _bits(text: str, alphabet: Alphabet) -> float:

@@ -39,7 +39,8 @@ def paragraphs(text: str) -> list[str]:
     if len(lengths) > LINES_OF_A_BLOCK * len(blocks):
         width = lengths[len(lengths) * 9 // 10]
         blocks = [part for block in blocks for part in _at_short_lines(block, width)]
-    return [_join(block) for block in blocks]
+    # joined by blanks, but not after a hyphen or dash that follows a word: `foot-` and `marks`: `foot-marks`
+    return ["".join(line if _HYPHEN.search(line) else line + " " for line in block).strip() for block in blocks]
 
 
 def _at_short_lines(lines: list[str], width: int) -> list[list[str]]:
@@ -51,9 +52,3 @@ def _at_short_lines(lines: list[str], width: int) -> list[list[str]]:
         if room and (_END.search(line) or len(line) < width / 2):
             parts.append([])
     return [part for part in parts if part]
-
-
-def _join(lines: list[str]) -> str:
-    """Join lines by blanks, but not after a hyphen or dash that follows a word: `foot-` and `marks`: `foot-marks`."""
-    joined = [line if _HYPHEN.search(line) else line + " " for line in lines]
-    return "".join(joined).strip()

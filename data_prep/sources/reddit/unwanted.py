@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ def record(utterance: Mapping[str, Any], texts: list[str], score: int | None, ch
     author = str(utterance.get("author")).lower()
     subreddit = str(utterance.get("subreddit")).lower()
     only = choices["subreddits"]
-    if utterance.get("removed_by_category") or any(map(_is_removed, texts)):
+    notices = (_ESCAPES.sub("", unescape(text)).strip() for text in texts if len(text) <= LONGEST_NOTICE)
+    if utterance.get("removed_by_category") or any(map(_DELETED.fullmatch, notices)):
         return "deleted"
     if author in BOTS or _among(author, choices["bots"]) or _BOT.fullmatch(author):
         return "bot"
@@ -56,10 +58,6 @@ def record(utterance: Mapping[str, Any], texts: list[str], score: int | None, ch
         return "unwanted subreddit"
     least = choices["min_score"]
     return "low score" if least is not None and score is not None and score < least else ""
-
-
-def _is_removed(text: str) -> bool:
-    return len(text) <= LONGEST_NOTICE and bool(_DELETED.fullmatch(_ESCAPES.sub("", unescape(text)).strip()))
 
 
 def text(texts: list[str], plain: str) -> str:
@@ -75,14 +73,13 @@ def text(texts: list[str], plain: str) -> str:
     return "bot" if _SAYS_BOT.search(plain) else ""
 
 
-def subreddits(path: str) -> list[str]:
-    """Read names from a file, one per line, with or without `r/`, into lower case, sorted."""
-    return _names(path, "r/")
+def names(prefix: str, path: str) -> list[str]:
+    """Read names from a file, one per line, with or without a prefix such as `r/`, into lower case, sorted."""
+    listed = read_bytes(Path(path)).decode("utf-8-sig", "replace").lower().split()
+    return sorted({name.removeprefix("/").removeprefix(prefix) for name in listed})
 
 
-def authors(path: str) -> list[str]:
-    """Read names from a file, one per line, with or without `u/`, into lower case, sorted."""
-    return _names(path, "u/")
+subreddits, authors = partial(names, "r/"), partial(names, "u/")
 
 
 def least_score(number: str) -> int:
@@ -90,11 +87,6 @@ def least_score(number: str) -> int:
     if not _WHOLE.fullmatch(number):
         raise InputError(f"--min-score {number}: not a whole number")
     return int(number)
-
-
-def _names(path: str, prefix: str) -> list[str]:
-    names = read_bytes(Path(path)).decode("utf-8-sig", "replace").lower().split()
-    return sorted({name.removeprefix("/").removeprefix(prefix) for name in names})
 
 
 def _among(name: str, names: Sequence[str]) -> bool:

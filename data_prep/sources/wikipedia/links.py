@@ -12,7 +12,6 @@ from deepsiam.data_prep.sources.pairing import is_short, lead
 from deepsiam.data_prep.sources.source import Choices, File, Join, Piece, Source
 from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA, Article, article, left_out
 from deepsiam.data_prep.sources.wikipedia.wikitext import Wiki, plain
-from deepsiam.data_prep.sources.wikipedia.xml_export import Page
 from deepsiam.data_prep.text.normalize import fold, unescape
 
 BEST = 3  # names of a page
@@ -55,15 +54,12 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Mention | Drop
     elif reason:
         yield Dropped(reason)
     else:
-        yield _page(page, wiki)
+        first = _SECTION.split(page.text, maxsplit=1)[0]
+        document = article(Article(replace(page, text=first), wiki), WIKIPEDIA.choices())
+        beginning = lead(document) if isinstance(document, Document) else ""
+        yield Mention(canonical(page.title), page.title, page.id, beginning)
         for target, name in dict.fromkeys(_links(page.text, wiki)):
             yield Mention(target, name)
-
-
-def _page(page: Page, wiki: Wiki) -> Mention:
-    first = _SECTION.split(page.text, maxsplit=1)[0]
-    document = article(Article(replace(page, text=first), wiki), WIKIPEDIA.choices())
-    return Mention(canonical(page.title), page.title, page.id, lead(document) if isinstance(document, Document) else "")
 
 
 def _links(text: str, wiki: Wiki) -> Iterator[tuple[str, str]]:
@@ -72,11 +68,8 @@ def _links(text: str, wiki: Wiki) -> Iterator[tuple[str, str]]:
     for target, words, ending in _LINK.findall(text):
         title = canonical(target)
         if title and title.partition(":")[0].strip().lower() not in unwanted and not title.startswith(":"):
-            yield title, _shown((words or target.replace("_", " ")) + ending)
-
-
-def _shown(words: str) -> str:
-    return " ".join(plain(words).segments) if _MARKUP.search(words) else " ".join(words.split())
+            shown = (words or target.replace("_", " ")) + ending
+            yield title, " ".join(plain(shown).segments if _MARKUP.search(shown) else shown.split())
 
 
 def _documents(fragments: list[Any], _: Choices) -> Iterator[Document | Dropped]:

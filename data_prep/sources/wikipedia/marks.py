@@ -148,9 +148,7 @@ def _mark(quotes: int) -> str:
 
 def paired(text: str) -> str:
     """Return a text with the apostrophes that were taken for marks: where a line has an odd number of both kinds."""
-    if BOLD not in text:
-        return text
-    return "\n".join(map(_repaired, text.split("\n")))
+    return "\n".join(map(_repaired, text.split("\n"))) if BOLD in text else text
 
 
 def _repaired(line: str) -> str:

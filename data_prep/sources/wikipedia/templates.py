@@ -88,11 +88,6 @@ def _grouped(text: str) -> str:
     return _LONG.sub(lambda digits: f"{int(digits[0]):,}", text)
 
 
-def _money(arguments: Arguments) -> str:
-    """Return a sum, with `million` and other words as given; a second one makes a range."""
-    return _grouped("–".join((arguments.at(0), *(one for one in arguments.listed[1:2] if one[:1].isdigit()))))
-
-
 def _date(arguments: Arguments) -> str:
     """Return a date of year, month and day, 1809-02-12, or one that is written out."""
     return "-".join(f"{one:0>2}" for one in arguments.listed[:3] if one.isdecimal()) or arguments.at(0)
@@ -122,22 +117,17 @@ _FIELDS: dict[str, Callable[[Arguments], str]] = {
     ),
     "date": _date,
     "span": lambda arguments: "–".join([one for one in arguments.listed if one][:2]),
-    "money": _money,
+    "money": lambda arguments: _grouped(  # with `million` and other words as given; a second sum makes a range
+        "–".join((arguments.at(0), *(one for one in arguments.listed[1:2] if one[:1].isdigit())))
+    ),
     "grouped": lambda arguments: _grouped(arguments.at(0)),
     # 1{{frac|1|2}} is 1 1/2
     "fraction": lambda arguments: f" {' '.join(arguments.listed[:-2])} {'/'.join(['1', *arguments.listed][-2:])}",
 }
 
 
-def _formats() -> dict[str, str]:
-    formats = {}
-    for line in SHOWN.strip("\n").split("\n"):
-        shown, _, names = line.partition(" <- ")
-        formats.update(dict.fromkeys(names.split(", "), shown.replace(r"\n", "\n")))
-    return formats
-
-
-_FORMATS = _formats()
+_LINES = [line.split(" <- ") for line in SHOWN.strip("\n").split("\n")]
+_FORMATS = {name: shown.replace(r"\n", "\n") for shown, names in _LINES for name in names.split(", ")}
 _ASIDES = re.compile(ASIDES)
 _INVISIBLE = frozenset(name for line in INVISIBLE.strip().split("\n") for name in line.split(", "))
 _INVISIBLE_NAMES = re.compile(INVISIBLE_NAMES)

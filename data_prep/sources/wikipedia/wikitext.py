@@ -209,7 +209,8 @@ def _without_brackets(text: str, wiki: Wiki, infoboxes: bool, holes: _Holes) -> 
             if kind == "template":
                 shown = _template(content, infoboxes, holes)
             elif kind == "variant":
-                shown = _variant(content.removeprefix("-{"), wiki.language, holes)
+                variant = variant_text(content.removeprefix("-{"), wiki.language)
+                shown = holes.mark("-{}-") if variant is None else variant
             else:
                 shown = _label(content, wiki) if kind == "link" else ""
             parts[start:] = [shown.translate(_WITHIN) if templates and kind != "link" else shown]
@@ -227,11 +228,6 @@ def _template(content: str, infoboxes: bool, holes: _Holes) -> str:
         return infobox_lines(content)
     shown = template_text(content)
     return holes.mark(unknown_name(content)) if shown is None else shown
-
-
-def _variant(content: str, language: str, holes: _Holes) -> str:
-    shown = variant_text(content, language)
-    return holes.mark("-{}-") if shown is None else shown
 
 
 def _label(link: str, wiki: Wiki) -> str:
