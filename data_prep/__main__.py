@@ -108,10 +108,7 @@ def _export(chosen: argparse.Namespace) -> int:
 def _inspect(chosen: argparse.Namespace) -> int:
     _require_shards(chosen.directory)
     folder = shards_folder(chosen.directory)
-    matches = find.any_document if chosen.grep is None else find.by_pattern(chosen.grep)
-    if chosen.id is not None:
-        matches = find.by_id(chosen.id)
-    for document in find.find(folder, matches, chosen.documents):
+    for document in find.find(folder, chosen.documents, name=chosen.id, pattern=chosen.grep):
         print(document)
     return 0
 

@@ -131,6 +131,10 @@ class _Run:
         self.results: list[Path] = []  # of all tasks of all passes, in order
         self.source = registry.SOURCES[options.source]
         self.files = inputs.found(self.source, inputs.local(locations, work / "inputs"), _written(out, options))
+        self.pairs = self.source.are_pairs(self.files, options.choices)
+        self.dialogues = self.source.are_dialogues(self.files, options.choices)
+        self.sentences = not (self.dialogues or self.pairs)
+        self.elsewhere_identity = [sha256_of(Path(folder) / "shards" / manifest.NAME) for folder in options.against]
         self.totals = Totals(max_bad)
         self.cut_off: dict[str, int] = {}  # the sound records of files that end early, by name
 
@@ -157,15 +161,8 @@ class _Run:
 
     def _reading(self) -> Reading:
         options = self.options
-        steps = Reading(
-            options.source,
-            options.choices,
-            options.part,
-            options.stages,
-            self._pairs,
-            options.near_duplicates,
-            rejected=self.rejects is not None,
-        )
+        read = options.source, options.choices, options.part, options.stages, self.pairs, options.near_duplicates
+        steps = Reading(*read, rejected=self.rejects is not None)
         if not options.stages.decontaminate:
             return steps
         table = ngrams.collection_ngrams(options.stages.decontaminate, options.stages.ngram)
@@ -224,12 +221,8 @@ class _Run:
     def _near(self, spooled: list[Path]) -> near_duplicates.Result:
         threshold = self.options.near_duplicates
         others = [output.bands_of(Path(folder), threshold) for folder in self.options.against]
-        folder = self._folder("near", _named(spooled), self._elsewhere_identity)
+        folder = self._folder("near", _named(spooled), self.elsewhere_identity)
         return near_duplicates.search(spooled, [], others, folder, self.processes)
-
-    @cached_property
-    def _elsewhere_identity(self) -> list[str]:
-        return [sha256_of(Path(folder) / "shards" / manifest.NAME) for folder in self.options.against]
 
     def _tokenizer(self, spooled: list[Path]) -> Tokenizer:
         """Return the tokenizer, copied or trained in the work folder."""
@@ -257,28 +250,16 @@ class _Run:
         return tok
 
     @cached_property
-    def _dialogues(self) -> bool:
-        return self.source.are_dialogues(self.files, self.options.choices)
-
-    @cached_property
-    def _pairs(self) -> bool:
-        return self.source.are_pairs(self.files, self.options.choices)
-
-    @cached_property
-    def _sentences(self) -> bool:
-        return not (self._dialogues or self._pairs)
-
-    @cached_property
     def _removed_identity(self) -> list[str]:
         near = [sha256_of(path) for path in (self.near.keys, self.near.elsewhere)] if self.near else []
-        return [*self._elsewhere_identity, *near]
+        return [*self.elsewhere_identity, *near]
 
     def _sample(self, spooled: list[Path], dropped: Counter[str]) -> Iterator[str]:
         """Yield training texts with the smallest hashes, a fair sample; count the documents that are dropped."""
         size = sum(spool.about(path)["bytes"] for path in spooled)
         high = spool.KEYS * SAMPLE // max(size, SAMPLE)
         for _, document in writing.kept(self._selection(spooled), 0, high, False, dropped):
-            yield (" " if self._sentences else "\n").join(document.segments)
+            yield (" " if self.sentences else "\n").join(document.segments)
 
     def _selection(self, spooled: list[Path]) -> Selection:
         options = self.options
@@ -301,7 +282,7 @@ class _Run:
         plan = output.plan(documents, size, options.held_out, options.shards)
         folder = self._write_folder(spooled, tok.fingerprint, options.chunk_tokens, options.held_out)
         files = [writing.finished(folder, shard) for shard in plan]
-        arguments = self._selection(spooled), tok.path, options.chunk_tokens, folder, self._sentences
+        arguments = self._selection(spooled), tok.path, options.chunk_tokens, folder, self.sentences
         workers.complete(plan, files, writing.shard_writer, arguments, self.processes, "write", "shards")
         self._collect(files)
         pairs = self.near.pairs if self.near else None
@@ -331,8 +312,8 @@ class _Run:
         documents, size = _size(spooled)
         return {
             "command": self.options.source,
-            "dialogues": self._dialogues,
-            "pairs": self._pairs,
+            "dialogues": self.dialogues,
+            "pairs": self.pairs,
             "options": self.options.recorded(),
             "part": asdict(self.options.part),
             "inputs": inputs.record(self.files, hashed=self.options.limit is None),

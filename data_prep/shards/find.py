@@ -1,11 +1,9 @@
 """Show documents of a folder of shards as plain text: the first ones, or those with an id or a pattern."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-
-import numpy as np
 
 from deepsiam.data_prep.common.errors import InputError, printable
 from deepsiam.data_prep.common.progress import track
@@ -16,33 +14,32 @@ from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 SEGMENTS, TOKENS = 200, 500  # how many segments of a document, and tokens of a segment, are printed at most
-Matches = Callable[[Tokenizer, TokenDocument], bool]
 
 
-def any_document(_: Tokenizer, __: TokenDocument) -> bool:
-    """Match every document."""
-    return True
+def find(
+    directory: Path, most: int, *, name: str | None = None, pattern: re.Pattern[str] | None = None
+) -> Iterator[str]:
+    """Yield the first `most` documents that match, in words, each with its shard.
 
-
-def by_id(wanted: str) -> Matches:
-    """Match the document of an id, and the parts `ID#2`, ... that a long one was cut into."""
-    return lambda _, document: document.id == wanted or document.id.startswith(f"{wanted}#")
-
-
-def by_pattern(pattern: re.Pattern[str]) -> Matches:
-    """Match documents with a segment that the pattern is found in, as `Tokenizer.text_of` decodes it."""
-    return lambda tok, document: any(pattern.search(tok.text_of(segment)) for segment in document.segments)
-
-
-def find(directory: Path, matches: Matches, most: int) -> Iterator[str]:
-    """Yield the first `most` documents that match, in words, each with its shard."""
+    Args:
+        directory: the shards.
+        most: how many documents.
+        name: the id of a document; the parts `ID#2`, ... that a long one was cut into match, too.
+        pattern: is found in a segment of the document, as `Tokenizer.text_of` decodes it.
+    """
     manifest = Manifest.load(directory)
     tok = tokenizer.load(manifest.directory / "tokenizer.json")
+
+    def matches(document: TokenDocument) -> bool:
+        if name is not None:
+            return document.id == name or document.id.startswith(f"{name}#")
+        return pattern is None or any(pattern.search(tok.text_of(segment)) for segment in document.segments)
+
     found = (
         f"{shard.entry.name}: {_shown(tok, document)}"
         for shard in (Shard.open(manifest, index) for index in track(range(len(manifest.shards)), "search", "shards"))
         for document in shard.documents()
-        if matches(tok, document)
+        if matches(document)
     )
     first = next(found, None)
     if first is None:
@@ -52,12 +49,9 @@ def find(directory: Path, matches: Matches, most: int) -> Iterator[str]:
 
 
 def _shown(tok: Tokenizer, document: TokenDocument) -> str:
-    size = sum(map(len, document.segments))
-    first = f"{printable(document.id[:200])} ({len(document.segments)} segments, {size} tokens)"
-    return "\n".join([first, *_words(tok, document.segments)])
-
-
-def _words(tok: Tokenizer, segments: Sequence[np.ndarray]) -> list[str]:
-    """Return a line for each segment; three dots mark what is left out."""
-    texts = [tok.text_of(segment[:TOKENS]) + " ..." * (len(segment) > TOKENS) for segment in segments[:SEGMENTS]]
-    return [f"  {printable(text)}" for text in texts] + ["  ..."] * (len(segments) > SEGMENTS)
+    """Return a line about a document and one for each of its segments; three dots mark what is left out."""
+    segments = document.segments
+    lines = [f"{printable(document.id[:200])} ({len(segments)} segments, {sum(map(len, segments))} tokens)"]
+    for segment in segments[:SEGMENTS]:
+        lines.append(f"  {printable(tok.text_of(segment[:TOKENS]) + ' ...' * (len(segment) > TOKENS))}")
+    return "\n".join(lines + ["  ..."] * (len(segments) > SEGMENTS))

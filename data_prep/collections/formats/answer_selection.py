@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
 from deepsiam.data_prep.collections.files.json_array import beginning, json_records
@@ -118,28 +118,22 @@ def _trec(file: Path) -> Iterator[CandidateList | LeftOut]:
         raise InputError(f"{start}: <QApairs> without its end; is the file cut short?")
 
 
-class _Row(NamedTuple):
-    key: Any  # of the question
-    question: str
-    text: str
-    label: float
-    where: Where
-
-
 def _table(file: Path) -> Iterator[CandidateList]:
     hashes: set[int] = set()
-    for key, group in groupby(_rows(file), lambda row: row.key):
-        rows = list(group)
-        where, question = rows[0].where, rows[0].question
+    for key, group in groupby(_rows(file), lambda row: row[0]):
+        _, questions, texts, labels, places = zip(*group, strict=True)
+        where, question = places[0], questions[0]
         if (hashed := hash_of(str(key))) in hashes:
             raise InputError(f"{where}: question {key!r:.80} came before; sort the file by questions")
         hashes.add(hashed)
-        if other := next((row for row in rows if row.question != question), None):
-            raise InputError(f"{other.where}: question {key!r:.80} is another one {where.before(other.where)}")
-        yield _list(question, [row.text for row in rows], [row.label for row in rows], where)
+        for other, place in zip(questions, places, strict=True):
+            if other != question:
+                raise InputError(f"{place}: question {key!r:.80} is another one {where.before(place)}")
+        yield _list(question, texts, labels, where)
 
 
-def _rows(file: Path) -> Iterator[_Row]:
+def _rows(file: Path) -> Iterator[tuple[Any, str, str, float, Where]]:
+    """Yield the key of the question, the question, the passage and its label, of each row."""
     names = table_columns(file)
     chosen = [next((n for k in keys for n in names if n.lower() == k), None) for keys in COLUMNS.values()]
     if None not in chosen:
@@ -154,7 +148,7 @@ def _rows(file: Path) -> Iterator[_Row]:
             raise InputError(f"{where}: {len(cells) - 1} columns, expected 3: question, passage, label")
         key, question, text, label = cells
         texts = check_text(question, "question", where), check_text(text, "passage", where)
-        yield _Row(key, *texts, _label(label, where), where)
+        yield key, *texts, _label(label, where), where
 
 
 def _hotpot(file: Path) -> Iterator[CandidateList]:

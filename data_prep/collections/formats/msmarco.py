@@ -51,16 +51,8 @@ from deepsiam.data_prep.collections.format import (
 from deepsiam.data_prep.collections.ids import content_id
 from deepsiam.data_prep.common.errors import InputError
 
-PASSAGES, DOCUMENTS, QUERIES, QRELS, ID_TRIPLES, EXAMPLES, TRIPLES, CANDIDATES = (
-    "collection.tsv",
-    "msmarco-docs.tsv",
-    "queries.*.tsv",
-    "qrels.*.tsv",
-    "qidpidtriples.*.tsv",
-    "examples.*.json",
-    "triples.*.tsv",
-    "top1000.*",
-)
+PASSAGES, DOCUMENTS, QUERIES, QRELS = "collection.tsv", "msmarco-docs.tsv", "queries.*.tsv", "qrels.*.tsv"
+ID_TRIPLES, EXAMPLES, TRIPLES, CANDIDATES = "qidpidtriples.*.tsv", "examples.*.json", "triples.*.tsv", "top1000.*"
 KINDS = {
     PASSAGES: r"collection\.tsv",
     DOCUMENTS: r"(msmarco-)?docs\.tsv",

@@ -217,17 +217,17 @@ def searched(small: Tokenizer, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("matches", "most", "ids"),
+    ("wanted", "most", "ids"),
     [
-        (find.any_document, 2, ["0", "1"]),
-        (find.by_id("zoo:7"), 5, ["7", "7#2"]),
-        (find.by_pattern(re.compile("D.g SLEEPS", re.IGNORECASE)), 3, ["1", "3", "5"]),
-        (find.by_pattern(re.compile("dog sleeps")), 100, ["1", "3", "5", "7"]),
+        ({}, 2, ["0", "1"]),
+        ({"name": "zoo:7"}, 5, ["7", "7#2"]),
+        ({"pattern": re.compile("D.g SLEEPS", re.IGNORECASE)}, 3, ["1", "3", "5"]),
+        ({"pattern": re.compile("dog sleeps")}, 100, ["1", "3", "5", "7"]),
     ],
     ids=["any", "an id and its parts", "a pattern", "all with a pattern"],
 )
-def test_documents_are_found_in_all_shards(searched: Path, matches: Any, most: int, ids: list[str]) -> None:
-    found = list(find.find(searched, matches, most))
+def test_documents_are_found_in_all_shards(searched: Path, wanted: dict[str, Any], most: int, ids: list[str]) -> None:
+    found = list(find.find(searched, most, **wanted))
     assert [text.partition(" (")[0].partition(": ")[2] for text in found] == [f"zoo:{id}" for id in ids]
     assert found[0].startswith("shard-000000.tar: zoo:") == (ids[0] in "01")
 
