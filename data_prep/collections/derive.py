@@ -47,9 +47,7 @@ def derive(
 ) -> Collection:
     """Make and open the collection `out`: a copy of `source` with other candidates in one split.
 
-    Args:
-        about: what made the collection, for the manifest.
-        mined: the systems that `found_by` numbers, from 1.
+    `about`, what made it, is for the manifest; `mined` are the systems that `found_by` numbers, from 1.
     """
     names = "group_ends", "candidates", "labels", "found_by", "found_scores", "scores"
     of_split = Path(SPLITS, split)
@@ -68,9 +66,7 @@ def derive(
 def expand(source: Collection, out: Path, added: Iterable[np.ndarray], about: Mapping[str, Any]) -> Collection:
     """Make and open the collection `out`: a copy of `source` whose documents end with other tokens.
 
-    Args:
-        added: for each document the ids of the tokens to add, whole words, which its text gets too.
-        about: what made the collection, for the manifest.
+    `added` has the ids of each document's new tokens, whole words, which its text gets too; `about` is as for `derive`.
     """
     corpus, words = source.corpus, source.tokenizer.texts
     names = ["text", "text_ends", "tokens", "token_ends", *(["part_ends", "parts"] if corpus.part_rows else [])]

@@ -269,12 +269,9 @@ def _contain(collection: Collection, queries: np.ndarray, shared: np.ndarray) ->
 
 
 def first_equal(texts: Texts, numbers: np.ndarray, unknown: int | None) -> np.ndarray:
-    """Return for each text, by its number, the number of the first of these texts that equals it.
+    """Return for each text, by its number (int64 [n], sorted), the number of the first of these texts that equals it.
 
-    Args:
-        texts: contains the texts.
-        numbers: int64 [n], sorted.
-        unknown: the id of unknown tokens, if there is one.
+    `unknown` is the id of unknown tokens, if there is one.
     """
     parts = np.split(numbers, range(ROWS, len(numbers), ROWS))
     hashes = np.concatenate([_hashes(texts.token_rows, part) for part in parts])

@@ -29,13 +29,9 @@ def read_json(path: Path, kind: type[T], remedy: str, most: int = LARGEST_JSON) 
 
 
 def parse_json(content: bytes, path: Path, kind: type[T], remedy: str) -> T:
-    """Parse what a file has, or is to have.
+    """Parse what the file at `path` has, or is to have; a message ends with the `remedy`.
 
-    Args:
-        content: its bytes.
-        path: the file, for messages.
-        kind: a `Record`, or anything else that pydantic can validate: dict[str, Any], list[str].
-        remedy: ends the message of an error: what to do.
+    `kind` is a `Record`, or anything else that pydantic can validate: dict[str, Any], list[str].
     """
     try:
         return TypeAdapter(kind).validate_json(content)

@@ -28,13 +28,8 @@ def track(items: Iterable[Item], what: str, unit: str, total: int | None = None)
 def meter(what: str, unit: str, total: int | None, later: float = 0.0) -> Iterator[Report]:
     """Yield a function to call with the amount done, which reports it on stderr with the rate and the time left.
 
-    Under a launcher, only rank 0 reports.
-
-    Args:
-        what: the work.
-        unit: what is counted; `BYTES` are shown as MB or GB.
-        total: the whole amount; None: not known.
-        later: about how long the passes after this one take, as a multiple of this pass's time.
+    Under a launcher, only rank 0 reports. `BYTES` are shown as MB or GB; a total of None is not known; `later` is about
+    how long the passes after this one take, as a multiple of this pass's time.
     """
     start = time.monotonic()
 

@@ -70,9 +70,8 @@ def _no_shingles() -> Any:
 def surpassed(bands: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """Return the keys of the documents to drop according to one range of bands: uint64, sorted, unique.
 
-    Args:
-        bands: uint64 [n], all bands of all documents in the range, in any order.
-        keys: uint64 [n], the key of each band's document; memory is about 50 bytes a record beyond these two.
+    `bands`, uint64 [n], are those of all documents in the range, in any order, `keys` their documents' keys. Memory is
+    about 50 bytes a record beyond these two.
     """
     if not len(bands):
         return np.empty(0, np.uint64)

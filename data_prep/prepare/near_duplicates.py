@@ -26,14 +26,9 @@ class Result(NamedTuple):
 def search(
     spooled: Sequence[Path], parts: Sequence[Path], others: Sequence[Path], folder: Path, processes: int
 ) -> Result:
-    """Search for near-duplicates, with finished ranges in `folder`.
+    """Compare the documents of `spooled` files and of `parts`, the pairs of data sets, `processes` ranges at once.
 
-    Args:
-        spooled: spool files with documents to compare.
-        parts: the pairs of data sets, more documents to compare.
-        others: the pairs of data sets with which documents are compared, too.
-        folder: receives the results.
-        processes: how many ranges are compared at once.
+    They are compared with `others` too, the pairs of other data sets. Finished ranges are in `folder`.
     """
     size = sum(RECORD.itemsize * spool.about(path)["bands"] for path in spooled)
     bounds = spool.ranges(size + sum(path.stat().st_size for path in parts), RANGE_BYTES)

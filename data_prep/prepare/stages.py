@@ -76,11 +76,8 @@ class Stage:
 def build(options: StageOptions, paragraphs: bool, evaluation: np.ndarray | None, pairs: bool = False) -> list[Stage]:
     """Return the chosen stages, in the order in which each document passes them.
 
-    Args:
-        options: which stages.
-        paragraphs: whether the source's segments are paragraphs; sentences and utterances are not split.
-        evaluation: `ngrams.collection_ngrams(options.decontaminate, options.ngram)`; None without `decontaminate`.
-        pairs: whether each document is a pair.
+    `paragraphs`: the source's segments are paragraphs, to be split; `evaluation`: the `ngrams.collection_ngrams` of
+    `decontaminate`; `pairs`: each document is a pair.
     """
     stages = []
     if options.repair:

@@ -21,11 +21,8 @@ def find(
 ) -> Iterator[str]:
     """Yield the first `most` documents that match, in words, each with its shard.
 
-    Args:
-        directory: the shards.
-        most: how many documents.
-        name: the id of a document; the parts `ID#2`, ... that a long one was cut into match, too.
-        pattern: is found in a segment of the document, as `Tokenizer.text_of` decodes it.
+    They have the id `name` (as do the parts `ID#2`, ... that a long document was cut into), or a segment in which the
+    `pattern` is found, as `Tokenizer.text_of` decodes it.
     """
     manifest = Manifest.load(directory)
     tok = tokenizer.load(manifest.directory / "tokenizer.json")

@@ -18,13 +18,7 @@ BLUE = COLORS[0]
 
 
 def draw(stats: Mapping[str, Any], dropped: Sequence[tuple[str, int]], folder: Path) -> list[Path]:
-    """Draw the lengths, the vocabulary and, if any, the dropped records; return the PNGs in `folder`.
-
-    Args:
-        stats: as `stats.collect` returns it.
-        dropped: the reasons to draw, with their numbers of records.
-        folder: created where it is missing.
-    """
+    """Draw the numbers of `stats.collect` and the reasons of dropped records, if any; return the PNGs in `folder`."""
     require("evaluate", "matplotlib", what="--plots")
     lengths = stats["lengths"]
     figures = {

@@ -26,12 +26,8 @@ class UnusualError(Exception):
 def inflated(read: Callable[[int], bytes], threads: int) -> Iterator[tuple[bytes, int]]:
     """Yield the content of each stream of a bzip2 file, and the byte of the file where it ends.
 
-    Args:
-        read: reads a number of bytes from the file, fewer only at its end.
-        threads: how many streams are inflated at once.
-
-    Raises:
-        UnusualError: what follows the stream yielded last must be read by another reader.
+    `read` reads a number of bytes from the file, fewer only at its end; `threads` streams are inflated at once. Raise
+    UnusualError where what follows the stream yielded last must be read by another reader.
     """
     pool = ThreadPoolExecutor(threads, "bzip2")
     try:

@@ -14,9 +14,8 @@ Place = TypeVar("Place")
 def csv_rows(lines: Iterable[tuple[Place, str]], longest: int) -> Iterator[tuple[Place, list[str]]]:
     """Yield the rows, each with the place of the line that it begins on, without those that are a blank line.
 
-    Args:
-        lines: all lines, without their ends, each with its place, which a message begins with.
-        longest: characters of a cell.
+    `lines` are all lines, without their ends, each with its place, which a message begins with; a cell has at most
+    `longest` characters.
     """
     began: list[Place] = []  # of the row that is being read
 

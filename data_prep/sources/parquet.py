@@ -31,13 +31,8 @@ def parquet_rows(
 ) -> Iterator[tuple[int, list[Any]]]:
     """Yield the number of each row from 1, and its values of the named columns.
 
-    In place of a value that Python cannot hold is the exception that says why.
-
-    Args:
-        path: the file, not compressed as a whole.
-        columns: their names.
-        what: what the file should be, for the message.
-        limits: of what few bytes may become.
+    In place of a value that Python cannot hold is the exception that says why. A message says that the file is not
+    `what`; `limits` bound what few bytes may become.
     """
     done = [0]
     growths = [Growth(path, "Parquet", limits) for _ in columns]

@@ -30,12 +30,7 @@ class Pages(NamedTuple):
 
 
 def pages(file: BinaryIO, column: Any) -> Pages:
-    """Add up the pages of a column; raise ValueError if they are not where the footer says.
-
-    Args:
-        file: the file, opened.
-        column: pyarrow's ColumnChunkMetaData.
-    """
+    """Add up the pages of a pyarrow ColumnChunkMetaData; raise ValueError if they are not where the footer says."""
     start = min(filter(None, (column.dictionary_page_offset, column.data_page_offset)), default=0)
     inflated = values = rows = 0
     file.seek(start)

@@ -25,15 +25,8 @@ _NO_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffd\ue000-\uf8ff\ufdd0-\ufdef\u
 def decode(content: bytes, encoding: str, expected: str = language_id.ANY) -> tuple[str, str]:
     """Return a text without byte-order mark, and the encoding that was guessed; "" for UTF-8 or the named encoding.
 
-    Args:
-        content: the bytes of the text.
-        encoding: a name that `known` returned; GUESS: what `content` says.
-        expected: the language that the text is wanted in, which a guess prefers.
-
-    Raises:
-        ValueError: the bytes are not in the encoding, no encoding can be guessed, or what they say is not text; the
-            message says so.
-        InputError: a guess needs a package that is not installed.
+    `encoding` is a name that `known` returned, or GUESS; a guess prefers the language `expected`. Raise ValueError,
+    which says why, where the bytes are not in the encoding, none can be guessed, or what they say is not text.
     """
     if encoding != GUESS:
         try:

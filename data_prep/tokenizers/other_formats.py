@@ -23,11 +23,7 @@ OLDER = ("vocab.txt", "vocab.json", "merges.txt", "*.model", "*.tiktoken", "tekk
 
 
 def refuse_other_formats(path: Path) -> None:
-    """Raise InputError where a path has a model in a form that is not read; say which, and what to do.
-
-    Args:
-        path: a file, or a folder that may be anything.
-    """
+    """Raise InputError where a file or folder has a model in a form that is not read; say which, and what to do."""
     if path.is_file():
         raise InputError(f"{path}: is {_form(path) or 'a file'}: {NAME}")
     if (path / ADAPTER).is_file():
@@ -45,11 +41,7 @@ def refuse_other_formats(path: Path) -> None:
 
 
 def require_tokenizer(path: Path) -> None:
-    """Raise InputError for a model's file in place of a tokenizer, or a folder without one that has what is not read.
-
-    Args:
-        path: the tokenizer.json, which may be missing.
-    """
+    """Raise InputError for a model's file in place of a tokenizer.json, or for what is not read in place of that file."""
     if path.is_file() and _form(path):
         refuse_other_formats(path)
     if path.exists() or path.name != "tokenizer.json":

@@ -12,10 +12,7 @@ TOLERATED = 0.01  # published encoders reach 0.001 in their own languages
 def describe(tokens: Iterable[np.ndarray], unk: int | None, name: object) -> str:
     """Return a line with the share of `unk` among the first SAMPLE tokens; warn on stderr where it exceeds TOLERATED.
 
-    Args:
-        tokens: arrays of token ids; no more of them are read than are counted.
-        unk: the id of [UNK]; None: the tokenizer can spell everything.
-        name: the data's name in the warning.
+    No more of the arrays are read than are counted. `unk` is None where the tokenizer can spell everything.
     """
     unknown = total = 0
     for ids in tokens:

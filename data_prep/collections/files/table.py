@@ -47,9 +47,7 @@ def table_columns(path: Path) -> list[str]:
 def table_rows(path: Path, *, cut_short: bool = False) -> Iterator[tuple[Where, dict[str, Any]]]:
     """Yield the rows as dicts keyed by column name; the cells of .tsv and .csv are text.
 
-    Args:
-        path: the file, which may be compressed, unless it is Parquet.
-        cut_short: whether a row of .tsv and .csv may have fewer cells than the header.
+    `cut_short`: a row of .tsv and .csv may have fewer cells than the header.
     """
     kind = table_kind(path)
     if kind == JSON:

@@ -134,11 +134,7 @@ _INVISIBLE_NAMES = re.compile(INVISIBLE_NAMES)
 
 
 def template_text(content: str) -> str | None:
-    """Return the text that a template shows, None if it is unknown.
-
-    Args:
-        content: what is between its braces, with plain text for links and templates.
-    """
+    """Return the text that a template shows, None if it is unknown; in `content`, links and templates are text."""
     arguments = arguments_of(content)
     name = arguments.template
     for key in (f"{name}|{arguments.at(0).lower()}", name, f"{name.partition('-')[0]}-*"):

@@ -114,14 +114,7 @@ def plain(
     apparatus: bool = False,
     infoboxes: bool = False,
 ) -> Plain:
-    """Return the text of a page.
-
-    Args:
-        markup: the page's.
-        wiki: the page's.
-        apparatus: keep the sections of references and links too, see APPARATUS.
-        infoboxes: keep the rows of infoboxes, as list items.
-    """
+    """Return the text of a page, or also its `apparatus`, sections of references and links, and rows of `infoboxes`."""
     holes = _Holes()
     text = marked(_without_held(without_marks(markup), holes))
     text = placed(paired(_without_brackets("\n" + text, wiki, infoboxes, holes)))
