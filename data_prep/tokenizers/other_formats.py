@@ -41,7 +41,7 @@ def refuse_other_formats(path: Path) -> None:
 
 
 def require_tokenizer(path: Path) -> None:
-    """Raise InputError for a model's file in place of a tokenizer.json, or for what is not read in place of that file."""
+    """Raise InputError for a model in place of a tokenizer.json, or for what is not read where that is missing."""
     if path.is_file() and _form(path):
         refuse_other_formats(path)
     if path.exists() or path.name != "tokenizer.json":
