@@ -34,27 +34,17 @@ class Relevant:
     """The documents with a label above 0 for each query of a split, in any group of any query with the same text.
 
     Documents whose tokens are those of the query are found by comparing these, not here: that would read the corpus.
-
-    Attributes:
-        collection: the whole.
-        queries: the queries of the split, sorted, int64 [Q].
-        texts: for each, the first of them with an equal text.
-        own_documents: for each, the document that is the query itself, see `own_documents`; -1: there is none.
-        labelled: the documents with a label above 0, sorted, int64.
-        pairs: text * stride + document of each relevant document, sorted, int64.
-        numbers: int64 [2], `stride`, which is above every such document, and what `fewest_others` returns.
-        places: the places of the candidates with a label above 0 in the flat arrays of the groups, int64; sorted by
-            group, then by document.
+    All arrays are int64.
     """
 
     collection: Collection
-    queries: np.ndarray
-    texts: np.ndarray
-    own_documents: np.ndarray
-    labelled: np.ndarray
-    pairs: np.ndarray
-    numbers: np.ndarray
-    places: np.ndarray
+    queries: np.ndarray  # [Q]: the queries of the split, sorted
+    texts: np.ndarray  # [Q]: the first of them with an equal text
+    own_documents: np.ndarray  # [Q]: the document that is the query itself, see `own_documents`; -1: there is none
+    labelled: np.ndarray  # the documents with a label above 0, sorted
+    pairs: np.ndarray  # text * stride + document of each relevant document, sorted
+    numbers: np.ndarray  # [2]: `stride`, which is above every such document, and what `fewest_others` returns
+    places: np.ndarray  # of the candidates with a label above 0 in the flat arrays of the groups, by group and document
 
     @classmethod
     def of_groups(cls, collection: Collection, groups: Groups) -> Relevant:

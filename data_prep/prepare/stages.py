@@ -30,31 +30,18 @@ _LETTERED_WORD = re.compile(r"[^\W\d_]\S*")  # from the first letter of a word t
 
 @dataclass(frozen=True)
 class StageOptions:
-    """Which stages to apply, and their settings.
+    """Which stages to apply, and their settings."""
 
-    Attributes:
-        repair: undo mojibake, text that was decoded by the wrong code page (needs ftfy).
-        scrub: replace e-mail addresses, phone numbers and IP addresses (needs phonenumbers).
-        sentences: split paragraphs into sentences.
-        min_words: drop documents of fewer words.
-        max_words: drop documents of more words; None: no bound.
-        language: drop documents that are not in this language, an ISO 639 code; ANY: keep all.
-        language_threshold: the log-odds against the language (nats) from which a document counts as not in it.
-        quality: drop documents that do not read as text.
-        decontaminate: folders of evaluation collections; drop documents that share `ngram` words in a row with one.
-        ngram: the length of such a run.
-    """
-
-    repair: bool = False
-    scrub: bool = False
-    sentences: bool = True
-    min_words: int = 0
-    max_words: int | None = None
-    language: str = language_id.ANY
-    language_threshold: float = language_id.THRESHOLD
-    quality: bool = False
-    decontaminate: tuple[str, ...] = ()
-    ngram: int = 13
+    repair: bool = False  # undo mojibake, text that was decoded by the wrong code page (needs ftfy)
+    scrub: bool = False  # replace e-mail addresses, phone numbers and IP addresses (needs phonenumbers)
+    sentences: bool = True  # split paragraphs into sentences
+    min_words: int = 0  # drop documents of fewer words
+    max_words: int | None = None  # drop documents of more words; None: no bound
+    language: str = language_id.ANY  # drop documents that are not in this language, an ISO 639 code; ANY: keep all
+    language_threshold: float = language_id.THRESHOLD  # log-odds (nats) from which a document counts as not in it
+    quality: bool = False  # drop documents that do not read as text
+    decontaminate: tuple[str, ...] = ()  # folders of collections: drop documents that share a run of words with one
+    ngram: int = 13  # the length of such a run, in words
 
     def __post_init__(self) -> None:
         """Raise InputError for bounds that no document could meet."""

@@ -16,21 +16,15 @@ KEY = re.compile("[0-9a-f]{16}")
 class TokenDocument:
     """A document as token ids.
 
-    Attributes:
-        segments: the ids of each sentence, utterance or heading, uint16 or uint32, without special tokens.
-        id: its name, made by the source.
-        group: the id of the thread, book or page that it is a part of, shared by all parts; "": it is its own group.
-        headings: the numbers of the segments that are headings.
-        context: how many leading segments are only context, repeated from another document of the group.
-        key: the 64-bit hash of its text; None if no preparation set it.
+    The segments are the ids of each sentence, utterance or heading, uint16 or uint32, without special tokens.
     """
 
     segments: Sequence[np.ndarray]
-    id: str = ""
-    group: str = ""
-    headings: tuple[int, ...] = ()
-    context: int = 0
-    key: int | None = None
+    id: str = ""  # its name, made by the source
+    group: str = ""  # the id of the thread, book or page that it is a part of, shared by all parts; "": its own group
+    headings: tuple[int, ...] = ()  # the numbers of the segments that are headings
+    context: int = 0  # how many leading segments are repeated from another document of the group
+    key: int | None = None  # the 64-bit hash of its text; None if no preparation set it
 
 
 def to_json(documents: Sequence[TokenDocument]) -> bytes:
@@ -61,10 +55,12 @@ def from_json(content: bytes, texts: Sequence[Sequence[np.ndarray]]) -> list[Tok
     if not isinstance(columns, dict):
         raise ValueError("its .json is not an object")
     number = len(texts)
-    ids = _column(columns, "documents", number, _is_text)
-    groups = _column(columns, "groups", number, _is_text, ids)
-    keys = _column(columns, "keys", number, _is_key, [None] * number)
-    headings = _column(columns, "headings", number, _is_numbers, [()] * number)
+    ids = _column(columns, "documents", number, lambda name: isinstance(name, str))
+    groups = _column(columns, "groups", number, lambda name: isinstance(name, str), ids)
+    keys = _column(columns, "keys", number, lambda key: isinstance(key, str) and KEY.fullmatch(key), [None] * number)
+    headings = _column(
+        columns, "headings", number, lambda ids: isinstance(ids, list) and all(map(_is_number, ids)), [()] * number
+    )
     context = _column(columns, "context", number, _is_number, [0] * number)
     for segments, heading_numbers, leading in zip(texts, headings, context, strict=True):
         if any(heading >= len(segments) for heading in heading_numbers) or leading > len(segments):
@@ -80,7 +76,7 @@ def from_json(content: bytes, texts: Sequence[Sequence[np.ndarray]]) -> list[Tok
 
 
 def _column(
-    columns: dict[str, Any], name: str, length: int, is_valid: Callable[[Any], bool], default: list[Any] | None = None
+    columns: dict[str, Any], name: str, length: int, is_valid: Callable[[Any], Any], default: list[Any] | None = None
 ) -> list[Any]:
     """Return one value for each document."""
     if name not in columns and default is not None:
@@ -94,17 +90,5 @@ def _column(
     return column
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_key(value: Any) -> bool:
-    return isinstance(value, str) and KEY.fullmatch(value) is not None
-
-
 def _is_number(value: Any) -> bool:
     return type(value) is int and value >= 0
-
-
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_number, value))

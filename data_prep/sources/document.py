@@ -5,27 +5,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Document:
-    """A text as a sequence of segments: sentences, or the utterances of a dialogue.
+    """A text as a sequence of segments, each one line: sentences, or the utterances of a dialogue."""
 
-    Attributes:
-        id: unique within the source's input.
-        segments: each one line of text, in order.
-        headings: the numbers of the segments that are headings.
-        context: how many leading segments are only context, repeated from another document of the group.
-        group: the id of the thread or book that it is a part of, shared by all parts; "": it is its own group.
-        title: the title of the page; "": it has none, or the id contains it.
-        guessed: the encoding that was guessed for its text, for the counts; "": none.
-        unknown: for each sentence that is left out, for the counts: the markup in it whose text is unknown.
-    """
-
-    id: str
+    id: str  # unique within the source's input
     segments: tuple[str, ...]
-    headings: tuple[int, ...] = ()
-    context: int = 0
-    group: str = ""
-    title: str = ""
-    guessed: str = ""
-    unknown: tuple[str, ...] = ()
+    headings: tuple[int, ...] = ()  # the numbers of the segments that are headings
+    context: int = 0  # how many leading segments are only context, repeated from another document of the group
+    group: str = ""  # the id of the thread or book that it is a part of, shared by all parts; "": its own group
+    title: str = ""  # of the page; "": it has none, or the id contains it
+    guessed: str = ""  # the encoding that was guessed for its text, for the counts; "": none
+    unknown: tuple[str, ...] = ()  # for each sentence that is left out, for the counts: its markup of unknown text
 
 
 @dataclass(frozen=True)

@@ -57,13 +57,10 @@ class Join:
     """How documents are joined from records anywhere in the files.
 
     `read` then yields fragments: JSON-able lists or tuples whose first item, a text, names what they are a part of.
-
-    Attributes:
-        belongs: that name for a piece; for a damaged piece, any text unique to it; "" if its fragments have several.
-        documents: the documents of all fragments with the same first item, whatever the order of the fragments.
+    `documents` makes the documents of all fragments with the same first item, whatever the order of the fragments.
     """
 
-    belongs: Callable[[Piece], str]
+    belongs: Callable[[Piece], str]  # that name; for a damaged piece, any text unique to it; "" if it has several
     documents: Callable[[list[Any], Choices], Iterable[Document | Dropped]]
 
 
@@ -71,43 +68,26 @@ class Join:
 class Source:
     """A kind of text. A function that opens a file raises InputError if the whole file is damaged.
 
-    Attributes:
-        what: what it reads, for the command's help.
-        find: the files of paths, in an order that depends only on their names.
-        pieces: the records of a file in order, sound or damaged.
-        read: the documents (or fragments, see Join) of a record, mostly one; Bad if it is damaged, Dropped if it is
-            left out. A piece that is Bad or Dropped already is not read.
-        paragraphs: whether segments are paragraphs, to be split into sentences; else they are sentences or utterances.
-            If it is a function, the options decide.
-        dialogues: whether segments are utterances, each an answer to the one before; the manifest records it. If it is
-            a function, the files and options decide.
-        pairs: whether each document is a pair, its segments a query and a document; the manifest records it. If it is a
-            function, the files and options decide; by default the option PAIRS does.
-        pairing: how the option PAIRS makes pairs of what `read` yields; None: it has no such option, or `join` does it.
-        options: the source's own; `pieces` and `read` get their values.
-        expand: the paths or addresses that an input of the command line stands for.
-        join: for a source whose documents are not records of one file.
-        language: for a source that filters its records by language itself: the language that it keeps by default;
-            `read` and `join` get `language` and `language_threshold` with the options. "": a stage filters the
-            documents.
-        later: roughly how long tokenising and writing take per second of reading, to estimate the time left.
-        example: the words of a command that follow the source's name, for its help.
+    `read` yields the documents (or fragments, see Join) of a record, mostly one; Bad if it is damaged, Dropped if it is
+    left out. A piece that is Bad or Dropped already is not read. `paragraphs`, `dialogues` and `pairs` tell what
+    segments are: paragraphs, to be split into sentences; utterances, each an answer to the one before; a query and a
+    document. If one is a function, the files and options decide.
     """
 
-    what: str
-    find: Callable[[Sequence[Path]], Iterable[File]]
-    pieces: Callable[[File, Choices], Iterator[Piece]]
+    what: str  # it reads, for the command's help
+    find: Callable[[Sequence[Path]], Iterable[File]]  # in an order that depends only on the names
+    pieces: Callable[[File, Choices], Iterator[Piece]]  # the records of a file in order, sound or damaged
     read: Callable[[File, Piece, Choices], Iterable[Any]]
     paragraphs: bool | Callable[[Choices], bool] = True
     dialogues: bool | Callable[[Sequence[File], Choices], bool] = False
     pairs: bool | Callable[[Sequence[File], Choices], bool] = lambda _, choices: bool(choices.get("pairs"))
-    pairing: Pairing | None = None
-    options: tuple[Option, ...] = ()
-    expand: Callable[[str], Iterable[str]] = lambda location: [location]
-    join: Join | None = None
-    language: str = ""
-    later: float = 1.0
-    example: str = ""
+    pairing: Pairing | None = None  # what the option PAIRS does with documents; None: no such option, or `join` does it
+    options: tuple[Option, ...] = ()  # the source's own; `pieces` and `read` get their values
+    expand: Callable[[str], Iterable[str]] = lambda location: [location]  # what an input of the command line stands for
+    join: Join | None = None  # for a source whose documents are not records of one file
+    language: str = ""  # that a source which filters records itself keeps by default; "": a stage filters documents
+    later: float = 1.0  # roughly how long tokenising and writing take per second of reading, to estimate the time left
+    example: str = ""  # the words of a command that follow the source's name, for its help
 
     def records(self, file: File, choices: Choices) -> Iterator[Piece]:
         """Yield the pieces of a file; of a Mac's ._ file, which has no text, one that is left out."""

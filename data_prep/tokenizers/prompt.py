@@ -19,23 +19,14 @@ class Prompt:
     the blank of "query: " can belong to the word after it. Texts are given as the ids that they have alone, so their
     first tokens are decoded and read again behind the prompt, unless these are unknown or begin within a character.
     White space that the tokenizer leaves out at the beginning of a text is not among its ids, and is not read either.
-
-    Attributes:
-        text: the prompt.
-        ids: those of the prompt alone.
-        stem: those of the prompt before a text that keeps the ids that it has alone.
-        apart: whether every text keeps them, as white space ends the prompt and its last word.
-        added: the tokens that no prompt changes, and before which it is read as it is alone.
-        encode: a text -> its ids without a frame.
-        decode: ids -> their text.
     """
 
     text: str
-    ids: Ids
-    stem: Ids
-    apart: bool
-    added: Collection[int]
-    encode: Callable[[str], list[int]]
+    ids: Ids  # of the prompt alone
+    stem: Ids  # of the prompt before a text that keeps the ids that it has alone
+    apart: bool  # whether every text keeps them, as white space ends the prompt and its last word
+    added: Collection[int]  # the tokens that no prompt changes, and before which it is read as it is alone
+    encode: Callable[[str], list[int]]  # a text -> its ids without a frame
     decode: Callable[[np.ndarray], str]
 
     def before(self, tokens: np.ndarray) -> np.ndarray:

@@ -46,18 +46,12 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Tokenizer(Vocabulary):
-    """A loaded tokenizer.json.
-
-    Attributes:
-        fingerprint: the SHA-256 (hex) of the file's bytes.
-        special_tokens: those that it has, by role, such as SPECIAL_TOKENS or ROBERTA_TOKENS.
-        split_special_tokens: whether "[SEP]" that is spelled out in a text is text; otherwise it is the token.
-    """
+    """A loaded tokenizer.json."""
 
     path: Path
-    fingerprint: str
-    special_tokens: Mapping[str, str] = field(repr=False, compare=False)
-    split_special_tokens: bool
+    fingerprint: str  # the SHA-256 (hex) of the file's bytes
+    special_tokens: Mapping[str, str] = field(repr=False, compare=False)  # by role, such as ROBERTA_TOKENS
+    split_special_tokens: bool  # whether "[SEP]" that is spelled out in a text is text; otherwise it is the token
     _backend: tokenizers.Tokenizer = field(repr=False, compare=False)
 
     @property

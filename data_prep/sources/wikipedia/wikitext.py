@@ -95,17 +95,11 @@ class Wiki(NamedTuple):
 
 
 class Plain(NamedTuple):
-    """The text of a page.
+    """The text of a page."""
 
-    Attributes:
-        segments: its paragraphs, list items and headings, one line each.
-        headings: the numbers of the headings; those of sections without text are dropped.
-        unknown: for each sentence that was dropped, the template in it whose text is unknown.
-    """
-
-    segments: list[str]
-    headings: list[int]
-    unknown: list[str]
+    segments: list[str]  # its paragraphs, list items and headings, one line each
+    headings: list[int]  # the numbers of the headings; those of sections without text are dropped
+    unknown: list[str]  # for each sentence that was dropped, the template in it whose text is unknown
 
 
 def plain(
