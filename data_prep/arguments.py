@@ -69,9 +69,7 @@ def _add_stages(parser: argparse.ArgumentParser, source: Source) -> None:
     group = parser.add_argument_group("what to do with the text besides normalising it")
     language, threshold = source.language or language_id.ANY, language_id.THRESHOLD
     add_options(
-        group,
-        ("--repair", "undo mojibake"),
-        ("--scrub", "replace e-mail addresses, phone numbers and IP addresses"),
+        group, ("--repair", "undo mojibake"), ("--scrub", "replace e-mail addresses, phone numbers and IP addresses")
     )
     parser.set_defaults(sentences=True)
     kept = f"keep only documents in this language, such as en; any: keep all ({language})"

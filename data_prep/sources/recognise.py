@@ -25,11 +25,7 @@ _KINDS = [  # how a file of another kind begins, what it is, and what to do
         (rb"\s*<\?xml\s", "XML", _SAVE.format("pandoc")),
         (rb"\s*%PDF-\d", "PDF", "convert it, as pdftotext does"),
         (_PRINTED, "PostScript", "convert it, as ps2ascii does"),
-        (
-            _ZIP + _BOOK,
-            "an e-book (EPUB)",
-            "convert it, as pandoc does",
-        ),
+        (_ZIP + _BOOK, "an e-book (EPUB)", "convert it, as pandoc does"),
         (_ZIP + rb".{26,40}mimetypeapplication/vnd\.oasis", "an OpenDocument file", _OFFICE),
         (_ZIP + _WORD, "an Office document (.docx)", _ANY),
         (rb"PK(?:\x03\x04|\x05\x06|\x07\x08)", "a ZIP archive", "unpack it"),
