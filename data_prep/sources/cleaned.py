@@ -12,7 +12,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.data_prep.common.json_file import Count, Sha256, read_json
 from deepsiam.data_prep.common.provenance import Made, Record, require_every_part
-from deepsiam.data_prep.sources.document import Bad, Document
+from deepsiam.data_prep.sources.document import Document
 from deepsiam.data_prep.sources.plain_text import Line, json_line, line_pieces, require_characters
 from deepsiam.data_prep.sources.source import Choices, File, Piece, Source, named
 
@@ -107,13 +107,6 @@ def _pieces(file: File, _: Choices) -> Iterator[Piece]:
     return line_pieces(file.path, LONGEST_LINE)
 
 
-def _read(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad]:
-    try:
-        yield document(piece.content)
-    except ValueError as error:
-        yield Bad(str(file.path), piece.where, str(error))
-
-
 def document(line: Line) -> Document:
     """Return the document of a line that `texts.line` made; raise ValueError with what is wrong with the line."""
     record = json_line(line, LONGEST_LINE)
@@ -157,7 +150,7 @@ CLEANED = Source(
     what="cleaned text that an earlier command wrote with --text-only",
     find=_find,
     pieces=_pieces,
-    read=_read,
+    read=lambda _, piece, __: [document(piece.content)],
     paragraphs=False,
     dialogues=partial(_are, "dialogues"),
     pairs=partial(_are, "pairs"),

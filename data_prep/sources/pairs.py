@@ -135,17 +135,13 @@ def _text_lines(path: Path) -> Iterator[tuple[_At, str]]:
             yield at, text
 
 
-def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
-    try:
-        record = _record(piece.content)
-        name = piece.content.id if isinstance(piece.content, Sample) else f"{file.name}/{piece.content.number}"
-        if choices["id"]:
-            name = f"{file.name}/{name_in(record, choices['id'])}"
-        group = f"{KIND}/{name_in(record, choices['group'])}" if choices["group"] else ""
-        segments = tuple(_text(record, choices[side]) for side in ("query", "document"))
-    except ValueError as error:
-        yield Bad(str(file.path), piece.where, str(error))
-        return
+def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Dropped]:
+    record = _record(piece.content)
+    name = piece.content.id if isinstance(piece.content, Sample) else f"{file.name}/{piece.content.number}"
+    if choices["id"]:
+        name = f"{file.name}/{name_in(record, choices['id'])}"
+    group = f"{KIND}/{name_in(record, choices['group'])}" if choices["group"] else ""
+    segments = tuple(_text(record, choices[side]) for side in ("query", "document"))
     empty = next((side for side, segment in zip(("query", "document"), segments, strict=True) if not segment), None)
     yield Dropped(f"empty {empty}") if empty else Document(name, segments, group=group)
 

@@ -123,18 +123,8 @@ def _read_text(file: File, piece: Piece, choices: Choices) -> Iterator[Document 
         yield EMPTY
 
 
-def _read_line(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
-    try:
-        name, content = _fields(piece.content, choices["text"], choices["id"])
-    except ValueError as error:
-        yield Bad(str(file.path), piece.where, str(error))
-        return
-    segments = paragraphs(content)
-    yield Document(f"{file.name}/{name}", tuple(segments)) if segments else EMPTY
-
-
-def _fields(line: Line, text: str, id_: str | None) -> tuple[str, str]:
-    """Return the name and the text of a record; raise ValueError with the reason if the line is not such a record."""
+def _read_line(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Dropped]:
+    line, text = piece.content, choices["text"]
     if line.content is None:
         raise ValueError(f"more than {LONGEST:,} bytes")
     record = json_object(line.content)
@@ -142,7 +132,8 @@ def _fields(line: Line, text: str, id_: str | None) -> tuple[str, str]:
     if not isinstance(content, str):
         raise ValueError(f"field {text!r} is missing or not a string")
     require_characters(content)
-    return name_in(record, id_) if id_ else str(line.number), content
+    name, segments = name_in(record, choices["id"]) if choices["id"] else line.number, paragraphs(content)
+    yield Document(f"{file.name}/{name}", tuple(segments)) if segments else EMPTY
 
 
 def json_line(line: Line, longest: int) -> dict[str, Any]:

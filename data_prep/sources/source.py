@@ -68,10 +68,10 @@ class Join:
 class Source:
     """A kind of text. A function that opens a file raises InputError if the whole file is damaged.
 
-    `read` yields the documents (or fragments, see Join) of a record, mostly one; Bad if it is damaged, Dropped if it is
-    left out. A piece that is Bad or Dropped already is not read. `paragraphs`, `dialogues` and `pairs` tell what
-    segments are: paragraphs, to be split into sentences; utterances, each an answer to the one before; a query and a
-    document. If one is a function, the files and options decide.
+    `read` yields the documents (or fragments, see Join) of a record, mostly one; Bad if it is damaged (or it raises
+    ValueError, which says how), Dropped if it is left out. A piece that is Bad or Dropped already is not read.
+    `paragraphs`, `dialogues` and `pairs` tell what segments are: paragraphs, to be split into sentences; utterances,
+    each an answer to the one before; a query and a document. If one is a function, the files and options decide.
     """
 
     what: str  # it reads, for the command's help
@@ -101,11 +101,14 @@ class Source:
         if isinstance(piece.content, Bad | Dropped):
             yield piece.content
             return
-        for item in self.read(file, piece, choices):
-            if self.pairing and choices.get("pairs") and isinstance(item, Document):
-                yield from pairs_of(item, self.pairing(item))
-            else:
-                yield item
+        try:
+            for item in self.read(file, piece, choices):
+                if self.pairing and choices.get("pairs") and isinstance(item, Document):
+                    yield from pairs_of(item, self.pairing(item))
+                else:
+                    yield item
+        except ValueError as error:
+            yield Bad(str(file.path), piece.where, str(error))
 
     def are_paragraphs(self, choices: Choices) -> bool:
         """Return whether segments are paragraphs."""

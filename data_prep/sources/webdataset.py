@@ -96,12 +96,8 @@ def _files(path: Path) -> Iterator[dict[str, Any]]:
 
 def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
     sample, text = piece.content, _text(choices)
-    try:
-        content = member(sample, text.extension)
-        about = member(sample, "json") if choices["group"] and not text.is_json else content
-    except ValueError as error:
-        yield Bad(str(file.path), piece.where, str(error))
-        return
+    content = member(sample, text.extension)
+    about = member(sample, "json") if choices["group"] and not text.is_json else content
     if not text.extension.endswith("jsonl"):
         yield _document(file, piece.where, sample.id, content, about, choices)
         return

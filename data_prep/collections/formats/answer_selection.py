@@ -129,7 +129,7 @@ def _table(file: Path) -> Iterator[CandidateList]:
         for other, place in zip(questions, places, strict=True):
             if other != question:
                 raise InputError(f"{place}: question {key!r:.80} is another one {where.before(place)}")
-        yield _list(question, texts, labels, where)
+        yield _list(question, texts, list(labels), where)
 
 
 def _rows(file: Path) -> Iterator[tuple[Any, str, str, float, Where]]:

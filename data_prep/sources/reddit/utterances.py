@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.document import Document, Dropped
 from deepsiam.data_prep.sources.plain_text import Line, json_line, line_pieces, require_characters
 from deepsiam.data_prep.sources.reddit import unwanted
 from deepsiam.data_prep.sources.reddit.markdown import paragraphs
 from deepsiam.data_prep.sources.reddit.threads import OTHER_LANGUAGE, Utterance, best_pairs, cut, select
 from deepsiam.data_prep.sources.reddit.unwanted import LONGEST_MARKDOWN, MOST
-from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Join, Option, Piece, Source, finder
+from deepsiam.data_prep.sources.source import PAIRS, Choices, Join, Option, Piece, Source, finder
 from deepsiam.data_prep.text import language_id
 
 LONGEST_LINE = 1 << 22  # bytes
@@ -26,13 +26,6 @@ _ID = re.compile(r"(t[13]_)?([0-9a-z]{1,16})")
 _DUMP = re.compile(r"R[CS]_[^/]*", re.DOTALL)
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 _BASE_36 = "0123456789abcdefghijklmnopqrstuvwxyz"
-
-
-def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Utterance | Bad]:
-    try:
-        yield _utterance(piece.content, choices)
-    except ValueError as error:
-        yield Bad(str(file.path), piece.where, str(error))
 
 
 def _thread(piece: Piece) -> str:
@@ -154,7 +147,7 @@ REDDIT = Source(
     what="Reddit's comments and submissions, as dialogues",
     find=finder("reddit", _DUMP, "no RC_* or RS_* file in this folder; name the dumps, or their folder"),
     pieces=lambda file, _: line_pieces(file.path, LONGEST_LINE),
-    read=_read,
+    read=lambda _, piece, choices: [_utterance(piece.content, choices)],
     paragraphs=False,
     dialogues=True,
     later=0.6,
