@@ -19,11 +19,10 @@ from deepsiam.data_prep.sources.plain_text import (
     EMPTY,
     ENCODING,
     LONGEST,
-    Text,
     decoded,
     text_files,
+    whole_bytes,
     whole_file,
-    whole_text,
 )
 from deepsiam.data_prep.sources.recognise import not_text
 from deepsiam.data_prep.sources.source import (
@@ -141,24 +140,17 @@ def _books(file: File, choices: Choices) -> Iterator[Piece]:
                 yield Piece(where, 0, Dropped("not named .txt"))
 
 
-def _read_book(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
-    name, text = file.name, piece.content
-    if isinstance(text, Path):
-        text = whole_text(text, choices)
-    elif isinstance(text, _Member):
-        name, text = text.id, decoded(text.content, str(file.path), piece.where, choices)
-    if isinstance(text, Text):
-        lines, mistaken = without_frame(text.text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
-        segments, headings = _book(lines)
-        if mistaken:
-            reason = (
-                f"nearly all of its text is left out as a notice of Project Gutenberg from its line {mistaken:,} on"
-            )
-            yield Bad(str(file.path), piece.where, f"{reason}; remove that line if it is wrong")
-        else:
-            yield Document(name, segments, headings, guessed=text.guessed) if segments else EMPTY
+def _read_book(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Dropped]:
+    if isinstance(piece.content, _Member):
+        name, (text, guessed) = piece.content.id, decoded(piece.content.content, choices)
     else:
-        yield text
+        name, (text, guessed) = file.name, decoded(whole_bytes(piece.content), choices, is_file=True)
+    lines, mistaken = without_frame(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+    if mistaken:
+        reason = f"nearly all of its text is left out as a notice of Project Gutenberg from its line {mistaken:,} on"
+        raise ValueError(f"{reason}; remove that line if it is wrong")
+    segments, headings = _book(lines)
+    yield Document(name, segments, headings, guessed=guessed) if segments else EMPTY
 
 
 def _runs(file: File, _: Choices) -> Iterator[Piece]:

@@ -8,13 +8,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from deepsiam.data_prep.common.errors import CutOffError
 from deepsiam.data_prep.common.files import os_errors_as_input_errors
 from deepsiam.data_prep.sources.compressed import EmptyFileError, lines, open_input
-from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.document import Document, Dropped
 from deepsiam.data_prep.sources.pairing import neighbours
 from deepsiam.data_prep.sources.recognise import not_text
 from deepsiam.data_prep.sources.source import (
@@ -71,38 +70,30 @@ def whole_file(file: File, _: Choices) -> Iterator[Piece]:
     yield Piece(WHOLE, size, file.path)
 
 
-def whole_text(path: Path, choices: Choices = MappingProxyType({})) -> Text | Bad | Dropped:
-    """Return a file's text, inflated, as `decoded` does; Dropped if it is empty."""
-    content = whole_bytes(path, LONGEST)
-    return decoded(content, str(path), WHOLE, choices) if isinstance(content, bytes) else content
-
-
-def whole_bytes(path: Path, longest: int) -> bytes | Bad | Dropped:
-    """Return a file inflated, or one byte more than `longest` of it; Dropped if it is empty, Bad if it is cut off."""
+def whole_bytes(path: Path) -> bytes:
+    """Return a file inflated, or one byte more than LONGEST of it; raise ValueError if it is cut off."""
     try:
         with open_input(path) as stream:
-            return stream.read(longest + 1)
+            return stream.read(LONGEST + 1)
     except EmptyFileError:
-        return EMPTY
+        return b""
     except CutOffError as error:
-        return Bad(str(path), WHOLE, str(error).removeprefix(f"{path}: "))
+        raise ValueError(str(error).removeprefix(f"{path}: ")) from None
 
 
-def decoded(content: bytes, file: str, where: str, choices: Choices) -> Text | Bad:
-    """Return the text of at most `LONGEST` bytes.
+def decoded(content: bytes, choices: Choices, *, is_file: bool = False) -> Text:
+    """Return the text of at most LONGEST bytes.
 
-    Bad if it is longer, clearly not text, not in the chosen encoding or, for GUESS, in none that can be guessed.
+    Raise ValueError if it is longer, clearly not text, not in the chosen encoding or, for GUESS, in none that can be
+    guessed.
     """
     if kind := not_text(content):
-        return Bad(file, where, kind)
+        raise ValueError(kind)
     if len(content) > LONGEST:
-        sentences = where == WHOLE and content.count(b"\n") > MANY_LINES
+        sentences = is_file and content.count(b"\n") > MANY_LINES
         hint = "; if each line is a sentence, use bookcorpus-sentences" if sentences else ""
-        return Bad(file, where, f"more than {LONGEST:,} bytes{hint}")
-    try:
-        return Text(*decode(content, choices.get("encoding", GUESS), choices.get(EXPECTED, ANY)))
-    except ValueError as error:
-        return Bad(file, where, str(error))
+        raise ValueError(f"more than {LONGEST:,} bytes{hint}")
+    return Text(*decode(content, choices.get("encoding", GUESS), choices.get(EXPECTED, ANY)))
 
 
 def line_pieces(path: Path, longest: int) -> Iterator[Piece]:
@@ -113,14 +104,10 @@ def line_pieces(path: Path, longest: int) -> Iterator[Piece]:
                 yield Piece(f"line {number:,}", len(line or b""), Line(number, line))
 
 
-def _read_text(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
-    content = whole_text(piece.content, choices)
-    if not isinstance(content, Text):
-        yield content
-    elif segments := paragraphs(content.text):
-        yield Document(file.name, tuple(segments), guessed=content.guessed)
-    else:
-        yield EMPTY
+def _read_text(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Dropped]:
+    text, guessed = decoded(whole_bytes(piece.content), choices, is_file=True)
+    segments = paragraphs(text)
+    yield Document(file.name, tuple(segments), guessed=guessed) if segments else EMPTY
 
 
 def _read_line(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Dropped]:

@@ -134,10 +134,7 @@ def _document(
         if place.is_json:
             text = json_object(content).get(place.field)
         else:
-            plain = decoded(content, str(file.path), where, choices)
-            if isinstance(plain, Bad):
-                return plain
-            text, guessed = plain
+            text, guessed = decoded(content, choices)
         segments = _segments(text, place.field, choices["segments"])
         group = f"{KIND}/{name_in(json_object(about), group)}" if group else ""
     except ValueError as error:

@@ -154,7 +154,7 @@ def _extracted(file: File) -> Iterator[Article]:
                 f"{file.path}: not WikiExtractor's JSON lines; run `data_prep wikipedia`, and name its folder"
             )
         where = Where(file.path, piece.content.number)
-        for item in WIKIPEDIA.read(file, piece, {}):
+        for item in WIKIPEDIA.items(file, piece, {}):
             if isinstance(item, Bad):
                 raise InputError(f"{where}: {item.reason}")
             if isinstance(item, Document):

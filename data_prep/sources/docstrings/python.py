@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from deepsiam.data_prep.sources.docstrings.modules import TEST_FOLDERS, Docstring, docstrings_of
-from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.document import Document, Dropped
 from deepsiam.data_prep.sources.pairing import pairs_of
-from deepsiam.data_prep.sources.plain_text import LONGEST, whole_bytes, whole_file
+from deepsiam.data_prep.sources.plain_text import EMPTY, LONGEST, whole_bytes, whole_file
 from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Piece, Source, finder
 
 KIND = "python"
@@ -16,17 +16,16 @@ _NAME = re.compile(r".*\.py", re.DOTALL)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")  # of a name in any case: HTTPServer, to_csv
 
 
-def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
+def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Dropped]:
     if not TEST_FOLDERS.isdisjoint(file.name.split("/")):
         yield Dropped("test")
         return
-    content = whole_bytes(piece.content, LONGEST)
-    if not isinstance(content, bytes):
-        yield content
+    content = whole_bytes(piece.content)
+    if not content:
+        yield EMPTY
         return
     if len(content) > LONGEST:
-        yield Bad(str(file.path), piece.where, f"more than {LONGEST:,} bytes")
-        return
+        raise ValueError(f"more than {LONGEST:,} bytes")
     docstrings, dropped = docstrings_of(content, file.name)
     for reason in dropped.elements():
         yield Dropped(reason)

@@ -84,16 +84,14 @@ def _rows(path: Path) -> Iterator[Piece]:
         yield Piece(f"row {row:,}", len(text) if isinstance(text, str) else 0, _Row(number, text, *title or ("",)))
 
 
-def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad | Dropped]:
+def _read(_: File, piece: Piece, choices: Choices) -> Iterator[Document | Dropped]:
     match piece.content:
         case Article():
             yield article(piece.content, choices)
         case Line(_, line):
-            yield _extracted(line, str(file.path), piece.where)
-        case _Row(number, text, title):
-            yield _plain(number, text, str(file.path), piece.where, title)
-        case bad:
-            yield bad
+            yield _extracted(line)
+        case _Row():
+            yield _plain(*piece.content)
 
 
 def article(markup: Article, choices: Choices) -> Document | Dropped:
@@ -123,28 +121,27 @@ def left_out(page: Page, keep_disambiguation: bool) -> str:
     return ""
 
 
-def _extracted(line: bytes | None, name: str, where: str) -> Document | Bad | Dropped:
+def _extracted(line: bytes | None) -> Document | Dropped:
     if line is None:
-        return Bad(name, where, f"a line of more than {LARGEST_LINE:,} bytes")
+        raise ValueError(f"a line of more than {LARGEST_LINE:,} bytes")
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
-        return Bad(name, where, "not JSON")
+        raise ValueError("not JSON") from None
     if not isinstance(value, dict):
-        return Bad(name, where, "not a JSON object")
-    text = value.get("text")
-    if isinstance(text, str):
-        text = unescape(text)
-    title = value.get("title")
-    return _plain(value.get("id"), text, name, where, unescape(title) if isinstance(title, str) else "")
+        raise ValueError("not a JSON object")
+    text, title = (
+        unescape(part) if isinstance(part, str) else None for part in (value.get("text"), value.get("title"))
+    )
+    return _plain(value.get("id"), text, title)
 
 
-def _plain(number: Any, text: Any, name: str, where: str, title: Any) -> Document | Bad | Dropped:
-    """Return the document of a text without markup, one paragraph per line."""
+def _plain(number: Any, text: Any, title: Any) -> Document | Dropped:
+    """Return the document of a text without markup, one paragraph per line; raise ValueError if a part is missing."""
     if not isinstance(number, str | int) or not _ID.fullmatch(str(number)):
-        return Bad(name, where, "`id` is not the number of a page")
+        raise ValueError("`id` is not the number of a page")
     if not isinstance(text, str):
-        return Bad(name, where, "no `text`")
+        raise ValueError("no `text`")
     lines = (" ".join(line.split()) for line in legible(text).split("\n"))
     paragraphs = tuple(line for line in lines if _ANY_WORD.search(line))
     title = legible_line(title) if isinstance(title, str) else ""
