@@ -1,7 +1,5 @@
 """The command-line arguments that prepare a data set."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import fields
 from pathlib import Path

@@ -4,8 +4,6 @@ The stages write into OUT/building.partial, manifest.json last; then everything 
 again last: without it, a collection cannot be opened. A command that was killed meanwhile leaves the rest to the next.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The base of formats without ids: a query, or the turns of a dialogue, with its labelled candidates."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence

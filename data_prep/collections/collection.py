@@ -9,8 +9,6 @@ Opening reads no array: it costs the same for 10 thousand and for 10 million doc
 share the pages. `verify` checks every byte.
 """
 
-from __future__ import annotations
-
 import json
 import reprlib
 from collections.abc import Iterator
@@ -85,7 +83,7 @@ class Collection:
     manifest: dict[str, Any]
 
     @classmethod
-    def open(cls, directory: Path) -> Collection:
+    def open(cls, directory: Path) -> "Collection":
         """Open a collection.
 
         Raises:

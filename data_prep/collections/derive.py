@@ -1,7 +1,5 @@
 """Derive a collection from another: new candidates or scores in one split, or longer documents. Mining uses it."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

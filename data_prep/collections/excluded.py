@@ -3,8 +3,6 @@
 excluded.npy, excluded_ends.npy     int64, in queries/, if a query has such documents: their numbers, sorted, by query
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from pathlib import Path
 
@@ -24,7 +22,7 @@ class ExcludedDocuments:
         self.rows, self.documents = rows, documents
 
     @classmethod
-    def map(cls, folder: Path, queries: int, documents: int) -> ExcludedDocuments:
+    def map(cls, folder: Path, queries: int, documents: int) -> "ExcludedDocuments":
         """Memory-map what `write_excluded` wrote, if anything; raise InputError where it is damaged."""
         if not (folder / "excluded.npy").exists():
             return cls(None, documents)

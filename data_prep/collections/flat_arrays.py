@@ -1,7 +1,5 @@
 """Flat .npy arrays that are written piece by piece and read as memory maps, alone or cut into rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +27,7 @@ class Appender:
         self._file.write(array.data.cast("B") if len(array) else b"")
         self.length += len(array)
 
-    def __enter__(self) -> Appender:
+    def __enter__(self) -> "Appender":
         """Write into the file."""
         return self
 
@@ -75,7 +73,7 @@ class Rows:
     ends_file: Path = Path("ends.npy")
 
     @classmethod
-    def map(cls, flat: Path, ends: Path, dtypes: Iterable[npt.DTypeLike]) -> Rows:
+    def map(cls, flat: Path, ends: Path, dtypes: Iterable[npt.DTypeLike]) -> "Rows":
         """Memory-map both arrays, at the same cost for any size; raise InputError if they do not belong together."""
         rows = cls(map_array(flat, dtypes), map_array(ends, [np.int64]), flat, ends)
         if (rows.ends[-1] if len(rows) else 0) != len(rows.flat):

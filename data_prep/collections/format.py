@@ -1,7 +1,5 @@
 """What a published format provides: texts, and groups of labelled candidates, each with the line it is from."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -48,7 +46,7 @@ class Where(NamedTuple):
         line = f"{self.file}:{self.line}" if self.line else str(self.file)
         return f"{line}: {self.item}" if self.item else line
 
-    def before(self, later: Where) -> str:
+    def before(self, later: "Where") -> str:
         """Return the place as a message about a later one names it: without the file, if both are in it."""
         if self.file != later.file:
             return f"in {self}"

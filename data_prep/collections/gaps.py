@@ -1,7 +1,5 @@
 """Report what a collection lacks, so that the user knows before training: texts, and relevant documents."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

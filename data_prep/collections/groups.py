@@ -12,8 +12,6 @@ unlisted.npy        int64, optional: documents that are judged for the groups bu
                     groups by unlisted_ends.npy; -1: the corpus lacks it; their labels are unlisted_labels.npy, fp32
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -66,7 +64,7 @@ class Groups:
     unlisted_labels: np.ndarray | None = None
 
     @classmethod
-    def map(cls, folder: Path) -> Groups:
+    def map(cls, folder: Path) -> "Groups":
         """Memory-map a split's folder; raise InputError where its arrays do not belong together."""
         queries, labels = map_array(folder / "queries.npy", [np.int64]), map_array(folder / "labels.npy", [np.float32])
         candidates = Rows.map(folder / "candidates.npy", folder / "group_ends.npy", [np.int64])

@@ -1,7 +1,5 @@
 """The ids of texts: from a number to its id and back, memory-mapped, without reading them all."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Container, Iterator, Sequence
@@ -49,7 +47,7 @@ class Ids(Sequence[str]):
         self.names, self.hashes, self.order = names, hashes, order
 
     @classmethod
-    def map(cls, folder: Path) -> Ids:
+    def map(cls, folder: Path) -> "Ids":
         """Memory-map what `write_index` wrote; raise InputError where it is damaged."""
         names = Rows.map(folder / "ids.npy", folder / "id_ends.npy", [np.uint8])
         hashes, order = map_array(folder / "id_hashes.npy", [HASH]), map_array(folder / "id_order.npy", [np.int64])

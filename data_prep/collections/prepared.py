@@ -4,8 +4,6 @@ The text is what the tokenizer decodes: with a lower-casing tokenizer it has no 
 marks may differ; a character that the vocabulary lacks is `[UNK]`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 

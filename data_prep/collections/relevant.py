@@ -5,8 +5,6 @@ or in what the tokenizer normalises, are equal. Of texts with an unknown token, 
 text without tokens equals no other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,7 +45,7 @@ class Relevant:
     places: np.ndarray  # of the candidates with a label above 0 in the flat arrays of the groups, by group and document
 
     @classmethod
-    def of_groups(cls, collection: Collection, groups: Groups) -> Relevant:
+    def of_groups(cls, collection: Collection, groups: Groups) -> "Relevant":
         """Read the labels, and the tokens and ids of the queries, of a split's groups."""
         queries = _unique(groups.queries)
         texts = first_equal(collection.queries, queries, collection.tokenizer.unk)
@@ -62,7 +60,7 @@ class Relevant:
         return replace(relevant, numbers=np.array([stride, len(labelled) - relevant._most_never_negative()]))
 
     @classmethod
-    def of_split(cls, collection: Collection, split: str) -> Relevant:
+    def of_split(cls, collection: Collection, split: str) -> "Relevant":
         """Memory-map what `write_relevant` has stored; of a collection without all of it, read the groups."""
         groups, folder = collection.groups(split), collection.directory / SPLITS / split / FOLDER
         if not all((folder / f"{name}.npy").exists() for name in ARRAYS):

@@ -6,8 +6,6 @@ part_ends.npy, parts.npy        where each part ends in tokens; only if some tex
 ids.npy, id_ends.npy, id_hashes.npy, id_order.npy       see ids.py
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +31,7 @@ class Texts:
     vocab_size: int
 
     @classmethod
-    def map(cls, folder: Path, vocab_size: int) -> Texts:
+    def map(cls, folder: Path, vocab_size: int) -> "Texts":
         """Memory-map a folder of texts; raise InputError where its arrays do not belong together."""
         ids = Ids.map(folder)
         utf8 = Rows.map(folder / "text.npy", folder / "text_ends.npy", [np.uint8])

@@ -1,7 +1,5 @@
 """Write the groups of a split: ids become numbers, and the judgements of a query become one group."""
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Write the texts of a collection: UTF-8 and ids in the order of the input, then tokens by any number of workers."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """SVG charts for self-contained pages: lines and histograms that differ in greyscale, too."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """Self-contained HTML pages: no script, font or image from elsewhere; they print in black."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 

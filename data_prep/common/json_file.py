@@ -1,7 +1,5 @@
 """Read small JSON files into types with bounds: whatever is wrong in one is a line with file and key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, TypeVar
 

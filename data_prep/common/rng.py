@@ -1,7 +1,5 @@
 """Random numbers that depend only on a purpose and integer keys."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@ Each attempt runs its own event loop and closes it: a later fork inherits neithe
 asyncio are imported where they are used: only addresses need them, and every command would start .2 s later.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

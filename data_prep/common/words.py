@@ -11,8 +11,6 @@ Case and form are folded as by Unicode's NFKC_Casefold: full-width letters, liga
 and joiners make no difference. Nor do the points of Arabic and Hebrew, which most writers leave out.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from unicodedata import normalize

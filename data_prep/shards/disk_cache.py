@@ -8,8 +8,6 @@ changed shard is a new file. Processes coordinate by flock alone, and locks end 
 - `NAME`, shared: in use. Only a file that no process uses is removed, the least recently used first.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

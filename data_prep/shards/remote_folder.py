@@ -1,7 +1,5 @@
 """A remote folder of shards, read through a bounded local cache."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import threading

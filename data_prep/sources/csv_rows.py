@@ -1,7 +1,5 @@
 """The rows of CSV, from the lines of a file that may be compressed."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Iterator
 from typing import TypeVar

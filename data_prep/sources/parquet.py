@@ -1,7 +1,5 @@
 """Read Parquet files row by row, with a few rows in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -5,8 +5,6 @@ Thrift's compact protocol (https://github.com/apache/parquet-format). It is read
 without decoding its page.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from os import SEEK_CUR

@@ -1,7 +1,5 @@
 """Refuse what others publish in forms that are not read: adapters alone, GGUF, ONNX, a maker's own files, vocab.txt."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

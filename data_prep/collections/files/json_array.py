@@ -1,7 +1,5 @@
 """Read a file that is a JSON array of objects, with one object in memory at a time, or one of JSON lines."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

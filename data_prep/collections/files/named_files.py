@@ -1,7 +1,5 @@
 """Find the files of a published data set by their names, in a folder or among files."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 In .csv a cell may be in quotes; in .tsv, as in GLUE, quotes are ordinary characters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ negative, positive) would train on the negatives as positives. Columns with othe
 without a header is refused, since its first line would be lost.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tab-separated files without a header, like MS MARCO's and TREC's: rows, texts with ids, relevance judgements."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path

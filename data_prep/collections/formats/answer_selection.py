@@ -15,8 +15,6 @@ questions without any passage are left out. The published ids are not read. Kept
 the hashes of the questions of tables.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -16,8 +16,6 @@ or data/, whose names are SPLIT or SPLIT-00000-of-00002 and their suffix. There 
 names the subset of en-corpus/, en-queries/ and en-qrels/.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain

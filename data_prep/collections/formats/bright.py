@@ -9,8 +9,6 @@ gold_ids of a query, or its gold_ids_long where the documents are in a folder lo
 count. Documents may be empty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path

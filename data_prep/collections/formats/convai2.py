@@ -11,8 +11,6 @@ with the reply, which is then the only candidate. The dialogues that the other s
 first turn, which is kept.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

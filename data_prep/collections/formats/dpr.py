@@ -12,8 +12,6 @@ search: a negative that is a positive on another line with the same question cou
 memory at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -17,8 +17,6 @@ them (its augmented training set has such items). Only items of subtask 4 ("scen
 Answers, the ids of a candidate pool, and one item of an array at a time are held in memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import groupby

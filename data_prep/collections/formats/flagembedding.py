@@ -10,8 +10,6 @@ of them is positive, and of several scores the highest of such lines counts. `pr
 not read.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

@@ -10,8 +10,6 @@ entities, and the first ones, whose three columns are user, history and `clicked
 The titles of all news are held in memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import chain

@@ -26,8 +26,6 @@ candidates counts in metrics, as not found. This needs the grades of all qrels i
 passages.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain

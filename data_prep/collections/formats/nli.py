@@ -14,8 +14,6 @@ with an empty question, are left out too. If a file's name contains matched or m
 so on. SICK.txt, which has a column SemEval_set, has the splits train, dev and test.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -10,8 +10,6 @@ without it the label is 1. In JSON, the keys of the first object are the columns
 refused. The rows of one query make one group; a pair with several scores gets the highest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar

@@ -12,8 +12,6 @@ reply's position.
 The text is decoded from tokens: see prepared.py for what that loses. The documents of two windows are in memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path

@@ -11,8 +11,6 @@ text, with a space. A passage without docid gets `content_id`. A file with queri
 by the file's name. A negative that is also a positive of its query counts as a positive.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from itertools import chain

@@ -9,8 +9,6 @@ qrels.SPLIT.*   query 0 document grade, or without the 0, between tabs or spaces
 `qrels.dev.txt` is the split `dev`, `qrels.txt` is `train`; SPLIT=FILE gives another name. TREC's SGML is not read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path

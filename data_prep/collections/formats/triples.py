@@ -10,8 +10,6 @@ The rows of one query make one group, in which a text with several labels gets t
 never a negative of another. For MS MARCO's triples, which have no header, use the format msmarco.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from deepsiam.data_prep.collections.format import Where, check_number

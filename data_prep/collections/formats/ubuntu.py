@@ -7,8 +7,6 @@ valid.csv, test.csv     Context,Ground Truth Utterance,Distractor_0,...,Distract
 utterances joined by spaces. A line of train.csv is a group of one candidate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

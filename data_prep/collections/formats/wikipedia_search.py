@@ -10,8 +10,6 @@ of train. If only files of train are named, dev and test are taken from them: PO
 less. Hashes of the ids choose all of these. The ids of the chosen articles, and one shard, are in memory.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
