@@ -21,8 +21,8 @@ from deepsiam.data_prep.sources.plain_text import (
     LONGEST,
     decoded,
     text_files,
-    whole_bytes,
     whole_file,
+    whole_text,
 )
 from deepsiam.data_prep.sources.recognise import not_text
 from deepsiam.data_prep.sources.source import (
@@ -144,7 +144,7 @@ def _read_book(file: File, piece: Piece, choices: Choices) -> Iterator[Document 
     if isinstance(piece.content, _Member):
         name, (text, guessed) = piece.content.id, decoded(piece.content.content, choices)
     else:
-        name, (text, guessed) = file.name, decoded(whole_bytes(piece.content), choices, is_file=True)
+        name, (text, guessed) = file.name, whole_text(piece.content, choices)
     lines, mistaken = without_frame(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
     if mistaken:
         reason = f"nearly all of its text is left out as a notice of Project Gutenberg from its line {mistaken:,} on"

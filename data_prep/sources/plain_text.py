@@ -70,6 +70,11 @@ def whole_file(file: File, _: Choices) -> Iterator[Piece]:
     yield Piece(WHOLE, size, file.path)
 
 
+def whole_text(path: Path, choices: Choices) -> Text:
+    """Return a file's text, inflated, as `decoded` does."""
+    return decoded(whole_bytes(path), choices, is_file=True)
+
+
 def whole_bytes(path: Path) -> bytes:
     """Return a file inflated, or one byte more than LONGEST of it; raise ValueError if it is cut off."""
     try:
@@ -105,7 +110,7 @@ def line_pieces(path: Path, longest: int) -> Iterator[Piece]:
 
 
 def _read_text(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Dropped]:
-    text, guessed = decoded(whole_bytes(piece.content), choices, is_file=True)
+    text, guessed = whole_text(piece.content, choices)
     segments = paragraphs(text)
     yield Document(file.name, tuple(segments), guessed=guessed) if segments else EMPTY
 
