@@ -49,7 +49,7 @@ from deepsiam.data_prep.common.files import (
     require_once,
     sha256_of,
     sync,
-    whole_file,
+    write_bytes,
 )
 from deepsiam.data_prep.common.json_file import FileName, parse_json
 from deepsiam.data_prep.common.progress import track
@@ -152,8 +152,7 @@ class _Stages:
         if not _has_key(folder, key):
             _discard(folder)
             make_directory(folder)
-            with whole_file(folder / COMMAND) as file:
-                file.write(key)
+            write_bytes(folder / COMMAND, key)
 
     def do(self, name: str, stage: Callable[[], Any], *, old: Path | None = None) -> Any:
         """Return a stage's counts, from its record or by running it; before a run, delete its folder `old`."""
@@ -162,8 +161,7 @@ class _Stages:
             if old is not None:
                 shutil.rmtree(old, ignore_errors=True)
             counts = stage()
-            with whole_file(record) as file:
-                file.write(json.dumps(counts).encode())
+            write_bytes(record, json.dumps(counts).encode())
         return json.loads(read_bytes(record))
 
 
@@ -237,12 +235,10 @@ def _finish(built: Path, manifest: dict[str, Any], tokenizer: bytes) -> None:
     }
     for path in arrays:
         sync(path)
-    with whole_file(built / TOKENIZER) as file:
-        file.write(tokenizer)
+    write_bytes(built / TOKENIZER, tokenizer)
     content = (json.dumps(manifest, indent=1) + "\n").encode()
     parse_json(content, built / MANIFEST, Manifest, "it would not open, so what was there before is kept")
-    with whole_file(built / MANIFEST) as file:
-        file.write(content)
+    write_bytes(built / MANIFEST, content)
 
 
 def _publish(built: Path, out: Path) -> None:

@@ -71,6 +71,12 @@ def open_new(path: Path, buffering: int = -1) -> BinaryIO:
     return open(path, "xb", buffering)  # x: it fails where a link has come back since
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, as a `whole_file`."""
+    with whole_file(path) as file:
+        file.write(content)
+
+
 def save_array(path: Path, array: np.ndarray) -> None:
     """Write an .npy file, as a `whole_file`."""
     with whole_file(path) as file:

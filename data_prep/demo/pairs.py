@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepsiam.data_prep.common.files import make_directory, whole_file
+from deepsiam.data_prep.common.files import make_directory, write_bytes
 from deepsiam.data_prep.sources.docstrings.modules import Docstring
 from deepsiam.data_prep.text.normalize import fold
 
@@ -131,5 +131,4 @@ def _json(name: str, **texts: str) -> str:
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:
-    with whole_file(path) as file:
-        file.write("".join(line + "\n" for line in lines).encode())
+    write_bytes(path, "".join(line + "\n" for line in lines).encode())

@@ -21,7 +21,7 @@ from deepsiam.data_prep.common.files import (
     read_bytes,
     sha256_of,
     sync,
-    whole_file,
+    write_bytes,
 )
 from deepsiam.data_prep.common.provenance import MOST_SHARDS
 from deepsiam.data_prep.prepare import spool, tally, writing
@@ -124,8 +124,7 @@ def finish(
             name: sum(getattr(entry, name) for entry in entries) for name in ("documents", "segments", "tokens")
         }
         counts |= {"held_out_documents": held_out, "dropped": reasons}
-        with whole_file(folder / split / "tokenizer.json") as file:
-            file.write(read_bytes(tok.path))
+        write_bytes(folder / split / "tokenizer.json", read_bytes(tok.path))
         about = {**source, "split": split, "ranges": ranges[split], "stages": stages, "counts": counts, **hashes}
         manifest.write(folder / split, tok, about, entries)
     _move_into_place(folder, out, kept, bands)

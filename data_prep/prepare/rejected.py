@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from deepsiam.data_prep.common.files import blocks, whole_file
+from deepsiam.data_prep.common.files import blocks, whole_file, write_bytes
 from deepsiam.data_prep.sources.document import Document
 
 SUFFIX = ".rejected"
@@ -35,8 +35,7 @@ class Rejected:
     def write(self, result: Path) -> None:
         """Write the lines next to the task's result, before the result itself is written."""
         if self.lines:
-            with whole_file(beside(result)) as file:
-                file.write("".join(self.lines).encode())
+            write_bytes(beside(result), "".join(self.lines).encode())
 
 
 NOT_WANTED = Rejected(False)

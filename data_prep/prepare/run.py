@@ -28,7 +28,7 @@ import numpy as np
 
 from deepsiam.data_prep.common import workers
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.files import in_a_folder, make_directory, read_bytes, save_array, sha256_of, whole_file
+from deepsiam.data_prep.common.files import in_a_folder, make_directory, read_bytes, save_array, sha256_of, write_bytes
 from deepsiam.data_prep.common.progress import BYTES, meter
 from deepsiam.data_prep.prepare import (
     inputs,
@@ -230,8 +230,7 @@ class _Run:
         if options.tokenizer:
             given = tokenizer.load(Path(options.tokenizer))
             path = self._folder("tokenizer", given.fingerprint) / "tokenizer.json"
-            with whole_file(path) as file:
-                file.write(read_bytes(given.path))
+            write_bytes(path, read_bytes(given.path))
             return tokenizer.load(path)
         kinds = (options.tokenizer_kind, options.vocab_size, options.held_out, options.keep_duplicates)
         path = self._folder("tokenizer", _named(spooled), self._removed_identity, kinds)

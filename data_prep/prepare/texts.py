@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, sync, whole_file
+from deepsiam.data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, sync, write_bytes
 from deepsiam.data_prep.prepare import output, tally, writing
 from deepsiam.data_prep.prepare.rejected import Rejected
 from deepsiam.data_prep.prepare.writing import Selection, ShardPlan
@@ -65,13 +65,11 @@ def writer(selection: Selection, source: str, folder: Path) -> Callable[[ShardPl
         entry = None
         if counts["documents"]:
             make_directory(folder / FOLDER)
-            with whole_file(folder / FOLDER / name) as target:
-                target.write(content.getvalue())
+            write_bytes(folder / FOLDER / name, content.getvalue())
             digest = hashlib.sha256(content.getvalue()).hexdigest()
             entry = {"name": name, **counts, "bytes": len(content.getvalue()), "sha256": digest}
         rejected.write(writing.finished(folder, shard))
-        with whole_file(writing.finished(folder, shard)) as target:
-            target.write(json.dumps({"entry": entry, "dropped": dropped}).encode())
+        write_bytes(writing.finished(folder, shard), json.dumps({"entry": entry, "dropped": dropped}).encode())
         return shard
 
     return write
@@ -95,8 +93,7 @@ def finish(out: Path, folder: Path, shards: Sequence[ShardPlan], source: Mapping
         raise output.nothing_left(out, tally.dropped(stages), 0.0)
     make_directory(folder / FOLDER)
     about = {"format": FORMAT, "source": {**source, "stages": stages}, "files": files}
-    with whole_file(folder / FOLDER / NAME) as file:
-        file.write((json.dumps(about, indent=1) + "\n").encode())
+    write_bytes(folder / FOLDER / NAME, (json.dumps(about, indent=1) + "\n").encode())
     with os_errors_as_input_errors(out, "write"):
         os.replace(folder / FOLDER, out / FOLDER)
         sync(out)

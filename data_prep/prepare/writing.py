@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from deepsiam.data_prep.common.files import make_directory, whole_file
+from deepsiam.data_prep.common.files import make_directory, write_bytes
 from deepsiam.data_prep.prepare import spool
 from deepsiam.data_prep.prepare.reading import document_of
 from deepsiam.data_prep.prepare.rejected import NOT_WANTED, Rejected
@@ -156,8 +156,7 @@ def write_documents(
     make_directory(path.parent)  # not earlier: resuming a run that had already moved the split would create it again
     chunks = list(packing.chunks(documents, tok.dtype, chunk_tokens, folder))
     entry = asdict(packing.write_shard(path, shard.number, chunks)) if chunks else None
-    with whole_file(finished(folder, shard)) as file:
-        file.write(json.dumps({"entry": entry, "dropped": dropped}).encode())
+    write_bytes(finished(folder, shard), json.dumps({"entry": entry, "dropped": dropped}).encode())
 
 
 def contains(keys: np.ndarray, key: int) -> bool:

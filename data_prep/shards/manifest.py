@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.files import LARGEST_JSON, read_bytes, whole_file
+from deepsiam.data_prep.common.files import LARGEST_JSON, read_bytes, write_bytes
 from deepsiam.data_prep.tokenizers import tokenizer
 
 FORMAT = 2  # 1 had no groups
@@ -131,8 +131,7 @@ def write(directory: Path, tok: tokenizer.Tokenizer, source: Mapping[str, Any], 
         "source": dict(source),
         "shards": [asdict(entry) for entry in shards],
     }
-    with whole_file(directory / NAME) as file:
-        file.write((json.dumps(record, indent=1) + "\n").encode())
+    write_bytes(directory / NAME, (json.dumps(record, indent=1) + "\n").encode())
 
 
 def _read(path: Path) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.files import make_directory, read_bytes, whole_file
+from deepsiam.data_prep.common.files import make_directory, read_bytes, write_bytes
 from deepsiam.data_prep.shards import manifest
 from deepsiam.data_prep.shards.document import TokenDocument
 from deepsiam.data_prep.shards.manifest import MOST_CHUNKS_OF_A_SHARD, Manifest, ShardEntry
@@ -78,8 +78,7 @@ class ShardWriter:
             content = read_bytes(self.tokenizer.path)
             if hashlib.sha256(content).hexdigest() != self.tokenizer.fingerprint:
                 raise InputError(f"{self.tokenizer.path}: changed while shards were written; start again")
-            with whole_file(self.directory / "tokenizer.json") as file:
-                file.write(content)
+            write_bytes(self.directory / "tokenizer.json", content)
             manifest.write(self.directory, self.tokenizer, self.source, self._entries)
             return Manifest.load(self.directory)
         except BaseException:

@@ -23,7 +23,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.files import read_bytes, whole_file
+from deepsiam.data_prep.common.files import read_bytes, write_bytes
 from deepsiam.data_prep.common.words import STOP_WORDS
 from deepsiam.data_prep.tokenizers import bounds, frame, special_tokens, wordpiece
 from deepsiam.data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, alphabet, learnable
@@ -306,8 +306,7 @@ def train(texts: Iterable[str], vocab_size: int, path: Path, kind: str = "wordpi
     if kind not in KINDS:
         raise InputError(f"{path}: cannot train a tokenizer of kind {kind!r}; choose one of {', '.join(KINDS)}")
     backend = KINDS[kind](texts, vocab_size, path)
-    with whole_file(path) as file:
-        file.write(backend.to_str(pretty=True).encode())
+    write_bytes(path, backend.to_str(pretty=True).encode())
     return load(path)
 
 
