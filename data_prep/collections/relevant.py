@@ -51,9 +51,13 @@ class Relevant:
         texts = first_equal(collection.queries, queries, collection.tokenizer.unk)
         copies = own_documents(collection, queries)
         places = by_group(groups, np.flatnonzero(groups.labels > 0))
-        listed, unlisted = pairs_at(groups, places), _unlisted_pairs(groups)
-        labelled = _unique(listed[1])
-        pair_queries, documents = map(np.concatenate, zip(listed, unlisted, strict=True))
+        pair_queries, documents = pairs_at(groups, places)
+        labelled = _unique(documents)
+        if groups.unlisted is not None:  # also those of the corpus that are not among the candidates
+            at = np.flatnonzero(groups.unlisted.flat >= 0)
+            numbers = np.searchsorted(groups.unlisted.ends, at, side="right")
+            pair_queries = np.concatenate([pair_queries, groups.queries[numbers]])
+            documents = np.concatenate([documents, groups.unlisted.flat[at]])
         stride = 1 + int(documents.max(initial=0))
         pairs = _unique(texts[queries.searchsorted(pair_queries)] * stride + documents)
         relevant = cls(collection, queries, texts, copies, labelled, pairs, np.array([stride, 0]), places)
@@ -180,15 +184,6 @@ def positive_pairs(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
 def pairs_at(groups: Groups, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the query and the document of the candidates at positions of the flat arrays, both int64 [n]."""
     return groups.queries[group_of(groups, at)], groups.candidates.flat[at]
-
-
-def _unlisted_pairs(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
-    """Return likewise the relevant documents of the corpus that are not among the candidates."""
-    if groups.unlisted is None:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    at = np.flatnonzero(groups.unlisted.flat >= 0)
-    numbers = np.searchsorted(groups.unlisted.ends, at, side="right")
-    return groups.queries[numbers], groups.unlisted.flat[at]
 
 
 def left_out(collection: Collection, split: str, rule: IdenticalIds) -> dict[int, int]:

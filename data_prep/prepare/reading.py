@@ -27,6 +27,7 @@ NAMED = 5  # bad records that are listed for each batch
 RECORDS = 7  # the version of spool files: a resumed run uses none of another version
 FEWEST_WORDS = 20  # a shorter document is never a near-duplicate
 LONGEST = 1 << 20  # bytes of a document; a longer one is split, since no chunk could hold it
+SHORT = LONGEST // 4  # characters of a part of a segment, which have at most LONGEST bytes
 LARGEST_JOIN = 1 << 26  # bytes of the fragments with one hash; more are dropped
 
 
@@ -110,8 +111,10 @@ def _items(
         if belongs and not reading.part.has(spool.key_of(belongs)):
             continue
         for item in source.items(file, piece, choices):
-            if joined and not belongs and not reading.part.has(spool.key_of(_belongs(item, file, piece))):
-                continue
+            if joined and not belongs:  # the hash of a text decides to which part this belongs
+                left_out = isinstance(item, Bad | Dropped)
+                if not reading.part.has(spool.key_of(f"{file.name}: {piece.where}" if left_out else item[0])):
+                    continue
             tally.came += 1
             if isinstance(item, Bad):
                 bad.append(item)
@@ -126,11 +129,6 @@ def _items(
                     if item.guessed:
                         tally.guess(item.guessed, item.id)
                 yield item
-
-
-def _belongs(item: Any, file: File, piece: Piece) -> str:
-    """Return the text whose hash decides to which part a fragment, or a record that is left out, belongs."""
-    return f"{file.name}: {piece.where}" if isinstance(item, Bad | Dropped) else item[0]
 
 
 def _joined(
@@ -221,7 +219,7 @@ def cut(document: Document) -> Iterator[Document]:
     pieces: list[list[tuple[str, bool]]] = [[]]
     size = 0
     for index, segment in enumerate(document.segments):
-        for part in _short_parts(segment):
+        for part in [segment[start : start + SHORT] for start in range(0, len(segment), SHORT)] or [segment]:
             length = len(part.encode())
             if size + length > LONGEST:
                 pieces.append([])
@@ -234,8 +232,3 @@ def cut(document: Document) -> Iterator[Document]:
         context = document.context if number == 1 else 0
         text = tuple(part for part, _ in piece)
         yield Document(name, text, headings, context, document.group or document.id, document.title)
-
-
-def _short_parts(segment: str) -> list[str]:
-    characters = LONGEST // 4  # so that a part has at most LONGEST bytes
-    return [segment[start : start + characters] for start in range(0, len(segment), characters)] or [segment]

@@ -17,10 +17,12 @@ from deepsiam.data_prep.text.normalize import fold, one_line
 
 # Bounds of --quality: rules of Gopher (Rae et al. 2021, appendix A.1.1; the last: table A1, duplicate lines), similar
 # to those of C4 (Raffel et al. 2020, section 2.2). Their other rules are for web pages, or for English.
-WORD_LENGTH = (3, 10)  # characters of a word on average, at least and at most
-MAX_SYMBOLS_A_WORD = 0.1  # of hashes, and of ellipses
-MIN_LETTERED_WORDS = 0.8  # the share of words that have a letter
-MAX_REPEATED_SEGMENTS = 0.3  # the share that repeats an earlier segment word for word
+QUALITY: dict[str, Any] = {
+    "word_length": [3, 10],  # characters of a word on average, at least and at most
+    "max_symbols_a_word": 0.1,  # of hashes, and of ellipses
+    "min_lettered_words": 0.8,  # the share of words that have a letter
+    "max_repeated_segments": 0.3,  # the share that repeats an earlier segment word for word
+}
 
 LONGEST_PAIR = 1 << 18  # characters: a longer one might be cut in two
 
@@ -85,7 +87,7 @@ def build(options: StageOptions, paragraphs: bool, evaluation: np.ndarray | None
             Stage("language", {"language": wanted, "threshold": threshold}, partial(_language, wanted, threshold))
         )
     if options.quality:
-        stages.append(Stage("quality", _quality_parameters(), _quality))
+        stages.append(Stage("quality", QUALITY, _quality))
     if options.decontaminate:
         if evaluation is None:
             raise ValueError("decontaminate without the n-grams of the evaluation collections")
@@ -160,23 +162,14 @@ def _language(language: str, threshold: float, document: Document) -> Document |
 def _quality(document: Document) -> Document | Dropped:
     text = _text(document)
     words = text.split()
-    shortest, longest = WORD_LENGTH
+    shortest, longest = QUALITY["word_length"]
     good = (
         shortest * len(words) <= sum(map(len, words)) <= longest * len(words)
-        and max(text.count("#"), len(_ELLIPSIS.findall(text))) <= MAX_SYMBOLS_A_WORD * len(words)
-        and len(_LETTERED_WORD.findall(text)) >= MIN_LETTERED_WORDS * len(words)
-        and len(set(document.segments)) >= (1 - MAX_REPEATED_SEGMENTS) * len(document.segments)
+        and max(text.count("#"), len(_ELLIPSIS.findall(text))) <= QUALITY["max_symbols_a_word"] * len(words)
+        and len(_LETTERED_WORD.findall(text)) >= QUALITY["min_lettered_words"] * len(words)
+        and len(set(document.segments)) >= (1 - QUALITY["max_repeated_segments"]) * len(document.segments)
     )
     return document if good else Dropped("low_quality")
-
-
-def _quality_parameters() -> dict[str, Any]:
-    return {
-        "word_length": list(WORD_LENGTH),
-        "max_symbols_a_word": MAX_SYMBOLS_A_WORD,
-        "min_lettered_words": MIN_LETTERED_WORDS,
-        "max_repeated_segments": MAX_REPEATED_SEGMENTS,
-    }
 
 
 def _decontaminate(table: np.ndarray, n: int, document: Document) -> Document | Dropped:

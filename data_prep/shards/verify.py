@@ -14,7 +14,11 @@ def verify(directory: Path) -> list[tuple[str, str]]:
     problems = []
     for index, entry in enumerate(track(manifest.shards, "verify", "shards")):
         try:
-            counts = _count(Shard.open(manifest, index))
+            counts = dict.fromkeys(("documents", "segments", "tokens"), 0)
+            for document in Shard.open(manifest, index).documents():
+                counts["documents"] += 1
+                counts["segments"] += len(document.segments)
+                counts["tokens"] += sum(map(len, document.segments))
         except InputError as error:
             problems.append((entry.name, str(error)))
             continue
@@ -27,13 +31,3 @@ def verify(directory: Path) -> list[tuple[str, str]]:
         if path.name not in names:
             problems.append((path.name, f"{path}: not in the manifest; remove it"))
     return problems
-
-
-def _count(shard: Shard) -> dict[str, int]:
-    """Decode every chunk of a shard; raise InputError at the first damaged one."""
-    counts = dict.fromkeys(("documents", "segments", "tokens"), 0)
-    for document in shard.documents():
-        counts["documents"] += 1
-        counts["segments"] += len(document.segments)
-        counts["tokens"] += sum(map(len, document.segments))
-    return counts

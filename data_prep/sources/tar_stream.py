@@ -69,11 +69,13 @@ def members(stream: BinaryIO, path: object, most: int) -> Iterator[Member]:
             extended = header[482]
             while extended:
                 extended = reader.take(BLOCK)[504]
-        size = 0 if info.type in _WITHOUT_CONTENT else _size(attributes, info, reader)
+        listed = "0" if info.type in _WITHOUT_CONTENT else attributes.get("size", str(info.size))
+        if not re.fullmatch("[0-9]{1,18}", listed):
+            raise reader.damage(f"a size of {listed!r:.30}")
         regular = info.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not any(
             k.startswith("GNU.sparse") for k in attributes
         )
-        content = reader.content(size, most if regular else 0)
+        content = reader.content(int(listed), most if regular else 0)
         if not info.isdir():
             yield Member(attributes.get("path", info.name), regular, content)
         attributes = {}
@@ -89,13 +91,6 @@ def _attributes(kind: bytes, content: bytes) -> dict[str, str]:
         attributes[record[2].decode("utf-8", "replace")] = content[record.end() : end - 1].decode("utf-8", "replace")
         at = end
     return attributes
-
-
-def _size(attributes: dict[str, str], info: tarfile.TarInfo, reader: "_Reader") -> int:
-    size = attributes.get("size", str(info.size))
-    if not re.fullmatch("[0-9]{1,18}", size):
-        raise reader.damage(f"a size of {size!r:.30}")
-    return int(size)
 
 
 class _Reader:

@@ -58,10 +58,6 @@ def expand(location: str) -> list[str]:
         raise InputError(f"{location}: {error}; write many tars as tars-{{0000..0099}}.tar") from None
 
 
-def _pieces(file: File, choices: Choices) -> Iterator[Piece]:
-    return samples(file, {_text(choices).extension, *(["json"] if choices["group"] else [])})
-
-
 def samples(file: File, wanted: Collection[str]) -> Iterator[Piece]:
     """Yield the samples of a tar with their members of the `wanted` extensions; if it is damaged, a Bad at the end."""
     names: Counter[str] = Counter()
@@ -177,7 +173,7 @@ def _known_segments(given: str) -> str:
 WEBDATASET = Source(
     what="tars of samples, as webdataset reads them",
     find=finder(KIND, _NAME, "no .tar file in this folder; name the folder with the tars"),
-    pieces=_pieces,
+    pieces=lambda file, chosen: samples(file, {_text(chosen).extension, *(["json"] if chosen["group"] else [])}),
     read=_read,
     paragraphs=lambda choices: not choices["segments"],
     dialogues=lambda _, choices: bool(choices["segments"] == "utterances"),

@@ -109,7 +109,7 @@ def plain(
     infoboxes: bool = False,
 ) -> Plain:
     """Return the text of a page, or also its `apparatus`, sections of references and links, and rows of `infoboxes`."""
-    holes = _Holes()
+    holes = list[str]()
     text = marked(_without_held(without_marks(markup), holes))
     text = placed(paired(_without_brackets("\n" + text, wiki, infoboxes, holes)))
     text = _EXTERNAL.sub(lambda match: match[1] or "", text)
@@ -120,22 +120,16 @@ def plain(
     for line in text.split("\n"):
         page.add(line.strip())
     page.end_paragraph()
-    return Plain(page.segments, page.headings, [holes.names[number] for number in page.dropped])
+    return Plain(page.segments, page.headings, [holes[number] for number in page.dropped])
 
 
-class _Holes:
-    """The names of what is unknown on a page, by the numbers of their marks."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def mark(self, name: str) -> str:
-        """Return the mark of a new hole."""
-        self.names.append(legible_line(without_marks(name))[:LONGEST_NAME])
-        return hole(len(self.names) - 1)
+def _mark(holes: list[str], name: str) -> str:
+    """Return the mark of a new hole, whose number is its place in `holes`, the names of what is unknown on a page."""
+    holes.append(legible_line(without_marks(name))[:LONGEST_NAME])
+    return hole(len(holes) - 1)
 
 
-def _without_held(text: str, holes: _Holes) -> str:
+def _without_held(text: str, holes: list[str]) -> str:
     """Remove comments, and tags whose content is not text, with their content; show formulas that are plain."""
     parts = []
     at = 0
@@ -158,12 +152,12 @@ def _without_held(text: str, holes: _Holes) -> str:
                 continue
             if name in _SHOWN_TAGS or "inline" in match[2]:  # <syntaxhighlight inline>
                 shown = _SHOWN_TAGS.get(name, str)(text[at : close.start()])
-                parts.append(holes.mark(f"<{name}>") if shown is None else shown.translate(_LITERAL))
+                parts.append(_mark(holes, f"<{name}>") if shown is None else shown.translate(_LITERAL))
             at = close.end()
     return "".join(parts) + text[at:]
 
 
-def _without_brackets(text: str, wiki: Wiki, infoboxes: bool, holes: _Holes) -> str:
+def _without_brackets(text: str, wiki: Wiki, infoboxes: bool, holes: list[str]) -> str:
     """Remove tables, and replace templates, links and variants of the language by what they show."""
     parts: list[str] = []
     opened: list[tuple[str, int]] = []  # open brackets: kind, and the part at which their content begins
@@ -197,7 +191,7 @@ def _without_brackets(text: str, wiki: Wiki, infoboxes: bool, holes: _Holes) -> 
                 shown = _template(content, infoboxes, holes)
             elif kind == "variant":
                 variant = variant_text(content.removeprefix("-{"), wiki.language)
-                shown = holes.mark("-{}-") if variant is None else variant
+                shown = _mark(holes, "-{}-") if variant is None else variant
             else:
                 shown = _label(content, wiki) if kind == "link" else ""
             parts[start:] = [shown.translate(_WITHIN) if templates and kind != "link" else shown]
@@ -207,14 +201,14 @@ def _without_brackets(text: str, wiki: Wiki, infoboxes: bool, holes: _Holes) -> 
     return "".join(parts)
 
 
-def _template(content: str, infoboxes: bool, holes: _Holes) -> str:
+def _template(content: str, infoboxes: bool, holes: list[str]) -> str:
     """Return the text that a template shows, or the mark of a hole."""
     if not content:
-        return holes.mark("{{}}")  # empty, or nested too deeply
+        return _mark(holes, "{{}}")  # empty, or nested too deeply
     if infoboxes and is_infobox(content):
         return infobox_lines(content)
     shown = template_text(content)
-    return holes.mark(unknown_name(content)) if shown is None else shown
+    return _mark(holes, unknown_name(content)) if shown is None else shown
 
 
 def _label(link: str, wiki: Wiki) -> str:
