@@ -7,9 +7,8 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from deepsiam.data_prep.collections.collection import Collection, texts_of, veri
 from deepsiam.data_prep.collections.format import Format, Labelled, Text, Where, text_lines
 from deepsiam.data_prep.collections.registry import FORMATS
 from deepsiam.data_prep.common.errors import InputError, StoppedError
-from deepsiam.data_prep.common.files import whole_file
+from deepsiam.data_prep.common.files import whole_file, write_bytes
 from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import HEADER, write_beir
@@ -199,13 +198,13 @@ def test_a_disk_that_fills_up_at_the_end_keeps_the_old_collection(
 ) -> None:
     before = contents(build("beir", [beir], tmp_path / "out", small).directory)
 
-    def full(path: Path) -> AbstractContextManager[BinaryIO]:
+    def full(path: Path, content: bytes) -> None:
         if path.name in ("tokenizer.json", "manifest.json"):
             raise OSError(errno.ENOSPC, "No space left on device")
-        return whole_file(path)
+        write_bytes(path, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(build_module, "whole_file", full)
+        patched.setattr(build_module, "write_bytes", full)
         with pytest.raises(StoppedError, match="No space left"):
             build("beir", [beir], tmp_path / "out", large)
     there = contents(Collection.open(tmp_path / "out").directory)
