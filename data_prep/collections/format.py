@@ -75,14 +75,6 @@ class Unlisted(Labelled):
     """Documents that are judged for a query but are not among its candidates, so that no system can rank them."""
 
 
-class Excluded(NamedTuple):
-    """Documents that do not count for a query, by their ids: neither ranked for it nor its negatives."""
-
-    query: str
-    documents: Sequence[str]
-    where: Where
-
-
 class Format(ABC):
     """A reader of files in one format. Every iterator can be created several times; a bad line raises InputError.
 
@@ -133,8 +125,8 @@ class Format(ABC):
         """Yield the ids of the documents that a split's queries rank; return None for all documents."""
         return None
 
-    def excluded(self) -> Iterator[Excluded]:
-        """Yield what is excluded for each query that has such documents."""
+    def excluded(self) -> Iterator[tuple[str, Sequence[str], Where]]:
+        """Yield the queries with documents that are neither ranked for them nor their negatives: all by their ids."""
         return iter(())
 
     def is_mined(self, split: str) -> bool:

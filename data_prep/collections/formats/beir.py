@@ -24,7 +24,6 @@ from typing import Any
 
 from deepsiam.data_prep.collections.files.named_files import by_split, plain_first
 from deepsiam.data_prep.collections.format import (
-    Excluded,
     Format,
     Labelled,
     Text,
@@ -103,10 +102,10 @@ class Beir(Format):
         path = self.pools.get(split)
         return ((line, where) for where, line in text_lines(path)) if path else None
 
-    def excluded(self) -> Iterator[Excluded]:
+    def excluded(self) -> Iterator[tuple[str, Sequence[str], Where]]:
         for where, record in self._records("queries"):
             if names := excluded_documents(where, record):
-                yield Excluded(_id(where, record), names, where)
+                yield _id(where, record), names, where
 
     def remarks(self) -> list[str]:
         """Report how many queries have no text, judged or not, as gaps.py does of documents; and what is not read."""

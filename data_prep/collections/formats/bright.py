@@ -16,7 +16,6 @@ from typing import Any
 
 from deepsiam.data_prep.collections.files.table import table_columns, table_rows
 from deepsiam.data_prep.collections.format import (
-    Excluded,
     Format,
     Labelled,
     Text,
@@ -70,10 +69,10 @@ class Bright(Format):
             names = list(dict.fromkeys(check_id(name, self.gold, where) for name in gold))
             yield Labelled(check_id(row.get("id"), "id", where), names, [1] * len(names), where)
 
-    def excluded(self) -> Iterator[Excluded]:
+    def excluded(self) -> Iterator[tuple[str, Sequence[str], Where]]:
         for where, row in _rows(self.by_part["queries"]):
             if names := excluded_documents(where, row):
-                yield Excluded(check_id(row.get("id"), "id", where), names, where)
+                yield check_id(row.get("id"), "id", where), names, where
 
 
 def _rows(files: Sequence[Path]) -> Iterator[tuple[Where, dict[str, Any]]]:

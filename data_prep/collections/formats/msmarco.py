@@ -30,7 +30,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 from deepsiam.data_prep.collections.files.named_files import joined_by_split, named_files
 from deepsiam.data_prep.collections.files.tsv import counted, id_texts, is_header, judgements, rows
@@ -63,16 +62,6 @@ KINDS = {
 }
 UNSAID = "msmarco|qidpidtriples|triples|examples|qrels|passage|pass|docs?"
 TRIPLE = ("query", "positive", "negative")
-
-
-class Candidate(NamedTuple):
-    """A line of top1000.*; in a run file, the texts are empty."""
-
-    query_id: str
-    id: str
-    query: str
-    passage: str
-    where: Where
 
 
 class MsMarco(Format):
@@ -148,8 +137,8 @@ class MsMarco(Format):
             for where, cells in rows(path, TRIPLE):
                 yield from (_unnamed(cells, column, where) for column in (1, 2))
         for path in () if self.collections else self.named[CANDIDATES]:
-            for line in _lines(path, texts=True):
-                yield _text(line.id, "passage", line.passage, line.where)
+            for _, name, _, passage, where in _lines(path, texts=True):
+                yield _text(name, "passage", passage, where)
 
     def queries(self) -> Iterator[Text]:
         """Yield the queries of queries.*.tsv, or else of the triples or candidates."""
@@ -158,8 +147,8 @@ class MsMarco(Format):
         for path in self.named[TRIPLES]:
             yield from (_unnamed(cells, 0, where) for where, cells in rows(path, TRIPLE))
         for path in () if self.named[QUERIES] else self.named[CANDIDATES]:
-            for line in _lines(path, texts=True):
-                yield _text(line.query_id, "query", line.query, line.where)
+            for name, _, query, _, where in _lines(path, texts=True):
+                yield _text(name, "query", query, where)
 
     def groups(self, split: str) -> Iterator[Labelled]:
         """Yield the judgements, triples and candidates of a split; at last, what none of its files lists of a query."""
@@ -183,10 +172,10 @@ class MsMarco(Format):
             if grades.setdefault(query, {}).setdefault(document, grade) != grade:
                 raise InputError(f"{where}: its query and document have another grade on an earlier line")
         unlisted: dict[str, dict[str, float]] = {}
-        for line in _lines(path):
-            if judged := grades.get(line.query_id):
-                unlisted.setdefault(line.query_id, dict(judged)).pop(line.id, None)
-                yield Labelled(line.query_id, [line.id], [judged.get(line.id, 0)], line.where)
+        for query, name, _, _, where in _lines(path):
+            if judged := grades.get(query):
+                unlisted.setdefault(query, dict(judged)).pop(name, None)
+                yield Labelled(query, [name], [judged.get(name, 0)], where)
         for query, judged in unlisted.items():
             yield Unlisted(query, [*judged], [*judged.values()], Where(path, 0))
 
@@ -229,13 +218,13 @@ def _text(name: str, key: str, text: str, where: Where) -> Text:
     return Text(check_id(name, "id", where), [check_text(text, key, where)], where)
 
 
-def _lines(path: Path, *, texts: bool = False) -> Iterator[Candidate]:
-    """Yield the lines of top1000.* or, unless their texts are wanted, of a run file."""
+def _lines(path: Path, *, texts: bool = False) -> Iterator[tuple[str, str, str, str, Where]]:
+    """Yield the ids and the texts of query and passage of top1000.*; of a run file, unless `texts`, only the ids."""
     for where, line in text_lines(path):
         cells = line.split("\t")
         if len(cells) == 4:
             if not is_header(where, cells):
-                yield Candidate(cells[0], cells[1], cells[2], cells[3], where)
+                yield cells[0], cells[1], cells[2], cells[3], where
             continue
         run = fields(line)
         if len(run) < 6 or run[1].upper() != "Q0":
@@ -243,4 +232,4 @@ def _lines(path: Path, *, texts: bool = False) -> Iterator[Candidate]:
             raise InputError(f"{where}: {counted(cells)}, expected {expected}")
         if texts:
             raise InputError(f"{where}: a run has no texts: name the collection and {QUERIES} too")
-        yield Candidate(run[0], run[2], "", "", where)
+        yield run[0], run[2], "", "", where
