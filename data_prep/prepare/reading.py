@@ -27,7 +27,6 @@ NAMED = 5  # bad records that are listed for each batch
 RECORDS = 7  # the version of spool files: a resumed run uses none of another version
 FEWEST_WORDS = 20  # a shorter document is never a near-duplicate
 LONGEST = 1 << 20  # bytes of a document; a longer one is split, since no chunk could hold it
-SHORT = LONGEST // 4  # characters of a part of a segment, which have at most LONGEST bytes
 LARGEST_JOIN = 1 << 26  # bytes of the fragments with one hash; more are dropped
 
 
@@ -217,9 +216,9 @@ def cut(document: Document) -> Iterator[Document]:
         yield document
         return
     pieces: list[list[tuple[str, bool]]] = [[]]
-    size = 0
+    size, short = 0, LONGEST // 4  # the most characters of a part, which has at most LONGEST bytes
     for index, segment in enumerate(document.segments):
-        for part in [segment[start : start + SHORT] for start in range(0, len(segment), SHORT)] or [segment]:
+        for part in [segment[start : start + short] for start in range(0, len(segment), short)] or [segment]:
             length = len(part.encode())
             if size + length > LONGEST:
                 pieces.append([])
