@@ -89,6 +89,10 @@ def test_a_damaged_manifest_and_one_of_another_tokenizer(refused: Refused, recip
         ("method={name: ict, max_query_tokens: 65, max_tokens: 64}", "method.max_query_tokens: 65 tokens are more"),
         ("method={name: ict, max_query_tokens: 64, max_tokens: 65}", "method.max_tokens: 65 tokens are more"),
         ("method={name: cross_thought, sequence_tokens: 64}", "method.sequence_tokens: 69 tokens are more"),
+        (
+            "method={name: cross_thought, sequences: 10000000, sequence_tokens: 16, special_tokens: 2}",
+            "method.sequences=10000000, method.sequence_tokens=16: a micro-batch of 7",
+        ),
         ("deepspeed=zero9", "zero9"),
         ("batch.size=1", "batch.micro=4 does not divide batch.size=1"),
     ],
