@@ -100,6 +100,7 @@ def test_centroids_find_nearly_all_that_exact_search_does(
         recalls[probe] = recall(exact, near)
         shares[probe] = sum(scored) / len(QUERIES) / len(index.ends)
     assert list(recalls.values()) == sorted(recalls.values())
+    assert recalls[1] < recalls[default]
     assert recalls[default] > 0.95
     assert shares[1] < 0.6
     assert recalls[10_000] == shares[10_000] == 1
