@@ -51,9 +51,7 @@ def add_preparation(parser: argparse.ArgumentParser, name: str, source: Source) 
 
 
 def add_options(group: Any, *rows: tuple[Any, ...]) -> None:
-    """Declare options: each a flag, its help and, unless it is a switch, its metavar, type and default; `list`: may be
-    repeated.
-    """
+    """Declare options: flag, help and, unless it is a switch, metavar, type (`list`: may be repeated) and default."""
     for flag, text, *value in rows:
         options: dict[str, Any] = {"action": "store_true"}
         if value:
