@@ -117,6 +117,10 @@ def test_bytes_are_equal_for_any_workers(tmp_path: Path, large: Tokenizer, monke
     assert isinstance(one.corpus.token_rows.flat.base, np.memmap)
 
 
+def published(out: Path) -> dict[str, bytes]:
+    return {name: content for name, content in contents(out).items() if not name.startswith("building.")}
+
+
 def killed(*arguments: object, **options: object) -> int:
     raise KeyboardInterrupt
 
@@ -181,7 +185,7 @@ def test_a_kill_at_any_step(beir: Path, small: Tokenizer, tmp_path: Path, monkey
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert code in (0, 9)
         killed = code == 9
-        there = {name: content for name, content in contents(out).items() if not name.startswith("building.")}
+        there = published(out)
         assert "manifest.json" not in there or there in (contents(old), contents(whole))
         rest = out / "building.partial"
         with monkeypatch.context() as patched:
@@ -207,8 +211,7 @@ def test_a_disk_that_fills_up_at_the_end_keeps_the_old_collection(
         patched.setattr(build_module, "write_bytes", full)
         with pytest.raises(StoppedError, match="No space left"):
             build("beir", [beir], tmp_path / "out", large)
-    there = contents(Collection.open(tmp_path / "out").directory)
-    assert {name: content for name, content in there.items() if not name.startswith("building.")} == before
+    assert published(Collection.open(tmp_path / "out").directory) == before
     assert build("beir", [beir], tmp_path / "out", large).tokenizer.fingerprint == large.fingerprint
 
 
@@ -282,8 +285,7 @@ def test_an_invalid_manifest_is_not_published(
     monkeypatch.setattr(FORMATS["beir"], "remarks", lambda _: ["\udce9"])
     with pytest.raises(InputError, match="manifest.json: .* what was there before is kept"):
         build("beir", [beir], tmp_path / "out", small.splitting(False))
-    there = contents(Collection.open(tmp_path / "out").directory)
-    assert {name: content for name, content in there.items() if not name.startswith("building.")} == before
+    assert published(Collection.open(tmp_path / "out").directory) == before
 
 
 @pytest.mark.parametrize("name", ["corpus/a.txt", "queries/a.txt", "splits/a.txt", "manifest.json", "tokenizer.json"])

@@ -153,40 +153,23 @@ def about(read: int, *named: str, bad: int = 0, **dropped: int) -> dict[str, Any
     return {"bad": bad, "named": list(named), "stages": stages}
 
 
-def test_a_stage_counts_in_out_and_dropped() -> None:
-    counted = Tally("length", {"min_words": 3})
-    counted.came, counted.went = 4, 1
-    for reason in ("too short", "odd", "too short"):
-        counted.drop(reason)
-    assert counted.record() == {
-        "name": "length",
-        "parameters": {"min_words": 3},
-        "in": 4,
-        "out": 1,
-        "dropped": {"odd": 1, "too_short": 2},
-    }
-
-
-def test_names_of_guessed_documents_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, "MOST_NAMES", 3)
-    counted = Tally("read", {})
-    for name in "abcde":
-        counted.guess("cp1252", name)
-    assert counted.record()["guessed"] == {"cp1252": 5}
-    assert counted.record()["guessed_for"] == {"cp1252": ["a", "b", "c"]}
-    (total,) = tally.add([[counted.record()], [stage("read", 1)], [counted.record()]])
-    assert (total["guessed"], total["guessed_for"]) == ({"cp1252": 10}, {"cp1252": ["a", "b", "c"]})
-
-
-def test_the_names_kept_do_not_depend_on_the_order_of_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_counts_in_out_and_dropped_and_names_what_it_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tally, "MOST_NAMES", 3)
     tasks = []
     for names in ("db", "ca"):
-        counted = Tally("read", {})
+        counted = Tally("length", {"min_words": 3})
+        counted.came, counted.went = 4, 1
+        for reason in ("too short", "odd", "too short"):
+            counted.drop(reason)
         counted.guess("cp1252", *names, number=2)
         tasks.append([counted.record()])
+    dropped = {"dropped": {"odd": 1, "too_short": 2}}
+    record = {"name": "length", "parameters": {"min_words": 3}, "in": 4, "out": 1} | dropped
+    assert tasks[0] == [record | {"guessed": {"cp1252": 2}, "guessed_for": {"cp1252": ["b", "d"]}}]
+    (total,) = tally.add([*tasks, [stage("length", 1)]])
+    assert (total["guessed"], total["guessed_for"]) == ({"cp1252": 4}, {"cp1252": ["a", "b", "c"]})
     assert tally.add(tasks) == tally.add(tasks[::-1])
-    assert tally.add(tasks)[0]["guessed_for"] == {"cp1252": ["a", "b", "c"]}
+    assert tally.dropped([stage("a", 9, odd=1, few=2), stage("b", 6, odd=3)]) == {"few": 2, "odd": 4}
 
 
 COUNTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["short", "odd"])), max_size=8)
@@ -216,10 +199,6 @@ def test_sentences_left_out_are_counted_and_the_rarest_not_named(monkeypatch: py
     assert short[0]["sentences"] == {"cat": 4, "fox": 6, tally.OTHERS: 4}
     assert tally.shortened(tally.add([short, short]))[0]["sentences"] == {"cat": 8, "fox": 12, tally.OTHERS: 8}
     assert "sentences" not in tally.shortened([stage("read", 1)])[0]
-
-
-def test_reasons_are_added_over_stages() -> None:
-    assert tally.dropped([stage("a", 9, odd=1, few=2), stage("b", 6, odd=3)]) == {"few": 2, "odd": 4}
 
 
 def test_the_share_of_bad_records_decides(capsys: Capture) -> None:
