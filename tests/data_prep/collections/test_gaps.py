@@ -68,13 +68,7 @@ def test_a_query_with_a_relevant_document_in_another_of_its_lists_lacks_none(tmp
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
-        (
-            "nli",
-            [
-                {"premise": "a", "hypothesis": "b", "label": "entailment"},
-                {"premise": "a", "hypothesis": "c", "label": "neutral"},
-            ],
-        ),
+        ("nli", [{"premise": "a", "hypothesis": text, "label": text} for text in ("entailment", "neutral")]),
         ("flagembedding", [{"query": "a", "pos": ["b"], "neg": ["c"], "pos_scores": [-0.5], "neg_scores": [-2.5]}]),
     ],
 )

@@ -104,10 +104,6 @@ def test_json_that_cannot_belong_to_the_segments_is_refused(columns: Any, reason
 UINT16, UINT32 = np.dtype(np.uint16), np.dtype(np.uint32)
 
 
-def as_lists(documents: list[list[np.ndarray]]) -> list[list[list[int]]]:
-    return [[segment.tolist() for segment in document] for document in documents]
-
-
 def good(**other: object) -> dict[str, np.ndarray]:
     arrays = {
         "ids": np.array([5, 6, 7], UINT16),
@@ -153,7 +149,7 @@ def test_any_damage_decodes_or_raises_value_error(data: st.DataObject) -> None:
         decoded = chunk.decode(bytes(content), 8, UINT16)
     except ValueError:
         return
-    assert as_lists(decoded) == [[[5, 6]], [[7]]]
+    assert [[segment.tolist() for segment in document] for document in decoded] == [[[5, 6]], [[7]]]
 
 
 HERE = Path("here")
