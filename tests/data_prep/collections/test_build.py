@@ -24,7 +24,8 @@ from deepsiam.data_prep.common.files import whole_file, write_bytes
 from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import HEADER, write_beir
-from tests.data_prep.raw import contents
+from tests.data_prep.forge import edit
+from tests.data_prep.raw import contents, flip
 
 
 class Dialogues(Format):
@@ -334,14 +335,13 @@ def test_verify_finds_a_flipped_bit_in_every_file(beir: Path, small: Tokenizer, 
     assert list(verify(out)) == []
     for path in (*out.rglob("*.npy"), out / "tokenizer.json"):
         content = path.read_bytes()
-        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        flip(path)
         assert [line.split(":")[0] for line in verify(out)] == [str(path)]
         path.unlink()
         assert list(verify(out)) == [f"{path}: is missing"]
         path.write_bytes(content)
     arrays = sorted(out.rglob("*.npy"))
-    manifest = json.loads((out / "manifest.json").read_text())
-    (out / "manifest.json").write_text(json.dumps({**manifest, "arrays": {}}))
+    edit(out, lambda manifest: manifest.update(arrays={}))
     assert list(verify(out)) == [f"{path}: is not in the manifest" for path in arrays]
     for path in arrays:
         path.unlink()
@@ -366,7 +366,5 @@ def test_special_tokens_in_texts_are_the_tokenizers(beir: Path, small: Tokenizer
     assert as_token.queries.tokens(0).tolist().count(small.sep) == 1
     for made in (as_text, as_token):  # queries that are not of the collection are read likewise
         assert made.tokenizer.encode(["fox [SEP] dog"])[0].tolist() == made.queries.tokens(0).tolist()
-    manifest = json.loads((tmp_path / "text" / "manifest.json").read_text())
-    del manifest["tokenizer"]["split_special_tokens"]  # of an older collection
-    (tmp_path / "text" / "manifest.json").write_text(json.dumps(manifest))
+    edit(tmp_path / "text", lambda manifest: manifest["tokenizer"].pop("split_special_tokens"))  # an older collection's
     assert Collection.open(tmp_path / "text").tokenizer.split_special_tokens

@@ -13,6 +13,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.collections.beir_folder import HEADER, write_beir
 from tests.data_prep.collections.raw_formats import dstc7_item, write_files
+from tests.data_prep.forge import edit
 
 
 def test_a_collection_has_the_tokens_of_its_texts(beir: Path, small: Tokenizer) -> None:
@@ -156,9 +157,7 @@ def test_damage_that_opening_does_not_see_is_refused_where_it_is_read(beir: Path
 )
 def test_a_bad_manifest_is_refused(beir: Path, small: Tokenizer, change, reason: str) -> None:
     build("beir", [beir], beir, small)
-    manifest = json.loads((beir / "manifest.json").read_text())
-    change(manifest)
-    (beir / "manifest.json").write_text(json.dumps(manifest))
+    edit(beir, change)
     with pytest.raises(InputError, match=f"{reason}.*; run: python -m data_prep collection"):
         Collection.open(beir)
 
@@ -187,8 +186,6 @@ def test_labels_that_are_no_judgements(beir: Path, small: Tokenizer) -> None:
     with pytest.raises(InputError, match=r"its labels are not whole numbers \(1 of 3, from 0.5 to 2\), so not"):
         Collection.open(beir).qrels("test")
     Collection.open(beir).require_relevance("test")  # as recorded: its labels are not read
-    manifest = json.loads((beir / "manifest.json").read_text())
-    del manifest["graded"]  # of an older collection
-    (beir / "manifest.json").write_text(json.dumps(manifest))
+    edit(beir, lambda manifest: manifest.pop("graded"))  # of an older collection
     with pytest.raises(InputError, match="its labels are not whole numbers"):
         Collection.open(beir).require_relevance("test")

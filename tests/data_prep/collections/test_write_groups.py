@@ -25,6 +25,13 @@ def beir(beir: Path) -> Path:
     return beir
 
 
+def judged(folder: Path, tokenizer: Tokenizer, rows: str) -> Collection:
+    """Build the small folder with these judgements."""
+    beir = write_beir(folder / "c")
+    (beir / "qrels" / "test.tsv").write_text(HEADER + rows)
+    return build("beir", [beir], beir, tokenizer)
+
+
 def elsewhere(opened: Collection, split: str) -> list[list[tuple[int, float]]]:
     groups = opened.groups(split)
     return [groups.elsewhere(i) for i in range(len(groups))]
@@ -49,17 +56,14 @@ def test_what_is_left_out_is_named(beir: Path, small: Tokenizer, capsys: pytest.
 
 
 def test_many_are_counted_and_zeros_are_pointed_out(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write_beir(tmp_path / "c")
-    (folder / "qrels" / "test.tsv").write_text(HEADER + "1\ta\t1\n" + "".join(f"0{i}\ta\t1\n" for i in range(1, 6)))
-    (remark, *_) = build("beir", [folder], folder, small).manifest["remarks"]
+    opened = judged(tmp_path, small, "1\ta\t1\n" + "".join(f"0{i}\ta\t1\n" for i in range(1, 6)))
+    (remark, *_) = opened.manifest["remarks"]
     assert "left out 5 of 6 judgements: there is no query '01', '02', '03', 2 more (the first: " in remark
     assert remark.endswith("test.tsv:3; '1' is: write the zeros alike in all files)")
 
 
 def test_a_query_whose_documents_are_all_unknown_still_counts(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write_beir(tmp_path / "c")
-    (folder / "qrels" / "test.tsv").write_text(HEADER + "2\tgone\t1\n1\ta\t1\n2\tlost\t3\n")
-    opened = build("beir", [folder], folder, small)
+    opened = judged(tmp_path, small, "2\tgone\t1\n1\ta\t1\n2\tlost\t3\n")
     groups = opened.groups("test")
     assert [(query, candidates.tolist()) for query, candidates, _ in map(groups.__getitem__, range(2))] == [
         (1, []),
@@ -70,11 +74,9 @@ def test_a_query_whose_documents_are_all_unknown_still_counts(tmp_path: Path, sm
 
 
 def test_a_split_of_which_nothing_is_left_is_refused(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write_beir(tmp_path / "c")
     for rows, reason in (("1\tgone\t1\n", "test.tsv:2: 'gone' is not"), ("7\ta\t1\n", "test.tsv:2: '7' is not among")):
-        (folder / "qrels" / "test.tsv").write_text(HEADER + rows)
         with pytest.raises(InputError, match=reason):
-            build("beir", [folder], folder, small)
+            judged(tmp_path, small, rows)
 
 
 def test_a_pool_keeps_its_known_documents(beir: Path, small: Tokenizer) -> None:
@@ -119,13 +121,10 @@ def test_what_qrels_judge_besides_a_list_is_kept(tmp_path: Path, small: Tokenize
 
 @pytest.mark.parametrize(("grade", "known"), [("2.0", 2), ("-2", -2), ("+1", 1), ("1e0", 1)])
 def test_grades_may_be_written_as_any_whole_number(tmp_path: Path, small: Tokenizer, grade: str, known: int) -> None:
-    folder = write_beir(tmp_path / "c")
-    (folder / "qrels" / "test.tsv").write_text(f"{HEADER}1\ta\t{grade}\n")
-    assert build("beir", [folder], folder, small).qrels("test") == {"1": {"a": known}}
+    assert judged(tmp_path, small, f"1\ta\t{grade}\n").qrels("test") == {"1": {"a": known}}
 
 
 def test_labels_too_large_for_grades_are_refused(tmp_path: Path, small: Tokenizer) -> None:
-    folder = write_beir(tmp_path / "c")
-    (folder / "qrels" / "test.tsv").write_text(f"{HEADER}1\ta\t2000000\n")
+    opened = judged(tmp_path, small, "1\ta\t2000000\n")
     with pytest.raises(InputError, match=r"splits/test: its largest label 2e\+06 is above any grade, so not"):
-        build("beir", [folder], folder, small).qrels("test")
+        opened.qrels("test")

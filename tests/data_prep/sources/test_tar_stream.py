@@ -30,6 +30,11 @@ def unpacked(content: bytes, most: int = 1000) -> list[Member]:
     return list(members(io.BytesIO(content), "a.tar", most))
 
 
+def check(header: bytearray) -> None:
+    """Write the checksum of a header."""
+    header[148:156] = b"%06o\0 " % (sum(header[:148]) + sum(header[156:512]) + 8 * 32)
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_regular_files_are_read_in_order_with_their_first_bytes(form: int) -> None:
     entries = {"./one.txt": b"1", "empty": b"", "two.txt": b"2" * 2000, "three": b"3" * 512}
@@ -48,7 +53,7 @@ def test_sizes_in_extended_headers_replace_those_in_headers() -> None:
     first = tar.index(b"x" * 700) - 512
     header = bytearray(tar[first : first + 512])
     header[124:136] = b"00000000000\0"
-    header[148:156] = b"%06o\0 " % (sum(header[:148]) + sum(header[156:]) + 8 * 32)
+    check(header)
     without = tar[:first] + bytes(header) + tar[first + 512 :]
     assert unpacked(without)[0] == Member("a", True, b"x" * 700)
 
@@ -64,7 +69,7 @@ def test_sparse_files_are_not_regular_files() -> None:
     assert unpacked(packed({"a": b"1\n0\n"}, pax_headers={"GNU.sparse.major": "1"})) == [Member("a", False, b"")]
     tar = bytearray(packed({"old": b""}, tarfile.GNU_FORMAT, type=tarfile.GNUTYPE_SPARSE)[:512])
     tar[482] = 1  # another block of the sparse map follows
-    tar[148:156] = b"%06o\0 " % (sum(tar[:148]) + sum(tar[156:]) + 8 * 32)
+    check(tar)
     assert unpacked(bytes(tar) + bytes(512) + packed({"next": b"1"})) == [
         Member("old", False, b""),
         Member("next", True, b"1"),
@@ -104,7 +109,7 @@ def test_impossible_sizes_are_refused_before_content_is_read() -> None:
         unpacked(packed({"a": b""}, pax_headers={"size": "-7"}))
     header = bytearray(packed({"a": b""})[:512])
     header[124:136] = b"\xff" * 12
-    header[148:156] = b"%06o\0 " % (sum(header[:148]) + sum(header[156:]) + 8 * 32)
+    check(header)
     with pytest.raises(InputError, match="a size below 0"):
         unpacked(bytes(header))
     with pytest.raises(InputError, match="is cut off"):
