@@ -295,7 +295,7 @@ def test_a_long_stream_is_read_by_one_thread(tmp_path: Path, monkeypatch: pytest
 def test_damage_is_the_same_bytes_and_message_with_threads_and_without(tmp_path: Path) -> None:
     rng = random.Random(0)
     messages = set()
-    for number in range(120):
+    for number in range(60):
         content = bytearray(rng.choice(FILES[:3]))
         at = rng.randrange(len(content))
         match number % 5:

@@ -225,7 +225,7 @@ def test_memory_does_not_grow_with_the_size_of_a_dump_or_a_page(monkeypatch: pyt
         assert counted == {"Document": number + 1, "Bad": 1}
         return highest
 
-    assert peak(800) < 1.2 * peak(100) < 10e6  # the dumps have 10 MB and 1.3 MB
+    assert peak(400) < 1.2 * peak(60) < 6e6  # the dumps have 5 MB and 0.8 MB
 
 
 def test_a_tag_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
