@@ -2,7 +2,6 @@
 
 import shutil
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -15,25 +14,11 @@ from deepsiam.models.layer_modes import compile_layers, recompute_layers
 from deepsiam.models.layers.shape import shape_of
 from deepsiam.models.layers.transformer import TransformerLayer
 from deepsiam.models.trunk import layers_of
-from tests.models.test_freeze import Model, trunk_of
+from tests.models.test_freeze import KINDS, Model, trunk_of
 
 needs_compiler = pytest.mark.skipif(
     not (shutil.which("g++") or shutil.which("clang++")), reason="torch.compile needs a C++ compiler on a CPU"
 )
-
-
-HEADS = {"num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 64}
-KINDS: dict[str, dict[str, Any]] = {
-    "bert": {"intermediate_size": 64},
-    "roberta": {"intermediate_size": 64},
-    "distilbert": {"hidden_dim": 64},
-    "albert": {"intermediate_size": 64, "embedding_size": 16},
-    "mpnet": {"intermediate_size": 64},
-    "deberta-v2": {"intermediate_size": 64},
-    "modernbert": {"intermediate_size": 64, "num_hidden_layers": 3},
-    "gpt2": {},
-    "qwen3": HEADS,
-}
 
 
 def run(model: Model, lengths: tuple[int, ...] = (10, 6)) -> tuple[torch.Tensor, dict[str, torch.Tensor | None], int]:
@@ -59,7 +44,7 @@ def test_states_and_gradients_are_the_same_with_the_same_dropout(kind: str) -> N
     results = []
     for recomputed in (False, True):
         torch.manual_seed(1)
-        model = Model(trunk_of(kind, **KINDS[kind])).train()
+        model = Model(trunk_of(kind)).train()
         names = dict(model.named_parameters()).keys()
         if recomputed:
             recompute_layers(model)
@@ -76,7 +61,7 @@ def test_recomputed_layers_are_compiled_in_one_program(monkeypatch: pytest.Monke
     results = []
     for compiled in (False, True):
         torch.manual_seed(1)
-        model = Model(trunk_of("bert", **KINDS["bert"])).eval()
+        model = Model(trunk_of("bert")).eval()
         if compiled:
             torch.compiler.reset()
             counters.clear()
@@ -93,7 +78,7 @@ def test_recomputed_layers_are_compiled_in_one_program(monkeypatch: pytest.Monke
 @needs_compiler
 @pytest.mark.slow
 def test_compiled_layers_give_the_same_states_and_gradients() -> None:
-    plain, compiled = (Model(trunk_of("bert", **KINDS["bert"])).double().eval() for _ in range(2))
+    plain, compiled = (Model(trunk_of("bert")).double().eval() for _ in range(2))
     compiled.load_state_dict(plain.state_dict())
     compile_layers(compiled)
     for lengths in ((10, 6), (20, 17)):
@@ -105,7 +90,7 @@ def test_compiled_layers_give_the_same_states_and_gradients() -> None:
 
 def test_layers_that_are_not_found_are_refused() -> None:
     with pytest.raises(ValueError, match="the layers of model_type 'albert' are not found"):
-        compile_layers(Model(trunk_of("albert", **KINDS["albert"])))
+        compile_layers(Model(trunk_of("albert")))
 
 
 def test_heads_and_both_towers_are_recomputed_once() -> None:

@@ -75,6 +75,14 @@ def write(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content))
 
 
+def modules(*kinds: str, **first: Any) -> list[dict[str, Any]]:
+    """The list of modules of these kinds, with other keys of the first."""
+    paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+    kind_of = "sentence_transformers.models."
+    named = [{"path": paths.get(kind, kind), "type": kind_of + kind, "name": kind} for kind in kinds]
+    return [named[0] | first, *named[1:]]
+
+
 def change(path: Path, keys: Mapping[str, Any]) -> None:
     """Set keys of a JSON file, which may be absent."""
     write(path, {**(json.loads(path.read_text()) if path.exists() else {}), **keys})

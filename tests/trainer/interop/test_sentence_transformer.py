@@ -1,6 +1,5 @@
 """sentence-transformers folders: their pooling and similarity are adopted; what we do not support is refused."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
 from tests.data_prep.collections.beir_folder import write_beir
+from tests.trainer.interop.published_folders import modules, write
 
 TWO_POOLINGS = {"pooling_mode_mean_tokens": True, "pooling_mode_weightedmean_tokens": True}
 COSINE = {"similarity": "cosine", "temperature": TEMPERATURE}
@@ -26,22 +26,12 @@ COSINE = {"similarity": "cosine", "temperature": TEMPERATURE}
 
 def write_folder(
     folder: Path, pooling: dict[str, Any], *more: str, inside: str = "", similarity: str | None = None
-) -> Path:
-    """Write a folder with a random BERT, a pooling and other modules."""
-    tower = folder / inside
-    tower.mkdir(parents=True, exist_ok=True)
-    paths = {"Transformer": inside, "Pooling": "1_Pooling", **{name: f"2_{name}" for name in more}}
-    modules = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
-        for i, (name, path) in enumerate(paths.items())
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1_Pooling").mkdir(exist_ok=True)
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+) -> None:
+    """Write the settings of a folder with a pooling and other modules."""
+    write(folder / "modules.json", modules("Transformer", "Pooling", *more, path=inside))
+    write(folder / "1_Pooling" / "config.json", pooling)
     if similarity:
-        settings = {"similarity_fn_name": similarity}
-        (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    return tower
+        write(folder / "config_sentence_transformers.json", {"similarity_fn_name": similarity})
 
 
 def model_keys(path: Path) -> dict[str, Any]:
@@ -50,10 +40,9 @@ def model_keys(path: Path) -> dict[str, Any]:
 
 def two_sided(folder: Path) -> None:
     """Give each side an encoder of its own."""
-    (folder / "modules.json").write_text(json.dumps([{"path": "", "type": "sentence_transformers.models.Router"}]))
+    write(folder / "modules.json", modules("Router", path=""))
     for name, keys in (("query_0_Transformer", {"model_type": "bert"}), ("document_1_Pooling", {})):
-        (folder / name).mkdir()
-        (folder / name / "config.json").write_text(json.dumps(keys))
+        write(folder / name / "config.json", keys)
 
 
 @pytest.mark.parametrize(
@@ -188,12 +177,8 @@ def test_other_models_take_nothing_over(tmp_path: Path, toy_collection: Path, me
 def test_a_sparse_model_pools_terms_as_its_start(
     tmp_path: Path, toy_collection: Path, config: dict[str, Any], method: dict[str, Any], pooling: str
 ) -> None:
-    library = "sentence_transformers.sparse_encoder.models."
-    kinds = {"": "MLMTransformer", "SpladePooling": "SpladePooling"}
-    steps = [{"path": path, "type": library + kind} for path, kind in kinds.items()]
-    (tmp_path / "modules.json").write_text(json.dumps(steps))
-    (tmp_path / "SpladePooling").mkdir()
-    (tmp_path / "SpladePooling/config.json").write_text(json.dumps(config))
+    write(tmp_path / "modules.json", modules("MLMTransformer", "SpladePooling", path=""))
+    write(tmp_path / "SpladePooling/config.json", config)
     given = recipe(tmp_path, toy_collection, name="sparse", **method)
     if "not max" in pooling:
         with pytest.raises(InputError, match=pooling):

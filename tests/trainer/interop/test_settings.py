@@ -27,6 +27,7 @@ from tests.trainer.interop.published_folders import (
     TEXTS,
     TRANSFORMER,
     change,
+    modules,
     own_embeddings,
     write,
     write_encoder,
@@ -145,14 +146,6 @@ def test_queries_and_documents_have_lengths_of_their_own(uncased: Path) -> None:
     assert (loaded.method.max_query_tokens, loaded.method.max_document_tokens) == (6, 20)
     theirs = library.SentenceTransformer(str(uncased), device="cpu", local_files_only=True).encode_document(TEXTS)
     np.testing.assert_allclose(own_embeddings(loaded, TEXTS), theirs, atol=2e-5)
-
-
-def modules(*kinds: str, **first: Any) -> list[dict[str, Any]]:
-    """The list of modules of these kinds, with other keys of the first."""
-    paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
-    kind_of = "sentence_transformers.models."
-    named = [{"path": paths.get(kind, kind), "type": kind_of + kind, "name": kind} for kind in kinds]
-    return [named[0] | first, *named[1:]]
 
 
 USUAL = ("Transformer", "Pooling", "Normalize")
