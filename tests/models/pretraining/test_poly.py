@@ -72,15 +72,6 @@ def test_a_batch_for_one_loss_still_reaches_every_weight(loss):
     assert heads == {"trunk", "lm_head" if loss == "mlm" else "next_head"}
 
 
-def test_the_segment_embedding_tells_input_from_label():
-    poly, arrays = model(), tensors(both())
-    before = poly(**arrays)
-    swapped = poly(**{**arrays, "token_types": (1 - arrays["token_types"]) * arrays["attention_mask"]})
-    assert all(abs(swapped[name] - before[name]) > 1e-3 for name in before)
-    sum(before.values()).backward()
-    assert poly.trunk.embeddings.token_type_embeddings.weight.grad.any(dim=1).all()
-
-
 @pytest.mark.parametrize("name", ["roberta", "distilbert", "modernbert"])
 def test_trunks_without_token_types_read_the_pairs_without_them(name):
     one_type = {"type_vocab_size": 1, "max_position_embeddings": MAX_TOKENS + 1}
