@@ -19,7 +19,7 @@ DEEPSPEED = re.compile(r"\S*deepspeed (?:-q )?--num_accelerators (\d+) (?:--mast
 
 def main() -> None:
     """Run the commands of a file, one a line; end with the first that fails."""
-    started: set[str] = set()
+    started: set[re.Pattern[str]] = set()
     for command in Path(sys.argv[1]).read_text().splitlines():
         print(f"$ {command}", flush=True)
         done = run(command, started)
@@ -28,12 +28,12 @@ def main() -> None:
             sys.exit(f"ended with code {done.returncode}: {command}")
 
 
-def run(command: str, started: set[str]) -> subprocess.CompletedProcess[str]:
+def run(command: str, started: set[re.Pattern[str]]) -> subprocess.CompletedProcess[str]:
     """Run one command; add its way to start a module to those that have been started."""
     way = PYTHON.match(command) or DEEPSPEED.match(command)
-    if not way or way.group() not in started:
+    if not way or way.re not in started:
         if way:
-            started.add(way.group())
+            started.add(way.re)
         line = ["bash", "-c", f"set -e; source .venv/bin/activate; {command}"]
         typed = {name: value for name, value in toy.environment().items() if name != "OMP_NUM_THREADS"}  # of a test
         return subprocess.run(line, capture_output=True, text=True, env=typed)
