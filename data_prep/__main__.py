@@ -21,53 +21,53 @@ from deepsiam.data_prep.sources.registry import SOURCES
 from deepsiam.data_prep.tokenizers import tokenizer, unknown
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run one command; return 0, or 2 after one line on stderr for each problem."""
-    chosen = _parser().parse_args(arguments)
+    arguments = _parser().parse_args(argv)
     with exit_on_input_error("data_prep"):
-        return chosen.run(chosen)
+        return arguments.run(arguments)
 
 
-def _prepare(chosen: argparse.Namespace) -> int:
-    inputs = [location for given in chosen.inputs for location in SOURCES[chosen.source].expand(given)]
-    out = local_folder(chosen)
-    print(run.prepare(inputs, out, options_of(chosen), chosen.workers, chosen.max_bad, chosen.rejected))
-    if uploading.is_wanted(chosen.out):
-        uploading.upload(out, chosen.out)
-        print(f"{chosen.out}: upload complete")
+def _prepare(arguments: argparse.Namespace) -> int:
+    inputs = [location for given in arguments.inputs for location in SOURCES[arguments.source].expand(given)]
+    out = local_folder(arguments)
+    print(run.prepare(inputs, out, options_of(arguments), arguments.workers, arguments.max_bad, arguments.rejected))
+    if uploading.is_wanted(arguments.out):
+        uploading.upload(out, arguments.out)
+        print(f"{arguments.out}: upload complete")
     return 0
 
 
-def _merge(chosen: argparse.Namespace) -> int:
-    print(merging.merge(chosen.parts, chosen.out, chosen.workers))
+def _merge(arguments: argparse.Namespace) -> int:
+    print(merging.merge(arguments.parts, arguments.out, arguments.workers))
     return 0
 
 
-def _stats(chosen: argparse.Namespace) -> int:
-    _require_shards(chosen.directory)
-    print(stats.run(chosen.directory, chosen.json, chosen.plots))
+def _stats(arguments: argparse.Namespace) -> int:
+    _require_shards(arguments.directory)
+    print(stats.run(arguments.directory, arguments.json, arguments.plots))
     return 0
 
 
-def _docstrings(chosen: argparse.Namespace) -> int:
-    options = dataset.DemoOptions(chosen.vocab_size, chosen.chunk_tokens, chosen.chunks_per_shard)
-    given = tokenizer.load(chosen.tokenizer) if chosen.tokenizer else None
-    print(dataset.build(chosen.out, options, distributions.files(), chosen.workers, given))
+def _docstrings(arguments: argparse.Namespace) -> int:
+    options = dataset.DemoOptions(arguments.vocab_size, arguments.chunk_tokens, arguments.chunks_per_shard)
+    given = tokenizer.load(arguments.tokenizer) if arguments.tokenizer else None
+    print(dataset.build(arguments.out, options, distributions.files(), arguments.workers, given))
     return 0
 
 
-def _verify(chosen: argparse.Namespace) -> int:
+def _verify(arguments: argparse.Namespace) -> int:
     # a collection that lacks its manifest still has its texts or their arrays
-    parts = [chosen.directory / name for name in ("corpus", "corpus.jsonl")]
-    if collection.is_collection(chosen.directory) or any(part.exists() for part in parts):
-        bad = _print_problems(collection.verify(chosen.directory), f"{chosen.directory}: every array is whole")
+    parts = [arguments.directory / name for name in ("corpus", "corpus.jsonl")]
+    if collection.is_collection(arguments.directory) or any(part.exists() for part in parts):
+        bad = _print_problems(collection.verify(arguments.directory), f"{arguments.directory}: every array is whole")
         return 2 if bad else 0
-    folder = cleaned.folder_of(chosen.directory)
+    folder = cleaned.folder_of(arguments.directory)
     whole = f"{folder}: every file of cleaned text is whole"
     bad = folder is not None and _print_problems(cleaned.problems(folder), whole)
-    if folder is not None and not output.is_finished(chosen.directory):
+    if folder is not None and not output.is_finished(arguments.directory):
         return 2 if bad else 0
-    for directory in output.folders_of(chosen.directory):
+    for directory in output.folders_of(arguments.directory):
         problems = verify.verify(directory)
         for _, problem in problems:
             print(f"data_prep: {printable(problem)}", file=sys.stderr)
@@ -91,24 +91,24 @@ def _print_problems(problems: Iterable[str], otherwise: str) -> bool:
     return bad
 
 
-def _export(chosen: argparse.Namespace) -> int:
-    folder = cleaned.folder_of(chosen.directory)
+def _export(arguments: argparse.Namespace) -> int:
+    folder = cleaned.folder_of(arguments.directory)
     if not folder:
-        _require_shards(chosen.directory)
-    lines = texts.lines(folder) if folder else export.json_lines(shards_folder(chosen.directory))
-    if not chosen.webdataset:
-        export.export(lines, chosen.out)
-    elif chosen.out:
-        export.export_samples(lines, chosen.out)
+        _require_shards(arguments.directory)
+    lines = texts.lines(folder) if folder else export.json_lines(shards_folder(arguments.directory))
+    if not arguments.webdataset:
+        export.export(lines, arguments.out)
+    elif arguments.out:
+        export.export_samples(lines, arguments.out)
     else:
         raise InputError("export --webdataset: name the folder to make with --out DIR")
     return 0
 
 
-def _inspect(chosen: argparse.Namespace) -> int:
-    _require_shards(chosen.directory)
-    folder = shards_folder(chosen.directory)
-    for document in find.find(folder, chosen.documents, name=chosen.id, pattern=chosen.grep):
+def _inspect(arguments: argparse.Namespace) -> int:
+    _require_shards(arguments.directory)
+    folder = shards_folder(arguments.directory)
+    for document in find.find(folder, arguments.documents, name=arguments.id, pattern=arguments.grep):
         print(document)
     return 0
 
@@ -121,8 +121,8 @@ def _require_shards(directory: Path) -> None:
         raise InputError(f"{directory}: is cleaned text: make shards of it, with the command cleaned, and name them")
 
 
-def _collection(chosen: argparse.Namespace) -> int:
-    name, inputs, out = chosen.format, [Path(path) for path in chosen.inputs], chosen.out
+def _collection(arguments: argparse.Namespace) -> int:
+    name, inputs, out = arguments.format, [Path(path) for path in arguments.inputs], arguments.out
     if name not in FORMATS:
         if inputs or out:
             known = ", ".join(FORMATS)
@@ -130,7 +130,9 @@ def _collection(chosen: argparse.Namespace) -> int:
         name, inputs, out = "beir", [Path(name)], Path(name)  # tokenise a BEIR folder in place
     elif not inputs or not out:
         raise InputError(f"collection {name}: name its files or folder, and --out DIR")
-    opened = build.build(name, inputs, out, tokenizer.load(chosen.tokenizer), chosen.workers, strict=chosen.strict)
+    opened = build.build(
+        name, inputs, out, tokenizer.load(arguments.tokenizer), arguments.workers, strict=arguments.strict
+    )
     queries = ", ".join(f"{number:,} of {split}" for split, number in opened.manifest["counts"]["splits"].items())
     print(printable(f"{out}: {len(opened.corpus):,} documents, {len(opened.queries):,} queries ({queries})"))
     tokens = (part.tokens(i) for part in (opened.queries, opened.corpus) for i in range(len(part)))

@@ -115,31 +115,31 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def options_of(chosen: argparse.Namespace) -> Options:
+def options_of(arguments: argparse.Namespace) -> Options:
     """Return the options that the arguments set."""
     choices: dict[str, Any] = {}
-    for option in SOURCES[chosen.source].options:
-        value = getattr(chosen, f"source_{option.name}")
+    for option in SOURCES[arguments.source].options:
+        value = getattr(arguments, f"source_{option.name}")
         choices[option.name] = option.parse(value) if option.metavar and isinstance(value, str) else value
-    given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in vars(chosen).items()}
-    given["language"] = language_id.known(chosen.language)
-    if SOURCES[chosen.source].language:  # the source filters by language, not a stage
-        choices |= {name: given.pop(name) for name in ("language", "language_threshold")}
-    given["choices"] = choices
-    given["stages"] = StageOptions(**{f.name: given[f.name] for f in fields(StageOptions) if f.name in given})
-    return Options(**{f.name: given[f.name] for f in fields(Options)})
+    keys: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in vars(arguments).items()}
+    keys["language"] = language_id.known(arguments.language)
+    if SOURCES[arguments.source].language:  # the source filters by language, not a stage
+        choices |= {name: keys.pop(name) for name in ("language", "language_threshold")}
+    keys["choices"] = choices
+    keys["stages"] = StageOptions(**{f.name: keys[f.name] for f in fields(StageOptions) if f.name in keys})
+    return Options(**{f.name: keys[f.name] for f in fields(Options)})
 
 
-def local_folder(chosen: argparse.Namespace) -> Path:
+def local_folder(arguments: argparse.Namespace) -> Path:
     """Return the folder to make a data set in."""
-    if not urls.is_remote(chosen.out) or chosen.out.startswith("file://"):
-        if chosen.work is not None:
+    if not urls.is_remote(arguments.out) or arguments.out.startswith("file://"):
+        if arguments.work is not None:
             raise InputError("--work: is for an --out that is an s3:// address; the data set is made in --out itself")
-        return Path(urlsplit(chosen.out).path if urls.is_remote(chosen.out) else chosen.out)
-    uploading.check(chosen.out)
-    if chosen.work is None:
+        return Path(urlsplit(arguments.out).path if urls.is_remote(arguments.out) else arguments.out)
+    uploading.check(arguments.out)
+    if arguments.work is None:
         raise InputError("--out: an address needs --work DIR too, a local folder to make the data set in")
-    return chosen.work
+    return arguments.work
 
 
 def workers_argument(parser: Any) -> None:

@@ -19,39 +19,39 @@ from deepsiam.data_prep.common.parser import Parser
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    chosen = _parser().parse_args(argv)
+    arguments = _parser().parse_args(argv)
     with exit_on_input_error("trainer.analyse"):
-        chosen.run(chosen)
+        arguments.run(arguments)
 
 
-def _curves(chosen: argparse.Namespace) -> None:
+def _curves(arguments: argparse.Namespace) -> None:
     from deepsiam.trainer.analysis.curves import print_curves
 
-    print_curves(chosen.runs, chosen.tag, chosen.out)
+    print_curves(arguments.runs, arguments.tag, arguments.out)
 
 
-def _cosine(chosen: argparse.Namespace) -> None:
+def _cosine(arguments: argparse.Namespace) -> None:
     from deepsiam.trainer.analysis.seed import print_cosines
 
-    print_cosines(chosen.runs, chosen.shards, chosen.out)
+    print_cosines(arguments.runs, arguments.shards, arguments.out)
 
 
-def _learning(chosen: argparse.Namespace) -> None:
+def _learning(arguments: argparse.Namespace) -> None:
     from deepsiam.trainer.analysis.learning import print_learning
 
-    print_learning(chosen)
+    print_learning(arguments)
 
 
-def _attention(chosen: argparse.Namespace) -> None:
+def _attention(arguments: argparse.Namespace) -> None:
     from deepsiam.trainer.analysis.cross_thought import print_attention
 
-    print_attention(chosen.run_folder, chosen.shards, chosen.sequence)
+    print_attention(arguments.run_folder, arguments.shards, arguments.sequence)
 
 
-def _wiring(chosen: argparse.Namespace) -> None:
+def _wiring(arguments: argparse.Namespace) -> None:
     from deepsiam.trainer.analysis.wiring import print_wiring
 
-    print_wiring(chosen.recipe, chosen.overrides, chosen.out)
+    print_wiring(arguments.recipe, arguments.overrides, arguments.out)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -14,11 +14,11 @@ from deepsiam.data_prep.common.parser import Parser
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    chosen = _parser().parse_intermixed_args(argv)
+    arguments = _parser().parse_intermixed_args(argv)
     with exit_on_input_error("trainer.doctor"):
         from deepsiam.trainer.cluster.hosts.doctor import report
 
-        report(chosen)
+        report(arguments)
 
 
 def _parser() -> argparse.ArgumentParser:

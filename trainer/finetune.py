@@ -7,7 +7,7 @@ from deepsiam.trainer.training.run.arguments import training_arguments
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    chosen = training_arguments(
+    arguments = training_arguments(
         argv,
         prog="trainer.finetune",
         description="Fine-tune a model that matches queries and documents on a collection, as a recipe describes.",
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
     from deepsiam.trainer.training.run.command import run
 
-    run("trainer.finetune", chosen, FinetuneRecipe, build)
+    run("trainer.finetune", arguments, FinetuneRecipe, build)
 
 
 if __name__ == "__main__":

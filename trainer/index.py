@@ -19,11 +19,11 @@ from deepsiam.trainer.training.run.arguments import RanksParser
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    chosen = _arguments(argv)
+    arguments = _arguments(argv)
     with exit_on_input_error("trainer.index"):
         from deepsiam.trainer.ranking.indexes.build import build_index
 
-        build_index(chosen)
+        build_index(arguments)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -34,16 +34,16 @@ JOBS = {  # and the options of each
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    chosen = _arguments(argv)
+    arguments = _arguments(argv)
     with exit_on_input_error("trainer.mine"):
-        if chosen.explain:
+        if arguments.explain:
             from deepsiam.trainer.analysis.negatives_page import write_page
 
-            write_page(chosen.collection, chosen.split, chosen.explain, chosen.out)
+            write_page(arguments.collection, arguments.split, arguments.explain, arguments.out)
         else:
             from deepsiam.trainer.ranking.derivations import derive_by
 
-            derive_by(chosen)
+            derive_by(arguments)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -100,20 +100,24 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=seed, help="of the draw of the pool (1)")
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
     parser.add_argument("--out", type=Path, required=True, help="folder of what is made, or file of the page")
-    chosen = parser.parse_args(argv)
-    job = "pairs" if chosen.pairs else next(name for name in JOBS if getattr(chosen, name))
+    arguments = parser.parse_args(argv)
+    job = "pairs" if arguments.pairs else next(name for name in JOBS if getattr(arguments, name))
     for name in sorted(set().union(*JOBS.values()) - JOBS[job]):
-        if getattr(chosen, name) is not None:
+        if getattr(arguments, name) is not None:
             parser.error(f"--{name.replace('_', '-')} does not go with --{job}: leave it out")
-    chosen.seed = 1 if chosen.seed is None else chosen.seed
-    if job == "pairs" and not (chosen.system and len(chosen.system) == 1 and chosen.consistent):
+    arguments.seed = 1 if arguments.seed is None else arguments.seed
+    if job == "pairs" and not (arguments.system and len(arguments.system) == 1 and arguments.consistent):
         parser.error("--pairs needs --consistent K and one --system, a run or a sentence-transformers folder")
-    if job in OF_A_SPLIT and not chosen.split:
+    if job in OF_A_SPLIT and not arguments.split:
         parser.error("--split is missing")
-    chosen.depth, chosen.skip, chosen.terms = chosen.depth or DEPTH, chosen.skip or 0, chosen.terms or TERMS
-    if chosen.skip >= chosen.depth:
-        parser.error(f"--skip {chosen.skip} leaves nothing of the first {chosen.depth}: raise --depth")
-    return chosen
+    arguments.depth, arguments.skip, arguments.terms = (
+        arguments.depth or DEPTH,
+        arguments.skip or 0,
+        arguments.terms or TERMS,
+    )
+    if arguments.skip >= arguments.depth:
+        parser.error(f"--skip {arguments.skip} leaves nothing of the first {arguments.depth}: raise --depth")
+    return arguments
 
 
 def _margin(text: str) -> float | str:

@@ -17,11 +17,11 @@ from deepsiam.trainer.training.engine.hardware import DEVICES, PRODUCTS, START
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    chosen = _parser().parse_intermixed_args(argv)
+    arguments = _parser().parse_intermixed_args(argv)
     with exit_on_input_error("trainer.plan"):
         from deepsiam.trainer.cluster.planning.plan import print_plan
 
-        print_plan(chosen)
+        print_plan(arguments)
 
 
 def _numbers(text: str) -> list[int]:

@@ -7,7 +7,7 @@ from deepsiam.trainer.training.run.arguments import training_arguments
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    chosen = training_arguments(
+    arguments = training_arguments(
         argv,
         prog="trainer.pretrain",
         description="Pre-train an encoder on shards of text, as a recipe describes.",
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from deepsiam.trainer.training.recipe.schema import PretrainRecipe
     from deepsiam.trainer.training.run.command import run
 
-    run("trainer.pretrain", chosen, PretrainRecipe, build)
+    run("trainer.pretrain", arguments, PretrainRecipe, build)
 
 
 if __name__ == "__main__":

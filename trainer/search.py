@@ -21,11 +21,11 @@ from deepsiam.trainer.training.run.arguments import RanksParser
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    chosen = _arguments(argv)
+    arguments = _arguments(argv)
     with exit_on_input_error("trainer.search"):
         from deepsiam.trainer.ranking.answers import answer
 
-        answer(chosen)
+        answer(arguments)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -63,18 +63,18 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--verify", action="store_true", help="check all files of the index first; without queries, only that"
     )
-    chosen = parser.parse_intermixed_args(argv)
-    if chosen.beside == chosen.index:
+    arguments = parser.parse_intermixed_args(argv)
+    if arguments.beside == arguments.index:
         parser.error("--beside names the same index: name another one")
-    if chosen.serve is None and chosen.beside:
+    if arguments.serve is None and arguments.beside:
         parser.error("--beside is for the page: add --serve PORT")
-    if chosen.serve is not None and (chosen.words or chosen.queries):
+    if arguments.serve is not None and (arguments.words or arguments.queries):
         parser.error("--serve takes its queries from the page: leave them out")
-    if chosen.words and chosen.queries:
+    if arguments.words and arguments.queries:
         parser.error("--queries names all queries: leave out those in words")
-    if bool(chosen.queries) != bool(chosen.write_run):
+    if bool(arguments.queries) != bool(arguments.write_run):
         parser.error("--queries and --write-run go together: what to search for, and where to write what is found")
-    return chosen
+    return arguments
 
 
 if __name__ == "__main__":

@@ -17,11 +17,11 @@ from deepsiam.data_prep.common.parser import Parser
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    chosen = _parser().parse_intermixed_args(argv)
+    arguments = _parser().parse_intermixed_args(argv)
     with exit_on_input_error("trainer.trace"):
         from deepsiam.trainer.jobs.trace import print_steps
 
-        print_steps(chosen)
+        print_steps(arguments)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -42,21 +42,23 @@ class Cluster:
     ssh_port: int | None = None
 
     @classmethod
-    def from_options(cls, chosen: argparse.Namespace) -> Cluster:
+    def from_options(cls, arguments: argparse.Namespace) -> Cluster:
         """Return the hosts that the command line names, as DeepSpeed would choose them."""
         launcher = [str(Path(sys.executable).with_name("deepspeed"))]
-        if not chosen.hostfile:
+        if not arguments.hostfile:
             for name in ("include", "ssh_port", "master_addr"):
-                if getattr(chosen, name):
+                if getattr(arguments, name):
                     raise InputError(f"--{name}: is for several hosts: add --hostfile, or leave it out")
-            return cls(launcher, {HERE: chosen.ranks or 0}, chosen.master_port)
-        given = {"hostfile": chosen.hostfile, "include": chosen.include, "ssh_port": chosen.ssh_port}
+            return cls(launcher, {HERE: arguments.ranks or 0}, arguments.master_port)
+        given = {"hostfile": arguments.hostfile, "include": arguments.include, "ssh_port": arguments.ssh_port}
         launcher += [f"--{name}={value}" for name, value in given.items() if value]
-        launch = Launch.from_command([*launcher, network.MODULE, str(chosen.recipe), *chosen.overrides], len(launcher))
+        launch = Launch.from_command(
+            [*launcher, network.MODULE, str(arguments.recipe), *arguments.overrides], len(launcher)
+        )
         assert launch
         slots = {host: len(ranks) for host, ranks in launch.slots.items()}
-        address = [f"--master_addr={chosen.master_addr}"] if chosen.master_addr else []
-        return cls([*launcher, *address], slots, chosen.master_port, chosen.ssh_port)
+        address = [f"--master_addr={arguments.master_addr}"] if arguments.master_addr else []
+        return cls([*launcher, *address], slots, arguments.master_port, arguments.ssh_port)
 
     def start(self, slots: Mapping[str, int]) -> list[str]:
         """Return the command line that starts these ranks, without the module."""
@@ -66,12 +68,12 @@ class Cluster:
         return [*self.launcher, *here, f"--master_port={self.port}"]
 
 
-def report(chosen: argparse.Namespace) -> None:
+def report(arguments: argparse.Namespace) -> None:
     """Print the findings on the recipe and hosts that the arguments name; raise SystemExit(2) if anything is wrong."""
-    values = read(chosen.recipe, chosen.overrides)
-    recipe = build(kind_of(values), values, str(chosen.recipe))
-    findings = list(examine(recipe, chosen.recipe, Cluster.from_options(chosen), chosen.full))
-    print(json.dumps([asdict(finding) for finding in findings], indent=1) if chosen.json else table(findings))
+    values = read(arguments.recipe, arguments.overrides)
+    recipe = build(kind_of(values), values, str(arguments.recipe))
+    findings = list(examine(recipe, arguments.recipe, Cluster.from_options(arguments), arguments.full))
+    print(json.dumps([asdict(finding) for finding in findings], indent=1) if arguments.json else table(findings))
     if any(finding.state == "wrong" for finding in findings):
         raise SystemExit(2)
 

@@ -24,71 +24,75 @@ from deepsiam.trainer.training.recipe.yaml_file import build, read
 GB, MICROSECOND = 1e9, 1e-6
 
 
-def print_plan(chosen: argparse.Namespace) -> None:
+def print_plan(arguments: argparse.Namespace) -> None:
     """Print the plan that the arguments of `trainer.plan` ask for; write its JSON and draw its chart, if named."""
-    if chosen.chart:
+    if arguments.chart:
         require("evaluate", "matplotlib", what="--chart")
-    for path in filter(None, (chosen.json, chosen.chart)):
+    for path in filter(None, (arguments.json, arguments.chart)):
         refuse_folder(path)
         in_a_folder(path)
-    values = read(chosen.recipe, chosen.overrides)
+    values = read(arguments.recipe, arguments.overrides)
     if kind_of(values) is not PretrainRecipe:
-        raise InputError(f"{chosen.recipe}: fine-tunes; a plan is for pre-training: name such a recipe")
-    recipe = build(PretrainRecipe, values, str(chosen.recipe))
-    usual = "cpu" if chosen.gpu == "cpu" else "zero1_fp16" if chosen.gpu.startswith(WITHOUT_BF16) else "zero1_bf16"
+        raise InputError(f"{arguments.recipe}: fine-tunes; a plan is for pre-training: name such a recipe")
+    recipe = build(PretrainRecipe, values, str(arguments.recipe))
+    usual = (
+        "cpu" if arguments.gpu == "cpu" else "zero1_fp16" if arguments.gpu.startswith(WITHOUT_BF16) else "zero1_bf16"
+    )
     file, config = ds_config.load(usual if recipe.deepspeed == "auto" else recipe.deepspeed, for_here=False)
-    if chosen.gpu != "cpu" and ds_config.precision(config) == torch.float32:
+    if arguments.gpu != "cpu" and ds_config.precision(config) == torch.float32:
         raise InputError(
             f"deepspeed: {file.stem} computes in fp32, and of a GPU the speed in half precision is known: "
             f"plan with deepspeed={usual}"
         )
-    work = count(recipe, vocabulary_of(recipe, chosen.vocabulary), ds_config.precision(config))
-    machines, speed = _machines(chosen, recipe)
+    work = count(recipe, vocabulary_of(recipe, arguments.vocabulary), ds_config.precision(config))
+    machines, speed = _machines(arguments, recipe)
     assumptions = [
         f"{recipe.method.name}: {work.parameters:,} parameters, {work.flops / 1e9:,.4g} GFLOP an example, {file.stem}",
         *report.machine_lines(machines, speed),
     ]
-    rows = [plan(recipe, work, config, machines, hosts) for hosts in chosen.hosts]
-    ends = limits(recipe, work, config, machines, max(chosen.hosts))
+    rows = [plan(recipe, work, config, machines, hosts) for hosts in arguments.hosts]
+    ends = limits(recipe, work, config, machines, max(arguments.hosts))
     print(report.training(rows, ends, assumptions))
-    if chosen.json:
+    if arguments.json:
         results = {"assumptions": assumptions, "rows": list(map(asdict, rows)), "pays": list(map(asdict, ends))}
-        with whole_file(chosen.json) as out:
+        with whole_file(arguments.json) as out:
             out.write(json.dumps(results, indent=1).encode() + b"\n")
-    if chosen.chart:
-        print(report.draw(rows, chosen.chart))
+    if arguments.chart:
+        print(report.draw(rows, arguments.chart))
 
 
-def _machines(chosen: argparse.Namespace, recipe: PretrainRecipe) -> tuple[Machines, str]:
+def _machines(arguments: argparse.Namespace, recipe: PretrainRecipe) -> tuple[Machines, str]:
     """Return the machines that the options describe, and where their speed is from."""
-    device, cpu = DEVICES[chosen.gpu], chosen.gpu == "cpu"
+    device, cpu = DEVICES[arguments.gpu], arguments.gpu == "cpu"
     latencies = {"between": 100.0, "within": 30.0} if cpu else {"between": 10.0, "within": 3.0}
     links = {
         name: Link(
-            bandwidth * GB if bandwidth else chosen.link_share * line,
+            bandwidth * GB if bandwidth else arguments.link_share * line,
             MICROSECOND * (latencies[name] if latency is None else latency),
         )
         for name, bandwidth, latency, line in (
-            ("between", chosen.network, chosen.latency, device.network),
-            ("within", chosen.within, chosen.within_latency, device.within),
+            ("between", arguments.network, arguments.latency, device.network),
+            ("within", arguments.within, arguments.within_latency, device.within),
         )
     }
     speed: Roofline | MeasuredSpeed
-    if chosen.measured:
-        speed = measured_speed(_json(chosen.measured), recipe, chosen.case, str(chosen.measured))
-        said = f"{speed.flops / 1e12:.4g} TFLOP/s a rank, measured: {chosen.measured}"
+    if arguments.measured:
+        speed = measured_speed(_json(arguments.measured), recipe, arguments.case, str(arguments.measured))
+        said = f"{speed.flops / 1e12:.4g} TFLOP/s a rank, measured: {arguments.measured}"
     else:
-        speed = Roofline(device, chosen.efficiency, start=chosen.operation * MICROSECOND, launch=LAUNCH * (not cpu))
-        said = f"{chosen.gpu}, assumed: {speed.assumptions()}"
+        speed = Roofline(
+            device, arguments.efficiency, start=arguments.operation * MICROSECOND, launch=LAUNCH * (not cpu)
+        )
+        said = f"{arguments.gpu}, assumed: {speed.assumptions()}"
     machines = Machines(
-        gpus=chosen.gpus,
+        gpus=arguments.gpus,
         device=device,
         speed=speed,
         between=links["between"],
         within=links["within"],
         backend="gloo" if cpu else "nccl",
-        overlap=chosen.overlap,
-        disk=chosen.disk * GB,
+        overlap=arguments.overlap,
+        disk=arguments.disk * GB,
     )
     return machines, said
 
