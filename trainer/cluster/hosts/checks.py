@@ -73,9 +73,9 @@ def gpus(facts: Mapping[str, HostFacts], slots: Mapping[str, int]) -> Iterator[F
         yield Finding("GPUs", "warning", "no host has one: training on CPUs", "see nvidia-smi, if there are any")
         return
     few = {host: one.gpus for host, one in facts.items() if len(one.gpus) < slots[host]}
-    for host, own in few.items():
-        said = f"{host}: {len(own)} GPUs for {slots[host]} slots"
-        yield Finding("GPUs", "wrong", said, "lower slots= in the hostfile")
+    for host, sizes_of_host in few.items():
+        message = f"{host}: {len(sizes_of_host)} GPUs for {slots[host]} slots"
+        yield Finding("GPUs", "wrong", message, "lower slots= in the hostfile")
     sizes = {size for one in facts.values() for size in one.gpus}
     if len(sizes) > 1:
         smallest = f"{min(sizes) / 1e9:,.0f} to {max(sizes) / 1e9:,.0f} GB of memory"
@@ -117,14 +117,14 @@ def layout(recipe: Recipe, ranks: int) -> Iterator[Finding]:
     try:
         check_ranks(recipe, ranks)
     except InputError as error:
-        near = [allowed for allowed in (most_ranks(recipe, ranks), fewest_ranks(recipe, ranks)) if allowed]
+        near = [number for number in (most_ranks(recipe, ranks), fewest_ranks(recipe, ranks)) if number]
         todo = f"use {' or '.join(map(str, near))} ranks" if near else "change the recipe (docs/cluster.md, step 4)"
         yield Finding("layout", "wrong", str(error), todo)
         return
     workers = f" x {recipe.data.workers} workers" if recipe.data.workers else ""
-    each = recipe.batch.micro_batches // ranks
-    said = f"ranks: {ranks}{workers}, lanes: {recipe.data.lanes}, gradient accumulation: {each}"
-    yield Finding("layout", "ok", said)
+    accumulation = recipe.batch.micro_batches // ranks
+    message = f"ranks: {ranks}{workers}, lanes: {recipe.data.lanes}, gradient accumulation: {accumulation}"
+    yield Finding("layout", "ok", message)
 
 
 class Numbers(NamedTuple):
@@ -148,21 +148,21 @@ class Numbers(NamedTuple):
 def disk(facts: Mapping[str, HostFacts], recipe: Recipe, numbers: Numbers) -> Iterator[Finding]:
     """Check that the run folder has room for the checkpoints; also report how much the whole run will write."""
     # weights, also in half precision, and Adam's fp32 states (docs/cluster.md)
-    one = WEIGHT_BYTES * numbers.saved + STATE_BYTES * numbers.trained
-    needed, free = one * (recipe.checkpoint.keep + 1), min(host.free for host in facts.values())
-    said = f"{amount(free)} free, {amount(needed)} for {recipe.checkpoint.keep + 1} checkpoints"
+    checkpoint_bytes = WEIGHT_BYTES * numbers.saved + STATE_BYTES * numbers.trained
+    room, free = checkpoint_bytes * (recipe.checkpoint.keep + 1), min(host.free for host in facts.values())
+    message = f"{amount(free)} free, {amount(room)} for {recipe.checkpoint.keep + 1} checkpoints"
     if recipe.checkpoint.keep_every:
-        kept = recipe.steps // recipe.checkpoint.keep_every
-        needed += one * kept
-        said += f" and {amount(kept * one)} for {kept} that are kept for good"
+        kept_for_good = recipe.steps // recipe.checkpoint.keep_every
+        room += checkpoint_bytes * kept_for_good
+        message += f" and {amount(kept_for_good * checkpoint_bytes)} for {kept_for_good} that are kept for good"
     if isinstance(recipe.checkpoint, PairCheckpointConfig) and recipe.checkpoint.keep_best:
         best = 2 * 4 * numbers.saved  # fp32 weights; a new one is saved before the old one is removed
-        needed += best
-        said += f" and {amount(best)} for the best weights"
+        room += best
+        message += f" and {amount(best)} for the best weights"
     saved = -(-recipe.steps // recipe.checkpoint.every)
-    said += f"; the run writes {saved:,}, {amount(saved * one)} in all"
-    state: State = "ok" if free >= 2 * needed else "warning" if free >= needed else "wrong"
-    yield Finding("disk", state, said, "" if state == "ok" else "free some space, or lower checkpoint.keep")
+    message += f"; the run writes {saved:,}, {amount(saved * checkpoint_bytes)} in all"
+    state: State = "ok" if free >= 2 * room else "warning" if free >= room else "wrong"
+    yield Finding("disk", state, message, "" if state == "ok" else "free some space, or lower checkpoint.keep")
 
 
 def cache(facts: Mapping[str, HostFacts], sources: Mapping[str, Lanes]) -> Iterator[Finding]:
@@ -172,13 +172,13 @@ def cache(facts: Mapping[str, HostFacts], sources: Mapping[str, Lanes]) -> Itera
     if not remote:
         return
     all_of_them = sum(source.manifest.total("bytes") for source in remote)
-    needed = min(all_of_them, max(source.cache.store.limit for source in remote if source.cache))
+    room = min(all_of_them, max(source.cache.store.limit for source in remote if source.cache))
     host, free = min(((host, one.cache_free) for host, one in facts.items()), key=itemgetter(1))
-    said = f"{amount(free)} free on {host}, the remote shards may take {amount(needed)}"
-    if free >= needed:
-        yield Finding("cache", "ok", said)
+    message = f"{amount(free)} free on {host}, the remote shards may take {amount(room)}"
+    if free >= room:
+        yield Finding("cache", "ok", message)
     else:
-        yield Finding("cache", "warning", said, "free some space, or set data.cache or a lower data.cache_bytes")
+        yield Finding("cache", "warning", message, "free some space, or set data.cache or a lower data.cache_bytes")
 
 
 def shards(sources: Mapping[str, Lanes], full: bool) -> Iterator[Finding]:
@@ -211,19 +211,19 @@ def memory(
     half, sums = ds_config.precision(config) != torch.float32, ds_config.sums_in_fp32(config)
     room = min(min(one.gpus, default=one.memory // slots[host]) for host, one in facts.items())
     frozen = numbers.all - numbers.trained
-    needed = {number: bytes_of(number, half, numbers.trained, ranks, sums, frozen) for number in (0, 1, 2, 3)}
-    sizes = ", ".join(f"ZeRO-{number} {amount(size)}" for number, size in needed.items() if number)
-    said = f"{sizes}, of {amount(room)} of a rank; the layers' activations are not counted"
-    fitting = [number for number, size in needed.items() if number and size <= MOST_OF_MEMORY * room]
+    stage_bytes = {number: bytes_of(number, half, numbers.trained, ranks, sums, frozen) for number in (0, 1, 2, 3)}
+    sizes = ", ".join(f"ZeRO-{number} {amount(size)}" for number, size in stage_bytes.items() if number)
+    message = f"{sizes}, of {amount(room)} of a rank; the layers' activations are not counted"
+    fitting = [number for number, size in stage_bytes.items() if number and size <= MOST_OF_MEMORY * room]
     offloaded = [key for key in OFFLOADED if (zero.get(key) or {}).get("device", "none") != "none"]
-    if needed[stage] > MOST_OF_MEMORY * room and offloaded:
-        yield Finding("memory", "warning", f"{said}, nor is {' and '.join(offloaded)}", "try it: train with steps=1")
+    if stage_bytes[stage] > MOST_OF_MEMORY * room and offloaded:
+        yield Finding("memory", "warning", f"{message}, nor is {' and '.join(offloaded)}", "try it: train with steps=1")
     elif not fitting:
-        yield Finding("memory", "wrong", said, "use more ranks or a smaller trunk")
-    elif needed[stage] > MOST_OF_MEMORY * room:
-        yield Finding("memory", "wrong", said, f"set deepspeed to a file of ZeRO-{fitting[0]}")
+        yield Finding("memory", "wrong", message, "use more ranks or a smaller trunk")
+    elif stage_bytes[stage] > MOST_OF_MEMORY * room:
+        yield Finding("memory", "wrong", message, f"set deepspeed to a file of ZeRO-{fitting[0]}")
     else:
-        yield Finding("memory", "ok", said)
+        yield Finding("memory", "ok", message)
 
 
 def bytes_of(stage: int, half: bool, trained: int, ranks: int, sums: bool = False, frozen: int = 0) -> float:
@@ -233,10 +233,13 @@ def bytes_of(stage: int, half: bool, trained: int, ranks: int, sums: bool = Fals
     Of `frozen` numbers there are only the weights.
     """
     gradient = (6 if stage < 2 else 4) if half and sums else 2
-    of_one = (2, gradient, 12) if half else (4, 4, 8)
+    bytes_of_number = (2, gradient, 12) if half else (4, 4, 8)
     partitioned = stage >= 3, stage >= 2, stage >= 1
-    of_trained = sum(size * trained / (ranks if cut else 1) for size, cut in zip(of_one, partitioned, strict=True))
-    return of_trained + of_one[0] * frozen / (ranks if partitioned[0] else 1)
+    trained_bytes = sum(
+        size * trained / (ranks if is_partitioned else 1)
+        for size, is_partitioned in zip(bytes_of_number, partitioned, strict=True)
+    )
+    return trained_bytes + bytes_of_number[0] * frozen / (ranks if partitioned[0] else 1)
 
 
 def micro_batch(

@@ -50,8 +50,8 @@ class Cluster:
                 if getattr(arguments, name):
                     raise InputError(f"--{name}: is for several hosts: add --hostfile, or leave it out")
             return cls(launcher, {HERE: arguments.ranks or 0}, arguments.master_port)
-        given = {"hostfile": arguments.hostfile, "include": arguments.include, "ssh_port": arguments.ssh_port}
-        launcher += [f"--{name}={value}" for name, value in given.items() if value]
+        flags = {"hostfile": arguments.hostfile, "include": arguments.include, "ssh_port": arguments.ssh_port}
+        launcher += [f"--{name}={value}" for name, value in flags.items() if value]
         launch = Launch.from_command(
             [*launcher, network.MODULE, str(arguments.recipe), *arguments.overrides], len(launcher)
         )

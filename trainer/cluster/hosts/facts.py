@@ -57,9 +57,9 @@ class HostFacts:
         names = self.versions | other.versions
         pairs = {name: (self.versions.get(name, "none"), other.versions.get(name, "none")) for name in names}
         return ", ".join(
-            f"{name} {mine}, not {theirs}"
-            for name, (mine, theirs) in pairs.items()
-            if mine != theirs and UNKNOWN not in (mine, theirs)
+            f"{name} {version}, not {other_version}"
+            for name, (version, other_version) in pairs.items()
+            if version != other_version and UNKNOWN not in (version, other_version)
         )
 
 
@@ -146,8 +146,8 @@ def ask(hosts: Sequence[str], ssh_port: int | None = None, *of: object) -> dict[
     words = [sys.executable, "-m", "deepsiam.trainer.cluster.hosts.facts", *map(str, of)]
     from deepsiam.trainer.training.engine import device, launcher  # imported here: it takes seconds
 
-    chosen = launcher.exported().get(device.CHOICE)
-    setting = f"{device.CHOICE}={shlex.quote(chosen)} " if chosen else ""  # as the ranks there will have it
+    accelerator = launcher.exported().get(device.CHOICE)
+    setting = f"{device.CHOICE}={shlex.quote(accelerator)} " if accelerator else ""  # as the ranks there will have it
     command = f"cd {shlex.quote(str(Path.cwd()))} && {setting}{shlex.join(words)}"
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return dict(zip(hosts, pool.map(partial(_ask, command, ssh_port), hosts), strict=True))
@@ -165,8 +165,8 @@ def _ask(here: str, ssh_port: int | None, host: str) -> HostFacts | str:
     except subprocess.TimeoutExpired:
         return f"no answer in {ANSWER_SECONDS} s"
     if answer.returncode:
-        said = printable(answer.stderr).removeprefix("bash: line 1: ")
-        return said[-200:] or f"ssh ended with code {answer.returncode}"
+        message = printable(answer.stderr).removeprefix("bash: line 1: ")
+        return message[-200:] or f"ssh ended with code {answer.returncode}"
     try:  # the last line: a login script may print others
         facts = HostFacts(**json.loads(answer.stdout.splitlines()[-1]))
     except (IndexError, TypeError, ValueError):

@@ -43,13 +43,13 @@ class Launch:
             return None
         from deepsiam.trainer.training.engine import launcher  # takes seconds, and a single host does not need it
 
-        given = launcher.options([*words[first:], *command[module:]])
-        slots = read_hostfile(Path(given.hostfile))
-        chosen = launcher.chosen(slots, given)
-        launcher.check(given, slots, chosen)
+        flags = launcher.options([*words[first:], *command[module:]])
+        slots = read_hostfile(Path(flags.hostfile))
+        slots_by_host = launcher.chosen(slots, flags)
+        launcher.check(flags, slots, slots_by_host)
         # DeepSpeed takes a single host for this one, whatever its name
-        by_ssh = given.launcher.lower() == PDSH and not given.no_ssh and (len(chosen) > 1 or given.force_multi)
-        return cls(command, module, chosen, given.ssh_port, by_ssh, given.master_port)
+        by_ssh = flags.launcher.lower() == PDSH and not flags.no_ssh and (len(slots_by_host) > 1 or flags.force_multi)
+        return cls(command, module, slots_by_host, flags.ssh_port, by_ssh, flags.master_port)
 
     @property
     def ranks(self) -> int:
@@ -67,15 +67,15 @@ class Launch:
 
     def on(self, hosts: Sequence[str], ranks: int) -> list[str]:
         """Return the command line that starts `ranks` ranks on the first of these hosts."""
-        chosen = []
+        included = []
         for host in hosts:
             slots = self.slots[host][:ranks]
             ranks -= len(slots)
             if slots:
-                chosen.append(f"{host}:{','.join(map(str, slots))}")
+                included.append(f"{host}:{','.join(map(str, slots))}")
         own = [] if hosts[0] == next(iter(self.slots)) else ["--master_addr="]  # that of a host that is left out
         # the last of repeated options wins; force_multi: see from_command
-        narrowed = ["--include", "@".join(chosen), "--exclude=", "--num_nodes=-1", "--num_gpus=-1", "--force_multi"]
+        narrowed = ["--include", "@".join(included), "--exclude=", "--num_nodes=-1", "--num_gpus=-1", "--force_multi"]
         return [*self.command[: self.module], *narrowed, *own, *self.command[self.module :]]
 
 

@@ -22,22 +22,22 @@ def interface(facts: Mapping[str, HostFacts], variables: Mapping[str, str]) -> I
     backend = "NCCL" if any(one.gpus for one in facts.values()) else "gloo"
     variable = f"{backend.upper()}_SOCKET_IFNAME"
     value = variables.get(variable, "")
-    chosen = {host: _chosen(one, backend, value) for host, one in facts.items()}
-    several, fine = len(facts) > 1, True
+    names_by_host = {host: _chosen(one, backend, value) for host, one in facts.items()}
+    has_more, fine = len(facts) > 1, True
     for host, one in facts.items():
         has = ", ".join(sorted(one.interfaces))
-        if not chosen[host]:
+        if not names_by_host[host]:
             fine = False
             todo = f"set {variable} to one that all hosts have, {ENV_FILE}"
             yield Finding("interface", "wrong", f"{host}: {variable}={value}, and it has {has}", todo)
-        elif several and all(_is_loopback(one, name) for name in chosen[host]):
+        elif has_more and all(_is_loopback(one, name) for name in names_by_host[host]):
             fine = False
-            said = f"{host}: {backend} would use {', '.join(chosen[host])}, which no other host reaches"
-            yield Finding("interface", "warning", said, f"set {variable}={_outside(one, facts)} {ENV_FILE}")
+            message = f"{host}: {backend} would use {', '.join(names_by_host[host])}, which no other host reaches"
+            yield Finding("interface", "warning", message, f"set {variable}={_outside(one, facts)} {ENV_FILE}")
     if fine:
-        names = {", ".join(own) for own in chosen.values()}
-        each = "; ".join(f"{host} {', '.join(own)}" for host, own in chosen.items())
-        yield Finding("interface", "ok", f"{backend} over {names.pop() if len(names) == 1 else each}")
+        names = {", ".join(host_names) for host_names in names_by_host.values()}
+        listing = "; ".join(f"{host} {', '.join(host_names)}" for host, host_names in names_by_host.items())
+        yield Finding("interface", "ok", f"{backend} over {names.pop() if len(names) == 1 else listing}")
 
 
 def meet(command: Sequence[str]) -> Finding:
@@ -47,19 +47,19 @@ def meet(command: Sequence[str]) -> Finding:
     DeepSpeed's launcher kills every training that runs on its hosts. Ranks on other hosts end by themselves.
     """
     # a file, not a pipe: processes that ssh leaves in the background would hold a pipe open
-    with tempfile.TemporaryFile("w+", errors="replace") as said:
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
         words = [*command, "--module", MODULE]
-        launcher = subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+        launcher = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             launcher.wait(LAUNCH_SECONDS)
         except subprocess.TimeoutExpired:
-            print(f"the ranks did not end in {LAUNCH_SECONDS} s", file=said, flush=True)
+            print(f"the ranks did not end in {LAUNCH_SECONDS} s", file=output, flush=True)
         finally:
             session.kill(launcher.pid)
             launcher.wait()
-        said.seek(0)
+        output.seek(0)
         last = ""
-        for line in said:
+        for line in output:
             if MET in line:
                 return Finding("network", "ok", line[line.index(MET) :].strip())
             if line.strip() and not any(of in line for of in ENDINGS):
@@ -93,8 +93,8 @@ def _outside(one: HostFacts, facts: Mapping[str, HostFacts]) -> str:
     """Return an interface at which others may reach a host, if possible one that all hosts have; else NAME."""
     names = [name for name, addresses in one.interfaces.items() if addresses and not name.startswith(VIRTUAL)]
     names = [name for name in names if not _is_loopback(one, name)]
-    of_all = [name for name in names if all(name in other.interfaces for other in facts.values())]
-    return min(of_all or names, default="NAME")
+    shared_names = [name for name in names if all(name in host.interfaces for host in facts.values())]
+    return min(shared_names or names, default="NAME")
 
 
 def _is_loopback(one: HostFacts, name: str) -> bool:

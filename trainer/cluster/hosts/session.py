@@ -22,9 +22,9 @@ def kill(session: int) -> list[int]:
 
 def processes(session: int) -> list[psutil.Process]:
     """The living processes of a session."""
-    found = []
+    living = []
     for process in psutil.process_iter():
         with suppress(ProcessLookupError, psutil.NoSuchProcess):
             if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                living.append(process)
+    return living

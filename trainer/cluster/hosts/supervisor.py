@@ -56,20 +56,20 @@ class Training:
                 f"{' '.join(command) or 'no command'!r} starts no training: give, after --, "
                 f"a deepspeed command line with --module {' or '.join(MODULES)}"
             )
-        module, rest = command[positions[0]], command[positions[0] + 1 :]
-        plain = [word for word in rest if not word.startswith("-")]
-        if not plain:
+        module, words_after = command[positions[0]], command[positions[0] + 1 :]
+        recipe_words = [word for word in words_after if not word.startswith("-")]
+        if not recipe_words:
             raise InputError(f"{module}: the recipe is missing: give {module} RECIPE [key=value ...]")
-        recipe = load_recipe(MODULES[module.removeprefix("deepsiam.")], Path(plain[0]), plain[1:])
-        command = [*command] if "--resume" in rest else [*command, "--resume"]
+        recipe = load_recipe(MODULES[module.removeprefix("deepsiam.")], Path(recipe_words[0]), recipe_words[1:])
+        command = [*command] if "--resume" in words_after else [*command, "--resume"]
         launch = Launch.from_command(command, positions[0])
         stop_after = getattr(recipe.checkpoint, "stop_after", None)  # of fine-tuning
         if not launch:
             return cls(command, recipe.run, recipe.steps, stop_after)
         launch.require_fewer()
         check_ranks(recipe, launch.ranks)
-        chosen = partial(choose, launch, recipe) if launch.by_ssh else None
-        return cls(command, recipe.run, recipe.steps, stop_after, chosen)
+        choose_hosts = partial(choose, launch, recipe) if launch.by_ssh else None
+        return cls(command, recipe.run, recipe.steps, stop_after, choose_hosts)
 
     def start(self, resumes: bool) -> Sequence[str]:
         """Return the command line of the next start: on all hosts or, from the first checkpoint on, on the fit ones.
@@ -81,8 +81,8 @@ class Training:
         choice = self.choose(resumes)
         if choice.left_out and not resumes:
             host, reason = next(iter(choice.left_out.items()))
-            others = f"; {len(choice.left_out)} hosts are not" if len(choice.left_out) > 1 else ""
-            raise InputError(f"{host} is not fit: {reason}{others}: fix that, or shorten the hostfile")
+            more_hosts = f"; {len(choice.left_out)} hosts are not" if len(choice.left_out) > 1 else ""
+            raise InputError(f"{host} is not fit: {reason}{more_hosts}: fix that, or shorten the hostfile")
         for host, reason in choice.left_out.items():
             _report(f"{host} is left out: {reason}")
         if choice.left_out:

@@ -107,9 +107,9 @@ def count(recipe: PretrainRecipe, vocab_size: int, dtype: torch.dtype = torch.bf
     )
 
 
-def vocabulary_of(recipe: PretrainRecipe, given: int | None) -> int:
+def vocabulary_of(recipe: PretrainRecipe, size: int | None) -> int:
     """Return the size of the vocabulary: as given, or the trunk's; raise InputError where neither is known."""
-    size = given or (recipe.trunk or {}).get("vocab_size")
+    size = size or (recipe.trunk or {}).get("vocab_size")
     if isinstance(size, int) and size <= FIRST_PIECE:
         raise InputError(f"a vocabulary of {size} pieces has no words: give more than {FIRST_PIECE}")
     if not isinstance(size, int):
@@ -127,11 +127,11 @@ def measured_speed(results: Mapping[str, Any], recipe: PretrainRecipe, case: str
     """
     try:
         cases = results["cases"]
-        of_method = [n for n, one in cases.items() if one["recipe"].rsplit("_", 1)[0] == recipe.method.name]
-        name = case or (of_method[-1] if of_method else "")
+        names = [n for n, case_result in cases.items() if case_result["recipe"].rsplit("_", 1)[0] == recipe.method.name]
+        name = case or (names[-1] if names else "")
         if name not in cases:
-            what = f"no case {case!r}" if case else f"no case of method {recipe.method.name}"
-            raise InputError(f"{where}: {what}; choose with --case: {', '.join(cases)}")
+            problem = f"no case {case!r}" if case else f"no case of method {recipe.method.name}"
+            raise InputError(f"{where}: {problem}; choose with --case: {', '.join(cases)}")
         rate = cases[name]["rivals"]["deepsiam"]["tokens_per_second"]["median"]
         return MeasuredSpeed(cases[name]["flops_per_token"] * rate)
     except (KeyError, TypeError, AttributeError) as error:
@@ -144,8 +144,8 @@ def _model(recipe: PretrainRecipe, vocabulary: Vocabulary) -> TrunkModel:
     method, size = recipe.method, vocabulary.vocab_size
     with torch.device("meta"):
         trunk = trunk_of({**recipe.trunk, "vocab_size": size, "pad_token_id": vocabulary.pad}, "trunk")
-        if added := method.added_tokens + method.markers:
-            trunk.resize_token_embeddings(size + added, mean_resizing=False)
+        if more_rows := method.added_tokens + method.markers:
+            trunk.resize_token_embeddings(size + more_rows, mean_resizing=False)
         for key, tokens in method.input_lengths.items():
             check_length(key, tokens, trunk)
         model = build_model(method, trunk)

@@ -61,9 +61,9 @@ class Kernels(TorchDispatchMode):
         kwargs = kwargs or {}
         out = function(*args, **kwargs)
         name = function._schema.name.partition("::")[2]
-        made = out if function._schema.returns else _written(function, args, kwargs)
-        if not function.is_view and name not in NO_KERNEL and self._runs_here(args, kwargs, made):
-            kernel = Kernel(name, self._bytes(name, args, kwargs, made), _flops(function, args, kwargs, out))
+        outputs = out if function._schema.returns else _written(function, args, kwargs)
+        if not function.is_view and name not in NO_KERNEL and self._runs_here(args, kwargs, outputs):
+            kernel = Kernel(name, self._bytes(name, args, kwargs, outputs), _flops(function, args, kwargs, out))
             self.started.append(kernel)
         return out
 
@@ -72,12 +72,12 @@ class Kernels(TorchDispatchMode):
         return bool(self._tensors(out)) and all(x.device.type == self.device_type for x in _tensors(args, kwargs)[:1])
 
     def _bytes(self, name: str, args: Any, kwargs: Any, out: Any) -> int:
-        given, made = self._tensors(args, kwargs), self._tensors(out)
+        inputs, outputs = self._tensors(args, kwargs), self._tensors(out)
         if name in LOOK_UP or name in ADD_ROWS:
-            rows = made if name in LOOK_UP else given[-1:]
-            return 2 * sum(map(size, rows)) + sum(size(x) for x in given[1:] if not x.is_floating_point())
-        read = given[1:] if name in OVERWRITE else given
-        return sum(map(size, read)) + sum(map(size, made))
+            rows = outputs if name in LOOK_UP else inputs[-1:]
+            return 2 * sum(map(size, rows)) + sum(size(x) for x in inputs[1:] if not x.is_floating_point())
+        inputs_read = inputs[1:] if name in OVERWRITE else inputs
+        return sum(map(size, inputs_read)) + sum(map(size, outputs))
 
     def _tensors(self, *values: Any) -> list[torch.Tensor]:
         return [x for x in _tensors(*values) if x.device.type == self.device_type]
@@ -85,9 +85,13 @@ class Kernels(TorchDispatchMode):
 
 def _written(function: Any, args: Any, kwargs: Any) -> list[Any]:
     """Return the arguments that an operation writes in place, such as the states of a fused optimizer."""
-    given = {argument.name: value for argument, value in zip(function._schema.arguments, args, strict=False)} | kwargs
-    written = (one.name for one in function._schema.arguments if one.alias_info and one.alias_info.is_write)
-    return [given.get(name) for name in written]
+    values_by_name = {
+        argument.name: value for argument, value in zip(function._schema.arguments, args, strict=False)
+    } | kwargs
+    names = (
+        argument.name for argument in function._schema.arguments if argument.alias_info and argument.alias_info.is_write
+    )
+    return [values_by_name.get(name) for name in names]
 
 
 def _tensors(*values: Any) -> list[torch.Tensor]:

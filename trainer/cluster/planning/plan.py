@@ -78,12 +78,12 @@ def _machines(arguments: argparse.Namespace, recipe: PretrainRecipe) -> tuple[Ma
     speed: Roofline | MeasuredSpeed
     if arguments.measured:
         speed = measured_speed(_json(arguments.measured), recipe, arguments.case, str(arguments.measured))
-        said = f"{speed.flops / 1e12:.4g} TFLOP/s a rank, measured: {arguments.measured}"
+        source = f"{speed.flops / 1e12:.4g} TFLOP/s a rank, measured: {arguments.measured}"
     else:
         speed = Roofline(
             device, arguments.efficiency, start=arguments.operation * MICROSECOND, launch=LAUNCH * (not cpu)
         )
-        said = f"{arguments.gpu}, assumed: {speed.assumptions()}"
+        source = f"{arguments.gpu}, assumed: {speed.assumptions()}"
     machines = Machines(
         gpus=arguments.gpus,
         device=device,
@@ -94,7 +94,7 @@ def _machines(arguments: argparse.Namespace, recipe: PretrainRecipe) -> tuple[Ma
         overlap=arguments.overlap,
         disk=arguments.disk * GB,
     )
-    return machines, said
+    return machines, source
 
 
 def _json(path: Path) -> Any:

@@ -41,8 +41,8 @@ def training(rows: Sequence[PlanRow], limits: Sequence[Limit], assumptions: Sequ
 def changes(row: PlanRow) -> Iterator[str]:
     """Yield what differs from the recipe, if anything."""
     if row.changes:
-        other = "" if row.same_experiment else " (another experiment)"
-        yield f"{row.ranks:,} ranks cannot share the recipe: planned with {' '.join(row.changes)}{other}"
+        remark = "" if row.same_experiment else " (another experiment)"
+        yield f"{row.ranks:,} ranks cannot share the recipe: planned with {' '.join(row.changes)}{remark}"
 
 
 def pays(limits: Sequence[Limit]) -> Iterator[str]:

@@ -74,28 +74,28 @@ def fit(recipe: PretrainRecipe, ranks: int) -> Layout:
     if size % ranks:
         size = math.ceil(size / ranks) * ranks
         steps = math.ceil(recipe.steps * recipe.batch.size / size)
-    of_rank = size // ranks
-    micro = max(n for n in range(1, min(recipe.batch.micro, of_rank) + 1) if of_rank % n == 0)
+    rank_examples = size // ranks
+    micro = max(n for n in range(1, min(recipe.batch.micro, rank_examples) + 1) if rank_examples % n == 0)
     if lanes % (shares := ranks * max(1, workers)):
         lanes = math.ceil(lanes / shares) * shares
-    expected = None if recipe.ranks is None else ranks
+    fitted_ranks = None if recipe.ranks is None else ranks
     fitted = {
         "batch.size": (recipe.batch.size, size),
         "batch.micro": (recipe.batch.micro, micro),
         "data.lanes": (recipe.data.lanes, lanes),
         "steps": (recipe.steps, steps),
-        "ranks": (recipe.ranks, expected),
+        "ranks": (recipe.ranks, fitted_ranks),
     }
     changes = tuple(f"{key}={now}" for key, (was, now) in fitted.items() if now != was)
     update = {
         "batch": BatchConfig(size=size, micro=micro),
         "data": recipe.data.model_copy(update={"lanes": lanes}),
         "steps": steps,
-        "ranks": expected,
+        "ranks": fitted_ranks,
     }
-    compared = micro if recipe.method.compares_micro_batch else recipe.batch.micro
-    same = (size, compared) == (recipe.batch.size, recipe.batch.micro)
-    return Layout(recipe.model_copy(update=update), ranks, changes, same)
+    compared_micro = micro if recipe.method.compares_micro_batch else recipe.batch.micro
+    same_experiment = (size, compared_micro) == (recipe.batch.size, recipe.batch.micro)
+    return Layout(recipe.model_copy(update=update), ranks, changes, same_experiment)
 
 
 @dataclass(frozen=True)
@@ -187,11 +187,11 @@ def fitting(work: Work, zero: Zero, machines: Machines, ranks: int, micro: int) 
     """
     width, room = zero.bytes_per_number, MOST_OF_MEMORY * machines.device.memory
     trained = sum(work.trained)
-    of_model = partial(bytes_of, half=width == 2, trained=trained, ranks=ranks, frozen=work.parameters - trained)
-    states = {stage: of_model(stage, sums=zero.sums_in_fp32) for stage in STAGES}
-    needed = {stage: size + micro * work.kept_bytes for stage, size in states.items()}
-    needed[3] += width * min(work.parameters, GATHERED)
-    return [stage for stage, size in needed.items() if size <= room]
+    model_bytes = partial(bytes_of, half=width == 2, trained=trained, ranks=ranks, frozen=work.parameters - trained)
+    states = {stage: model_bytes(stage, sums=zero.sums_in_fp32) for stage in STAGES}
+    stage_bytes = {stage: size + micro * work.kept_bytes for stage, size in states.items()}
+    stage_bytes[3] += width * min(work.parameters, GATHERED)
+    return [stage for stage, size in stage_bytes.items() if size <= room]
 
 
 @dataclass(frozen=True)
@@ -206,27 +206,27 @@ class Limit:
 
 def limits(recipe: PretrainRecipe, work: Work, config: Mapping[str, Any], machines: Machines, most: int) -> list[Limit]:
     """Return for each batch size and stage up to how many hosts, a power of two, at most `most`, pay off (`PAYS`)."""
-    found = []
+    all_limits = []
     for factor in BATCHES:
         size = factor * recipe.batch.size
         scaled = recipe.model_copy(update={"batch": recipe.batch.model_copy(update={"size": size})})
-        alone = plan_step(fit(scaled, machines.gpus), work, Zero.from_config(config, STAGES[0]), machines)
+        one_host = plan_step(fit(scaled, machines.gpus), work, Zero.from_config(config, STAGES[0]), machines)
         for stage in STAGES:
-            hosts, because = _limit(scaled, work, Zero.from_config(config, stage), machines, most, alone)
-            found.append(Limit(size, stage, hosts, because))
-    return found
+            hosts, because = _limit(scaled, work, Zero.from_config(config, stage), machines, most, one_host)
+            all_limits.append(Limit(size, stage, hosts, because))
+    return all_limits
 
 
 def _limit(
-    recipe: PretrainRecipe, work: Work, zero: Zero, machines: Machines, most: int, alone: Step
+    recipe: PretrainRecipe, work: Work, zero: Zero, machines: Machines, most: int, one_host: Step
 ) -> tuple[int, str]:
     hosts = 1
     while hosts <= most:
         if recipe.batch.size % (hosts * machines.gpus):
             return hosts // 2, "batch.size"
         step = plan_step(fit(recipe, hosts * machines.gpus), work, zero, machines)
-        if PAYS * hosts * step.seconds > alone.seconds:
-            idle, waiting = hosts * step.compute - alone.compute, hosts * step.exposed - alone.exposed
+        if PAYS * hosts * step.seconds > one_host.seconds:
+            idle, waiting = hosts * step.compute - one_host.compute, hosts * step.exposed - one_host.exposed
             return hosts // 2, "small micro-batches" if idle > waiting else "communication"
         hosts *= 2
     return hosts // 2, ""

@@ -68,13 +68,13 @@ def _written(value: Any) -> str:
     return f"{json.dumps(value, ensure_ascii=False):.80}"
 
 
-def _with(recipe: AnyRecipe, taken: dict[str, Any], source: Path) -> AnyRecipe:
+def _with(recipe: AnyRecipe, start_keys: dict[str, Any], source: Path) -> AnyRecipe:
     """Give the recipe's method the keys that it does not set."""
-    if not taken:
+    if not start_keys:
         return recipe
     values = recipe.model_dump(exclude_unset=True)
     left_out = recipe.method.model_fields_set - values["method"].keys()  # set to what a dump leaves out
-    method = {**taken, **values["method"], **{key: getattr(recipe.method, key) for key in left_out}}
+    method = {**start_keys, **values["method"], **{key: getattr(recipe.method, key) for key in left_out}}
     return build(type(recipe), {**values, "method": method}, f"{source} and the recipe")
 
 

@@ -107,9 +107,11 @@ def _check_candidates(number: int, source: GroupSource) -> list[str]:
     return _fewer(source, counts, "method.candidates.per_query", number, "all of theirs are used")
 
 
-def _fewer(source: GroupSource, counts: np.ndarray, key: str, number: int, then: str) -> list[str]:
+def _fewer(source: GroupSource, counts: np.ndarray, key: str, number: int, effect: str) -> list[str]:
     short_groups = int((counts < number).sum())
-    remark = f"split {source.split}: {short_groups:,} of {len(counts):,} groups give fewer than {key}={number}: {then}"
+    remark = (
+        f"split {source.split}: {short_groups:,} of {len(counts):,} groups give fewer than {key}={number}: {effect}"
+    )
     return [remark] if short_groups else []
 
 

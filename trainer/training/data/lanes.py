@@ -179,12 +179,12 @@ class Lanes:
                 last_epoch = epoch
             start = 0
 
-    def _chunks(self, shards: np.ndarray, read: np.ndarray, window: int) -> list[tuple[int, int]]:
+    def _chunks(self, shards: np.ndarray, chunks_read: np.ndarray, window: int) -> list[tuple[int, int]]:
         """Return the (shard, chunk) pairs of a window; the arguments: a lane's shards, the chunks read after each."""
-        number = np.arange(window * self.window, min((window + 1) * self.window, read[-1]))
-        at = read.searchsorted(number, side="right")
+        number = np.arange(window * self.window, min((window + 1) * self.window, chunks_read[-1]))
+        at = chunks_read.searchsorted(number, side="right")
         # a shard's first chunk is the number read at its end, less its own
-        places = shards[at], number - read[at] + self.chunks[shards[at]]
+        places = shards[at], number - chunks_read[at] + self.chunks[shards[at]]
         return list(zip(*(numbers.tolist() for numbers in places), strict=True))
 
     def _deal(self, epoch: int) -> np.ndarray:

@@ -104,18 +104,18 @@ def check_cache_room(
     at a time, and keeps all shards of it open. A validation adds a window of each rank.
     """
     lanes, readers = order.lanes * local_size // world_size, local_size * max(1, workers)
-    needed = 0
+    cache_bytes = 0
     for source in order.sources.values():
         # one shard of each window is the one that its lane keeps open anyway
         in_a_window = most_in_a_window(source.source.chunks, source.window)
-        needed += source.source.cached_bytes(lanes + readers * (in_a_window - 1))
+        cache_bytes += source.source.cached_bytes(lanes + readers * (in_a_window - 1))
     for part in held_out:
-        needed += part.source.cached_bytes(local_size * most_in_a_window(part.source.chunks, part.window))
-    if needed > limit:
+        cache_bytes += part.source.cached_bytes(local_size * most_in_a_window(part.source.chunks, part.window))
+    if cache_bytes > limit:
         raise InputError(
             f"data.cache_bytes: {limit} bytes cannot hold what the {lanes} lanes of a host"
-            f"{' and a validation' if held_out else ''} keep open at once; set at least {needed}, or twice that to "
-            "fetch ahead"
+            f"{' and a validation' if held_out else ''} keep open at once; set at least {cache_bytes}, or twice that "
+            "to fetch ahead"
         )
 
 

@@ -74,10 +74,10 @@ def chosen(slots: Mapping[str, int], flags: Namespace) -> dict[str, list[int]]:
     return dict(runner.apply_num_nodes_and_gpus(hosts, flags.num_nodes, flags.num_gpus))
 
 
-def check(flags: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Sequence[int]]) -> None:
+def check(flags: Namespace, slots: Mapping[str, int], included: Mapping[str, Sequence[int]]) -> None:
     """Raise InputError where DeepSpeed would exit with a traceback instead of starting the `chosen` of all slots."""
     if flags.no_ssh:  # each host starts its own ranks
-        hosts = len(chosen)
+        hosts = len(included)
         if not 0 <= flags.node_rank < hosts:
             raise InputError(
                 f"--node_rank {flags.node_rank}: with --no_ssh, number the {hosts} hosts of the hostfile from 0"
@@ -85,7 +85,7 @@ def check(flags: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Seque
         if not flags.master_addr:
             raise InputError("--master_addr is missing: with --no_ssh, give the address of the first host")
         return
-    if len(chosen) == 1 and not flags.force_multi:
+    if len(included) == 1 and not flags.force_multi:
         return  # no launcher: the host is this one
     name = flags.launcher.lower()
     if name not in runner.LAUNCHER_CLASSES:
@@ -97,7 +97,7 @@ def check(flags: Namespace, slots: Mapping[str, int], chosen: Mapping[str, Seque
         )
     kind = runner.LAUNCHER_CLASSES[name]
     try:
-        kind.validate_active_resources(chosen)
+        kind.validate_active_resources(included)
         launcher = kind(flags, "", *([] if name == runner.PDSH_LAUNCHER else [slots]))
     except ValueError as error:
         raise InputError(f"--launcher {name}: {error}: edit the hostfile instead") from None

@@ -33,13 +33,13 @@ def check_memory(recipe: PretrainRecipe, model: TrunkModel, available: int) -> N
     """
     method, micro = recipe.method, recipe.batch.micro
     tokens = micro * method.example_tokens
-    needed = tokens * bytes_per_token(recipe, model)
-    if needed <= available or not any(parameter.requires_grad for parameter in model.trunk.parameters()):
+    activation_bytes = tokens * bytes_per_token(recipe, model)
+    if activation_bytes <= available or not any(parameter.requires_grad for parameter in model.trunk.parameters()):
         return
     sizes = [f"method.{key}={getattr(method, key)}" for key in method.size_keys]
     checkpointing = "" if recipe.activation_checkpointing else ", or set activation_checkpointing=true"
     raise InputError(
         f"{', '.join([f'batch.micro={micro}', *sizes])}: a micro-batch of {tokens:,} tokens keeps "
-        f"at least {needed / 1e9:,.0f} GB for the backward pass, this device has {available / 1e9:,.0f} GB: "
+        f"at least {activation_bytes / 1e9:,.0f} GB for the backward pass, this device has {available / 1e9:,.0f} GB: "
         f"lower one of them{checkpointing}"
     )

@@ -118,7 +118,7 @@ def read_one(path: Path) -> dict[str, Any]:
     return values
 
 
-def _read(path: Path, seen: tuple[Path, ...], values_by_path: dict[Path, dict[str, Any]]) -> dict[str, Any]:
+def _read(path: Path, files_above: tuple[Path, ...], values_by_path: dict[Path, dict[str, Any]]) -> dict[str, Any]:
     """Read a file and those that it extends, each once: `known` has the values of those that were read."""
     try:
         resolved = path.resolve()
@@ -126,17 +126,17 @@ def _read(path: Path, seen: tuple[Path, ...], values_by_path: dict[Path, dict[st
         raise InputError(f"{path}: cannot read this recipe ({getattr(error, 'strerror', None) or error})") from None
     if resolved in values_by_path:
         return values_by_path[resolved]
-    if resolved in seen:
-        raise InputError(f"{path}: extends itself through {' -> '.join(str(p.name) for p in seen)}")
-    if len(seen) == DEEPEST:
+    if resolved in files_above:
+        raise InputError(f"{path}: extends itself through {' -> '.join(str(p.name) for p in files_above)}")
+    if len(files_above) == DEEPEST:
         raise InputError(f"{path}: is extended through {DEEPEST} recipes, the most that may extend one another")
     values = read_one(path)
     extends = values.pop("extends", None)
-    merged: dict[str, Any] = {}
+    base_values: dict[str, Any] = {}
     for base in extends if isinstance(extends, list) else [] if extends is None else [extends]:
-        addition = _read(path.parent / str(base), (*seen, resolved), values_by_path)
-        merged = _merge(_without_excluded(merged, addition), addition)
-    values_by_path[resolved] = _merge(_without_excluded(merged, values), values)
+        addition = _read(path.parent / str(base), (*files_above, resolved), values_by_path)
+        base_values = _merge(_without_excluded(base_values, addition), addition)
+    values_by_path[resolved] = _merge(_without_excluded(base_values, values), values)
     return values_by_path[resolved]
 
 

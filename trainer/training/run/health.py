@@ -151,8 +151,8 @@ class Health:
         documents = list(dict.fromkeys(name for names in self.order.origins(batch) for name in names))
         unnamed = f" and {len(documents) - MOST_DOCUMENTS} more" if len(documents) > MOST_DOCUMENTS else ""
         place = f"micro-batch {batch.index}, {source}lane {batch.lane}"
-        what = bad_terms or "the gradient is not finite"
-        return not bad_terms, f"{what}: {place}, documents {'; '.join(documents[:MOST_DOCUMENTS])}{unnamed}"
+        cause = bad_terms or "the gradient is not finite"
+        return not bad_terms, f"{cause}: {place}, documents {'; '.join(documents[:MOST_DOCUMENTS])}{unnamed}"
 
 
 def blame(losses: torch.Tensor, grad_norm: float, *, overflow: bool) -> list[int]:
