@@ -184,13 +184,17 @@ def _of_library(folder: Folder) -> tuple[dict[str, Any] | None, Any]:
 
 def _marks(folder: Folder) -> dict[str, tuple[str | None, str]]:
     """Return, for each side, the token that stands before its texts, if it is one, and the text after that."""
-    return {side: _split(text, folder.tokenizer) for side, text in _texts_before(folder).items()}
+    prefixes = {side: str(folder.settings.get(f"{side}_prefix") or "") for side in SIDES}
+    return {side: _split(text, prefixes[side], folder.tokenizer) for side, text in _texts_before(folder).items()}
 
 
-def _split(text: str, tokenizer: Tokenizer) -> tuple[str | None, str]:
-    """Return the token that a text begins with, and the rest, if it is read; PyLate's tokens end in a blank."""
+def _split(text: str, prefix: str, tokenizer: Tokenizer) -> tuple[str | None, str]:
+    """Return the token that a text begins with, and the rest, if it is read; PyLate's tokens end in a blank.
+
+    A folder may name the token as a `prefix`; it can have blanks in it.
+    """
     vocabulary = tokenizer.vocabulary()
-    for token in (text, text.strip(), *text.split()[:1]):
+    for token in (prefix, prefix.strip(), text, text.strip(), *text.split()[:1]):
         if token and token in vocabulary:
             text_after = text.partition(token)[2]
             return token, text_after if text_after.strip() or _is_read(text_after, token, tokenizer) else ""
