@@ -41,8 +41,11 @@ def kill(process: Started | subprocess.Popen[bytes]) -> None:
 
 
 def wait_until_ended(processes: Iterable[psutil.Process]) -> None:
-    """Wait for processes that are not this one's children; a zombie has ended, whether or not anyone waits for it."""
+    """Wait for processes that are not this one's children; a zombie has ended, whether or not anyone waits for it.
+
+    Its main thread may be one before the others have ended: until then they hold its files, and their locks.
+    """
     for process in processes:
         with suppress(psutil.NoSuchProcess):
-            while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            while process.is_running() and (process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1):
                 time.sleep(0.01)
