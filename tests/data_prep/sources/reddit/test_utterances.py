@@ -29,6 +29,7 @@ _NOTICES = (
     "[removed]|[deleted]|[ Removed by Reddit ]|[removed by reddit]|[deleted by user]|[unavailable]|\\[removed\\]|"
     "[ Removed by Reddit on account of violating the [content policy](/help/contentpolicy). ]|*[deleted]*|"
     "[ Removed by reddit in response to a copyright notice. ]|[ Removed by moderator ]|&#91; Removed by Reddit &#93;|"
+    "[redacted]|[ Content blocked ]|[This text was censored]|"
     "[Comment removed by moderator]|[This post has been removed]|[removed]\u200b|[removed]\n\n[removed]|"
     "Sorry, this post was removed by Reddit's filters.|Removed by moderator|[ Removed by Reddit, see [1] ]."
 )
