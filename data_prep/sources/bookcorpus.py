@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.sources.compressed import lines, open_input
-from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.document import Bad, BadRecordError, Document, Dropped
 from deepsiam.data_prep.sources.gutenberg import without_frame
 from deepsiam.data_prep.sources.pairing import neighbours
 from deepsiam.data_prep.sources.plain_text import (
@@ -148,7 +148,7 @@ def _read_book(file: File, piece: Piece, choices: Choices) -> Iterator[Document 
     lines, mistaken = without_frame(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
     if mistaken:
         reason = f"nearly all of its text is left out as a notice of Project Gutenberg from its line {mistaken:,} on"
-        raise ValueError(f"{reason}; remove that line if it is wrong")
+        raise BadRecordError(f"{reason}; remove that line if it is wrong")
     segments, headings = _book(lines)
     yield Document(name, segments, headings, guessed=guessed) if segments else EMPTY
 

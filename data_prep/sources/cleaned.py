@@ -12,7 +12,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.data_prep.common.json_file import Count, Sha256, read_json
 from deepsiam.data_prep.common.provenance import Made, Record, require_every_part
-from deepsiam.data_prep.sources.document import Document
+from deepsiam.data_prep.sources.document import BadRecordError, Document
 from deepsiam.data_prep.sources.plain_text import Line, json_line, line_pieces, require_characters
 from deepsiam.data_prep.sources.source import Choices, File, Piece, Source, named
 
@@ -108,29 +108,29 @@ def _pieces(file: File, _: Choices) -> Iterator[Piece]:
 
 
 def document(line: Line) -> Document:
-    """Return the document of a line that `texts.line` made; raise ValueError with what is wrong with the line."""
+    """Return the document of a line that `texts.line` made; raise BadRecordError with what is wrong with the line."""
     record = json_line(line, LONGEST_LINE)
     name, text, about = record.get("id"), record.get("text"), record.get("metadata")
     if not isinstance(name, str) or not isinstance(text, str) or not text or not isinstance(about, dict):
-        raise ValueError("lacks an id, a text or metadata")
+        raise BadRecordError("lacks an id, a text or metadata")
     segments = tuple(text.split("\n"))
     group, title = _text(about, "group"), _text(about, "title")
     for characters in (name, text, group, title):
         require_characters(characters)
     headings, context = about.get("headings"), about.get("context")
     if type(context) is not int or not 0 <= context < len(segments):
-        raise ValueError("metadata.context is not a number of leading segments")
+        raise BadRecordError("metadata.context is not a number of leading segments")
     if not isinstance(headings, list) or not all(type(number) is int for number in headings):
-        raise ValueError("metadata.headings is not a list of numbers")
+        raise BadRecordError("metadata.headings is not a list of numbers")
     if sorted(set(headings)) != headings or (headings and not 0 <= headings[0] <= headings[-1] < len(segments)):
-        raise ValueError("metadata.headings are not numbers of segments, in order")
+        raise BadRecordError("metadata.headings are not numbers of segments, in order")
     return Document(name, segments, tuple(headings), context, group, title)
 
 
 def _text(about: dict[str, Any], key: str) -> str:
     value = about.get(key, "")
     if not isinstance(value, str):
-        raise ValueError(f"metadata.{key} is not a text")
+        raise BadRecordError(f"metadata.{key} is not a text")
     return value
 
 

@@ -26,6 +26,10 @@ class Bad:
     reason: str
 
 
+class BadRecordError(ValueError):
+    """A record cannot be read: the message says what is wrong; the source that reads it adds the place."""
+
+
 @dataclass(frozen=True)
 class Dropped:
     """A sound record that the source leaves out, by reason (`redirect`, `deleted`, `bot`): counted, not named.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from deepsiam.data_prep.common.errors import InputError, printable
 from deepsiam.data_prep.sources.compressed import lines, open_input, require_line_ends
 from deepsiam.data_prep.sources.csv_rows import csv_rows
-from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.document import Bad, BadRecordError, Document, Dropped
 from deepsiam.data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
 from deepsiam.data_prep.sources.plain_text import LONGEST, Line, json_object, line_pieces, name_in, require_characters
 from deepsiam.data_prep.sources.source import Choices, File, Option, Piece, Source, finder, uncompressed
@@ -58,7 +58,7 @@ def _checked(path: Path, fields: Mapping[str, str], pieces: Iterator[Piece]) -> 
     """Yield the pieces of a file of JSON; raise InputError if the first record lacks one of the fields."""
     for number, piece in enumerate(pieces):
         if not number and not isinstance(piece.content, Bad):
-            with suppress(ValueError):  # `_read` reports it
+            with suppress(BadRecordError):  # `_read` reports it
                 _require(f"{path}: {piece.where}", fields, list(_record(piece.content)), "field")
         yield piece
 
@@ -147,22 +147,22 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Dro
 
 
 def _record(content: Line | Sample | _Row) -> Mapping[str, Any]:
-    """Return the fields of a record by name; raise ValueError with the reason if it has none."""
+    """Return the fields of a record by name; raise BadRecordError with the reason if it has none."""
     if isinstance(content, _Row):
         return content.cells
     if isinstance(content, Sample):
         return json_object(member(content, "json"))
     if content.content is None:
-        raise ValueError(f"more than {LONGEST:,} bytes")
+        raise BadRecordError(f"more than {LONGEST:,} bytes")
     return json_object(content.content)
 
 
 def _text(record: Mapping[str, Any], field: str) -> str:
     text = record.get(field)
     if text is None and field in record:
-        raise ValueError(f"field {field!r} is null")
+        raise BadRecordError(f"field {field!r} is null")
     if not isinstance(text, str):
-        raise ValueError(f"field {field!r} is missing or not a string")
+        raise BadRecordError(f"field {field!r} is missing or not a string")
     require_characters(text)
     return legible_line(text)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from deepsiam.data_prep.common.errors import CutOffError
 from deepsiam.data_prep.common.files import os_errors_as_input_errors
 from deepsiam.data_prep.sources.compressed import EmptyFileError, lines, open_input
-from deepsiam.data_prep.sources.document import Document, Dropped
+from deepsiam.data_prep.sources.document import BadRecordError, Document, Dropped
 from deepsiam.data_prep.sources.pairing import neighbours
 from deepsiam.data_prep.sources.recognise import not_text
 from deepsiam.data_prep.sources.source import (
@@ -76,29 +76,32 @@ def whole_text(path: Path, choices: Choices) -> Text:
 
 
 def whole_bytes(path: Path) -> bytes:
-    """Return a file inflated, or one byte more than LONGEST of it; raise ValueError if it is cut off."""
+    """Return a file inflated, or one byte more than LONGEST of it; raise BadRecordError if it is cut off."""
     try:
         with open_input(path) as stream:
             return stream.read(LONGEST + 1)
     except EmptyFileError:
         return b""
     except CutOffError as error:
-        raise ValueError(str(error).removeprefix(f"{path}: ")) from None
+        raise BadRecordError(str(error).removeprefix(f"{path}: ")) from None
 
 
 def decoded(content: bytes, choices: Choices, *, is_file: bool = False) -> Text:
     """Return the text of at most LONGEST bytes.
 
-    Raise ValueError if it is longer, clearly not text, not in the chosen encoding or, for GUESS, in none that can be
-    guessed.
+    Raise BadRecordError if it is longer, clearly not text, not in the chosen encoding or, for GUESS, in none that can
+    be guessed.
     """
     if kind := not_text(content):
-        raise ValueError(kind)
+        raise BadRecordError(kind)
     if len(content) > LONGEST:
         sentences = is_file and content.count(b"\n") > MANY_LINES
         hint = "; if each line is a sentence, use bookcorpus-sentences" if sentences else ""
-        raise ValueError(f"more than {LONGEST:,} bytes{hint}")
-    return Text(*decode(content, choices.get("encoding", GUESS), choices.get(EXPECTED, ANY)))
+        raise BadRecordError(f"more than {LONGEST:,} bytes{hint}")
+    try:
+        return Text(*decode(content, choices.get("encoding", GUESS), choices.get(EXPECTED, ANY)))
+    except ValueError as error:
+        raise BadRecordError(str(error)) from None
 
 
 def line_pieces(path: Path, longest: int) -> Iterator[Piece]:
@@ -118,52 +121,52 @@ def _read_text(file: File, piece: Piece, choices: Choices) -> Iterator[Document 
 def _read_line(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Dropped]:
     line, text = piece.content, choices["text"]
     if line.content is None:
-        raise ValueError(f"more than {LONGEST:,} bytes")
+        raise BadRecordError(f"more than {LONGEST:,} bytes")
     record = json_object(line.content)
     content = record.get(text)
     if not isinstance(content, str):
-        raise ValueError(f"field {text!r} is missing or not a string")
+        raise BadRecordError(f"field {text!r} is missing or not a string")
     require_characters(content)
     name, segments = name_in(record, choices["id"]) if choices["id"] else line.number, paragraphs(content)
     yield Document(f"{file.name}/{name}", tuple(segments)) if segments else EMPTY
 
 
 def json_line(line: Line, longest: int) -> dict[str, Any]:
-    """Return the JSON object of a line; raise ValueError with the reason if it is longer than `longest` or not one."""
+    """Return the JSON object of a line; raise BadRecordError if it has over `longest` bytes or none."""
     if line.content is None:
-        raise ValueError(f"longer than {longest:,} bytes")
+        raise BadRecordError(f"longer than {longest:,} bytes")
     return json_object(line.content)
 
 
 def json_object(content: bytes) -> dict[str, Any]:
-    """Return a JSON object; raise ValueError with the reason if the bytes are not one."""
+    """Return a JSON object; raise BadRecordError with the reason if the bytes are not one."""
     try:
         record = json.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 at byte {error.start:,}") from error
+        raise BadRecordError(f"not UTF-8 at byte {error.start:,}") from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON ({error})") from error
+        raise BadRecordError(f"not JSON ({error})") from error
     if not isinstance(record, dict):
-        raise ValueError("not a JSON object")
+        raise BadRecordError("not a JSON object")
     return record
 
 
 def name_in(record: Mapping[str, Any], field: str) -> str:
-    """Return the name in a field of a record, on one line; raise ValueError with the reason if it is not a name."""
+    """Return the name in a field of a record, on one line; raise BadRecordError with the reason if it is not a name."""
     name = record.get(field)
     if isinstance(name, bool) or not isinstance(name, str | int):
-        raise ValueError(f"field {field!r} is missing or neither a string nor a whole number")
+        raise BadRecordError(f"field {field!r} is missing or neither a string nor a whole number")
     require_characters(str(name))
     name = one_line(str(name))
     if not 0 < len(name) <= LONGEST_ID:
-        raise ValueError(f"field {field!r} is blank or has more than {LONGEST_ID} characters")
+        raise BadRecordError(f"field {field!r} is blank or has more than {LONGEST_ID} characters")
     return name
 
 
 def require_characters(text: str) -> None:
-    """Raise ValueError for a text of JSON that UTF-8 cannot hold."""
+    """Raise BadRecordError for a text of JSON that UTF-8 cannot hold."""
     if _LONE_SURROGATE.search(text):
-        raise ValueError("half of a surrogate pair, which is not a character")
+        raise BadRecordError("half of a surrogate pair, which is not a character")
 
 
 # One document per file, `text/NAME`, from files and from the .txt files of folders.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import PARTIAL, os_errors_as_input_errors
 from deepsiam.data_prep.sources.compressed import FORMATS
-from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.document import Bad, BadRecordError, Document, Dropped
 from deepsiam.data_prep.sources.pairing import Pairing, pairs_of
 from deepsiam.data_prep.text import language_id
 from deepsiam.data_prep.text.normalize import one_line
@@ -69,7 +69,7 @@ class Source:
     """A kind of text. A function that opens a file raises InputError if the whole file is damaged.
 
     `read` yields the documents (or fragments, see Join) of a record, mostly one; Bad if it is damaged (or it raises
-    ValueError, which says how), Dropped if it is left out. A piece that is Bad or Dropped already is not read.
+    BadRecordError, which says how), Dropped if it is left out. A piece that is Bad or Dropped already is not read.
     `paragraphs`, `dialogues` and `pairs` tell what segments are: paragraphs, to be split into sentences; utterances,
     each an answer to the one before; a query and a document. If one is a function, the files and options decide.
     """
@@ -107,7 +107,7 @@ class Source:
                     yield from pairs_of(item, self.pairing(item))
                 else:
                     yield item
-        except ValueError as error:
+        except BadRecordError as error:
             yield Bad(str(file.path), piece.where, str(error))
 
     def are_paragraphs(self, choices: Choices) -> bool:

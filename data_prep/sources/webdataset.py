@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from deepsiam.data_prep.common.errors import CutOffError, InputError, StoppedError
 from deepsiam.data_prep.common.webdataset_without_torch import expand_urls, group_by_keys
 from deepsiam.data_prep.sources.compressed import lines, open_input
-from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.document import Bad, BadRecordError, Document, Dropped
 from deepsiam.data_prep.sources.plain_text import EMPTY, LONGEST, decoded, json_object, name_in, require_characters
 from deepsiam.data_prep.sources.source import Choices, File, Option, Piece, Source, finder, numbered
 from deepsiam.data_prep.sources.tar_stream import members
@@ -103,21 +103,21 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad
 
 
 def member(sample: Sample, extension: str) -> bytes:
-    """Return a member of a sample, inflated; raise ValueError with the reason if there is none or it is unusable."""
+    """Return a member of a sample, inflated; raise BadRecordError, with the reason, if it is unusable."""
     name = next((name for name in (extension, f"{extension}.gz") if name in sample.members), None)
     if name is None:
-        raise ValueError(f"has no member .{extension}")
+        raise BadRecordError(f"has no member .{extension}")
     content = sample.members[name]
     if content is None:
-        raise ValueError(f"its .{name} is not a regular file")
+        raise BadRecordError(f"its .{name} is not a regular file")
     if name != extension and len(content) <= LONGEST:
         try:
             with gzip.open(io.BytesIO(content)) as inflated:
                 content = inflated.read(LONGEST + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"its .{name} is damaged ({error})") from None
+            raise BadRecordError(f"its .{name} is damaged ({error})") from None
     if len(content) > LONGEST:
-        raise ValueError(f"its .{name} has more than {LONGEST:,} bytes")
+        raise BadRecordError(f"its .{name} has more than {LONGEST:,} bytes")
     return content
 
 
@@ -133,7 +133,7 @@ def _document(
             text, guessed = decoded(content, choices)
         segments = _segments(text, place.field, choices["segments"])
         group = f"{KIND}/{name_in(json_object(about), group)}" if group else ""
-    except ValueError as error:
+    except BadRecordError as error:
         return Bad(str(file.path), where, str(error))
     return Document(name, segments, group=group, guessed=guessed) if segments else EMPTY
 
@@ -142,7 +142,7 @@ def _segments(text: Any, field: str, kind: str) -> tuple[str, ...]:
     """Return the paragraphs of a text; its lines, where `kind` says what a line is; or the items of a list."""
     parts = text.split("\n") if isinstance(text, str) else text
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
-        raise ValueError(f"field {field!r} is missing or neither a string nor a list of strings")
+        raise BadRecordError(f"field {field!r} is missing or neither a string nor a list of strings")
     require_characters("".join(parts))
     if isinstance(text, str) and not kind:
         return tuple(paragraphs(text))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from deepsiam.data_prep.sources.docstrings.modules import TEST_FOLDERS, Docstring, docstrings_of
-from deepsiam.data_prep.sources.document import Document, Dropped
+from deepsiam.data_prep.sources.document import BadRecordError, Document, Dropped
 from deepsiam.data_prep.sources.pairing import pairs_of
 from deepsiam.data_prep.sources.plain_text import EMPTY, LONGEST, whole_bytes, whole_file
 from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Piece, Source, finder
@@ -25,7 +25,7 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Dro
         yield EMPTY
         return
     if len(content) > LONGEST:
-        raise ValueError(f"more than {LONGEST:,} bytes")
+        raise BadRecordError(f"more than {LONGEST:,} bytes")
     docstrings, dropped = docstrings_of(content, file.name)
     for reason in dropped.elements():
         yield Dropped(reason)

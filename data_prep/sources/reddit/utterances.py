@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from deepsiam.data_prep.sources.document import Document, Dropped
+from deepsiam.data_prep.sources.document import BadRecordError, Document, Dropped
 from deepsiam.data_prep.sources.plain_text import Line, json_line, line_pieces, require_characters
 from deepsiam.data_prep.sources.reddit import unwanted
 from deepsiam.data_prep.sources.reddit.markdown import paragraphs
@@ -32,7 +32,7 @@ def _thread(piece: Piece) -> str:
     """Return the thread of the utterance on a line; some other text if the line is damaged."""
     try:
         return _names(json_line(piece.content, LONGEST_LINE))[1]
-    except ValueError:
+    except BadRecordError:
         return piece.where
 
 
@@ -49,14 +49,14 @@ def _documents(fragments: list[Any], choices: Choices) -> Iterator[Document | Dr
 
 
 def _utterance(line: Line, choices: Choices) -> Utterance:
-    """Return the utterance on a line; raise ValueError with what is wrong with the line."""
+    """Return the utterance on a line; raise BadRecordError with what is wrong with the line."""
     record = json_line(line, LONGEST_LINE)
     name, thread = _names(record)
     comment = isinstance(record.get("body"), str)
     texts = [record["body"]] if comment else [record["title"], str(record.get("selftext") or "")]
     created = _whole(record.get("created_utc"))
     if created is None:
-        raise ValueError("created_utc is missing or not of Reddit's kind")
+        raise BadRecordError("created_utc is missing or not of Reddit's kind")
     score = _whole(record.get("score"))
     reason = unwanted.record(record, texts, score, choices)
     text = "" if reason else _plain(texts)
@@ -80,17 +80,17 @@ def _utterance(line: Line, choices: Choices) -> Utterance:
 
 
 def _names(record: dict[str, Any]) -> tuple[str, str]:
-    """Return the full names of an utterance and of its thread; raise ValueError if one is missing."""
+    """Return the full names of an utterance and of its thread; raise BadRecordError if one is missing."""
     if isinstance(record.get("body"), str):
         kind = "t1_"
     elif isinstance(record.get("title"), str):
         kind = "t3_"
     else:
-        raise ValueError("neither a comment (with a body) nor a submission (with a title)")
+        raise BadRecordError("neither a comment (with a body) nor a submission (with a title)")
     name = _name(record.get("id"), kind)
     thread = _name(record.get("link_id"), "t3_") if kind == "t1_" else name
     if not name or not thread:
-        raise ValueError(f"{'link_id' if name else 'id'} is missing or not of Reddit's kind")
+        raise BadRecordError(f"{'link_id' if name else 'id'} is missing or not of Reddit's kind")
     return name, thread
 
 
@@ -115,7 +115,7 @@ def _parent(value: Any, thread: str) -> str:
 
 
 def _author(record: dict[str, Any]) -> str:
-    """Return who wrote an utterance; "" if that is not known; raise ValueError where UTF-8 cannot hold the name."""
+    """Return who wrote an utterance; "" if that is not known; raise BadRecordError where UTF-8 cannot hold the name."""
     author = record.get("author")
     if not isinstance(author, str) or author == "[deleted]":
         return ""

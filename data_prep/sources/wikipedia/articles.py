@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.sources.compressed import open_input
-from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.document import Bad, BadRecordError, Document, Dropped
 from deepsiam.data_prep.sources.pairing import titled
 from deepsiam.data_prep.sources.parquet import parquet_columns, parquet_rows
 from deepsiam.data_prep.sources.plain_text import EMPTY, Line, line_pieces
@@ -123,13 +123,13 @@ def left_out(page: Page, keep_disambiguation: bool) -> str:
 
 def _extracted(line: bytes | None) -> Document | Dropped:
     if line is None:
-        raise ValueError(f"a line of more than {LARGEST_LINE:,} bytes")
+        raise BadRecordError(f"a line of more than {LARGEST_LINE:,} bytes")
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
-        raise ValueError("not JSON") from None
+        raise BadRecordError("not JSON") from None
     if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
+        raise BadRecordError("not a JSON object")
     text, title = (
         unescape(part) if isinstance(part, str) else None for part in (value.get("text"), value.get("title"))
     )
@@ -137,11 +137,11 @@ def _extracted(line: bytes | None) -> Document | Dropped:
 
 
 def _plain(number: Any, text: Any, title: Any) -> Document | Dropped:
-    """Return the document of a text without markup, one paragraph per line; raise ValueError if a part is missing."""
+    """Return the document of a text without markup, a paragraph per line; raise BadRecordError for a missing part."""
     if not isinstance(number, str | int) or not _ID.fullmatch(str(number)):
-        raise ValueError("`id` is not the number of a page")
+        raise BadRecordError("`id` is not the number of a page")
     if not isinstance(text, str):
-        raise ValueError("no `text`")
+        raise BadRecordError("no `text`")
     lines = (" ".join(line.split()) for line in legible(text).split("\n"))
     paragraphs = tuple(line for line in lines if _ANY_WORD.search(line))
     title = legible_line(title) if isinstance(title, str) else ""

@@ -3,6 +3,7 @@
 import gzip
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.sources.document import Bad, Document, Dropped
+from deepsiam.data_prep.sources.document import Bad, BadRecordError, Document, Dropped
+from deepsiam.data_prep.sources.plain_text import TEXT
 from deepsiam.data_prep.sources.registry import SOURCES
+from deepsiam.data_prep.sources.source import File, Piece
 from tests.data_prep.sources.sound import sound
 from tests.data_prep.sources.test_tar_stream import packed
 
@@ -116,6 +119,22 @@ def test_a_file_that_is_cut_off_is_named_with_the_byte(tmp_path: Path, source: s
     path.write_bytes(path.read_bytes()[:-9])
     (said,) = refusals(source, path)
     assert said.startswith(f"{path}: its gzip data is cut off at byte {path.stat().st_size:,}")
+
+
+@pytest.mark.parametrize("error", [BadRecordError, ValueError])
+def test_only_what_a_reader_calls_bad_is_bad(tmp_path: Path, error: type[ValueError]) -> None:
+    """Any other error is a bug, and shows its traceback."""
+
+    def read(*_: object) -> list[Document]:
+        raise error("lacks a title")
+
+    file, piece = File(tmp_path / "a", "a"), Piece("line 3", 1, "text")
+    items = replace(TEXT, read=read).items(file, piece, {})
+    if error is BadRecordError:
+        assert list(items) == [Bad(str(tmp_path / "a"), "line 3", "lacks a title")]
+    else:
+        with pytest.raises(ValueError, match="lacks a title"):
+            list(items)
 
 
 @every_source
