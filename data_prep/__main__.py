@@ -155,17 +155,22 @@ def _parser() -> argparse.ArgumentParser:
         )
         add_preparation(prepare, name, source)
         prepare.set_defaults(run=_prepare)
+    docstrings = "make shards and a collection from the docstrings of Python packages"
     labelled = "make a collection from labelled texts in a published format, to fine-tune and evaluate"
-    for run_command, what, add_arguments in (
-        (_merge, "join the parts of a data set, prepared with --part", _add_merge),
-        (_stats, "count what a folder of shards holds", _add_stats),
-        (_docstrings, "make shards and a collection from the docstrings of Python packages", _add_docstrings),
-        (_verify, "read and check every byte of a folder of shards, or of a collection", _add_verify),
-        (_export, "write the documents of a data set as text: cleaned, or decoded from its tokens", _add_export),
-        (_inspect, "print the first documents of shards, or those with an id or a pattern", _add_inspect),
-        (_collection, labelled, _add_collection),
+    for name, run_command, what, add_arguments in (
+        ("merge", _merge, "join the parts of a data set, prepared with --part", _add_merge),
+        ("stats", _stats, "count what a folder of shards holds", _add_stats),
+        ("docstrings", _docstrings, docstrings, _add_docstrings),
+        ("verify", _verify, "read and check every byte of a folder of shards, or of a collection", _add_verify),
+        (
+            "export",
+            _export,
+            "write the documents of a data set as text: cleaned, or decoded from its tokens",
+            _add_export,
+        ),
+        ("inspect", _inspect, "print the first documents of shards, or those with an id or a pattern", _add_inspect),
+        ("collection", _collection, labelled, _add_collection),
     ):
-        name = run_command.__name__.removeprefix("_")
         command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         add_arguments(command)
         command.set_defaults(run=run_command)
@@ -220,8 +225,8 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
     wrapped = (textwrap.fill(line, 100, subsequent_indent=" " * indent, break_on_hyphens=False) for line in lines)
     example = "python -m data_prep collection beir scifact --tokenizer runs/seed --out data/mine"
     parser.epilog = "\n".join(["formats:", *wrapped, "", end_of_help(example, "docs/collections.md")])
-    one = "a format listed below; or a BEIR folder alone, to tokenise it in place"
-    parser.add_argument("format", metavar="FORMAT", help=one)
+    format_help = "a format listed below; or a BEIR folder alone, to tokenise it in place"
+    parser.add_argument("format", metavar="FORMAT", help=format_help)
     parser.add_argument("inputs", nargs="*", metavar="INPUT", help="files or folders")
     parser.add_argument("--out", type=folder, metavar="DIR", help="folder to write")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="PATH", help="a tokenizer.json, or its folder")

@@ -68,30 +68,32 @@ def _add_stages(parser: argparse.ArgumentParser, source: Source) -> None:
         group, ("--repair", "undo mojibake"), ("--scrub", "replace e-mail addresses, phone numbers and IP addresses")
     )
     parser.set_defaults(sentences=True)
-    kept = f"keep only documents in this language, such as en; any: keep all ({language})"
+    language_help = f"keep only documents in this language, such as en; any: keep all ({language})"
     if source.paragraphs:
-        help_ = "do not split paragraphs into sentences"
-        group.add_argument("--paragraphs", dest="sentences", action="store_false", help=help_)
+        flag_help = "do not split paragraphs into sentences"
+        group.add_argument("--paragraphs", dest="sentences", action="store_false", help=flag_help)
     add_options(
         group,
         ("--min-words", "drop documents with fewer words", "N", positive, 0),
         ("--max-words", "drop documents with more words", "N", positive, None),
-        ("--language", kept, "CODE", str, language),
+        ("--language", language_help, "CODE", str, language),
     )
     for flag, code in (("--english", "en"), ("--any-language", language_id.ANY)):
-        help_ = f"the same as --language {code}"
-        group.add_argument(flag, dest="language", action="store_const", const=code, default=language, help=help_)
-    alike = "drop documents at least this similar to another one, such as 0.8"
-    odds = f"log-odds against the language above which a document is dropped ({threshold:g})"
-    runs = "drop documents that share a run of words with an evaluation collection (or BEIR folder); may be repeated"
+        flag_help = f"the same as --language {code}"
+        group.add_argument(flag, dest="language", action="store_const", const=code, default=language, help=flag_help)
+    near_help = "drop documents at least this similar to another one, such as 0.8"
+    threshold_help = f"log-odds against the language above which a document is dropped ({threshold:g})"
+    decontaminate_help = (
+        "drop documents that share a run of words with an evaluation collection (or BEIR folder); may be repeated"
+    )
     add_options(
         group,
-        ("--language-threshold", odds, "NATS", margin, threshold),
+        ("--language-threshold", threshold_help, "NATS", margin, threshold),
         ("--quality", "drop documents that do not read as text"),
-        ("--decontaminate", runs, "COLLECTION", list, []),
+        ("--decontaminate", decontaminate_help, "COLLECTION", list, []),
         ("--ngram", "length of such a run, in words (13)", "N", positive, 13),
         ("--keep-duplicates", "keep all documents with the same text, not only one"),
-        ("--near-duplicates", alike, "SIMILARITY", share, None),
+        ("--near-duplicates", near_help, "SIMILARITY", share, None),
         ("--against", "drop documents that another prepared data set contains", "DIR", list, []),
     )
 

@@ -230,10 +230,10 @@ def check_text(text: Any, key: str, where: Where, *, may_be_empty: bool = False)
     return text
 
 
-def check_list(values: Any, key: str, where: Where, of: type = object) -> list[Any]:
-    """Return a list; raise InputError if it is none, or if an item is not `of` this type."""
-    if not isinstance(values, list) or not all(isinstance(value, of) for value in values):
-        raise InputError(f"{where}: {key!r} is missing or not a list{' of objects' * (of is dict)}")
+def check_list(values: Any, key: str, where: Where, item_type: type = object) -> list[Any]:
+    """Return a list; raise InputError for anything else, or an item of another type."""
+    if not isinstance(values, list) or not all(isinstance(value, item_type) for value in values):
+        raise InputError(f"{where}: {key!r} is missing or not a list{' of objects' * (item_type is dict)}")
     return values
 
 

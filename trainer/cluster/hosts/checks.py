@@ -149,19 +149,19 @@ def disk(facts: Mapping[str, HostFacts], recipe: Recipe, numbers: Numbers) -> It
     """Check that the run folder has room for the checkpoints; also report how much the whole run will write."""
     # weights, also in half precision, and Adam's fp32 states (docs/cluster.md)
     checkpoint_bytes = WEIGHT_BYTES * numbers.saved + STATE_BYTES * numbers.trained
-    room, free = checkpoint_bytes * (recipe.checkpoint.keep + 1), min(host.free for host in facts.values())
-    message = f"{amount(free)} free, {amount(room)} for {recipe.checkpoint.keep + 1} checkpoints"
+    required_bytes, free = checkpoint_bytes * (recipe.checkpoint.keep + 1), min(host.free for host in facts.values())
+    message = f"{amount(free)} free, {amount(required_bytes)} for {recipe.checkpoint.keep + 1} checkpoints"
     if recipe.checkpoint.keep_every:
         kept_for_good = recipe.steps // recipe.checkpoint.keep_every
-        room += checkpoint_bytes * kept_for_good
+        required_bytes += checkpoint_bytes * kept_for_good
         message += f" and {amount(kept_for_good * checkpoint_bytes)} for {kept_for_good} that are kept for good"
     if isinstance(recipe.checkpoint, PairCheckpointConfig) and recipe.checkpoint.keep_best:
         best = 2 * 4 * numbers.saved  # fp32 weights; a new one is saved before the old one is removed
-        room += best
+        required_bytes += best
         message += f" and {amount(best)} for the best weights"
     saved = -(-recipe.steps // recipe.checkpoint.every)
     message += f"; the run writes {saved:,}, {amount(saved * checkpoint_bytes)} in all"
-    state: State = "ok" if free >= 2 * room else "warning" if free >= room else "wrong"
+    state: State = "ok" if free >= 2 * required_bytes else "warning" if free >= required_bytes else "wrong"
     yield Finding("disk", state, message, "" if state == "ok" else "free some space, or lower checkpoint.keep")
 
 
@@ -172,10 +172,10 @@ def cache(facts: Mapping[str, HostFacts], sources: Mapping[str, Lanes]) -> Itera
     if not remote:
         return
     all_of_them = sum(source.manifest.total("bytes") for source in remote)
-    room = min(all_of_them, max(source.cache.store.limit for source in remote if source.cache))
+    required_bytes = min(all_of_them, max(source.cache.store.limit for source in remote if source.cache))
     host, free = min(((host, one.cache_free) for host, one in facts.items()), key=itemgetter(1))
-    message = f"{amount(free)} free on {host}, the remote shards may take {amount(room)}"
-    if free >= room:
+    message = f"{amount(free)} free on {host}, the remote shards may take {amount(required_bytes)}"
+    if free >= required_bytes:
         yield Finding("cache", "ok", message)
     else:
         yield Finding("cache", "warning", message, "free some space, or set data.cache or a lower data.cache_bytes")

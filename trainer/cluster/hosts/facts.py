@@ -1,4 +1,4 @@
-"""What this host has, as one line of JSON, and what all hosts of a launch answer that run this file by ssh.
+"""Print what this host has as one line of JSON; ask all hosts of a launch, by ssh, to do the same.
 
 python -m trainer.cluster.hosts.facts [FOLDER [PORT [RECIPE [CACHE]]]]
 """

@@ -23,14 +23,14 @@ def interface(facts: Mapping[str, HostFacts], variables: Mapping[str, str]) -> I
     variable = f"{backend.upper()}_SOCKET_IFNAME"
     value = variables.get(variable, "")
     names_by_host = {host: _chosen(one, backend, value) for host, one in facts.items()}
-    has_more, fine = len(facts) > 1, True
+    has_several_hosts, fine = len(facts) > 1, True
     for host, one in facts.items():
         has = ", ".join(sorted(one.interfaces))
         if not names_by_host[host]:
             fine = False
             todo = f"set {variable} to one that all hosts have, {ENV_FILE}"
             yield Finding("interface", "wrong", f"{host}: {variable}={value}, and it has {has}", todo)
-        elif has_more and all(_is_loopback(one, name) for name in names_by_host[host]):
+        elif has_several_hosts and all(_is_loopback(one, name) for name in names_by_host[host]):
             fine = False
             message = f"{host}: {backend} would use {', '.join(names_by_host[host])}, which no other host reaches"
             yield Finding("interface", "warning", message, f"set {variable}={_outside(one, facts)} {ENV_FILE}")

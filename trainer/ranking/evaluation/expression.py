@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from deepsiam.data_prep.common.errors import InputError
 
@@ -176,12 +176,14 @@ def leaves(expression: Expression) -> list[Leaf]:
     return [*leaves(expression.first), *leaves(expression.second)]
 
 
-def with_leaves(expression: Any, change: Callable[[Leaf], Leaf]) -> Any:
+def with_leaves(expression: Expression, change: Callable[[Leaf], Leaf]) -> Expression:
     """Return a system with its leaves changed, scorers included."""
     if isinstance(expression, Leaf):
         return change(expression)
-    sides = (with_leaves(side, change) for side in (expression.first, expression.second))
-    return replace(expression, **dict(zip(("first", "second"), sides, strict=True)))
+    first = with_leaves(expression.first, change)
+    if isinstance(expression, Fuse):
+        return replace(expression, first=first, second=with_leaves(expression.second, change))
+    return replace(expression, first=first, second=change(expression.second))
 
 
 def is_run_file(part: Expression) -> bool:

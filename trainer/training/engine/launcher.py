@@ -75,7 +75,7 @@ def chosen(slots: Mapping[str, int], flags: Namespace) -> dict[str, list[int]]:
 
 
 def check(flags: Namespace, slots: Mapping[str, int], included: Mapping[str, Sequence[int]]) -> None:
-    """Raise InputError where DeepSpeed would exit with a traceback instead of starting the `chosen` of all slots."""
+    """Raise InputError where DeepSpeed would exit with a traceback instead of starting the `included` slots."""
     if flags.no_ssh:  # each host starts its own ranks
         hosts = len(included)
         if not 0 <= flags.node_rank < hosts:

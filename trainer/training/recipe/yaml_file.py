@@ -119,7 +119,7 @@ def read_one(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path, files_above: tuple[Path, ...], values_by_path: dict[Path, dict[str, Any]]) -> dict[str, Any]:
-    """Read a file and those that it extends, each once: `known` has the values of those that were read."""
+    """Read a file and those that it extends, each once: `values_by_path` has the values of those that were read."""
     try:
         resolved = path.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: symbolic links in a circle
