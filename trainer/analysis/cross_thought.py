@@ -45,19 +45,19 @@ def case_study(
     Raises:
         InputError: the document has no such sequence.
     """
-    real = np.flatnonzero(mask.any(1))
+    sequences = np.flatnonzero(mask.any(1))
     if sequence is None:
-        entropy = -(attention[real] * np.log(np.maximum(attention[real], 1e-12))).sum(1)
-        sequence = int(real[entropy.argmin()])
-    if sequence not in real:
-        raise InputError(f"--sequence: {sequence} is not one of the {len(real)} sequences, numbered from 0")
+        entropy = -(attention[sequences] * np.log(np.maximum(attention[sequences], 1e-12))).sum(1)
+        sequence = int(sequences[entropy.argmin()])
+    if sequence not in sequences:
+        raise InputError(f"--sequence: {sequence} is not one of the {len(sequences)} sequences, numbered from 0")
 
     def text(number: int) -> str:
         # the method's own special tokens have no spelling
-        kept = mask[number] & (ids[number] < trained.tokenizer.vocab_size)
-        return printable(trained.tokenizer.decode(ids[number][kept]))
+        spelled = mask[number] & (ids[number] < trained.tokenizer.vocab_size)
+        return printable(trained.tokenizer.decode(ids[number][spelled]))
 
-    yield f"sequence {sequence} of {len(real)}: {text(sequence)}"
+    yield f"sequence {sequence} of {len(sequences)}: {text(sequence)}"
     for other in attention[sequence].argsort()[::-1][: SHOWN + 1].tolist():
         itself = " (itself)" if other == sequence else ""
         yield f"  {attention[sequence, other]:.3f}  {other}{itself}: {text(other)}"

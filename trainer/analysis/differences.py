@@ -59,7 +59,7 @@ def most_different(
 def scores_of(task: Task, ranked: Sequence[Ranked]) -> dict[str, np.ndarray]:
     """Return the scores of all ranked documents, fp32: those of relevant documents, and those of others."""
     relevant = [flags for _, flags in _relevance(task, ranked)]
-    scores = [of_query.scores for of_query in ranked]
+    scores = [ranking.scores for ranking in ranked]
     flags = np.concatenate(relevant) if relevant else np.empty(0, bool)
     every = np.concatenate(scores) if scores else np.empty(0, np.float32)
     return {"relevant": every[flags], "others": every[~flags]}
@@ -68,9 +68,9 @@ def scores_of(task: Task, ranked: Sequence[Ranked]) -> dict[str, np.ndarray]:
 def _relevance(task: Task, ranked: Sequence[Ranked]) -> Iterator[tuple[Ranked, np.ndarray]]:
     """Yield each ranking, and which of its documents are relevant, bool [n]."""
     names = task.collection.corpus.ids
-    for of_query, judged in zip(ranked, task.qrels.values(), strict=True):
-        flags = [judged.get(names[task.pool[i]], 0) > 0 for i in of_query.documents.tolist()]
-        yield of_query, np.array(flags, bool)
+    for ranking, judged in zip(ranked, task.qrels.values(), strict=True):
+        flags = [judged.get(names[task.pool[i]], 0) > 0 for i in ranking.documents.tolist()]
+        yield ranking, np.array(flags, bool)
 
 
 def _difference(task: Task, number: int, ranked: tuple[Ranked, Ranked], values: tuple[float, float]) -> Difference:

@@ -56,32 +56,32 @@ class _Results(Record):
     checkpoints: dict[str, _Measured]
 
 
-def print_learning(chosen: argparse.Namespace) -> None:
+def print_learning(arguments: argparse.Namespace) -> None:
     """Measure the runs that the arguments name, print their curves as a table, and draw them."""
     require("evaluate", "matplotlib", "bm25s", "ir_measures", "pytrec_eval")
-    more_metrics([chosen.metric], "--metric")
-    refuse_folder(chosen.out)
-    results = chosen.out.with_suffix(".json")
-    if results == chosen.out:
+    more_metrics([arguments.metric], "--metric")
+    refuse_folder(arguments.out)
+    results = arguments.out.with_suffix(".json")
+    if results == arguments.out:
         raise InputError(f"--out {results}: the numbers are kept there, beside the figure: name a file FIGURE.png")
-    task = Task.of(Collection.open(chosen.collection), chosen.split)
-    make_directory(chosen.out.parent)
-    curves = measure(task, chosen.split, chosen.runs, chosen.over, chosen.metric, results)
-    flat = bm25(task, chosen.metric) if chosen.bm25 else None
-    print("\n".join(table(curves, chosen.over)))
+    task = Task.of(Collection.open(arguments.collection), arguments.split)
+    make_directory(arguments.out.parent)
+    curves = measure(task, arguments.split, arguments.runs, arguments.over, arguments.metric, results)
+    flat = bm25(task, arguments.metric) if arguments.bm25 else None
+    print("\n".join(table(curves, arguments.over)))
     if flat is not None:
         print(f"BM25 {flat:.4f}")
-    print(draw(curves, chosen.over, chosen.metric, flat, chosen.out))
+    print(draw(curves, arguments.over, arguments.metric, flat, arguments.out))
 
 
 def checkpoints_of(run: Path, over: str) -> list[Path]:
     """Return a run's checkpoints to plot: all over steps, the newest over labels; a checkpoint is its own point."""
     if (run / checkpoint.MANIFEST).is_file():
         return [run]
-    found = sorted(checkpoint.newest_first(run), key=checkpoint.step_of)
-    if not found:
+    checkpoints = sorted(checkpoint.newest_first(run), key=checkpoint.step_of)
+    if not checkpoints:
         raise InputError(f"{run}: has no checkpoint: name a fine-tuning run")
-    return found if over == "steps" else found[-1:]
+    return checkpoints if over == "steps" else checkpoints[-1:]
 
 
 def measure(
@@ -103,26 +103,26 @@ def measure(
         InputError: a run has no checkpoint or cannot search the collection, or `results` holds something else.
     """
     about = {"collection": task.collection.sha256, "split": split, "metric": metric}
-    known, precision = _read(results, about), usual_precision(this_device())
+    points_by_key, precision = _read(results, about), usual_precision(this_device())
     curves: dict[str, list[Point]] = {}
     for name, run in runs:
         for folder in checkpoints_of(run, over):
             key = sha256_of(folder / checkpoint.MANIFEST)
-            before = known.get(key, {})
-            if before.get("precision", precision) != precision:  # measured on another kind of device
-                before = {}
-            trained = None if before else load_trained(folder)
+            measurement = points_by_key.get(key, {})
+            if measurement.get("precision", precision) != precision:  # measured on another kind of device
+                measurement = {}
+            trained = None if measurement else load_trained(folder)
             # the labels are counted each time: earlier versions wrote wrong numbers into the file
-            point = before | ({"labels": _labels(folder)} if over == "labels" else {})
+            point = measurement | ({"labels": _labels(folder)} if over == "labels" else {})
             if trained:
                 system = ranker_of(trained, task.collection).system(task)
                 ranked = task.rank(system, max(DEPTH, Metric.of(metric).depth))
                 value = task.measure(ranked, [metric]).means[metric]
                 point |= {"checkpoint": str(folder), "steps": trained.step, "value": value, "precision": precision}
                 print(f"{name}: {folder}: {Metric.of(metric).title} {value:.4f}", flush=True)
-            if known.get(key) != point:
-                known[key] = point
-                _write(results, about, known)
+            if points_by_key.get(key) != point:
+                points_by_key[key] = point
+                _write(results, about, points_by_key)
             curves.setdefault(name, []).append(Point(point[over], point["value"]))
     return {name: sorted(points) for name, points in curves.items()}
 
@@ -154,8 +154,8 @@ def table(curves: Mapping[str, Sequence[Point]], over: str) -> Iterable[str]:
     for x in sorted({point.x for points in curves.values() for point in points}):
         columns = [[f"{point.value:.4f}" for point in points if point.x == x] for points in curves.values()]
         for cells in zip_longest(*columns, fillvalue=""):
-            named = zip(curves, cells, strict=True)
-            yield f"{x:>{width},}" + "".join(f"  {cell:>{max(10, len(name))}}" for name, cell in named)
+            cells_by_name = zip(curves, cells, strict=True)
+            yield f"{x:>{width},}" + "".join(f"  {cell:>{max(10, len(name))}}" for name, cell in cells_by_name)
 
 
 def _labels(folder: Path) -> int:
@@ -186,6 +186,6 @@ def _read(results: Path, about: Mapping[str, Any]) -> dict[str, Any]:
     return {key: point.model_dump(exclude_none=True) for key, point in content.checkpoints.items()}
 
 
-def _write(results: Path, about: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+def _write(results: Path, about: Mapping[str, Any], points: Mapping[str, Any]) -> None:
     with whole_file(results) as file:
-        file.write((json.dumps({"about": about, "checkpoints": known}, indent=1) + "\n").encode())
+        file.write((json.dumps({"about": about, "checkpoints": points}, indent=1) + "\n").encode())

@@ -15,7 +15,7 @@ from deepsiam.data_prep.common.files import make_directory, require_name, whole_
 from deepsiam.data_prep.common.html_page import note, page, passage, section, side_by_side, words_of
 from deepsiam.data_prep.common.rng import keyed_rng
 
-MOST = 10  # documents of a kind that are shown for a query
+SHOWN = 10  # documents of a kind that are shown for a query
 
 
 def write_page(folder: Path, split: str, queries: int, out: Path) -> None:
@@ -35,20 +35,21 @@ def negatives_page(collection: Collection, split: str, queries: int) -> str:
         InputError: no such split, its labels are no relevance, or no query has a relevant document and negatives.
     """
     groups = collection.judged_groups(split)
-    of_relevant, of_negatives = (group_of(groups, np.flatnonzero(flags)) for flags in _kinds(groups.labels))
-    both = np.intersect1d(of_relevant, of_negatives)
-    if not len(both):
+    positive_groups, negative_groups = (group_of(groups, np.flatnonzero(flags)) for flags in _kinds(groups.labels))
+    candidates = np.intersect1d(positive_groups, negative_groups)
+    if not len(candidates):
         raise InputError(
             f"{collection.directory}: no query of split {split} has a relevant document and negatives: mine some"
         )
-    drawn = np.sort(keyed_rng("explained negatives").permutation(both)[:queries]).tolist()
+    sample = np.sort(keyed_rng("explained negatives").permutation(candidates)[:queries]).tolist()
     mined = 0 if groups.found_by is None else int(np.count_nonzero(groups.found_by[groups.labels <= 0]))
     about = (
-        f"{len(drawn):,} of {len(both):,} queries that have a relevant document and negatives, drawn at random; "
-        f"{len(of_negatives) - mined:,} negatives given, {mined:,} mined. Relevant documents have a bar, the query's "
-        f"words are marked; of each kind the first {MOST} are shown. A negative that answers its query is a false one."
+        f"{len(sample):,} of {len(candidates):,} queries that have a relevant document and negatives, drawn at random; "
+        f"{len(negative_groups) - mined:,} negatives given, {mined:,} mined. Relevant documents have a bar, the "
+        f"query's words are marked; of each kind the first {SHOWN} are shown. A negative that answers its query is a "
+        "false one."
     )
-    shown = [_group(collection, groups, i) for i in drawn]
+    shown = [_group(collection, groups, i) for i in sample]
     return page(f"{collection.directory}: negatives of {split}", [note(about), section("Queries", *shown)])
 
 
@@ -63,7 +64,7 @@ def _group(collection: Collection, groups: Groups, i: int) -> str:
     words, start = words_of(text), int(groups.candidates.ends[i]) - len(documents)
 
     def passages(places: np.ndarray, *, relevant: bool) -> Iterator[str]:
-        for place in places[:MOST].tolist():
+        for place in places[:SHOWN].tolist():
             document = int(documents[place])
             about = " · ".join([collection.corpus.ids[document], *_origin(collection, groups, start + place)])
             yield passage(about, collection.corpus.text(document), words, relevant=relevant)

@@ -37,20 +37,20 @@ def report(folder: Path) -> None:
     if not any(curves.values()):
         raise InputError(f"{folder}: no run below it has logged a loss to TensorBoard: train one first")
     make_directory(folder / "plots")
-    drawn = [draw_losses(name, losses, folder / "plots") for name, losses in curves.items() if losses]
+    plots = [draw_losses(name, losses, folder / "plots") for name, losses in curves.items() if losses]
     file = folder / "results.json"
     results = read_results(file) if file.is_file() else None
     if results is not None:
         if results.about.candidates or results.about.classes:
             raise InputError(f"{file}: not results over a pool of documents: leave out --candidates or --classes")
-        drawn.append(draw_results(results, folder / "plots"))
+        plots.append(draw_results(results, folder / "plots"))
     html = report_page(str(folder), results, folder / "rankings", scalars, runs)
     with whole_file(folder / PAGE) as opened:
         opened.write(html.encode())
-    print("\n".join(summary(folder, drawn)))
+    print("\n".join(summary(folder, plots)))
 
 
-def summary(folder: Path, drawn: Sequence[Path]) -> list[str]:
+def summary(folder: Path, plots: Sequence[Path]) -> list[str]:
     """Return five lines: where the page, the table, the logs, the plots and the model are."""
     results, export = folder / "results.json", folder / "export"
     table = str(results) if results.is_file() else f"not made yet: python -m trainer.evaluate ... --out {results}"
@@ -59,7 +59,7 @@ def summary(folder: Path, drawn: Sequence[Path]) -> list[str]:
         f"page         {folder / PAGE}",
         f"table        {table}",
         f"TensorBoard  tensorboard --logdir {folder}",
-        f"plots        {folder / 'plots'}: {', '.join(path.name for path in drawn)}",
+        f"plots        {folder / 'plots'}: {', '.join(path.name for path in plots)}",
         f"model        {model}",
     ]
 
@@ -70,13 +70,13 @@ def find_runs(folder: Path) -> dict[str, Path]:
     The parts of its path are joined by hyphens; a number follows where another run or plot has that name: of `a-b` and
     `a/b`, the second.
     """
-    runs = {path.parent.parent for path in folder.rglob("tensorboard/events.out.tfevents.*")}
-    named: dict[str, Path] = {}
-    for run in sorted(runs, key=lambda run: (len(run.parts), run)):
+    folders = {path.parent.parent for path in folder.rglob("tensorboard/events.out.tfevents.*")}
+    runs: dict[str, Path] = {}
+    for run in sorted(folders, key=lambda run: (len(run.parts), run)):
         name = "-".join(run.relative_to(folder).parts) or run.resolve().name
         names = chain([name], (f"{name}-{number}" for number in count(2)))
-        named[next(name for name in names if name not in (*named, RESULTS_PLOT))] = run
-    return dict(sorted(named.items(), key=lambda item: item[1]))
+        runs[next(name for name in names if name not in (*runs, RESULTS_PLOT))] = run
+    return dict(sorted(runs.items(), key=lambda item: item[1]))
 
 
 def losses_of(scalars: Mapping[str, Curve]) -> dict[str, Curve]:

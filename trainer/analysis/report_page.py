@@ -83,11 +83,11 @@ def report_page(
 
 def _result_sections(results: Results, rankings: Path) -> Iterator[str]:
     yield section("Results", *_results(results))
-    found = _rankings(results, rankings)
-    if isinstance(found, str):
-        yield section("Queries", note(f"No scores and no queries are shown: {found}."))
+    content = _rankings(results, rankings)
+    if isinstance(content, str):
+        yield section("Queries", note(f"No scores and no queries are shown: {content}."))
         return
-    task, ranked = found
+    task, ranked = content
     yield section("Scores", *_scores(task, ranked))
     if len(ranked) > 1:
         yield section("Queries that differ most", *_differences(task, ranked, results))
@@ -98,16 +98,16 @@ def _rankings(results: Results, rankings: Path) -> tuple[Task, dict[str, list[Ra
     directory = Path(results.about.collection)
     files = {name: rankings / f"{name}.trec" for name in results.systems if (rankings / f"{name}.trec").is_file()}
     if not files or not directory.is_dir():
-        missing = f"there are no run files in {rankings}" if not files else f"the collection {directory} is not there"
-        return f"{missing} (trainer.evaluate --write-runs {rankings})"
+        reason = f"there are no run files in {rankings}" if not files else f"the collection {directory} is not there"
+        return f"{reason} (trainer.evaluate --write-runs {rankings})"
     collection = Collection.open(directory)
     if results.about.collection_sha256 not in (None, collection.sha256):
         return f"the collection {directory} is another one than that of the results"
     task = Task.of(collection, results.about.split)
     ranked = {name: run_file.read(path, task).ranked for name, path in files.items()}
-    for name, of_system in ranked.items():
-        measured = task.measure(of_system).means[TESTED]
-        if not math.isclose(measured, results.systems[name].metrics[TESTED], abs_tol=1e-6):
+    for name, run in ranked.items():
+        value = task.measure(run).means[TESTED]
+        if not math.isclose(value, results.systems[name].metrics[TESTED], abs_tol=1e-6):
             return f"the run file of {name} is from another evaluation (trainer.evaluate --write-runs makes a new one)"
     return task, ranked
 
@@ -148,30 +148,30 @@ def _scores(task: Task, ranked: Rankings) -> Iterator[str]:
     for name, rankings in ranked.items():
         groups = {kind: scores for kind, scores in scores_of(task, rankings).items() if len(scores)}
         if groups:
-            named = {f"{kind} ({len(scores):,})": scores for kind, scores in groups.items()}
-            charts.append(histogram(title(name), named, "score"))
+            series = {f"{kind} ({len(scores):,})": scores for kind, scores in groups.items()}
+            charts.append(histogram(title(name), series, "score"))
     yield f'<div class="charts">{"".join(charts)}</div>'
 
 
 def _differences(task: Task, ranked: Rankings, results: Results) -> Iterator[str]:
     """Show where the best system differs from the first one, which is BM25 where that was evaluated."""
     first = next(iter(ranked))
-    best = max((name for name in ranked if name != first), key=lambda name: results.systems[name].metrics[TESTED])
-    titles = title(first), title(best)
-    better, worse = most_different(task, (ranked[first], ranked[best]), TESTED)
+    leader = max((name for name in ranked if name != first), key=lambda name: results.systems[name].metrics[TESTED])
+    titles = title(first), title(leader)
+    better, worse = most_different(task, (ranked[first], ranked[leader]), TESTED)
     yield paragraph(
         f"By {HEADINGS[TESTED]}, {titles[1]} beside {titles[0]}. "
         "Relevant documents have a bar, the query's words are marked."
     )
-    for heading, found in ((f"{titles[1]} is ahead", better), (f"{titles[0]} is ahead", worse)):
+    for heading, differences in ((f"{titles[1]} is ahead", better), (f"{titles[0]} is ahead", worse)):
         yield f"<h3>{escape(heading)}</h3>"
-        yield "".join(_difference(difference, titles) for difference in found) or paragraph("In no query.")
+        yield "".join(_difference(difference, titles) for difference in differences) or paragraph("In no query.")
 
 
 def _difference(difference: Difference, titles: tuple[str, str]) -> str:
     words = words_of(difference.query)
     lists = {
-        f"{name}: {_place(place)}": [_passage(each, words) for each in passages]
+        f"{name}: {_place(place)}": [_passage(document, words) for document in passages]
         for name, place, passages in zip(titles, difference.first_relevant, difference.passages, strict=True)
     }
     return side_by_side(difference.query, lists)
@@ -209,8 +209,8 @@ def _about(results: Results | None, runs: Mapping[str, Path]) -> Iterator[str]:
     if results is not None:
         rows = [["collection", results.about.collection], ["split", results.about.split]]
         for name, system in results.systems.items():
-            made = [stage.checkpoint for stage in system.stages if stage.checkpoint]
-            rows += [[f"checkpoint of {name}", checkpoint] for checkpoint in made]
+            checkpoints = [stage.checkpoint for stage in system.stages if stage.checkpoint]
+            rows += [[f"checkpoint of {name}", checkpoint] for checkpoint in checkpoints]
         manifest = Path(results.about.collection) / "manifest.json"
         if manifest.is_file():
             inputs = read_json(manifest, _Inputs, "make the collection again").inputs

@@ -59,8 +59,8 @@ def cosines(trained: TrainedModel, shards: Path) -> np.ndarray:
         has_target = np.zeros(similarity.shape, dtype=bool)  # a row's last state predicts nothing and is untrained
         has_target.reshape(-1)[arrays["decoder_positions"][arrays["decoder_targets"] != IGNORED]] = True
         has_target, similarity = has_target[:, 1:], similarity[:, 1:]  # slot 0 is [CLS] itself
-        missing = max(0, similarity.shape[1] - len(sums))
-        sums, counts = np.pad(sums, (0, missing)), np.pad(counts, (0, missing))
+        growth = max(0, similarity.shape[1] - len(sums))
+        sums, counts = np.pad(sums, (0, growth)), np.pad(counts, (0, growth))
         sums[: similarity.shape[1]] += (similarity * has_target).sum(0)
         counts[: similarity.shape[1]] += has_target.sum(0)
     return sums[counts > 0] / counts[counts > 0]  # the last position never has a target

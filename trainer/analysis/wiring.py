@@ -75,7 +75,7 @@ def wiring(recipe: PretrainRecipe) -> dict[str, Wiring]:
         for loss, value in unchanged.items():
             if value:  # 0: another loss has this target
                 targets.setdefault(loss, []).append(target)
-                depends.setdefault(loss, []).append([abs(other[loss] - value) > SMALLEST for other in changed])
+                depends.setdefault(loss, []).append([abs(losses[loss] - value) > SMALLEST for losses in changed])
     return {loss: Wiring(targets[loss], inputs, np.array(depends[loss])) for loss in targets}
 
 
@@ -88,8 +88,8 @@ def _model_and_batch(recipe: PretrainRecipe) -> tuple[TrunkModel, MicroBatch]:
     batcher = build_batcher(method, Vocabulary(len(WORDS), pad=0, unk=1, cls=2, sep=3, mask=4))
     number = {word: i for i, word in enumerate(WORDS)}
     texts = [[np.array([number[word] for word in segment.split()]) for segment in text] for text in TEXT]
-    kept = 2 if method.needs_pairs else None
-    examples = batcher.examples([TokenDocument(text[:kept]) for text in texts])[:EXAMPLES]
+    segments = 2 if method.needs_pairs else None
+    examples = batcher.examples([TokenDocument(text[:segments]) for text in texts])[:EXAMPLES]
     if not examples:
         raise InputError(f"method: {method.name} makes no example of two documents of a few words each")
     return model, batcher.micro_batch(examples, keyed_rngs("wiring", [(recipe.seed, i) for i in range(len(examples))]))
@@ -97,18 +97,18 @@ def _model_and_batch(recipe: PretrainRecipe) -> tuple[TrunkModel, MicroBatch]:
 
 def _single_targets(arrays: Arrays, words: list[str]) -> Iterator[tuple[str, Arrays]]:
     """Yield each target's name, and the micro-batch with only this target."""
-    none = {name: np.full_like(array, IGNORED) for name, array in arrays.items() if name.endswith("_targets")}
-    for name in none:
-        of_tokens = name.replace("_targets", "_positions") in arrays  # else targets of pairs of texts
-        names = words if of_tokens else ("false", "true")
+    ignored = {name: np.full_like(array, IGNORED) for name, array in arrays.items() if name.endswith("_targets")}
+    for name in ignored:
+        are_tokens = name.replace("_targets", "_positions") in arrays  # else targets of pairs of texts
+        names = words if are_tokens else ("false", "true")
         for place in map(tuple, np.argwhere(arrays[name] != IGNORED)):
-            target = none[name].copy()
+            target = ignored[name].copy()
             target[place] = arrays[name][place]
-            yield names[target[place]], arrays | none | {name: target}
+            yield names[target[place]], arrays | ignored | {name: target}
     for query, passages in enumerate(arrays.get("allowed", ())):  # a softmax over the micro-batch's passages
-        allowed = np.eye(len(arrays["allowed"]), len(passages), dtype=bool)  # with one allowed passage a loss is 0
-        allowed[query] = passages
-        yield f"passage {query + 1}", arrays | {"allowed": allowed}
+        passage_mask = np.eye(len(arrays["allowed"]), len(passages), dtype=bool)  # with one allowed passage a loss is 0
+        passage_mask[query] = passages
+        yield f"passage {query + 1}", arrays | {"allowed": passage_mask}
 
 
 def _losses(model: TrunkModel, arrays: Arrays) -> dict[str, float]:
@@ -151,5 +151,5 @@ def draw(wirings: dict[str, Wiring], out: Path) -> Path:
 def _runs(names: list[str]) -> Iterator[tuple[int, int, str]]:
     """Yield start, end and name of each run of equal names."""
     for name, places in groupby(range(len(names)), key=names.__getitem__):
-        first, *others = places
-        yield first, first + len(others) + 1, name
+        first, *places_after = places
+        yield first, first + len(places_after) + 1, name

@@ -12,7 +12,7 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer import mine
-from deepsiam.trainer.analysis.negatives_page import MOST, negatives_page
+from deepsiam.trainer.analysis.negatives_page import SHOWN, negatives_page
 from tests import toy
 
 
@@ -38,7 +38,7 @@ def test_queries_are_shown_with_their_documents_in_order(mined: Path) -> None:
         scores = groups.found_scores[int(groups.candidates.ends[i]) - len(documents) :]
         rows = [row for row in zip(documents.tolist(), labels.tolist(), scores.tolist(), strict=False) if row[1] <= 0]
         items = [unescape(about) for about in re.findall(r'<li><span class="note">(.*?)</span>', columns)]
-        assert items == [f"{collection.corpus.ids[d]} · bm25 {score:.4g}" for d, _, score in rows[:MOST]]
+        assert items == [f"{collection.corpus.ids[d]} · bm25 {score:.4g}" for d, _, score in rows[:SHOWN]]
         relevant = [unescape(about) for about in re.findall(r'<li class="relevant"><span class="note">(.*?)<', columns)]
         assert relevant == [collection.corpus.ids[d] for d in documents[labels > 0].tolist()]
         assert f"{len(rows)} negatives" in columns
