@@ -25,7 +25,7 @@ KINDS = {"ivf": "IVF{lists},Flat", "pq": "IVF{lists},PQ{parts}x8np", "hnsw": "HN
 LISTS_LOOKED_AT = 16  # one in this many lists is searched
 TRAINED_ON = 256  # about this many vectors for each list, as faiss advises
 WIDTH_OF_MAKING, WIDTH_OF_SEARCH = 200, 256  # of hnsw
-MORE, LEAST = 10, 200  # candidates to score exactly: MORE times k, and at least LEAST
+CANDIDATE_FACTOR, MIN_CANDIDATES = 10, 200  # candidates to score exactly: a multiple of k, and at least so many
 BATCH = 65536  # vectors added at once
 
 Vectors = Blocks | np.ndarray  # of the distinct texts, fp32 or fp16 [U, H]
@@ -93,7 +93,7 @@ def load(path: Path, vectors: Vectors) -> Any:
 
 def search(index: Any, queries: np.ndarray, vectors: Vectors, k: int) -> list[Ranked]:
     """Find k of the vectors of an index, or fewer, for each query fp32 [Q, H]; ties are in their order."""
-    candidates = index.search(queries, min(len(vectors), max(MORE * k, LEAST)))[1]
+    candidates = index.search(queries, min(len(vectors), max(CANDIDATE_FACTOR * k, MIN_CANDIDATES)))[1]
     ranked = []
     for query, row in zip(queries, candidates, strict=True):
         positions = np.sort(row[row >= 0]).astype(np.int64)  # faiss pads with -1 where it finds fewer

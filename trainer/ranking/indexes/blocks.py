@@ -85,8 +85,8 @@ class TextDocuments:
         pieces = list(map(self.having, texts.documents.tolist()))
         documents = np.concatenate([np.empty(0, np.int64), *pieces])
         scores = np.repeat(texts.scores, list(map(len, pieces)))
-        best = np.lexsort((documents, -scores))[:k]
-        return Ranked(documents[best], scores[best])
+        order = np.lexsort((documents, -scores))[:k]
+        return Ranked(documents[order], scores[order])
 
     def having(self, text: int) -> np.ndarray:
         """Return the documents that have a text, by its number."""
@@ -129,13 +129,13 @@ def open_ends(folder: Folder, vectors: Blocks) -> tuple[np.ndarray, np.ndarray]:
         InputError: the files are damaged, or of other vectors.
     """
     ends = map_blocks(folder, "ends", [np.int64], 1)
-    if any((np.diff(of_block, prepend=0) < 0).any() for of_block in ends):
+    if any((np.diff(block_ends, prepend=0) < 0).any() for block_ends in ends):
         raise folder.damaged("ends: they are not in order")
-    counts = [int(of_block[-1]) if len(of_block) else 0 for of_block in ends]
+    counts = [int(block_ends[-1]) if len(block_ends) else 0 for block_ends in ends]
     bounds = np.cumsum([0, *map(len, ends)])
     if counts != [len(array) for array in vectors.arrays] or bounds[-1] != folder.manifest["texts"]:
         raise folder.damaged("its number of vectors")
-    shifted = [of_block + first for of_block, first in zip(ends, vectors.firsts, strict=True)]
+    shifted = [block_ends + first for block_ends, first in zip(ends, vectors.firsts, strict=True)]
     return np.concatenate(shifted), bounds
 
 

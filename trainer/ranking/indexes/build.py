@@ -16,36 +16,36 @@ from deepsiam.trainer.ranking.retrieval.shared import rank_0_first
 from deepsiam.trainer.training.engine.world import failed_rank_exits_first, joined, rank_0_speaks, say
 
 
-def build_index(chosen: argparse.Namespace) -> None:
+def build_index(arguments: argparse.Namespace) -> None:
     """Build the index that the arguments of `trainer.index` describe, or go on with it; print what it is."""
     with failed_rank_exits_first():
         world = joined()
         with rank_0_first(world.rank, world.size):
-            collection = Collection.open(chosen.collection)
-            ranker = open_ranker(chosen.system, collection, chosen.precision)
+            collection = Collection.open(arguments.collection)
+            ranker = open_ranker(arguments.system, collection, arguments.precision)
             kind = kind_of(ranker)
-            prompts = {name: text for name in PROMPTS if (text := getattr(chosen, name)) is not None}
+            prompts = {name: text for name in PROMPTS if (text := getattr(arguments, name)) is not None}
             if not isinstance(ranker, ModelRanker):
-                for name in (*prompts, *(["precision"] if chosen.precision else [])):
+                for name in (*prompts, *(["precision"] if arguments.precision else [])):
                     option = f"--{name.replace('_', '-')}"
                     raise InputError(f"{option} needs a model, and {ranker.title} is none: leave it out")
-            with as_input_error(chosen.system):
+            with as_input_error(arguments.system):
                 ranker = ranker.with_options(prompts)
-            if chosen.dimensions:
-                ranker = ranker.cut(chosen.dimensions)
-            what = f"the index of {chosen.system}"
-            require_choice("--dtype", chosen.dtype, kind.WRITERS, what)
-            require_choice("--approximate", chosen.approximate, kind.APPROXIMATIONS, what)
-            if chosen.approximate in approximate.KINDS:
+            if arguments.dimensions:
+                ranker = ranker.cut(arguments.dimensions)
+            index_name = f"the index of {arguments.system}"
+            require_choice("--dtype", arguments.dtype, kind.WRITERS, index_name)
+            require_choice("--approximate", arguments.approximate, kind.APPROXIMATIONS, index_name)
+            if arguments.approximate in approximate.KINDS:
                 approximate.require_faiss()
         with rank_0_speaks(world.rank):
             if ranker.note:
                 say(ranker.note)
-            complete = (chosen.out / MANIFEST).is_file()
-            index = kind.build(ranker, chosen.out, world.rank, world.size, dtype=chosen.dtype)
-            say(f"{chosen.out}: {'complete already: ' if complete else ''}{index}")
+            is_complete = (arguments.out / MANIFEST).is_file()
+            index = kind.build(ranker, arguments.out, world.rank, world.size, dtype=arguments.dtype)
+            say(f"{arguments.out}: {'complete already: ' if is_complete else ''}{index}")
             if told := index.measure(world.rank, world.size):
-                print(f"{chosen.out}: {told}", flush=True)
-            if chosen.approximate:
-                index.prepare(chosen.approximate, world.rank, world.size)
-                say(f"{chosen.out}: ready for trainer.search --approximate {chosen.approximate}")
+                print(f"{arguments.out}: {told}", flush=True)
+            if arguments.approximate:
+                index.prepare(arguments.approximate, world.rank, world.size)
+                say(f"{arguments.out}: ready for trainer.search --approximate {arguments.approximate}")

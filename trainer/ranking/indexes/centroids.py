@@ -41,18 +41,18 @@ def prepare(folder: Folder, vectors: Blocks | Residuals, counts: list[np.ndarray
         if isinstance(vectors, Blocks) and not file.is_file():
             save_array(file, train(vectors))
     wait_for(ranks)
-    of_centroids = np.array(map_array(file, [np.float32], 2, remedy="remove it"))
-    missing = [(i, path) for i, path in enumerate(_lists(folder)) if i % ranks == rank and not path.is_file()]
-    done = 0
-    with meter("lists", "vectors", sum(int(counts[i].sum()) for i, _ in missing)) as report:
-        for i, path in missing:
+    centroids = np.array(map_array(file, [np.float32], 2, remedy="remove it"))
+    lists_to_make = [(i, path) for i, path in enumerate(_lists(folder)) if i % ranks == rank and not path.is_file()]
+    progress = 0
+    with meter("lists", "vectors", sum(int(counts[i].sum()) for i, _ in lists_to_make)) as report:
+        for i, path in lists_to_make:
             if isinstance(vectors, Residuals):
                 belongs = vectors.nearest(i)
             else:
-                belongs = kmeans.nearest(vectors.arrays[i], of_centroids)
+                belongs = kmeans.nearest(vectors.arrays[i], centroids)
             pairs = np.stack([belongs, np.repeat(np.arange(len(counts[i])), counts[i])])
             save_array(path, np.unique(pairs, axis=1).astype(np.int32))
-            report(done := done + len(belongs), "")
+            report(progress := progress + len(belongs), "")
     wait_for(ranks)
 
 
@@ -64,16 +64,16 @@ def train(vectors: Blocks) -> np.ndarray:
     return kmeans.train(vectors[sample].astype(np.float32), number, rng)
 
 
-def nearest_of_query(vectors: np.ndarray, of_centroids: np.ndarray) -> np.ndarray:
+def nearest_of_query(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:
     """Return the distinct centroids of largest inner product with a query's vectors fp32 [m, H], `PROBE` for each."""
-    products = vectors @ of_centroids.T
-    probe = min(PROBE, len(of_centroids))
+    products = vectors @ centroids.T
+    probe = min(PROBE, len(centroids))
     return np.unique(np.argpartition(-products, probe - 1, axis=1)[:, :probe])
 
 
-def texts_of(of_query: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+def texts_of(query_centroids: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     """Return the texts of a block that have a vector of one of these centroids, int64 [n], from the block's list."""
-    starts, ends = (np.searchsorted(pairs[0], of_query, side=side) for side in ("left", "right"))
+    starts, ends = (np.searchsorted(pairs[0], query_centroids, side=side) for side in ("left", "right"))
     texts = [pairs[1, a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
     return np.unique(np.concatenate([np.empty(0, np.int64), *texts]))
 
@@ -85,17 +85,17 @@ def load(folder: Folder, width: int, texts: list[int]) -> tuple[np.ndarray, list
         InputError: they are missing, incomplete or damaged.
     """
     files = [_file(folder), *_lists(folder)]
-    if missing := [file for file in files if not file.is_file()]:
-        raise InputError(f"{missing[0]}: no such file; trainer.index --approximate {NAME} makes it")
-    again = "remove it and make it again"
-    of_centroids = map_array(files[0], [np.float32], 2, remedy=again)
-    lists = [map_array(file, [np.int32], 2, remedy=again) for file in files[1:]]
-    if of_centroids.shape[1] != width or not len(of_centroids) or any(len(pairs) != 2 for pairs in lists):
-        raise InputError(f"{folder.directory / NAME}: belongs to another index; {again}")
+    if absent_files := [file for file in files if not file.is_file()]:
+        raise InputError(f"{absent_files[0]}: no such file; trainer.index --approximate {NAME} makes it")
+    remedy = "remove it and make it again"
+    centroids = map_array(files[0], [np.float32], 2, remedy=remedy)
+    lists = [map_array(file, [np.int32], 2, remedy=remedy) for file in files[1:]]
+    if centroids.shape[1] != width or not len(centroids) or any(len(pairs) != 2 for pairs in lists):
+        raise InputError(f"{folder.directory / NAME}: belongs to another index; {remedy}")
     for file, pairs, number in zip(files[1:], lists, texts, strict=True):
         if pairs.size and (pairs.min() < 0 or pairs[1].max() >= number):
-            raise InputError(f"{file}: damaged (it names texts that the block does not have); {again}")
-    return np.array(of_centroids), lists
+            raise InputError(f"{file}: damaged (it names texts that the block does not have); {remedy}")
+    return np.array(centroids), lists
 
 
 def _file(folder: Folder) -> Path:

@@ -24,8 +24,8 @@ from deepsiam.trainer.ranking.ranker import Ranker
 
 FORMAT = 1
 MANIFEST, BUILDING = "manifest.json", "building.json"
-AGAIN = "make the index again, in another folder"
-REMEDY = f"damaged, or not an index's; {AGAIN}"
+REBUILD = "make the index again, in another folder"
+REMEDY = f"damaged, or not an index's; {REBUILD}"
 
 
 class _Model(Record):
@@ -98,16 +98,16 @@ class Folder:
 
     def array(self, name: str, dtypes: Sequence[npt.DTypeLike], dimensions: int = 1) -> np.ndarray:
         """Memory-map an array of the index; raise InputError unless it is one of `dtypes` and as large as its file."""
-        return map_array(self.directory / name, dtypes, dimensions, remedy=AGAIN)
+        return map_array(self.directory / name, dtypes, dimensions, remedy=REBUILD)
 
-    def check_width(self, of_queries: int, of_documents: int) -> None:
+    def check_width(self, query_width: int, document_width: int) -> None:
         """Raise InputError unless the model's vectors are as wide as the stored ones."""
-        if of_queries != of_documents:
-            raise self.damaged(f"its vectors have {of_documents} numbers, those of its model {of_queries}")
+        if query_width != document_width:
+            raise self.damaged(f"its vectors have {document_width} numbers, those of its model {query_width}")
 
-    def damaged(self, what: object) -> InputError:
+    def damaged(self, problem: object) -> InputError:
         """Return the error that reports what is wrong with the folder's files."""
-        return InputError(f"{self.directory}: damaged ({what}); {AGAIN}")
+        return InputError(f"{self.directory}: damaged ({problem}); {REBUILD}")
 
 
 def about(ranker: Ranker, documents: int) -> dict[str, Any]:
@@ -141,9 +141,9 @@ def begin(directory: Path, made_of: dict[str, Any]) -> bool:
     for name in (MANIFEST, BUILDING):
         if (directory / name).is_file():
             earlier = _read(directory / name)
-            for key, what in FIXED.items():
+            for key, option in FIXED.items():
                 if _identity(earlier, key) != _identity(made_of, key):
-                    raise InputError(f"{directory}: holds an index with another {what}: name another folder")
+                    raise InputError(f"{directory}: holds an index with another {option}: name another folder")
             return name == MANIFEST
     if directory.exists() and not directory.is_dir():
         raise InputError(f"{directory}: is a file: name a folder")

@@ -19,11 +19,11 @@ from deepsiam.trainer.ranking.retrieval.search import Ranked
 Kind = TypeVar("Kind", bound="Index")
 
 
-def require_choice(option: str, given: str | None, names: Container[str], index: str) -> None:
+def require_choice(option: str, choice: str | None, names: Container[str], index: str) -> None:
     """Raise InputError for a value of a command-line option that a kind of index does not have."""
-    if given and given not in names:
+    if choice and choice not in names:
         has = f"has {', '.join(names)}" if names else "has none: leave it out"
-        raise InputError(f"{option} {given}: {index} {has}")
+        raise InputError(f"{option} {choice}: {index} {has}")
 
 
 Terms = tuple[tuple[str, float], ...]  # terms of the vocabulary, with what each adds to a score
@@ -123,9 +123,9 @@ class Index(ABC):
         return [
             [
                 Found(names[i], score, corpus.text(i), terms)
-                for i, score, terms in zip(*map(list, ranked), of_query, strict=True)
+                for i, score, terms in zip(*map(list, ranked), document_terms, strict=True)
             ]
-            for ranked, of_query in zip(ranking, self.matches(queries, ranking), strict=True)
+            for ranked, document_terms in zip(ranking, self.matches(queries, ranking), strict=True)
         ]
 
     def matches(self, queries: Sequence[str], ranking: Sequence[Ranked]) -> list[list[Terms]]:

@@ -14,26 +14,26 @@ PRODUCTS = 2**24  # inner products of vectors and centroids, held at once: 64 Mi
 
 def train(vectors: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
     """Compute centroids, fp32 [number, H], of vectors fp32 [n, H], from a random start."""
-    of_centroids = vectors[np.sort(rng.permutation(len(vectors))[:number])]
+    centroids = vectors[np.sort(rng.permutation(len(vectors))[:number])]
     with meter("centroids", "rounds", ROUNDS) as report:
-        for done in range(ROUNDS):
-            of_centroids = means(vectors, nearest(vectors, of_centroids), of_centroids)
-            report(done + 1, "")
-    return of_centroids
+        for round_number in range(ROUNDS):
+            centroids = means(vectors, nearest(vectors, centroids), centroids)
+            report(round_number + 1, "")
+    return centroids
 
 
-def means(vectors: np.ndarray, belongs: np.ndarray, before: np.ndarray) -> np.ndarray:
+def means(vectors: np.ndarray, belongs: np.ndarray, centroids: np.ndarray) -> np.ndarray:
     """Return the mean of each centroid's vectors, fp32 [C, H]; a centroid without vectors stays where it is."""
     order = np.argsort(belongs, kind="stable")
     present, starts, counts = np.unique(belongs[order], return_index=True, return_counts=True)
-    moved = before.copy()
+    moved = centroids.copy()
     moved[present] = np.add.reduceat(vectors[order], starts, dtype=np.float64) / counts[:, None]
     return moved
 
 
-def nearest(vectors: np.ndarray, of_centroids: np.ndarray) -> np.ndarray:
+def nearest(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:
     """Return the number of the centroid nearest to each vector, by Euclidean distance, int64 [n]."""
-    columns = torch.from_numpy(of_centroids).to(this_device()).T  # [H, C]
+    columns = torch.from_numpy(centroids).to(this_device()).T  # [H, C]
     half_squares = columns.square().sum(dim=0) / -2
     belongs = np.empty(len(vectors), np.int64)
     step = max(1, PRODUCTS // columns.shape[1])

@@ -74,7 +74,7 @@ class MultiVectorIndex(Index):
         # fp64, so that a score does not depend on what is scored with it
         scored = Scored(self.ranker.model.score, encoded, documents, self.ranker.device, torch.float64)
         texts = self._near(scored, k, rank, ranks) if approximation else self._all(scored, k, rank, ranks)
-        return [self.documents.ranked(of_query, k) for of_query in texts]
+        return [self.documents.ranked(ranking, k) for ranking in texts]
 
     @cached_property
     def _centroids(self) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -85,27 +85,27 @@ class MultiVectorIndex(Index):
 
     def _all(self, scored: Scored, k: int, rank: int, ranks: int) -> list[Ranked]:
         """Score all texts of this rank's blocks, and return the best."""
-        my_blocks, done = self._blocks()[rank::ranks], 0
+        my_blocks, progress = self._blocks()[rank::ranks], 0
         rows = scored.queries.rows
         ranked = [NOTHING] * len(rows)
         with meter("search", "texts", sum(end - start for start, end in my_blocks)) as report:
             for start, end in my_blocks:
-                of_block = [
+                block_rankings = [
                     Ranked(texts + start, scores)
                     for texts, scores in best(_scores(scored, rows, np.arange(start, end)), k).each()
                 ]
-                ranked = merged(np.concatenate([packed(ranked, k), packed(of_block, k)], axis=1), k)
-                report(done := done + end - start, "")
+                ranked = merged(np.concatenate([packed(ranked, k), packed(block_rankings, k)], axis=1), k)
+                report(progress := progress + end - start, "")
         return ranked
 
     def _near(self, scored: Scored, k: int, rank: int, ranks: int) -> list[Ranked]:
         """Score those texts of this rank's blocks that have a vector near one of the query's, and return the best."""
-        of_centroids, lists = self._centroids
+        centroid_vectors, lists = self._centroids
         my_lists = list(zip(lists[rank::ranks], self.bounds[:-1][rank::ranks].tolist(), strict=True))
         ranked = []
         for number in track(scored.queries.rows.tolist(), "search", "queries"):
-            nearest = centroids.nearest_of_query(scored.queries.of(number), of_centroids)
-            candidates = (centroids.texts_of(nearest, pairs) + first for pairs, first in my_lists)
+            query_centroids = centroids.nearest_of_query(scored.queries.of(number), centroid_vectors)
+            candidates = (centroids.texts_of(query_centroids, pairs) + first for pairs, first in my_lists)
             texts = np.concatenate([NOTHING.documents, *candidates])
             if len(texts):
                 ((places, scores),) = best(_scores(scored, np.array([number]), texts), k).each()

@@ -28,7 +28,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import make_directory, save_array
 from deepsiam.data_prep.common.rng import keyed_rng
 from deepsiam.trainer.ranking.indexes.blocks import Blocks, open_blocks, open_ends
-from deepsiam.trainer.ranking.indexes.folder import AGAIN, Folder
+from deepsiam.trainer.ranking.indexes.folder import REBUILD, Folder
 from deepsiam.trainer.ranking.indexes.kmeans import TRAINED_ON, nearest, train
 from deepsiam.trainer.ranking.indexes.writer import SeveralVectors
 from deepsiam.trainer.ranking.ranker import VectorRanker
@@ -80,9 +80,9 @@ class Codec:
 
     def decode(self, rows: np.ndarray) -> np.ndarray:
         """Return stored vectors, fp32 [n, H]."""
-        of_bytes = np.take(self._values_of_bytes, rows[:, CODE:], axis=0).reshape(len(rows), -1)
+        bucket_values = np.take(self._values_of_bytes, rows[:, CODE:], axis=0).reshape(len(rows), -1)
         vectors = self.centroids[codes_of(rows)]
-        vectors += of_bytes[:, : vectors.shape[1]]
+        vectors += bucket_values[:, : vectors.shape[1]]
         return unit(vectors)
 
     @cached_property
@@ -96,8 +96,8 @@ def pack(buckets: np.ndarray, bits: int) -> np.ndarray:
     in_a_byte = 8 // bits
     packed = np.zeros((len(buckets), math.ceil(buckets.shape[1] / in_a_byte)), np.uint8)
     for i, shift in enumerate(_shifts(bits)):
-        of_byte = buckets[:, i::in_a_byte]
-        packed[:, : of_byte.shape[1]] |= of_byte << shift
+        byte_buckets = buckets[:, i::in_a_byte]
+        packed[:, : byte_buckets.shape[1]] |= byte_buckets << shift
     return packed
 
 
@@ -126,15 +126,15 @@ def fit(vectors: np.ndarray, held_out: np.ndarray, number: int, bits: int) -> Co
     return with_buckets(unit(train(vectors, number, keyed_rng("codec"))), held_out, bits)
 
 
-def with_buckets(of_centroids: np.ndarray, held_out: np.ndarray, bits: int) -> Codec:
+def with_buckets(centroids: np.ndarray, held_out: np.ndarray, bits: int) -> Codec:
     """Divide the residuals of vectors fp32 [m, H] into buckets of equal shares, over all dimensions together."""
-    residuals = held_out - of_centroids[nearest(held_out, of_centroids)]
+    residuals = held_out - centroids[nearest(held_out, centroids)]
     buckets = 2**bits
     cutoffs, values = (
         np.quantile(residuals, at / buckets).astype(np.float32)
         for at in (np.arange(1, buckets), np.arange(buckets) + 0.5)
     )
-    return Codec(of_centroids, cutoffs, values)
+    return Codec(centroids, cutoffs, values)
 
 
 def centroids_for(vectors: float) -> int:
@@ -192,14 +192,14 @@ def open_residuals(folder: Folder, rows: Blocks) -> Residuals:
 
 
 def _load(directory: Path) -> tuple[Codec, float]:
-    of_centroids, cutoffs, values, recall = (
-        np.array(map_array(directory / name, [np.float32], dimensions, remedy=AGAIN))
+    centroids, cutoffs, values, recall = (
+        np.array(map_array(directory / name, [np.float32], dimensions, remedy=REBUILD))
         for name, dimensions in zip(FILES, (2, 1, 1, 1), strict=True)
     )
     sizes = [(2**bits - 1, 2**bits, 1) for bits in BITS.values()]
-    if (len(cutoffs), len(values), len(recall)) not in sizes or not len(of_centroids) or (np.diff(cutoffs) < 0).any():
-        raise InputError(f"{directory / 'codec'}: damaged (its arrays do not belong together); {AGAIN}")
-    return Codec(of_centroids, cutoffs, values), float(recall[0])
+    if (len(cutoffs), len(values), len(recall)) not in sizes or not len(centroids) or (np.diff(cutoffs) < 0).any():
+        raise InputError(f"{directory / 'codec'}: damaged (its arrays do not belong together); {REBUILD}")
+    return Codec(centroids, cutoffs, values), float(recall[0])
 
 
 def require_unit(ranker: VectorRanker, dtype: str) -> None:
@@ -221,11 +221,11 @@ class ResidualVectors(SeveralVectors):
         require_unit(self.ranker, self.dtype)
         return super().begin()
 
-    def stored(self, of_text: np.ndarray) -> np.ndarray:
-        return of_text.astype("float16")
+    def stored(self, encoded_text: np.ndarray) -> np.ndarray:
+        return encoded_text.astype("float16")
 
-    def arrays(self, of_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
-        ends, vectors = super().arrays(of_texts)
+    def arrays(self, encoded_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        ends, vectors = super().arrays(encoded_texts)
         return [ends, self.codec.encode(vectors)]
 
     def prepare(self) -> None:
@@ -258,9 +258,9 @@ def _train(bits: int, ranker: VectorRanker, sample: Folder, texts: int, files: l
     order = keyed_rng("codec texts").permutation(len(ends))
     is_held_out = np.zeros(len(ends), bool)
     is_held_out[order[: min(POOL, len(order) // HELD_OUT)]] = True
-    of_vectors = np.repeat(is_held_out, np.diff(ends, prepend=0))
-    vectors = flat[np.flatnonzero(~of_vectors)].astype(np.float32)
-    held_out = flat[np.flatnonzero(of_vectors)].astype(np.float32) if of_vectors.any() else vectors
+    held_out_mask = np.repeat(is_held_out, np.diff(ends, prepend=0))
+    vectors = flat[np.flatnonzero(~held_out_mask)].astype(np.float32)
+    held_out = flat[np.flatnonzero(held_out_mask)].astype(np.float32) if held_out_mask.any() else vectors
     codec = fit(vectors, held_out, centroids_for(texts * len(flat) / len(ends)), bits)
     recall = _recall(ranker, codec, TextVectors(flat, ends, np.arange(len(ends))), order)
     make_directory(files[0].parent)
@@ -273,9 +273,9 @@ def _recall(ranker: VectorRanker, codec: Codec, sample: TextVectors, order: np.n
     queries, numbers = order[-QUERIES:], order[:POOL]
     pool = TextVectors(sample.joined(numbers), sample.counts(numbers).cumsum(), np.arange(len(numbers)))
     stored = pool._replace(flat=codec.decode(codec.encode(np.asarray(pool.flat))))
-    expected, decoded = (
+    exact_rankings, decoded_rankings = (
         best(Scored(ranker.model.score, sample, texts, ranker.device, torch.float64).table(queries, pool.rows), DEPTH)
         for texts in (pool, stored)
     )
-    shares = [np.isin(*pair).mean() for pair in zip(expected.documents, decoded.documents, strict=True)]
+    shares = [np.isin(*pair).mean() for pair in zip(exact_rankings.documents, decoded_rankings.documents, strict=True)]
     return np.array([np.mean(shares)], np.float32)

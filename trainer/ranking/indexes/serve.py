@@ -17,7 +17,7 @@ from deepsiam.data_prep.common.html_page import marked, words_of
 from deepsiam.trainer.ranking.deadline import deadline
 from deepsiam.trainer.ranking.indexes.index import Found, in_words
 
-MOST, LONGEST, DIGITS = 100, 1000, 9  # documents that a page shows; characters of a query, of their number
+MAX_DOCUMENTS, MAX_QUERY, DIGITS = 100, 1000, 9  # documents that a page shows; characters of a query, of their number
 IDLE_SECONDS = 30  # for a request to arrive, and for each part of the answer to be taken
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 SHOWN = 600  # characters of a document
@@ -69,16 +69,16 @@ def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> 
                 self.send_error(HTTPStatus.NOT_FOUND)
             else:
                 fields = parse_qs(url.query)
-                query, number = fields.get("q", [""])[0][:LONGEST].strip(), fields.get("k", [""])[0][:DIGITS]
-                wanted = min(int(number), max(MOST, k)) if number.isdecimal() and int(number) else k
+                query, number = fields.get("q", [""])[0][:MAX_QUERY].strip(), fields.get("k", [""])[0][:DIGITS]
+                depth = min(int(number), max(MAX_DOCUMENTS, k)) if number.isdecimal() and int(number) else k
                 try:
                     with one_at_a_time:
-                        found = {name: search(query, wanted) for name, search in systems.items()} if query else {}
+                        rankings = {name: search(query, depth) for name, search in systems.items()} if query else {}
                 except InputError as error:  # such as a file of the index that is damaged
                     print(f"trainer.search: {error}", file=sys.stderr, flush=True)
                     self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, "The search failed: see the terminal")
                     return
-                self._answer(page(query, wanted, found).encode())
+                self._answer(page(query, depth, rankings).encode())
 
         def _answer(self, content: bytes) -> None:
             self.send_response(HTTPStatus.OK)
@@ -109,9 +109,9 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def page(query: str, k: int, found: Mapping[str, Sequence[Found]]) -> str:
+def page(query: str, k: int, rankings: Mapping[str, Sequence[Found]]) -> str:
     """Return the page for a query and what each system found for it; both are escaped and cannot become markup."""
-    columns = "".join(_column(system, documents, words_of(query)) for system, documents in found.items())
+    columns = "".join(_column(system, documents, words_of(query)) for system, documents in rankings.items())
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(query) or "Search"}</title>'
         f"<style>{STYLE}</style></head><body><form>"

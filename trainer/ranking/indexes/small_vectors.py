@@ -24,7 +24,7 @@ from deepsiam.data_prep.common.files import make_directory, save_array
 from deepsiam.data_prep.common.progress import meter
 from deepsiam.data_prep.common.rng import keyed_rng
 from deepsiam.trainer.ranking.indexes.blocks import Blocks, map_blocks
-from deepsiam.trainer.ranking.indexes.folder import AGAIN, Folder
+from deepsiam.trainer.ranking.indexes.folder import REBUILD, Folder
 from deepsiam.trainer.ranking.indexes.writer import OneVector
 from deepsiam.trainer.ranking.retrieval.search import CORPUS_BLOCK, BestPositive, Ranked, rescored, search
 from deepsiam.trainer.ranking.retrieval.shared import wait_for
@@ -62,8 +62,8 @@ def bits_of(vectors: np.ndarray) -> np.ndarray:
 
 
 def _count_bits(words: np.ndarray) -> np.ndarray:
-    of_bytes = np.array([byte.bit_count() for byte in range(256)], np.uint8)
-    return of_bytes[words[..., None].view(np.uint8)].sum(axis=-1, dtype=np.uint8)
+    bit_counts = np.array([byte.bit_count() for byte in range(256)], np.uint8)
+    return bit_counts[words[..., None].view(np.uint8)].sum(axis=-1, dtype=np.uint8)
 
 
 # the bits of each word of uint64 [..., n]; numpy has the function from version 2 on
@@ -73,13 +73,13 @@ count_bits: Callable[[np.ndarray], np.ndarray] = getattr(np, "bitwise_count", _c
 class CodedVector(OneVector):
     """Writes a vector for each text in fp16, its code, and of int8 the ranges."""
 
-    def stored(self, of_text: np.ndarray) -> np.ndarray:
-        return of_text.astype("float16")
+    def stored(self, encoded_text: np.ndarray) -> np.ndarray:
+        return encoded_text.astype("float16")
 
     def derive(self) -> None:
         file = self.directory / RANGES
         make_directory(self.directory / "codes")
-        arrays = [map_array(self.directory / "blocks" / name, ["float16"], 2, remedy=AGAIN) for name in self.names]
+        arrays = [map_array(self.directory / "blocks" / name, ["float16"], 2, remedy=REBUILD) for name in self.names]
         if self.dtype == "int8" and self.rank == 0 and not file.is_file():
             texts = sum(map(len, arrays))
             sample = np.sort(keyed_rng("ranges").choice(texts, min(texts, SAMPLE), replace=False))
@@ -114,11 +114,11 @@ class Codes:
         Ties are in the order of the texts, among codes and among scores. The memory needed is a block of codes, their
         scores, and the texts found for each query. On a `device` int8 is compared there.
         """
-        wanted = min(len(self.codes), RESCORED * k)
+        depth = min(len(self.codes), RESCORED * k)
         if self.ranges is None:
-            candidates = nearest_bits(bits_of(queries), self.codes, wanted)
+            candidates = nearest_bits(bits_of(queries), self.codes, depth)
         else:  # the start of a range adds the same to all scores of a query
-            candidates = search(queries * steps_of(self.ranges), self.codes, wanted, device=device).each()  # type: ignore[arg-type]
+            candidates = search(queries * steps_of(self.ranges), self.codes, depth, device=device).each()  # type: ignore[arg-type]
         return [
             rescored(query, vectors, np.sort(texts.documents), k)
             for query, texts in zip(queries, candidates, strict=True)
@@ -130,17 +130,17 @@ def nearest_bits(queries: np.ndarray, codes: Blocks, k: int) -> list[Ranked]:
 
     A score is 1 + how many are the same.
     """
-    best = BestPositive(len(queries), k)
+    top_k = BestPositive(len(queries), k)
     highest = queries.shape[1] * WORD + 1
     with meter("search", "codes", len(codes)) as report:
         for start in range(0, len(codes), CORPUS_BLOCK):
             block = np.ascontiguousarray(codes[start : start + CORPUS_BLOCK].T)  # so that a sum is over rows
             for number, query in enumerate(queries):
                 distances = count_bits(block ^ query[:, None]).sum(axis=0, dtype=np.uint16)
-                nearer = np.flatnonzero(distances < highest - best.least[number])  # a tie is after those found before
-                best.add(number, nearer + start, (highest - distances[nearer]).astype(np.float32))
+                nearer = np.flatnonzero(distances < highest - top_k.least[number])  # a tie is after those found before
+                top_k.add(number, nearer + start, (highest - distances[nearer]).astype(np.float32))
             report(start + block.shape[1], "")
-    return best.ranked()
+    return top_k.ranked()
 
 
 def open_codes(folder: Folder, vectors: Blocks) -> Codes:

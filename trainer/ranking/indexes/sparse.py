@@ -35,11 +35,11 @@ class TermWriter(Writer):
     BLOCK = BLOCK  # some 30 MB at 200 terms a text
     FOLDERS = ("counts", "terms", "texts", "blocks")
 
-    def stored(self, of_text: np.ndarray) -> np.ndarray:
-        return of_text.astype(term_type(self.dtype))
+    def stored(self, encoded_text: np.ndarray) -> np.ndarray:
+        return encoded_text.astype(term_type(self.dtype))
 
-    def arrays(self, of_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
-        postings = Postings.of(np.concatenate(of_texts), np.array(list(map(len, of_texts))))
+    def arrays(self, encoded_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        postings = Postings.of(np.concatenate(encoded_texts), np.array(list(map(len, encoded_texts))))
         return [postings.counts, postings.terms, postings.texts, postings.weights]
 
 
@@ -63,7 +63,7 @@ class SparseIndex(Index):
             map_blocks(folder, "texts", [np.uint16], 1),
             map_blocks(folder, "blocks", stored_dtypes(folder), 1),
         )
-        blocks = [Postings(*of_block) for of_block in zip(*arrays, strict=True)]
+        blocks = [Postings(*block_arrays) for block_arrays in zip(*arrays, strict=True)]
         for name, block in zip(folder.manifest["blocks"], blocks, strict=True):
             if fault := _fault(block, ranker.vocabulary):
                 raise folder.damaged(f"block {name}: {fault}")
@@ -78,8 +78,8 @@ class SparseIndex(Index):
             f"each (at most {counts.max():,}), {self.blocks[0].weights.dtype}"
         )
         if len(self.collection.queries):
-            of_query, products = self._cost
-            text += f"; queries of {of_query:,.1f} terms: {products:,.2f} FLOPS (products of a query and a text)"
+            query_terms, products = self._cost
+            text += f"; queries of {query_terms:,.1f} terms: {products:,.2f} FLOPS (products of a query and a text)"
         return text
 
     @cached_property
@@ -110,7 +110,7 @@ class SparseIndex(Index):
         encoded = self._encoded(queries)
         warn_of_empty(encoded)
         texts = search_postings(encoded, list(self._numbered())[rank::ranks], k, salts)
-        return [self.documents.ranked(of_query, k) for of_query in texts]
+        return [self.documents.ranked(ranking, k) for ranking in texts]
 
     def matches(self, queries: Sequence[str], ranking: Sequence[Ranked]) -> list[list[Terms]]:
         names = {number: name for name, number in self.collection.tokenizer.vocabulary().items()}
@@ -119,13 +119,13 @@ class SparseIndex(Index):
         encoded = self._encoded(self.collection.tokenizer.encode(list(queries)))
         for query, ranked in zip(encoded, ranking, strict=True):
             texts = self.documents.rows[ranked.documents]
-            of_block = np.searchsorted(firsts, texts, side="right") - 1
+            block_numbers = np.searchsorted(firsts, texts, side="right") - 1
             matches = [
                 self.blocks[block].matches(query, text)
-                for block, text in zip(of_block.tolist(), (texts - firsts[of_block]).tolist(), strict=True)
+                for block, text in zip(block_numbers.tolist(), (texts - firsts[block_numbers]).tolist(), strict=True)
             ]
             terms_of_queries.append(
-                [tuple((names.get(term, str(term)), weight) for term, weight in of_text) for of_text in matches]
+                [tuple((names.get(term, str(term)), weight) for term, weight in pairs) for pairs in matches]
             )
         return terms_of_queries
 

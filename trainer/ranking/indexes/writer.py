@@ -101,12 +101,12 @@ class Writer(ABC):
         """Make what the writing of blocks needs; all ranks must call this."""
 
     @abstractmethod
-    def arrays(self, of_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def arrays(self, encoded_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the arrays of a block, one for each folder, given the stored form of its texts."""
 
-    def stored(self, of_text: np.ndarray) -> np.ndarray:
+    def stored(self, encoded_text: np.ndarray) -> np.ndarray:
         """Convert what the model makes of a text, [m, ...]."""
-        return of_text.astype(self.dtype)
+        return encoded_text.astype(self.dtype)
 
     def derive(self) -> None:  # noqa: B027  likewise
         """Make the files that depend on all blocks, once these are written; all ranks must call this."""
@@ -118,33 +118,33 @@ class Writer(ABC):
     def write_blocks(self, beat: Callable[[], None] = lambda: None) -> None:
         """Encode this rank's missing blocks."""
         blocks = self.directory / "blocks"
-        missing = [
+        blocks_to_write = [
             i for i, name in enumerate(self.names) if i % self.ranks == self.rank and not (blocks / name).is_file()
         ]
-        done = 0
-        with meter("encode", "texts", sum(len(self._texts(i)) for i in missing)) as report:
-            for i in missing:
-                done = self.write_block(i, report, done, beat)
+        progress = 0
+        with meter("encode", "texts", sum(len(self._texts(i)) for i in blocks_to_write)) as report:
+            for i in blocks_to_write:
+                progress = self.write_block(i, report, progress, beat)
 
     def _texts(self, block: int) -> np.ndarray:
         return self.first[block * self.BLOCK : (block + 1) * self.BLOCK]
 
-    def write_block(self, block: int, report: Report, done: int, beat: Callable[[], None]) -> int:
-        """Encode a block after `done` texts; return the number of texts done afterwards."""
+    def write_block(self, block: int, report: Report, progress: int, beat: Callable[[], None]) -> int:
+        """Encode a block after `progress` texts; return the number of texts done afterwards."""
         texts, name = [self.text(i) for i in self._texts(block).tolist()], self.names[block]
         stored: dict[int, np.ndarray] = {}
         for batch, encoded, counts in self.encoder.batches(texts):
-            for number, of_text in zip(batch, np.split(encoded, counts.cumsum()[:-1]), strict=True):
-                require_finite(of_text, f"encode {name}")
+            for number, encoded_text in zip(batch, np.split(encoded, counts.cumsum()[:-1]), strict=True):
+                require_finite(encoded_text, f"encode {name}")
                 with np.errstate(over="ignore"):  # refused below
-                    stored[number] = self.stored(of_text)
+                    stored[number] = self.stored(encoded_text)
                 require_finite(stored[number], f"{name} as {self.dtype}")
-            report(done + len(stored), "")
+            report(progress + len(stored), "")
             beat()
         arrays = self.arrays([stored[i] for i in range(len(texts))])
         for where, array in zip(self.FOLDERS, arrays, strict=True):
             save_array(self.directory / where / name, array)
-        return done + len(texts)
+        return progress + len(texts)
 
     def finish(self) -> None:
         """Write the files that turn the blocks into an index; call on one rank, once all ranks have written theirs."""
@@ -160,10 +160,10 @@ class OneVector(Writer):
     BLOCK = 32_768  # some 100 MB at a width of 768
     FOLDERS = ("blocks",)
 
-    def arrays(self, of_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
-        vectors = np.concatenate(of_texts)
-        if len(vectors) != len(of_texts):
-            raise ValueError(f"{len(of_texts)} texts have {len(vectors)} vectors, not one each")
+    def arrays(self, encoded_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        vectors = np.concatenate(encoded_texts)
+        if len(vectors) != len(encoded_texts):
+            raise ValueError(f"{len(encoded_texts)} texts have {len(vectors)} vectors, not one each")
         return [vectors]
 
 
@@ -173,5 +173,8 @@ class SeveralVectors(Writer):
     BLOCK = 4096  # some 100 MiB
     FOLDERS = ("ends", "blocks")
 
-    def arrays(self, of_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return [np.cumsum([len(of_text) for of_text in of_texts], dtype=np.int64), np.concatenate(of_texts)]
+    def arrays(self, encoded_texts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [
+            np.cumsum([len(encoded_text) for encoded_text in encoded_texts], dtype=np.int64),
+            np.concatenate(encoded_texts),
+        ]

@@ -19,7 +19,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer import index
 from deepsiam.trainer.ranking.indexes import serve
 from deepsiam.trainer.ranking.indexes.index import Found
-from deepsiam.trainer.ranking.indexes.serve import LONGEST, MOST, SHOWN, Search, make_server, page
+from deepsiam.trainer.ranking.indexes.serve import MAX_DOCUMENTS, MAX_QUERY, SHOWN, Search, make_server, page
 from tests import toy
 from tests.trainer.runs import write_run
 
@@ -88,16 +88,16 @@ def test_a_query_is_answered_by_each_system() -> None:
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
 
 
-@pytest.mark.parametrize(("given", "k"), [("", 7), ("0", 7), ("x", 7), ("-3", 7), ("5", 5), ("9999", MOST)])
+@pytest.mark.parametrize(("given", "k"), [("", 7), ("0", 7), ("x", 7), ("-3", 7), ("5", 5), ("9999", MAX_DOCUMENTS)])
 def test_the_number_of_documents_has_bounds(given: str, k: int) -> None:
     with served() as port:
         assert f"word</mark> and {k}" in get(port, f"/?q=word&k={given}")[1]
 
 
 def test_the_number_of_the_command_line_may_be_above_the_bound() -> None:
-    with served(k=2 * MOST) as port:
+    with served(k=2 * MAX_DOCUMENTS) as port:
         html = get(port, "/?q=word")[1]
-        assert f"word</mark> and {2 * MOST}" in html == get(port, f"/?q=word&k={2 * MOST}")[1]
+        assert f"word</mark> and {2 * MAX_DOCUMENTS}" in html == get(port, f"/?q=word&k={2 * MAX_DOCUMENTS}")[1]
 
 
 def test_a_search_that_fails_is_answered_and_said(capfd: pytest.CaptureFixture[str]) -> None:
@@ -113,8 +113,8 @@ def test_a_search_that_fails_is_answered_and_said(capfd: pytest.CaptureFixture[s
 def test_a_long_query_is_cut_and_other_paths_are_not_there() -> None:
     with served() as port:
         _, html = get(port, "/?q=" + "y" * 5000)
-        assert "y" * LONGEST in html
-        assert "y" * (LONGEST + 1) not in html
+        assert "y" * MAX_QUERY in html
+        assert "y" * (MAX_QUERY + 1) not in html
         assert get(port, "/etc/passwd")[0].status == 404
         assert get(port, "/../")[0].status == 404
 
