@@ -49,7 +49,7 @@ NUMBER, WORD, URL, TEXT = "[1-9][0-9]{0,8}", r"\S+", r"http://\S+", "(?s:.*)"  #
 EXAMPLE = "http://127.0.0.1:8000/v1"
 IN_WORDS = {NUMBER: "a number", WORD: "a name", URL: EXAMPLE, TEXT: "a text"}
 PROMPTS = {"query_prompt": TEXT, "document_prompt": TEXT}  # the options of models that encode texts
-LONG = 1 << 16  # tokens, more than any model reads
+ENDLESS = 1 << 16  # tokens, more than any model reads
 
 
 def usual_precision(device: torch.device) -> str:
@@ -57,17 +57,17 @@ def usual_precision(device: torch.device) -> str:
     return "bf16" if device.type != "cpu" and has_bf16() else "fp32"
 
 
-def check_options(options: Mapping[str, str], known: Mapping[str, str], ranker: str) -> None:
+def check_options(options: Mapping[str, str], patterns: Mapping[str, str], ranker: str) -> None:
     """Raise ValueError for an option, as in `RUN(dimensions=128)`, that a ranker lacks, or a value that it cannot have.
 
-    `known` says what each may be: words or `NUMBER`, `WORD`, `URL`, `TEXT`, with | between them.
+    `patterns` says what each may be: words or `NUMBER`, `WORD`, `URL`, `TEXT`, with | between them.
     """
     for name, value in options.items():
-        if name not in known:
-            raise ValueError(f"'{name}' is not an option of {ranker}: {', '.join(known)}")
-        if not re.fullmatch(known[name], value):
-            possible = ", ".join(IN_WORDS.get(pattern, pattern) for pattern in known[name].split("|"))
-            raise ValueError(f"'{value}': {name} is {possible}")
+        if name not in patterns:
+            raise ValueError(f"'{name}' is not an option of {ranker}: {', '.join(patterns)}")
+        if not re.fullmatch(patterns[name], value):
+            choices = ", ".join(IN_WORDS.get(pattern, pattern) for pattern in patterns[name].split("|"))
+            raise ValueError(f"'{value}': {name} is {choices}")
 
 
 def split_by_list(scores: np.ndarray, lists: Sequence[List]) -> list[np.ndarray]:
@@ -162,30 +162,30 @@ class Ranker(ABC):
         if not self.by_itself:
             raise InputError(f"{self.title} scores a document by comparing it with its list: {NO_SCORE}")
 
-    def system(self, texts: Texts, known: System | None = None) -> System:
+    def system(self, texts: Texts, encoded_pool: System | None = None) -> System:
         """Encode or index texts, to score all documents of their pool.
 
         Args:
             texts: the queries and the pool.
-            known: has the documents of the same pool encoded, for other queries; they are not encoded again.
+            encoded_pool: has the documents of the same pool encoded, for other queries; they are not encoded again.
 
         Raises:
             InputError: the ranker does not search, or its vectors are not finite.
         """
         raise InputError(f"{self.title} cannot search: it re-ranks what another system found")
 
-    def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
+    def scores(self, lists: Sequence[List], work: str = "score") -> list[np.ndarray]:
         """Score each list's documents for its query, fp32 [n]; every text is encoded once.
 
         Args:
             lists: at least one, with at least one document each.
-            what: names the work in the progress line.
+            work: names the work in the progress line.
 
         Raises:
             InputError: scores or vectors are not finite.
         """
         texts = Texts.of_lists(self.collection, lists)
-        return scores_of_lists(self.system(texts).of, texts, lists, what)
+        return scores_of_lists(self.system(texts).of, texts, lists, work)
 
 
 class ModelRanker(Ranker):
@@ -198,18 +198,18 @@ class ModelRanker(Ranker):
     reads_text: ClassVar[bool] = False
 
     def __init__(
-        self, loaded: LoadedModel, collection: Collection, precision: str | None = None, *, in_training: bool = False
+        self, trained: LoadedModel, collection: Collection, precision: str | None = None, *, in_training: bool = False
     ) -> None:
         """Move the model to the device, and make it compute in a precision of `PRECISIONS`.
 
         The default is `usual_precision`. Vectors and scores are fp32 in either. A model that is `in_training` stays
         where its engine puts it, and as it is.
         """
-        assert isinstance(loaded.method, MatchingConfig)
-        self.loaded, self.collection, self.name = loaded, collection, str(loaded.checkpoint)
-        self.title = f"{self.name}: a {loaded.kind}"
-        self.model: Any = loaded.model
-        self.method: MatchingConfig = loaded.method
+        assert isinstance(trained.method, MatchingConfig)
+        self.loaded, self.collection, self.name = trained, collection, str(trained.checkpoint)
+        self.title = f"{self.name}: a {trained.kind}"
+        self.model: Any = trained.model
+        self.method: MatchingConfig = trained.method
         self.device = this_device()
         self.precision = precision or usual_precision(self.device)
         if in_training:
@@ -254,8 +254,8 @@ class ModelRanker(Ranker):
             return scores
 
         order, parts = list[int](), list[np.ndarray]()
-        for batch, of_batch in compute_my_batches(length_batches(lengths, batch_tokens(self.device)), score_batch):
-            parts.append(of_batch)
+        for batch, batch_scores in compute_my_batches(length_batches(lengths, batch_tokens(self.device)), score_batch):
+            parts.append(batch_scores)
             order += batch
             report(len(order))
         scores = np.concatenate(parts) if parts else np.empty(0, np.float32)
@@ -266,7 +266,7 @@ class ModelRanker(Ranker):
     def distinct_scores(
         self,
         lists: Sequence[List],
-        what: str,
+        work: str,
         read: Callable[[int, int], np.ndarray],
         score: Callable[[list[tuple[int, int]]], torch.Tensor],
         extra: int = 0,
@@ -275,7 +275,7 @@ class ModelRanker(Ranker):
 
         Args:
             lists: contain the pairs.
-            what: names the work in the progress line.
+            work: names the work in the progress line.
             read: gives what tells a pair, by its numbers, from others: the token ids that the model reads.
             score: gives the scores or logits of a batch of pairs.
             extra: how many tokens more the model reads.
@@ -296,11 +296,11 @@ class ModelRanker(Ranker):
                 yield row
 
         pair_numbers, first = distinct(rows())
-        with meter(what, "pairs", len(first)) as report:
+        with meter(work, "pairs", len(first)) as report:
             scores = self.by_length(
                 lengths[first].tolist(),
                 lambda batch: score([pairs[i] for i in first[batch].tolist()]),
-                lambda done: report(done, ""),
+                lambda progress: report(progress, ""),
             )
         return scores, pair_numbers
 
@@ -351,13 +351,13 @@ class VectorRanker(ModelRanker):
             raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
         for framing in (method.query_framing, method.document_framing):
             framing(self.loaded.tokenizer)
-        chosen = copy.copy(self)
-        chosen.method = method
-        of_prompts = json.dumps(method.prompts(), sort_keys=True)
-        digest = hashlib.sha256(f"{self.identity['fingerprint']} {of_prompts}".encode())
-        of_weights = {name: value for name, value in self.identity.items() if name not in present}
-        chosen.identity = {**of_weights, "fingerprint": digest.hexdigest(), **_prompts(method)}
-        return chosen
+        ranker = copy.copy(self)
+        ranker.method = method
+        prompt_keys = json.dumps(method.prompts(), sort_keys=True)
+        digest = hashlib.sha256(f"{self.identity['fingerprint']} {prompt_keys}".encode())
+        weight_keys = {name: value for name, value in self.identity.items() if name not in present}
+        ranker.identity = {**weight_keys, "fingerprint": digest.hexdigest(), **_prompts(method)}
+        return ranker
 
     @property
     def temperature(self) -> float:
@@ -386,5 +386,5 @@ def _prompts(method: MatchingConfig) -> dict[str, str]:
 
 def _most_tokens(framing: Framing) -> int:
     """Return the most tokens of a text that are read, over all its inputs, [CLS] and [SEP] included."""
-    endless = np.full(LONG, framing.vocabulary.pad)
+    endless = np.full(ENDLESS, framing.vocabulary.pad)
     return int(framing.arrays([endless])["ids"].size)

@@ -21,10 +21,10 @@ class Bm25Ranker(Ranker):
         require("evaluate", "bm25s", what=NAME)
         self.collection = collection
 
-    def system(self, texts: Texts, known: System | None = None) -> Bm25:
+    def system(self, texts: Texts, encoded_pool: System | None = None) -> Bm25:
         queries = [self.collection.queries.text(i) for i in texts.queries]
-        if isinstance(known, Bm25):
-            return Bm25.of_words(queries, known.words, known.documents)
+        if isinstance(encoded_pool, Bm25):
+            return Bm25.of_words(queries, encoded_pool.words, encoded_pool.documents)
         return Bm25.of_texts(queries, [self.collection.corpus.text(i) for i in texts.pool])
 
     @cached_property

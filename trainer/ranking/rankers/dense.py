@@ -43,9 +43,9 @@ class DenseRanker(VectorRanker):
             raise InputError(
                 f"{self.title} has vectors of {self.width} dimensions, and cannot cut them to {dimensions}"
             )
-        chosen = copy.copy(self)
-        chosen.dimensions = dimensions
-        return chosen
+        ranker = copy.copy(self)
+        ranker.dimensions = dimensions
+        return ranker
 
     def with_options(self, options: Mapping[str, str]) -> Self:
         prompted = super().with_options(options)
@@ -57,8 +57,8 @@ class DenseRanker(VectorRanker):
     def stored(self, encoded: Vectors) -> tuple[np.ndarray, np.ndarray]:
         return super().stored(encoded if self.dimensions is None else self.model.cut(encoded, self.dimensions))
 
-    def system(self, texts: Texts, known: System | None = None) -> Embedded:
+    def system(self, texts: Texts, encoded_pool: System | None = None) -> Embedded:
         queries = self.queries.embeddings(texts.query_tokens())
-        if isinstance(known, Embedded):
-            return replace(known, queries=queries)
+        if isinstance(encoded_pool, Embedded):
+            return replace(encoded_pool, queries=queries)
         return Embedded(queries, self.documents.embeddings(texts.pool_tokens()), self.accelerator)

@@ -94,16 +94,16 @@ class DuelRanker(ModelRanker):
     method: DuobertConfig
     options = DuelOptions()
 
-    def __init__(self, loaded: LoadedModel, collection: Collection, precision: str | None = None) -> None:
-        super().__init__(loaded, collection, precision)
+    def __init__(self, trained: LoadedModel, collection: Collection, precision: str | None = None) -> None:
+        super().__init__(trained, collection, precision)
         self._logits: dict[Hashable, np.ndarray] = {}  # of lists: rankers of other aggregates share them
 
     def with_options(self, options: Mapping[str, str]) -> DuelRanker:
         check_options(options, OPTIONS, "duels")
-        chosen = copy.copy(self)
+        ranker = copy.copy(self)
         typed = {name: int(value) if name == "most" else value for name, value in options.items()}
-        chosen.options = DuelOptions(**typed)  # type: ignore[arg-type]
-        return chosen
+        ranker.options = DuelOptions(**typed)  # type: ignore[arg-type]
+        return ranker
 
     def passes(self, documents: int) -> int:
         return self.options.count(documents)
@@ -116,7 +116,7 @@ class DuelRanker(ModelRanker):
                 f"re-rank {self.options.most:,} or fewer, or allow it with the option most={depth}"
             )
 
-    def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
+    def scores(self, lists: Sequence[List], work: str = "score") -> list[np.ndarray]:
         """Score each list's documents for its query, fp32 [n], by its duels; equal texts get the score of the first.
 
         Duels that are equal after truncation are fought once. `position_bias` becomes that of these lists.
@@ -132,7 +132,7 @@ class DuelRanker(ModelRanker):
         if key not in self._logits:
             starts = [0, *ends[:-1].tolist()]
             pairs = np.concatenate([places + start for places, start in zip(duels, starts, strict=True)])
-            self._logits[key] = self._duel_logits(texts[pairs], entries, len(lists), what)
+            self._logits[key] = self._duel_logits(texts[pairs], entries, len(lists), work)
         logits_of_lists = np.split(self._logits[key], np.cumsum(list(map(len, duels)))[:-1])
         scores, tables = [], []
         for places, logits, numbers in zip(duels, logits_of_lists, split_by_list(texts, lists), strict=True):
@@ -163,11 +163,11 @@ class DuelRanker(ModelRanker):
     def _tokens(self, query: int, document: int) -> tuple[np.ndarray, np.ndarray]:
         return self.collection.queries.tokens(query), self.collection.corpus.tokens(document)
 
-    def _duel_logits(self, pairs: np.ndarray, entries: Sequence[tuple[int, int]], lists: int, what: str) -> np.ndarray:
+    def _duel_logits(self, pairs: np.ndarray, entries: Sequence[tuple[int, int]], lists: int, work: str) -> np.ndarray:
         """Compute the logit of each pair of numbers, int64 [D, 2]: fp32 [D], each distinct pair once."""
-        distinct_pairs, of_pair = np.unique(pairs[:, 0] * len(entries) + pairs[:, 1], return_inverse=True)
+        distinct_pairs, pair_numbers = np.unique(pairs[:, 0] * len(entries) + pairs[:, 1], return_inverse=True)
         firsts, seconds = np.divmod(distinct_pairs, len(entries))
-        warn(f"{what}: {len(firsts):,} forward passes of two documents, {len(firsts) / lists:,.0f} a query")
+        warn(f"{work}: {len(firsts):,} forward passes of two documents, {len(firsts) / lists:,.0f} a query")
         framing = self.method.duel_framing(self.loaded.tokenizer)
         texts = [framing.cut(*self._tokens(*entry)) for entry in entries]
         queries, documents = (np.array(list(map(len, side))) for side in zip(*texts, strict=True))
@@ -179,6 +179,6 @@ class DuelRanker(ModelRanker):
             return logits
 
         lengths = queries[firsts] + documents[firsts] + documents[seconds] + framing.frame
-        with meter(what, "pairs of documents", len(firsts)) as report:
-            logits = self.by_length(lengths.tolist(), fight, lambda done: report(done, ""))
-        return logits[of_pair]
+        with meter(work, "pairs of documents", len(firsts)) as report:
+            logits = self.by_length(lengths.tolist(), fight, lambda progress: report(progress, ""))
+        return logits[pair_numbers]

@@ -107,42 +107,42 @@ class GeneratedLists(Ranker):
             raise ValueError(f"{NAME} asks a server: write {NAME}(url={EXAMPLE}, model=NAME)")
         if not _is_local(options["url"]):
             raise ValueError(f"'{options['url']}': the server is one of this machine, such as {EXAMPLE}")
-        chosen = copy.copy(self)
-        chosen.options = ListOptions(*window_and_stride(options, WINDOW))
-        chosen.server = Server(options["url"], options["model"], int(options.get("timeout", TIMEOUT)))
-        return chosen
+        ranker = copy.copy(self)
+        ranker.options = ListOptions(*window_and_stride(options, WINDOW))
+        ranker.server = Server(options["url"], options["model"], int(options.get("timeout", TIMEOUT)))
+        return ranker
 
     def passes(self, documents: int) -> int:
         return self.options.passes(documents)
 
-    def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
+    def scores(self, lists: Sequence[List], work: str = "score") -> list[np.ndarray]:
         """Score each list's documents, fp32 [n]: n for the best, 1 for the last.
 
         Raises:
             InputError: the server does not answer, or not to what is asked.
         """
         total = sum(self.passes(len(documents)) for _, documents in lists)
-        warn(f"{what}: {total:,} requests, {total / len(lists):,.0f} a query")
-        done = unread = 0
-        with meter(what, "requests", total) as report, ThreadPoolExecutor(AT_ONCE) as pool:
+        warn(f"{work}: {total:,} requests, {total / len(lists):,.0f} a query")
+        progress = unread = 0
+        with meter(work, "requests", total) as report, ThreadPoolExecutor(AT_ONCE) as pool:
 
             def ask(windows: Sequence[Window]) -> list[list[int]]:
                 return list(pool.map(lambda window: self._ask(window[1], lists[window[0]]), windows))
 
             def judge(windows: Sequence[Window]) -> list[list[int]]:
-                nonlocal done, unread
+                nonlocal progress, unread
                 orders = list[list[int]]()
                 parts = (windows[i : i + AT_ONCE] for i in range(0, len(windows), AT_ONCE))
                 for part, answers in compute_my_batches(parts, ask):
-                    for (_, window), named in zip(part, answers, strict=True):
-                        unread += not named
-                        orders.append([window[i] for i in complete(named, len(window))])
-                    report(done := done + len(part), "")
+                    for (_, window), passage_places in zip(part, answers, strict=True):
+                        unread += not passage_places
+                        orders.append([window[i] for i in complete(passage_places, len(window))])
+                    report(progress := progress + len(part), "")
                 return orders
 
             orders = sort_together([self.options.sorting(len(documents)) for _, documents in lists], judge)
         if unread:
-            say(f"{what}: {unread:,} of {total:,} answers name no passage: their windows keep their order")
+            say(f"{work}: {unread:,} of {total:,} answers name no passage: their windows keep their order")
         return [(len(order) - places(order)).astype(np.float32) for order in orders]
 
     def _ask(self, window: Sequence[int], ranked: List) -> list[int]:
@@ -174,13 +174,13 @@ def prompt(query: str, passages: Sequence[str]) -> str:
 
 def named_in(answer: str, number: int) -> list[int]:
     """Return the places, from 0, of the passages that an answer names, in its order: no repeats and no strangers."""
-    named = re.findall(r"PASSAGE\s*_?(\d{1,9})", answer, re.IGNORECASE) or re.findall(r"\[(\d{1,9})\]", answer)
-    return [i for i in dict.fromkeys(int(name) - 1 for name in named) if 0 <= i < number]
+    numbers = re.findall(r"PASSAGE\s*_?(\d{1,9})", answer, re.IGNORECASE) or re.findall(r"\[(\d{1,9})\]", answer)
+    return [i for i in dict.fromkeys(int(name) - 1 for name in numbers) if 0 <= i < number]
 
 
-def complete(named: Sequence[int], number: int) -> list[int]:
+def complete(passage_places: Sequence[int], number: int) -> list[int]:
     """Append the places that are missing, in their order."""
-    return [*named, *sorted({*range(number)} - {*named})]
+    return [*passage_places, *sorted({*range(number)} - {*passage_places})]
 
 
 def _is_local(url: str) -> bool:

@@ -104,15 +104,15 @@ class ByLabels(ModelRanker):
     method: LabelRankerConfig
     framing: PromptFraming
 
-    def __init__(self, loaded: LoadedModel, collection: Collection, precision: str | None = None) -> None:
-        super().__init__(loaded, collection, precision)
+    def __init__(self, trained: LoadedModel, collection: Collection, precision: str | None = None) -> None:
+        super().__init__(trained, collection, precision)
         with as_input_error(f"{self.title}: method"):
-            self.framing = self.method.prompt_framing(loaded.tokenizer)
+            self.framing = self.method.prompt_framing(trained.tokenizer)
 
     def with_options(self, options: Mapping[str, str]) -> ByLabels:
-        others = {name: value for name, value in options.items() if name != "recipe"}
+        kind_options = {name: value for name, value in options.items() if name != "recipe"}
         ranker = self.with_recipe(options["recipe"]) if "recipe" in options else self
-        return ranker.with_options_of_kind(others)
+        return ranker.with_options_of_kind(kind_options)
 
     def with_options_of_kind(self, options: Mapping[str, str]) -> ByLabels:
         """Return the ranker with options of its kind; raise ValueError for one that it lacks."""
@@ -132,10 +132,10 @@ class ByLabels(ModelRanker):
         method = load(FinetuneRecipe, Path(path)).method
         if not isinstance(method, LabelRankerConfig):
             raise ValueError(f"{path}: its method is {method.name}, not label_ranker")
-        loaded = by_labels(Folder(self.loaded.checkpoint), self.model.trunk, self.loaded.tokenizer, method)
-        for remark in loaded.remarks:
+        recipe_model = by_labels(Folder(self.loaded.checkpoint), self.model.trunk, self.loaded.tokenizer, method)
+        for remark in recipe_model.remarks:
             warn(remark)
-        return (Listwise if method.is_list else Pointwise)(loaded, self.collection, self.precision)
+        return (Listwise if method.is_list else Pointwise)(recipe_model, self.collection, self.precision)
 
     def _prompt(self, query: int, documents: Sequence[int]) -> np.ndarray:
         passages = [text_of(self.collection, self.collection.corpus, i) for i in documents]
@@ -152,14 +152,14 @@ class Pointwise(ByLabels):
     def passes(self, documents: int) -> int:
         return documents
 
-    def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
+    def scores(self, lists: Sequence[List], work: str = "score") -> list[np.ndarray]:
         def read(query: int, document: int) -> np.ndarray:
             return self._prompt(query, [document])
 
         def score(pairs: list[tuple[int, int]]) -> torch.Tensor:
             return self._label_logits([read(*pair) for pair in pairs])
 
-        logits, pair_numbers = self.distinct_scores(lists, what, read, score)
+        logits, pair_numbers = self.distinct_scores(lists, work, read, score)
         return split_by_list(self.model.relevance(torch.from_numpy(logits)).numpy()[pair_numbers], lists)
 
 
@@ -168,47 +168,47 @@ class Listwise(ByLabels):
 
     by_itself = False
 
-    def __init__(self, loaded: LoadedModel, collection: Collection, precision: str | None = None) -> None:
-        super().__init__(loaded, collection, precision)
+    def __init__(self, trained: LoadedModel, collection: Collection, precision: str | None = None) -> None:
+        super().__init__(trained, collection, precision)
         self.options = ListOptions(self.framing.most, self.framing.most // 2)
 
     def with_options_of_kind(self, options: Mapping[str, str]) -> Listwise:
         check_options(options, OPTIONS, "lists")
-        sort, most = options.get("sort", "window"), self.framing.most
+        sort, label_count = options.get("sort", "window"), self.framing.most
         if (foreign := "top" if sort == "window" else "stride") in options:
             raise ValueError(f"{foreign} is not an option of sort={sort}: leave it out")
-        windows = window_and_stride(options, most)
-        if windows[0] > most:
-            raise ValueError(f"'{windows[0]}': a window has 2 to {most} passages, one for each label")
+        windows = window_and_stride(options, label_count)
+        if windows[0] > label_count:
+            raise ValueError(f"'{windows[0]}': a window has 2 to {label_count} passages, one for each label")
         numbers = {name: int(options[name]) for name in ("top", "shuffles") if name in options}
-        chosen = copy.copy(self)
-        chosen.options = ListOptions(*windows, sort, **numbers)
-        return chosen
+        ranker = copy.copy(self)
+        ranker.options = ListOptions(*windows, sort, **numbers)
+        return ranker
 
     def passes(self, documents: int) -> int:
         return self.options.passes(documents)
 
-    def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
+    def scores(self, lists: Sequence[List], work: str = "score") -> list[np.ndarray]:
         """Score each list's documents, fp32 [n]: n for the best, 1 for the last; equal logits keep the list's order.
 
         `passes_made` becomes that of these lists.
         """
-        most = sum(self.passes(len(documents)) for _, documents in lists)
+        max_passes = sum(self.passes(len(documents)) for _, documents in lists)
         limit = "" if self.options.sort == "window" else "at most "
-        warn(f"{what}: {limit}{most:,} forward passes of lists, {most / len(lists):,.0f} a query")
-        scores, made = list[np.ndarray](), 0
-        with meter(what, "forward passes", most) as report:
+        warn(f"{work}: {limit}{max_passes:,} forward passes of lists, {max_passes / len(lists):,.0f} a query")
+        scores, passes = list[np.ndarray](), 0
+        with meter(work, "forward passes", max_passes) as report:
             for start in range(0, len(lists), LISTS_AT_ONCE):
                 held = lists[start : start + LISTS_AT_ONCE]
 
                 def judge(windows: Sequence[Window], held: Sequence[List] = held) -> list[list[int]]:
-                    nonlocal made
-                    before, made = made, made + len(windows) * self.options.shuffles
-                    return self._judged(windows, held, lambda done: report(before + done, ""))
+                    nonlocal passes
+                    passes_before, passes = passes, passes + len(windows) * self.options.shuffles
+                    return self._judged(windows, held, lambda progress: report(passes_before + progress, ""))
 
                 orders = sort_together([self.options.sorting(len(documents)) for _, documents in held], judge)
                 scores += [(len(order) - places(order)).astype(np.float32) for order in orders]
-        self.passes_made = made / len(lists)
+        self.passes_made = passes / len(lists)
         return scores
 
     def _judged(
@@ -228,8 +228,8 @@ class Listwise(ByLabels):
         lengths = list(map(len, prompts))
         logits = self.by_length(lengths, lambda batch: self._label_logits([prompts[i] for i in batch]), report)
         orders = [
-            [order[i] for i in np.lexsort((order, -of_labels[: len(order)]))]  # ties by the old rank
-            for order, of_labels in zip(shown, logits, strict=True)
+            [order[i] for i in np.lexsort((order, -label_logits[: len(order)]))]  # ties by the old rank
+            for order, label_logits in zip(shown, logits, strict=True)
         ]
         return [central_order(orders[i : i + shuffles]) for i in range(0, len(orders), shuffles)]
 

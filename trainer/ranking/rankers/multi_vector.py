@@ -15,10 +15,10 @@ from deepsiam.trainer.ranking.retrieval.system import List, Scored, System, Text
 class MultiVectorRanker(VectorRanker):
     """Ranks by scoring every document of a pool; a score depends on no other document."""
 
-    def system(self, texts: Texts, known: System | None = None) -> Scored:
+    def system(self, texts: Texts, encoded_pool: System | None = None) -> Scored:
         queries = self.queries.vectors(texts.query_tokens())
-        if isinstance(known, Scored):
-            return replace(known, queries=queries)
+        if isinstance(encoded_pool, Scored):
+            return replace(encoded_pool, queries=queries)
         return Scored(self.model.score, queries, self.documents.vectors(texts.pool_tokens()), self.device)
 
 
@@ -27,17 +27,17 @@ class ListRanker(VectorRanker):
 
     searches = by_itself = False
 
-    def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
+    def scores(self, lists: Sequence[List], work: str = "score") -> list[np.ndarray]:
         texts = Texts.of_lists(self.collection, lists)
         queries, documents = self.queries.vectors(texts.query_tokens()), self.documents.vectors(texts.pool_tokens())
 
         def score_list(query: int, listed: np.ndarray) -> np.ndarray:
             rows = documents.rows[listed]
             with torch.inference_mode():
-                of_query = queries.padded(queries.rows[query : query + 1], self.device)
-                scores = self.model.score(of_query, documents.padded(rows, self.device)).float().cpu().numpy()[0]
+                query_vectors = queries.padded(queries.rows[query : query + 1], self.device)
+                scores = self.model.score(query_vectors, documents.padded(rows, self.device)).float().cpu().numpy()[0]
             _, first, places = np.unique(rows, return_index=True, return_inverse=True)
             tied: np.ndarray = scores[first][places]  # equal texts, of which the model reads each
             return tied
 
-        return scores_of_lists(score_list, texts, lists, what)
+        return scores_of_lists(score_list, texts, lists, work)

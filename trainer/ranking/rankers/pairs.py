@@ -22,7 +22,7 @@ class PairRanker(ModelRanker):
     def passes(self, documents: int) -> int:
         return documents
 
-    def scores(self, lists: Sequence[List], what: str = "score") -> list[np.ndarray]:
+    def scores(self, lists: Sequence[List], work: str = "score") -> list[np.ndarray]:
         """Score each list's documents for its query: fp32 [n], or logits of classes [n, C], in the order given."""
         framing = self.method.pair_framing(self.loaded.tokenizer)
         queries, documents = self.collection.queries, self.collection.corpus
@@ -36,5 +36,5 @@ class PairRanker(ModelRanker):
             scores: torch.Tensor = self.model.score_pairs(**on_device(framing.arrays(*texts), self.device))
             return scores
 
-        scores, pair_numbers = self.distinct_scores(lists, what, read, score, framing.frame - 1)
+        scores, pair_numbers = self.distinct_scores(lists, work, read, score, framing.frame - 1)
         return split_by_list(scores[pair_numbers], lists)

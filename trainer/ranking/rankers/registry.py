@@ -50,24 +50,24 @@ def open_ranker(model: str | Path, collection: Collection, precision: str | None
     return ranker_of(load_any(Path(model)), collection, precision)
 
 
-def ranker_of(loaded: LoadedModel, collection: Collection, precision: str | None = None) -> ModelRanker:
+def ranker_of(trained: LoadedModel, collection: Collection, precision: str | None = None) -> ModelRanker:
     """Return a loaded model as a ranker of a collection; it computes in `precision`, as in `ModelRanker`.
 
     Raises:
         InputError: it was not trained to compare texts, or its tokenizer is not the collection's.
     """
-    kind = getattr(loaded.model, "kind", None)
+    kind = getattr(trained.model, "kind", None)
     if kind not in RANKERS:
         raise InputError(
-            f"{loaded.checkpoint}: a {loaded.kind} pre-training run, which was not trained to compare texts: "
-            f"fine-tune it first (deepspeed --module trainer.finetune RECIPE init_from={loaded.checkpoint})"
+            f"{trained.checkpoint}: a {trained.kind} pre-training run, which was not trained to compare texts: "
+            f"fine-tune it first (deepspeed --module trainer.finetune RECIPE init_from={trained.checkpoint})"
         )
     if not RANKERS[kind].reads_text:
         require_same_tokenizer(
-            loaded.tokenizer,
-            loaded.checkpoint,
+            trained.tokenizer,
+            trained.checkpoint,
             collection.tokenizer.fingerprint,
             collection.directory,
-            remedy(collection.directory, loaded.tokenizer.path),
+            remedy(collection.directory, trained.tokenizer.path),
         )
-    return RANKERS[kind](loaded, collection, precision)
+    return RANKERS[kind](trained, collection, precision)

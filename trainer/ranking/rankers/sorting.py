@@ -31,18 +31,18 @@ def slide(items: Sequence[int], size: int, stride: int) -> Sorting:
 
 def heapsort(items: Sequence[int], size: int, top: int) -> Sorting:
     """Take the `top` best from a heap whose nodes have size - 1 children; the others follow in their old order."""
-    heap, best = list(items), list[int]()
+    heap, top_items = list(items), list[int]()
     for node in reversed(range(_first_leaf(len(heap), size))):
         yield from _sift(heap, node, size)
-    while heap and len(best) < top:
-        best.append(heap[0])
-        last = heap.pop()
+    while heap and len(top_items) < top:
+        top_items.append(heap[0])
+        leaf = heap.pop()
         if heap:
-            heap[0] = last
-            if len(best) < top:
+            heap[0] = leaf
+            if len(top_items) < top:
                 yield from _sift(heap, 0, size)
-    taken = set(best)
-    return [*best, *(item for item in items if item not in taken)]
+    top_set = set(top_items)
+    return [*top_items, *(item for item in items if item not in top_set)]
 
 
 def bubble(items: Sequence[int], size: int, top: int) -> Sorting:
@@ -52,9 +52,9 @@ def bubble(items: Sequence[int], size: int, top: int) -> Sorting:
         end = len(order)
         while end - first > 1:
             start = max(first, end - size)
-            best = (yield order[start:end])[0]
-            order.remove(best)
-            order.insert(start, best)
+            best_item = (yield order[start:end])[0]
+            order.remove(best_item)
+            order.insert(start, best_item)
             end = start + 1
     return order
 
@@ -99,32 +99,32 @@ def central_order(orders: Sequence[Sequence[int]]) -> list[int]:
     """
     items = list(orders[0])
     ranks = np.array([[order.index(item) for item in items] for order in map(list, orders)])  # [m, n]
-    before = (ranks[:, :, None] < ranks[:, None, :]).sum(axis=0)  # in how many orders item i is before item j
+    precedence = (ranks[:, :, None] < ranks[:, None, :]).sum(axis=0)  # in how many orders item i is before item j
     borda = np.argsort(ranks.sum(axis=0), kind="stable").tolist()
-    starts = [borda, *(np.argsort(of_order).tolist() for of_order in ranks)]
-    order = min(starts, key=lambda start: _distance(start, before))
+    starts = [borda, *(np.argsort(order_ranks).tolist() for order_ranks in ranks)]
+    order = min(starts, key=lambda start: _distance(start, precedence))
     moved = True
     while moved:
         moved = False
         for place in range(len(order)):
-            gains = _gains(order, place, before)
+            gains = _gains(order, place, precedence)
             if (to := max(range(len(order)), key=gains.__getitem__)) != place and gains[to] > 0:
                 order.insert(to, order.pop(place))
                 moved = True
     return [items[i] for i in order]
 
 
-def _distance(order: Sequence[int], before: np.ndarray) -> int:  # pairs of all orders that this one has reversed
-    return int(np.tril(before[np.ix_(order, order)], -1).sum())
+def _distance(order: Sequence[int], precedence: np.ndarray) -> int:  # pairs of all orders that this one has reversed
+    return int(np.tril(precedence[np.ix_(order, order)], -1).sum())
 
 
-def _gains(order: Sequence[int], place: int, before: np.ndarray) -> list[int]:
+def _gains(order: Sequence[int], place: int, precedence: np.ndarray) -> list[int]:
     """Return by how much the distance falls where the item at a place moves to each place."""
     item, gains = order[place], [0] * len(order)
     for to in range(place + 1, len(order)):
-        gains[to] = gains[to - 1] + int(before[order[to], item] - before[item, order[to]])
+        gains[to] = gains[to - 1] + int(precedence[order[to], item] - precedence[item, order[to]])
     for to in reversed(range(place)):
-        gains[to] = gains[to + 1] + int(before[item, order[to]] - before[order[to], item])
+        gains[to] = gains[to + 1] + int(precedence[item, order[to]] - precedence[order[to], item])
     return gains
 
 
@@ -136,9 +136,9 @@ def _sift(heap: list[int], node: int, size: int) -> Generator[list[int], list[in
     """Move the item at a node down until it is the best of its window."""
     while node < _first_leaf(len(heap), size):
         children = range(node * (size - 1) + 1, min((node + 1) * (size - 1) + 1, len(heap)))
-        best = (yield [heap[place] for place in (node, *children)])[0]
-        if best == heap[node]:
+        best_item = (yield [heap[place] for place in (node, *children)])[0]
+        if best_item == heap[node]:
             return
-        below = next(place for place in children if heap[place] == best)
+        below = next(place for place in children if heap[place] == best_item)
         heap[node], heap[below] = heap[below], heap[node]
         node = below

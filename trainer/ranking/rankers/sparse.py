@@ -29,8 +29,8 @@ class SparseRanker(VectorRanker):
     def stored(self, encoded: Vectors) -> tuple[np.ndarray, np.ndarray]:
         return terms_of(encoded)
 
-    def system(self, texts: Texts, known: System | None = None) -> SparseSystem:
+    def system(self, texts: Texts, encoded_pool: System | None = None) -> SparseSystem:
         queries = self.queries.vectors(texts.query_tokens())
-        if isinstance(known, SparseSystem):
-            return replace(known, queries=queries)
+        if isinstance(encoded_pool, SparseSystem):
+            return replace(encoded_pool, queries=queries)
         return SparseSystem(queries, self.documents.vectors(texts.pool_tokens()))

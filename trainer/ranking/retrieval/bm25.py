@@ -48,9 +48,9 @@ class Bm25(System):
         return len(self.terms), self.documents
 
     def scores(self, rows: slice) -> np.ndarray:
-        of_queries = self.terms[rows]
-        scores = np.zeros((len(of_queries), self.documents), np.float32)
-        for row, terms in zip(scores, of_queries, strict=True):
+        query_terms = self.terms[rows]
+        scores = np.zeros((len(query_terms), self.documents), np.float32)
+        for row, terms in zip(scores, query_terms, strict=True):
             if terms:
                 row[:] = self.words.get_scores_from_ids(terms)
         return scores

@@ -85,8 +85,8 @@ class TextVectors(NamedTuple):
     def joined(self, numbers: np.ndarray) -> np.ndarray:
         """Return the vectors of some distinct texts, one text after the other, given their numbers int64 [n]."""
         counts = self.counts(numbers)
-        before = counts.cumsum() - counts
-        return self.flat[np.arange(counts.sum()) + np.repeat(self._starts(numbers) - before, counts)]
+        offsets = counts.cumsum() - counts
+        return self.flat[np.arange(counts.sum()) + np.repeat(self._starts(numbers) - offsets, counts)]
 
     def of(self, number: int) -> np.ndarray:
         """Return the vectors of a distinct text, [m, H]."""
@@ -110,29 +110,31 @@ class TextEncoder:
         embed: `embed_queries` or `embed_documents` of a model on `device`, in eval mode.
         framing: makes the arguments of `embed`.
         device: where the model is.
-        what: names the work in the progress line.
+        work: names the work in the progress line.
         stored: turns the vectors of n texts into what is stored of them, text after text, and how much that is of each.
     """
 
     embed: Callable[..., Vectors]
     framing: Framing
     device: torch.device | str = "cpu"
-    what: str = "encode"
+    work: str = "encode"
     stored: Callable[[Vectors], tuple[np.ndarray, np.ndarray]] = without_padding
 
     def embeddings(self, texts: Iterable[np.ndarray]) -> np.ndarray:
         """Compute the embedding of each text, fp32 [N, H], by a model of one vector per text; see `vectors`."""
-        of_text, different = self._distinct(texts)
+        text_numbers, distinct_texts = self._distinct(texts)
         vectors: np.ndarray | None = None
-        for batch, of_batch, _ in self._metered(different):
-            if len(of_batch) != len(batch):
-                raise ValueError(f"{len(batch)} texts have {len(of_batch)} vectors, not one each")
+        for batch, batch_vectors, _ in self._metered(distinct_texts):
+            if len(batch_vectors) != len(batch):
+                raise ValueError(f"{len(batch)} texts have {len(batch_vectors)} vectors, not one each")
             if vectors is None:
-                vectors = np.empty((len(different), *of_batch.shape[1:]), of_batch.dtype)
-            vectors[batch] = of_batch
+                vectors = np.empty((len(distinct_texts), *batch_vectors.shape[1:]), batch_vectors.dtype)
+            vectors[batch] = batch_vectors
         assert vectors is not None
-        require_finite(vectors, self.what)
-        return vectors if len(different) == len(of_text) else vectors[of_text]  # no copy of millions without need
+        require_finite(vectors, self.work)
+        return (
+            vectors if len(distinct_texts) == len(text_numbers) else vectors[text_numbers]
+        )  # no copy of millions without need
 
     def vectors(self, texts: Iterable[np.ndarray]) -> TextVectors:
         """Compute the vectors of each text.
@@ -146,31 +148,31 @@ class TextEncoder:
         Raises:
             InputError: an embedding is not finite.
         """
-        of_text, different = self._distinct(texts)
+        text_numbers, distinct_texts = self._distinct(texts)
         order: list[int] = []
         parts, counts = [], []
-        for batch, of_batch, of_each in self._metered(different):
+        for batch, batch_vectors, batch_counts in self._metered(distinct_texts):
             order += batch
-            parts.append(of_batch)
-            counts.append(of_each)
+            parts.append(batch_vectors)
+            counts.append(batch_counts)
         flat = _joined(parts)
-        require_finite(flat, self.what)
-        return TextVectors(flat, np.concatenate(counts).cumsum(), places(order)[of_text])
+        require_finite(flat, self.work)
+        return TextVectors(flat, np.concatenate(counts).cumsum(), places(order)[text_numbers])
 
     def _distinct(self, texts: Iterable[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
         """Truncate texts; return which of the distinct ones each is, int64 [N], and the distinct ones."""
-        cut = list(map(self.framing.cut, texts))
-        of_text, first = distinct(cut)
-        return of_text, [cut[i] for i in first]
+        token_ids = list(map(self.framing.cut, texts))
+        text_numbers, first = distinct(token_ids)
+        return text_numbers, [token_ids[i] for i in first]
 
     def _metered(self, texts: Sequence[np.ndarray]) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
         """Yield `batches`, and show how many texts are encoded."""
-        done = 0
-        with meter(self.what, "texts", len(texts)) as report:
-            for batch, of_batch, of_each in self.batches(texts):
-                yield batch, of_batch, of_each
-                done += len(batch)
-                report(done, "")
+        progress = 0
+        with meter(self.work, "texts", len(texts)) as report:
+            for batch, batch_vectors, batch_counts in self.batches(texts):
+                yield batch, batch_vectors, batch_counts
+                progress += len(batch)
+                report(progress, "")
 
     def batches(self, texts: Sequence[np.ndarray]) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
         """Yield batches of texts of similar lengths: their numbers, and what `stored` returns for them.
@@ -178,7 +180,7 @@ class TextEncoder:
         A batch has at most BATCH_TOKENS of the device, padding included, unless one text is longer.
         """
         # a framing may pad all texts to one length, as ColBERT's queries; `pad` adds at most 7 to an empty text's row
-        least = self.framing.arrays([texts[0][:0]])["ids"].size - 7
+        min_tokens = self.framing.arrays([texts[0][:0]])["ids"].size - 7
 
         def encoded(batch: list[int]) -> tuple[np.ndarray, np.ndarray]:
             arrays = self.framing.arrays([texts[i] for i in batch])
@@ -186,20 +188,20 @@ class TextEncoder:
                 return self.stored(self.embed(**on_device(arrays, self.device)))
 
         around = self.framing.max_tokens - self.framing.room
-        numbers = length_batches([max(len(text) + around, least) for text in texts], batch_tokens(self.device))
-        for batch, (of_batch, counts) in compute_my_batches(numbers, encoded):
-            yield batch, of_batch, counts
+        numbers = length_batches([max(len(text) + around, min_tokens) for text in texts], batch_tokens(self.device))
+        for batch, (batch_vectors, counts) in compute_my_batches(numbers, encoded):
+            yield batch, batch_vectors, counts
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
     """Concatenate arrays, and empty the list: each is freed once it is copied, so that they are not held twice."""
-    joined = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
-    end = len(joined)
+    array = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
+    end = len(array)
     while parts:
         part = parts.pop()
-        joined[end - len(part) : end] = part
+        array[end - len(part) : end] = part
         end -= len(part)
-    return joined
+    return array
 
 
 def distinct(texts: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -224,8 +226,8 @@ def places(order: Sequence[int] | np.ndarray) -> np.ndarray:
     return at
 
 
-def require_finite(vectors: np.ndarray, what: str) -> None:
+def require_finite(vectors: np.ndarray, work: str) -> None:
     """Raise InputError, which names the work, where a number is infinite or NaN."""
     numbers = vectors["weight"] if vectors.dtype.names else vectors  # of terms
     if not np.isfinite(numbers).all():
-        raise InputError(f"{what}: the model's embeddings are not finite: take an earlier checkpoint")
+        raise InputError(f"{work}: the model's embeddings are not finite: take an earlier checkpoint")

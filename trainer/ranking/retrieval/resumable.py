@@ -12,14 +12,14 @@ from deepsiam.data_prep.common.files import make_directory, read_bytes, whole_fi
 MADE_OF = "made_of.json"
 
 
-def open_work_folder(folder: Path, made_of: dict[str, Any], what: str) -> None:
+def open_work_folder(folder: Path, made_of: dict[str, Any], inputs: str) -> None:
     """Start a work folder, or continue it if it was made from the same inputs; raise InputError if from others.
 
-    `what` names the inputs in the message.
+    `inputs` names the inputs in the message.
     """
     content = json.dumps(made_of).encode()
     if folder.exists() and (not (folder / MADE_OF).is_file() or read_bytes(folder / MADE_OF) != content):
-        raise InputError(f"{folder}: was made from another {what}: remove it, or name another --out")
+        raise InputError(f"{folder}: was made from another {inputs}: remove it, or name another --out")
     make_directory(folder)
     with whole_file(folder / MADE_OF) as file:
         file.write(content)

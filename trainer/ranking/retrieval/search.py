@@ -20,7 +20,7 @@ from deepsiam.data_prep.common.progress import meter
 QUERY_BLOCK, CORPUS_BLOCK = 256, 8192  # scores held at once: 8 MiB in fp32
 ON_DEVICE = 2048, 65536  # likewise on an accelerator: 512 MiB
 PRODUCTS = 2**15  # numbers of documents that are copied at once to be scored one by one: 256 KiB in fp64
-NONE = np.uint64(2**64 - 1)  # padding: a key that sorts after all others
+PADDING = np.uint64(2**64 - 1)  # padding: a key that sorts after all others
 SINGLE_COST = 32  # scoring one document alone costs as much as scoring this many in a block
 DROPPED = 12  # of the 24 significant bits of fp32, those that scores are rounded by where there are salts
 MIX = 0x9E3779B1  # 2**32 / the golden ratio, odd: multiples of it modulo 2**32 are spread out, and all differ
@@ -79,14 +79,14 @@ def search(
     with meter("search", "documents", len(corpus)) as report:
         for start in range(0, len(corpus), corpus_block):
             documents = corpus[start : start + corpus_block].astype(np.float32, copy=False)
-            longest = float(_norms(documents).max())
+            max_norm = float(_norms(documents).max())
             on_device = None if device is None else torch.tensor(documents, device=device)
             for i, block in enumerate(query_blocks):
                 scores = _fp32_scores(queries[block], documents, on_device)
-                more = _candidate_keys(
-                    scores, queries[block], documents, longest, keys[i], k, start, some(salts, block)
+                block_keys = _candidate_keys(
+                    scores, queries[block], documents, max_norm, keys[i], k, start, some(salts, block)
                 )
-                keys[i] = _smallest(np.concatenate([keys[i], more], axis=1), k)
+                keys[i] = _smallest(np.concatenate([keys[i], block_keys], axis=1), k)
             report(start + len(documents), "")
     return _ranking(np.concatenate(keys), salts)
 
@@ -129,35 +129,35 @@ def _candidate_keys(
     scores: np.ndarray | torch.Tensor,
     queries: np.ndarray,
     documents: np.ndarray,
-    longest: float,
+    max_norm: float,
     best_keys: np.ndarray,
     k: int,
     start: int,
     salts: np.ndarray | None,
 ) -> np.ndarray:
-    """Return keys of a block's documents that may be in the k best of each query, uint64 [q, n], padded with `NONE`.
+    """Return keys of a block's documents that may be in the k best of each query, uint64 [q, n], padded with `PADDING`.
 
     `scores` are those of `_fp32_scores` for queries fp32 [q, H] and documents fp32 [n, H], of which the first is at
-    position `start` and the largest norm is `longest`; `best_keys` are those of the best so far, [q, up to k].
+    position `start` and the largest norm is `max_norm`; `best_keys` are those of the best so far, [q, up to k].
     """
     width = queries.shape[1]
     # error of a sum of `width` products in any order, doubled for the errors of the norms and of scores that underflow
-    error = 2 * width * (2.0**-24 * _norms(queries) * longest + 2.0**-140)
+    error = 2 * width * (2.0**-24 * _norms(queries) * max_norm + 2.0**-140)
     if best_keys.shape[1] == k:
-        least = _scores_of(best_keys.max(axis=1)).astype(np.float64)
+        thresholds = _scores_of(best_keys.max(axis=1)).astype(np.float64)
     elif len(documents) > k:
-        least = _kth_largest(scores, k) - error
+        thresholds = _kth_largest(scores, k) - error
     else:
-        least = np.full(len(queries), -np.inf)
-    least -= error + abs(least) * 2.0 ** (-23 if salts is None else DROPPED - 22)  # exact scores are rounded
-    limits = np.nextafter(least.astype(np.float32), np.float32(-np.inf))
+        thresholds = np.full(len(queries), -np.inf)
+    thresholds -= error + abs(thresholds) * 2.0 ** (-23 if salts is None else DROPPED - 22)  # exact scores are rounded
+    limits = np.nextafter(thresholds.astype(np.float32), np.float32(-np.inf))
     columns, rows = np.divmod(_not_below(scores, limits), len(queries))
     if len(rows) * SINGLE_COST > len(documents) * len(queries):
         return _keys(inner_products(queries, documents.astype(np.float64)), start, salts)
     order = rows.argsort(kind="stable")
     rows, columns = rows[order], columns[order]
     counts = np.bincount(rows, minlength=len(queries))
-    keys = np.full((len(queries), counts.max(initial=0)), NONE)
+    keys = np.full((len(queries), counts.max(initial=0)), PADDING)
     places = np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)
     products = _pair_products(queries, documents, columns, counts)
     keys[rows, places] = _pair_keys(products, columns + start, some(salts, rows))
@@ -213,7 +213,7 @@ class BestPositive:
         """Start with no documents; `salts` as in `search`."""
         self.salts = salts
         self.least = np.full(queries, np.finfo(np.float32).smallest_subnormal, np.float32)
-        self._keys = np.full((queries, k), NONE)
+        self._keys = np.full((queries, k), PADDING)
 
     def add(self, query: int, documents: np.ndarray, scores: np.ndarray) -> None:
         """Add documents that were not added before, with scores fp32 [n] of `least` or more."""
@@ -223,9 +223,9 @@ class BestPositive:
         if len(documents) > k:  # a key takes longer than a comparison
             is_high = scores >= self._before_rounding(np.partition(scores, -k)[-k])
             documents, scores = documents[is_high], scores[is_high]
-        more = _pair_keys(scores, documents, some(self.salts, query))
-        self._keys[query] = keys = np.partition(np.concatenate([self._keys[query], more]), k - 1)[:k]
-        if keys[-1] != NONE:
+        new_keys = _pair_keys(scores, documents, some(self.salts, query))
+        self._keys[query] = keys = np.partition(np.concatenate([self._keys[query], new_keys]), k - 1)[:k]
+        if keys[-1] != PADDING:
             self.least[query] = self._before_rounding(_scores_of(keys[-1:])[0])
 
     def _before_rounding(self, score: np.float32) -> np.float32:
@@ -234,7 +234,7 @@ class BestPositive:
 
     def ranked(self) -> list[Ranked]:
         """Return the ranking of each query."""
-        counts = (self._keys != NONE).sum(axis=1).tolist()
+        counts = (self._keys != PADDING).sum(axis=1).tolist()
         ranking = _ranking(self._keys.copy(), self.salts).each()
         return [Ranked(documents[:n], scores[:n]) for (documents, scores), n in zip(ranking, counts, strict=True)]
 
@@ -250,13 +250,13 @@ def rescored(query: np.ndarray, vectors: Any, positions: np.ndarray, k: int) -> 
     `vectors` is an array fp32 or fp16 [N, H], or reads like one. Scores are summed in fp64 and rounded, as in `search`.
     """
     scores = np.einsum("ph,h->p", vectors[positions].astype(np.float64), query.astype(np.float64)).astype(np.float32)
-    best = order_of(require_numbers(scores), positions)[:k]
-    return Ranked(positions[best], scores[best])
+    order = order_of(require_numbers(scores), positions)[:k]
+    return Ranked(positions[order], scores[order])
 
 
 def packed(ranked: Sequence[Ranked], k: int) -> np.ndarray:
-    """Write rankings as keys, uint64 [Q, k], padded with `NONE`: arrays of one shape, for ranks to exchange."""
-    keys = np.full((len(ranked), k), NONE)
+    """Write rankings as keys, uint64 [Q, k], padded with `PADDING`: arrays of one shape, for ranks to exchange."""
+    keys = np.full((len(ranked), k), PADDING)
     for row, (documents, scores) in zip(keys, ranked, strict=True):
         row[: len(documents)] = _pair_keys(scores, documents)
     return keys
@@ -266,7 +266,7 @@ def merged(keys: np.ndarray, k: int) -> list[Ranked]:
     """Read the k best of each query from keys uint64 [Q, n] of distinct documents, ties in the order of documents."""
     keys = _smallest(keys, k)
     documents, scores = _ranking(keys)  # sorts the keys
-    counts = (keys != NONE).sum(axis=1)
+    counts = (keys != PADDING).sum(axis=1)
     return [Ranked(documents[i, :n], scores[i, :n]) for i, n in enumerate(counts.tolist())]
 
 

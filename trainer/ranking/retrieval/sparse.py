@@ -71,8 +71,8 @@ class Postings:
         shared, slices = self._shared(query)
         if not slices:
             return np.zeros(len(self.counts), np.float32)
-        texts = np.concatenate([self.texts[of_term] for of_term in slices], dtype=np.intp)
-        products = np.concatenate([self.weights[of_term] for of_term in slices], dtype=np.float64)
+        texts = np.concatenate([self.texts[part] for part in slices], dtype=np.intp)
+        products = np.concatenate([self.weights[part] for part in slices], dtype=np.float64)
         products *= np.repeat(shared["weight"].astype(np.float64), [part.stop - part.start for part in slices])
         return np.bincount(texts, products, len(self.counts)).astype(np.float32)
 
@@ -115,23 +115,23 @@ def search_postings(
 
     Each block has the number of its first text. A text that shares no term with the query is not ranked.
     """
-    best, done = BestPositive(len(queries), k, salts), 0
+    top_k, progress = BestPositive(len(queries), k, salts), 0
     with meter("search", "queries and blocks of texts", len(queries) * len(blocks)) as report:
         for first, block in blocks:
             for i, query in enumerate(queries):
                 scores = require_numbers(block.scores(query))
-                texts = np.flatnonzero(scores >= best.least[i])
-                best.add(i, texts + first, scores[texts])
-                report(done := done + 1, "")
-    return best.ranked()
+                texts = np.flatnonzero(scores >= top_k.least[i])
+                top_k.add(i, texts + first, scores[texts])
+                report(progress := progress + 1, "")
+    return top_k.ranked()
 
 
 def warn_of_empty(queries: Sequence[np.ndarray]) -> None:
     """Say on rank 0 how many queries have no term: nothing is found for them."""
-    empty = sum(not len(query) for query in queries)
-    if empty:
+    count = sum(not len(query) for query in queries)
+    if count:
         warn(
-            f"warning: {empty:,} of {len(queries):,} queries have no term with a weight (no text, or stop words "
+            f"warning: {count:,} of {len(queries):,} queries have no term with a weight (no text, or stop words "
             "alone): nothing is found for them"
         )
 

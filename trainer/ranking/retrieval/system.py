@@ -85,13 +85,13 @@ class System(ScoresAll, Protocol):
 
 
 def scores_of_lists(
-    of: Callable[[int, np.ndarray], np.ndarray], texts: Texts, lists: Sequence[List], what: str
+    of: Callable[[int, np.ndarray], np.ndarray], texts: Texts, lists: Sequence[List], work: str
 ) -> list[np.ndarray]:
     """Score each list, fp32 [n], by `System.of` of the lists' own texts."""
     queries, pool = np.array(texts.queries), np.array(texts.pool)
     return [
         of(int(queries.searchsorted(query)), pool.searchsorted(documents))
-        for query, documents in track(lists, what, "lists")
+        for query, documents in track(lists, work, "lists")
     ]
 
 
@@ -148,19 +148,19 @@ class Scored(System):
     def of(self, query: int, documents: np.ndarray) -> np.ndarray:
         if not len(documents):
             return np.empty(0, np.float32)
-        different, places = np.unique(self.documents.rows[documents], return_inverse=True)
-        scores: np.ndarray = self.table(self.queries.rows[query : query + 1], different)[0, places]
+        distinct_rows, places = np.unique(self.documents.rows[documents], return_inverse=True)
+        scores: np.ndarray = self.table(self.queries.rows[query : query + 1], distinct_rows)[0, places]
         return scores
 
     def rank(self, k: int, salts: np.ndarray | None = None) -> list[Ranked]:
         ranked: list[Ranked] = []
-        done = 0
+        progress = 0
         with meter("score", "pairs of texts", self.shape[0] * len(self.documents.ends)) as report:
 
             def add(scores: int) -> None:
-                nonlocal done
-                done += scores
-                report(done, "")
+                nonlocal progress
+                progress += scores
+                report(progress, "")
 
             for rows in row_blocks(self.shape):
                 ranked += best(self.scores(rows, add), k, some(salts, rows)).each()
@@ -172,23 +172,23 @@ class Scored(System):
         """Return the scores fp32 [q, d] of distinct texts, by their numbers; pass `add` the size of each block."""
         table = np.empty((len(queries), len(documents)), np.float32)
         query_blocks = _blocks(self.queries.counts(queries), QUERY_VECTORS)
-        of_queries = [(rows, self.queries.padded(queries[rows], self.device, self.dtype)) for rows in query_blocks]
+        query_batches = [(rows, self.queries.padded(queries[rows], self.device, self.dtype)) for rows in query_blocks]
         with torch.inference_mode():
             for columns in _blocks(self.documents.counts(documents), DOCUMENT_VECTORS):
-                of_documents = self.documents.padded(documents[columns], self.device, self.dtype)
-                for rows, of_rows in of_queries:
-                    scores = self.score(of_rows, of_documents).float().cpu().numpy()
+                document_vectors = self.documents.padded(documents[columns], self.device, self.dtype)
+                for rows, query_vectors in query_batches:
+                    scores = self.score(query_vectors, document_vectors).float().cpu().numpy()
                     table[rows, columns] = scores
                     add(scores.size)
         return table
 
 
-def _blocks(counts: np.ndarray, most: int) -> Iterator[slice]:
-    """Split texts with these numbers of vectors into blocks of at most `most`, padding included, or of one text."""
-    start = longest = 0
+def _blocks(counts: np.ndarray, limit: int) -> Iterator[slice]:
+    """Split texts with these numbers of vectors into blocks of at most `limit`, padding included, or of one text."""
+    start = max_count = 0
     for i, count in enumerate(counts.tolist()):
-        if i > start and max(longest, count) * (i + 1 - start) > most:
+        if i > start and max(max_count, count) * (i + 1 - start) > limit:
             yield slice(start, i)
-            start, longest = i, 0
-        longest = max(longest, count)
+            start, max_count = i, 0
+        max_count = max(max_count, count)
     yield slice(start, len(counts))

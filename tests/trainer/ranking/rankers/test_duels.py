@@ -224,7 +224,7 @@ def test_scores_that_are_not_finite_are_refused() -> None:
             return torch.full((len(ids),), torch.nan)
 
     with pytest.raises(InputError, match="its scores are not finite"):
-        ranker(Broken()).scores([(0, [1, 2])], what="re-rank")
+        ranker(Broken()).scores([(0, [1, 2])], work="re-rank")
 
 
 def test_a_trained_model_scores_by_the_other_documents_of_the_list(opened: Collection, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_vectors_that_are_not_finite_are_refused(value: float) -> None:
     def broken(ids: torch.Tensor, mask: torch.Tensor) -> Vectors:
         return one_vector(torch.full((len(ids), 2), value))
 
-    encoder = TextEncoder(broken, Framing(VOCABULARY, 8), what="encode documents")
+    encoder = TextEncoder(broken, Framing(VOCABULARY, 8), work="encode documents")
     for encode in (encoder.embeddings, encoder.vectors):
         with pytest.raises(InputError, match="encode documents: .*not finite"):
             encode([np.array([5, 6])])
