@@ -60,16 +60,18 @@ class Miners:
     @property
     def names(self) -> list[str]:
         """The systems, with the checkpoints of their models."""
-        return [self._name(given.expression) for given in self.systems.given]
+        return [self._name(system.expression) for system in self.systems.named_systems]
 
     def depth(self, number: int, texts: Texts, k: int) -> int:
         """Return how many documents `rank` ranks for a query, besides the relevant ones."""
-        depths = [part.depth for part in walk(self.systems.given[number].expression) if isinstance(part, Rerank)]
+        depths = [
+            part.depth for part in walk(self.systems.named_systems[number].expression) if isinstance(part, Rerank)
+        ]
         return min(k, len(texts.pool), *depths)
 
     def rank(self, number: int, texts: Texts, relevant: Relevant, k: int) -> list[Ranked]:
         """Return at most k documents for each query, best first, by system `number`; scores are rounded (`search`)."""
-        return self._rank(self.systems.given[number].expression, texts, relevant, k)
+        return self._rank(self.systems.named_systems[number].expression, texts, relevant, k)
 
     def _name(self, part: Expression) -> str:
         if isinstance(part, Leaf):
@@ -81,8 +83,8 @@ class Miners:
         if isinstance(part, Leaf):
             return self.systems.rankers[part].system(texts).rank(min(k, len(texts.pool)), salts_of(texts.queries))
         assert isinstance(part, Rerank)
-        first = [ranked.documents for ranked in self._rank(part.first, texts, relevant, part.depth)]
-        return _reranked(self.systems.rankers[part.second], texts, first, relevant, k)
+        candidates = [ranked.documents for ranked in self._rank(part.first, texts, relevant, part.depth)]
+        return _reranked(self.systems.rankers[part.second], texts, candidates, relevant, k)
 
 
 def _read(text: str) -> Expression:
@@ -98,12 +100,14 @@ def _read(text: str) -> Expression:
     return expression
 
 
-def _reranked(scorer: Ranker, texts: Texts, first: Sequence[np.ndarray], relevant: Relevant, k: int) -> list[Ranked]:
-    """Rank what was found first for each query, places in the pool int64 [n], and its relevant documents."""
+def _reranked(
+    scorer: Ranker, texts: Texts, candidates: Sequence[np.ndarray], relevant: Relevant, k: int
+) -> list[Ranked]:
+    """Rank the candidates of each query, places in the pool int64 [n], and its relevant documents."""
     pool = np.asarray(texts.pool)
     order = pool.argsort()
     lists = []
-    for query, places in zip(texts.queries, first, strict=True):
+    for query, places in zip(texts.queries, candidates, strict=True):
         documents = relevant.of(query)
         at = order[np.minimum(pool.searchsorted(documents, sorter=order), len(pool) - 1)]
         lists.append(np.union1d(places, at[pool[at] == documents]))
@@ -114,6 +118,6 @@ def _reranked(scorer: Ranker, texts: Texts, first: Sequence[np.ndarray], relevan
         if not len(places):
             ranked.append(NOTHING)
             continue
-        ((chosen, of_chosen),) = best(next(scores)[None], k, salts_of([query])).each()
-        ranked.append(Ranked(places[chosen], of_chosen))
+        ((columns, scores_of_list),) = best(next(scores)[None], k, salts_of([query])).each()
+        ranked.append(Ranked(places[columns], scores_of_list))
     return ranked

@@ -67,7 +67,7 @@ class CandidateTask(Texts):
 
     def measure(self, scores: Sequence[np.ndarray]) -> Metrics:
         """Compute the metrics from the scores of each list's candidates, fp32 [n]; ties are in pool order."""
-        orders = (order_of(of_list, positions) for of_list, (_, positions) in zip(scores, self.lists, strict=True))
+        orders = (order_of(row, positions) for row, (_, positions) in zip(scores, self.lists, strict=True))
         return measure_lists([grades[order] for grades, order in zip(self.grades, orders, strict=True)], self.elsewhere)
 
     def measured(self, ranker: Ranker) -> Metrics:
@@ -86,7 +86,7 @@ def compare_lists(systems: Systems, split: str, identical_ids: IdenticalIds = "a
     for ranker in systems.rankers.values():
         ranker.require_score()
     task = CandidateTask.of(systems.collection, split, identical_ids)
-    measured = {name: task.measured(ranker) for name, ranker in systems.single_rankers().items()}
+    metrics = {name: task.measured(ranker) for name, ranker in systems.single_rankers().items()}
     sizes = [len(positions) for _, positions in task.lists]
     about = About(
         collection=str(systems.collection.directory),
@@ -96,4 +96,4 @@ def compare_lists(systems: Systems, split: str, identical_ids: IdenticalIds = "a
         ignore_identical_ids=Identical(rule=identical_ids, queries=task.identical),
         candidates=CandidateLists(lists=len(task.lists), left_out=task.left_out, fewest=min(sizes), most=max(sizes)),
     )
-    return results_of(measured, systems.single_stages(), about)
+    return results_of(metrics, systems.single_stages(), about)

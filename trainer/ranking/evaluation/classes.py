@@ -23,8 +23,8 @@ def compare_classes(systems: Systems, split: str) -> Results:
     rankers = {name: _classifier(ranker) for name, ranker in systems.single_rankers().items()}
     for ranker in rankers.values():
         predict(ranker, pairs[:1], classes)  # a model of other classes fails before all pairs are read
-    right = {name: predict(ranker, pairs, classes) == labels for name, ranker in rankers.items()}
-    measured = {name: Metrics({"accuracy": values.astype(np.float64)}) for name, values in right.items()}
+    hits = {name: predict(ranker, pairs, classes) == labels for name, ranker in rankers.items()}
+    metrics = {name: Metrics({"accuracy": values.astype(np.float64)}) for name, values in hits.items()}
     shares = np.bincount(labels, minlength=len(classes)) / len(labels)
     about = About(
         collection=str(systems.collection.directory),
@@ -33,7 +33,7 @@ def compare_classes(systems: Systems, split: str) -> Results:
         corpus=len({document for _, documents in pairs for document in documents}),
         classes=Classes(pairs=len(labels), shares=dict(zip(classes, shares.tolist(), strict=True))),
     )
-    return results_of(measured, systems.single_stages(), about)
+    return results_of(metrics, systems.single_stages(), about)
 
 
 def _classifier(ranker: Ranker) -> ModelRanker:
@@ -76,12 +76,14 @@ def predict(ranker: ModelRanker, pairs: list[List], classes: list[str]) -> np.nd
             f"{', '.join(classes)}"
         )
     if ranker.loaded.classes:  # another's model may have the classes in another order
-        theirs, ours = ([name.casefold() for name in names] for names in (ranker.loaded.classes, classes))
-        if sorted(theirs) != sorted(ours):
+        model_classes, collection_classes = (
+            [name.casefold() for name in names] for names in (ranker.loaded.classes, classes)
+        )
+        if sorted(model_classes) != sorted(collection_classes):
             raise InputError(
                 f"{ranker.name}/config.json: id2label: predicts {', '.join(ranker.loaded.classes)}, "
                 f"{ranker.collection.directory} has {', '.join(classes)}"
             )
-        logits = logits[:, [theirs.index(name) for name in ours]]
+        logits = logits[:, [model_classes.index(name) for name in collection_classes]]
     predicted: np.ndarray = logits.argmax(axis=1)
     return predicted

@@ -33,17 +33,17 @@ def evaluate(arguments: argparse.Namespace) -> None:
         require("evaluate", "bm25s", "ir_measures", "pytrec_eval")
         world = joined()
         with rank_0_first(world.rank, world.size):
-            given = read_systems(arguments.system)
+            named_systems = read_systems(arguments.system)
             if arguments.candidates or arguments.classes:
-                _require_models(arguments, given)
+                _require_models(arguments, named_systems)
             metrics = more_metrics(arguments.metrics or [], "--metrics")
         if arguments.collections:
-            compare_many(arguments, given, metrics, world)
+            compare_many(arguments, named_systems, metrics, world)
             return
         with rank_0_first(world.rank, world.size):
             collection = Collection.open(arguments.collection)
             if arguments.write_runs:
-                _require_other_files(arguments.write_runs, given)
+                _require_other_files(arguments.write_runs, named_systems)
             if arguments.candidates:  # raise for a wrong split before loading a model
                 CandidateTask.of(collection, split, identical_ids)
             elif arguments.classes:
@@ -56,7 +56,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
             refuse_folder(arguments.out)
             for folder in filter(None, (arguments.out.parent, arguments.write_runs)):
                 make_directory(folder)
-            systems = Systems.open(collection, given, arguments.precision, arguments.dimensions)
+            systems = Systems.open(collection, named_systems, arguments.precision, arguments.dimensions)
             if not (arguments.candidates or arguments.classes):
                 systems.check(split)
         with rank_0_speaks(world.rank), shared_by(world.rank, world.size):
@@ -73,25 +73,25 @@ def evaluate(arguments: argparse.Namespace) -> None:
             print("\n".join(table(results, arguments.all_pairs)))
 
 
-def _require_other_files(folder: Path, given: Sequence[Given]) -> None:
+def _require_other_files(folder: Path, named_systems: Sequence[Given]) -> None:
     """Raise InputError where a system's run file would be written over one that a system reads."""
-    written = {(folder / f"{system.name}.trec").resolve() for system in given}
-    for system in given:
+    run_files = {(folder / f"{system.name}.trec").resolve() for system in named_systems}
+    for system in named_systems:
         for part in walk(system.expression):
-            if isinstance(part, Leaf) and is_run_file(part) and Path(part.path).resolve() in written:
+            if isinstance(part, Leaf) and is_run_file(part) and Path(part.path).resolve() in run_files:
                 raise InputError(
                     f"--system '{system.text}': --write-runs {folder} would write over {part.path}: name another folder"
                 )
 
 
-def _require_models(arguments: argparse.Namespace, given: Sequence[Given]) -> None:
+def _require_models(arguments: argparse.Namespace, named_systems: Sequence[Given]) -> None:
     """Raise InputError for what needs a ranking of the whole pool, with --candidates or --classes."""
     if arguments.candidates and arguments.classes:
         raise InputError("--candidates and --classes measure different things: leave out one")
-    chosen = "--candidates" if arguments.candidates else "--classes"
+    task = "--candidates" if arguments.candidates else "--classes"
     for option, value in (("--metrics", arguments.metrics), ("--write-runs", arguments.write_runs)):
         if value:
-            raise InputError(f"{option} is for rankings of the whole pool: leave it out, or {chosen}")
-    for system in given:
+            raise InputError(f"{option} is for rankings of the whole pool: leave it out, or {task}")
+    for system in named_systems:
         if not isinstance(system.expression, Leaf) or is_run_file(system.expression):
-            raise InputError(f"--system '{system.text}': {chosen} is for single models: leave it out, or {chosen}")
+            raise InputError(f"--system '{system.text}': {task} is for single models: leave it out, or {task}")

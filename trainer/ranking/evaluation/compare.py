@@ -32,7 +32,7 @@ from deepsiam.trainer.ranking.retrieval.search import Ranked
 from deepsiam.trainer.ranking.retrieval.shared import NOTHING
 from deepsiam.trainer.ranking.retrieval.system import ScoresAll, System
 
-CHOSEN = 10  # documents that a weight is chosen by: nDCG@10
+TUNING_DEPTH = 10  # documents that a weight is chosen by: nDCG@10
 Rankings = list[Ranked]  # one for each query
 
 
@@ -54,19 +54,19 @@ def compare(
     """
     depth = max([DEPTH, *(Metric.of(name).depth for name in metrics)])
     choices, task, ranked = systems.check(split), Task.of(systems.collection, split, identical_ids), {}
-    parts = Parts(systems, task, depth, [given.expression for given in systems.given], choices)
-    for name, expression, _ in systems.given:
-        chosen = [(parts, expression)]
+    parts = Parts(systems, task, depth, [system.expression for system in systems.named_systems], choices)
+    for name, expression, _ in systems.named_systems:
+        parts_to_free = [(parts, expression)]
         for part in walk(expression):  # each after those that it is made of
             choice = choices.get(part)
             if choice and choice.split and choice.weight is None:
-                of_split = parts.of_split(choice.split)
-                choices[part] = choice._replace(weight=of_split.best_weight(part))
-                chosen.append((of_split, part))
+                tuning_parts = parts.of_split(choice.split)
+                choices[part] = choice._replace(weight=tuning_parts.best_weight(part))
+                parts_to_free.append((tuning_parts, part))
         ranked[name] = parts.rank(expression, depth)
-        for each, part in chosen:
-            each.free(part)
-    measured = {name: task.measure(rankings, metrics) for name, rankings in ranked.items()}
+        for owner, part in parts_to_free:
+            owner.free(part)
+    measures = {name: task.measure(rankings, metrics) for name, rankings in ranked.items()}
     if write_runs:
         for name, rankings in ranked.items():
             run_file.write(write_runs / f"{name}.trec", zip(task.qrels, rankings, strict=True), task.name, name)
@@ -83,8 +83,8 @@ def compare(
         metrics=list(metrics),
         remarks=[*parts.remarks, *([excluded] if queries else [])],
     )
-    stages = {name: (str(expression), parts.stages(expression)) for name, expression, _ in systems.given}
-    return results_of(measured, stages, about, by_query)
+    stages = {name: (str(expression), parts.stages(expression)) for name, expression, _ in systems.named_systems}
+    return results_of(measures, stages, about, by_query)
 
 
 class Parts:
@@ -94,7 +94,7 @@ class Parts:
         systems: has the models.
         task: the queries and the pool.
         depth: how many documents of each ranking are needed.
-        wanted: the systems that will be scored for, each followed by `free`.
+        expressions: the systems that will be scored for, each followed by `free`.
         choices: the weights of all parts that fuse, once they are needed.
 
     Attributes:
@@ -107,29 +107,29 @@ class Parts:
         systems: Systems,
         task: Task,
         depth: int,
-        wanted: Sequence[Expression],
+        expressions: Sequence[Expression],
         choices: dict[Expression, Choice],
     ) -> None:
         self.systems, self.task, self.depth, self.choices = systems, task, depth, choices
         self.beside: list[Parts] = []
         self.remarks: list[str] = []
         self._by_split: dict[str, Parts] = {}
-        self._wanted = list(wanted)
-        self._whole = {BM25, *(part for system in wanted for part in walk(system) if isinstance(part, Leaf))}
+        self._wanted = list(expressions)
+        self._whole = {BM25, *(part for system in expressions for part in walk(system) if isinstance(part, Leaf))}
         self._depths: dict[Expression, int] = {}  # documents that are needed of each ranking
         self._encoded: dict[Leaf, System] = {}
         self._ranked: dict[tuple[Expression, int], Rankings] = {}
         self._seconds: dict[Expression, float] = defaultdict(float)
         self._costs: dict[Expression, dict[str, float | None]] = {}
-        for system in wanted:
+        for system in expressions:
             self._need(system, depth)
 
     def of_split(self, split: str) -> Parts:
         """Return what ranks a split's own queries and pool, to choose weights."""
         if split not in self._by_split:
             task = Task.of(self.systems.collection, split, self.task.rule)
-            wanted = [part for part, choice in self.choices.items() if choice.split == split]
-            self._by_split[split] = Parts(self.systems, task, self.depth, wanted, self.choices)
+            fusions = [part for part, choice in self.choices.items() if choice.split == split]
+            self._by_split[split] = Parts(self.systems, task, self.depth, fusions, self.choices)
             self._by_split[split].beside.append(self)
             self.beside.append(self._by_split[split])
         return self._by_split[split]
@@ -155,17 +155,17 @@ class Parts:
         """Choose the weight of a part that fuses."""
         fuses_lists = any(isinstance(inner, Fuse) and not ranks_all(inner) for inner in walk(part))
         with self._timed(part):
-            ranked = self._rank(part, self.depth if fuses_lists else CHOSEN, fusion.WEIGHTS)
+            ranked = self._rank(part, self.depth if fuses_lists else TUNING_DEPTH, fusion.WEIGHTS)
         return fusion.best_weight([self.task.measure(rankings).means["ndcg@10"] for rankings in ranked])
 
     def free(self, system: Expression) -> None:
         """Free the encoded texts that no other wanted system needs."""
         self._wanted.remove(system)
-        needed: set[Expression] = set()
-        for part in (part for wanted in self._wanted for part in walk(wanted)):
+        parts: set[Expression] = set()
+        for part in (part for expression in self._wanted for part in walk(expression)):
             if (part, self._depths.get(part)) not in self._ranked:
-                needed.update([part.second] if isinstance(part, Rerank) else walk(part) if ranks_all(part) else ())
-        self._encoded = {leaf: encoded for leaf, encoded in self._encoded.items() if leaf in needed}
+                parts.update([part.second] if isinstance(part, Rerank) else walk(part) if ranks_all(part) else ())
+        self._encoded = {leaf: encoded for leaf, encoded in self._encoded.items() if leaf in parts}
 
     def stages(self, system: Expression) -> list[SystemStage]:
         """Describe a system that was ranked, by its parts."""

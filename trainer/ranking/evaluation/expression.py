@@ -111,20 +111,20 @@ class Given(NamedTuple):
 
 def read_systems(arguments: Sequence[str]) -> list[Given]:
     """Parse the arguments of `--system`; raise InputError for one that is not of the language, or has no such file."""
-    given: list[Given] = []
+    systems: list[Given] = []
     for text in arguments:
-        system = parse(text, {system.name: system.expression for system in given})
+        system = parse(text, {system.name: system.expression for system in systems})
         for leaf in leaves(system.expression):
             if leaf.path not in NO_PATHS and not os.path.exists(leaf.path):
-                known = "" if "/" in leaf.path else "is no system named before, and "
-                raise problem(text, leaf.at, f"'{leaf.path}' {known}is no file or folder")
-        given.append(system)
-    if not given:
+                hint = "" if "/" in leaf.path else "is no system named before, and "
+                raise problem(text, leaf.at, f"'{leaf.path}' {hint}is no file or folder")
+        systems.append(system)
+    if not systems:
         raise InputError("nothing to evaluate: give --system bm25, --system NAME=RUN, or several of them")
-    return given
+    return systems
 
 
-def parse(text: str, known: Mapping[str, Expression], *, unnamed: bool = False) -> Given:
+def parse(text: str, systems: Mapping[str, Expression], *, unnamed: bool = False) -> Given:
     """Parse an argument of `--system`, given the systems before it by name: a name stands for its system.
 
     An `unnamed` system is called by its text.
@@ -132,23 +132,23 @@ def parse(text: str, known: Mapping[str, Expression], *, unnamed: bool = False) 
     Raises:
         InputError: it is not of the language; the message names the character.
     """
-    parser = _Parser(text, known)
+    parser = _Parser(text, systems)
     first, second, *_ = *parser.rest, parser.rest[-1]
-    name, named = first.text, not unnamed and first.kind == "word" and second.text == "="
-    if named:
+    name, has_name = first.text, not unnamed and first.kind == "word" and second.text == "="
+    if has_name:
         del parser.rest[:2]
     expression = parser.expression()
     if parser.rest[0].kind != "end":
         parser.fail(f"{parser.rest[0]} cannot follow here: write > DEPTH MODEL to re-rank, or end")
     if unnamed:
         return Given(text, expression, text)
-    if not named and (first.kind != "word" or second.kind != "end" or "/" in name):
+    if not has_name and (first.kind != "word" or second.kind != "end" or "/" in name):
         parser.fail(f"give the system a name: NAME={text.strip()}", first)
-    if name in known:
+    if name in systems:
         parser.fail(f"the name '{name}' is taken: choose another", first)
     if name == "BM25":
         parser.fail("'BM25' is what tables call bm25: choose another name, NAME=SYSTEM", first)
-    if named and name in RESERVED:
+    if has_name and name in RESERVED:
         parser.fail(f"'{name}' is a word of the language: choose another name", first)
     if "/" in name:
         parser.fail(f"the name '{name}' has a slash, but may become a file's: choose another", first)
@@ -239,8 +239,8 @@ class _Token(NamedTuple):
 class _Parser:
     """A recursive-descent parser: each method takes what it is named after from the rest of the tokens."""
 
-    def __init__(self, text: str, known: Mapping[str, Expression]) -> None:
-        self.text, self.known = text, known
+    def __init__(self, text: str, systems: Mapping[str, Expression]) -> None:
+        self.text, self.systems = text, systems
         self.rest: list[_Token] = []
         for match in _TOKEN.finditer(text):
             kind = match.lastgroup or ""
@@ -267,10 +267,10 @@ class _Parser:
             depth = self.take()
             if not re.fullmatch("[1-9][0-9]{0,8}", depth.text):
                 self.fail(f"{depth} is not how many documents to re-rank: a number such as 100", depth)
-            fused, named = self.skip("+"), self.rest[0]
+            fused, scorer_token = self.skip("+"), self.rest[0]
             scorer, mix = self.model(fused=fused)
             if not isinstance(scorer, Leaf):
-                self.fail("a system of several parts re-ranks nothing: name one model, or bm25", named)
+                self.fail("a system of several parts re-ranks nothing: name one model, or bm25", scorer_token)
             expression = Rerank(expression, int(depth.text), scorer, mix if fused else None, at)
         return expression
 
@@ -290,58 +290,58 @@ class _Parser:
 
     def model(self, *, fused: bool) -> tuple[Expression, Mix]:
         """Read a model, or the name of a system, with its options; return also those of the fusion among them."""
-        named = self.take()
-        if named.kind not in ("word", "quoted"):
-            self.fail(f"{named} is no system: write bm25, a name given before, a path, or fuse(..., ...)", named)
-        if not (path := named.value):
-            self.fail("the path is empty", named)
-        if named.kind == "quoted":
-            part: Expression = Leaf(f"./{path}" if path in NO_PATHS else path, at=named.at)
+        token = self.take()
+        if token.kind not in ("word", "quoted"):
+            self.fail(f"{token} is no system: write bm25, a name given before, a path, or fuse(..., ...)", token)
+        if not (path := token.value):
+            self.fail("the path is empty", token)
+        if token.kind == "quoted":
+            part: Expression = Leaf(f"./{path}" if path in NO_PATHS else path, at=token.at)
         else:
-            part = replace(self.known.get(path, Leaf(path)), at=named.at)
+            part = replace(self.systems.get(path, Leaf(path)), at=token.at)
         if self.rest[0].text != "(":
             return part, Mix()
         bracket = self.take()
         options = self.options(tuple(OPTIONS) if part == BM25 or not isinstance(part, Leaf) else ())
-        of_mix = [(name, value) for name, value in options if name.text in OPTIONS]
-        if of_mix and not fused:
-            self.fail(f"options are for fused scores: write +{named.text}(...)", bracket)
+        mix_options = [(name, value) for name, value in options if name.text in OPTIONS]
+        if mix_options and not fused:
+            self.fail(f"options are for fused scores: write +{token.text}(...)", bracket)
         if isinstance(part, Leaf):
-            given = {name.text: value.value for name, value in options if name.text not in OPTIONS}
-            part = replace(part, options=tuple({**dict(part.options), **given}.items()))
-        return part, self.mix(of_mix)
+            ranker_options = {name.text: value.value for name, value in options if name.text not in OPTIONS}
+            part = replace(part, options=tuple({**dict(part.options), **ranker_options}.items()))
+        return part, self.mix(mix_options)
 
-    def options(self, known: tuple[str, ...]) -> list[tuple[_Token, _Token]]:
-        """Read options, names and values, with the bracket that ends them; without `known`, of any name."""
-        given: list[tuple[_Token, _Token]] = []
-        while not given or not self.skip(")"):
-            if given:
+    def options(self, names: tuple[str, ...]) -> list[tuple[_Token, _Token]]:
+        """Read options, names and values, with the bracket that ends them; without `names`, of any name."""
+        options: list[tuple[_Token, _Token]] = []
+        while not options or not self.skip(")"):
+            if options:
                 self.expect(",", " or ')'")
             name = self.take()
-            if name.kind != "word" or (known and name.text not in known):
-                self.fail(f"{name} is not an option: {', '.join(known) or 'write NAME=VALUE'}", name)
-            if any(name.text == other.text for other, _ in given):
+            if name.kind != "word" or (names and name.text not in names):
+                self.fail(f"{name} is not an option: {', '.join(names) or 'write NAME=VALUE'}", name)
+            if any(name.text == earlier.text for earlier, _ in options):
                 self.fail(f"{name} is there twice", name)
             self.expect("=")
             value = self.take()
             if value.kind not in ("word", "quoted"):
                 self.fail(f"{value} is no value of '{name.text}'", value)
-            given.append((name, value))
-        return given
+            options.append((name, value))
+        return options
 
     def mix(self, options: list[tuple[_Token, _Token]]) -> Mix:
         """Check what options say of a fusion."""
-        given: dict[str, str] = {}
+        values: dict[str, str] = {}
         for name, value in options:
             if not _possible(name.text, value.value):
                 self.fail(f"{value}: the {name.text} is {OPTIONS[name.text]}", value)
-            given[name.text] = value.value
-            if {"weight", "split"} <= given.keys():
+            values[name.text] = value.value
+            if {"weight", "split"} <= values.keys():
                 self.fail("a weight that is given needs no split to choose it on: leave out one", name)
-            if given.get("rule") == "ranks" and len(given) > 1:
+            if values.get("rule") == "ranks" and len(values) > 1:
                 self.fail("reciprocal ranks have no weight: leave out rule=ranks, or the other", name)
-        weight = float(given["weight"]) if "weight" in given else None
-        return Mix(weight, given.get("split"), given.get("rule") if len(given) == 1 else None)
+        weight = float(values["weight"]) if "weight" in values else None
+        return Mix(weight, values.get("split"), values.get("rule") if len(values) == 1 else None)
 
     def take(self) -> _Token:
         """Return the next token, and step over it unless it is the end."""
@@ -351,9 +351,9 @@ class _Parser:
         """Step over the next token if it is this sign; return whether it was."""
         return self.rest[0].text == sign and bool(self.take())
 
-    def expect(self, sign: str, more: str = "") -> None:
+    def expect(self, sign: str, remark: str = "") -> None:
         if not self.skip(sign):
-            self.fail(f"{self.rest[0]} stands where '{sign}'{more} is expected")
+            self.fail(f"{self.rest[0]} stands where '{sign}'{remark} is expected")
 
     def fail(self, message: str, token: _Token | None = None) -> NoReturn:
         raise problem(self.text, (token or self.rest[0]).at, message)

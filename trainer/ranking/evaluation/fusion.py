@@ -128,11 +128,11 @@ def reordered(ranked: Ranked, scores: np.ndarray, weight: float | None) -> Ranke
     """
     if not len(scores):
         return ranked
-    first, rest = ranked.documents[: len(scores)], ranked.documents[len(scores) :]
+    reranked, tail = ranked.documents[: len(scores)], ranked.documents[len(scores) :]
     scores = fuse(ranked.scores[: len(scores)], scores, weight)
-    order = order_of(scores, first)
-    after = scores.min() - np.arange(1, len(rest) + 1, dtype=np.float32)
-    return Ranked(np.concatenate([first[order], rest]), np.concatenate([scores[order], after]))
+    order = order_of(scores, reranked)
+    tail_scores = scores.min() - np.arange(1, len(tail) + 1, dtype=np.float32)
+    return Ranked(np.concatenate([reranked[order], tail]), np.concatenate([scores[order], tail_scores]))
 
 
 def _filled(ranked: Ranked, documents: np.ndarray) -> np.ndarray:

@@ -34,7 +34,9 @@ METRIC = "ndcg@10"  # BEIR's; every metric of --metrics has a table of its own
 PREPARED = "collections"  # in the folder of results: the collections made of folders in BEIR's layout
 
 
-def compare_many(arguments: argparse.Namespace, given: list[Given], metrics: Sequence[str], world: World) -> None:
+def compare_many(
+    arguments: argparse.Namespace, named_systems: list[Given], metrics: Sequence[str], world: World
+) -> None:
     """Rank each collection that has no results yet; print one table of all."""
     out, split, rule, precision = arguments.out, arguments.split, arguments.ignore_identical_ids, arguments.precision
     with rank_0_first(world.rank, world.size):
@@ -42,17 +44,17 @@ def compare_many(arguments: argparse.Namespace, given: list[Given], metrics: Seq
         if out.is_file():
             raise InputError(f"{out}: is a file: with --collections, name a folder for the results of each")
         make_directory(out)
-        collections = prepare(folders, given, out / PREPARED)
-        check(collections, given, split)
+        collections = prepare(folders, named_systems, out / PREPARED)
+        check(collections, named_systems, split)
         results = {}
         for name, collection in collections.items():
             if (file := out / f"{name}.json").is_file():
-                results[name] = finished(file, given, collection, split, metrics, rule, precision)
+                results[name] = finished(file, named_systems, collection, split, metrics, rule, precision)
     for name, collection in collections.items():
         if name in results:
             continue
         with rank_0_first(world.rank, world.size):
-            systems = Systems.open(collection, given, precision)
+            systems = Systems.open(collection, named_systems, precision)
             systems.check(split)
         with rank_0_speaks(world.rank), shared_by(world.rank, world.size):
             results[name] = compare(systems, split, metrics=metrics, identical_ids=rule, by_query=True)
@@ -61,7 +63,7 @@ def compare_many(arguments: argparse.Namespace, given: list[Given], metrics: Seq
             write_results(out / f"{name}.json", results[name])
             print(f"{name}: done, {out / f'{name}.json'}", flush=True)
     if world.rank == 0:
-        in_order, names = {name: results[name] for name in folders}, [system.name for system in given]
+        in_order, names = {name: results[name] for name in folders}, [system.name for system in named_systems]
         for metric in dict.fromkeys((METRIC, *(arguments.metrics or []))):
             print("\n".join(table(in_order, names, metric)))
 
@@ -83,7 +85,7 @@ def find(pattern: str) -> dict[str, Path]:
     return folders
 
 
-def prepare(folders: Mapping[str, Path], given: Sequence[Given], out: Path) -> dict[str, Collection]:
+def prepare(folders: Mapping[str, Path], named_systems: Sequence[Given], out: Path) -> dict[str, Collection]:
     """Open the collections; tokenise those that are only in BEIR's layout into `out`, as the first model reads them.
 
     Raises:
@@ -96,7 +98,7 @@ def prepare(folders: Mapping[str, Path], given: Sequence[Given], out: Path) -> d
         if made_of != list(map(sha256_of, Beir([copies[name]]).paths)):
             raise InputError(f"{out / name}: was made of other files than {copies[name]}: remove it")
     if raw:
-        if not (models := _models(given)):
+        if not (models := _models(named_systems)):
             name, path = next(iter(raw.items()))
             raise InputError(
                 f"{path}: is not tokenised, and no system has a tokenizer: add a model, or run "
@@ -108,32 +110,32 @@ def prepare(folders: Mapping[str, Path], given: Sequence[Given], out: Path) -> d
     return {name: Collection.open(path if is_collection(path) else out / name) for name, path in folders.items()}
 
 
-def _models(given: Sequence[Given]) -> list[str]:
-    every = [leaf for system in given for leaf in leaves(system.expression)]
+def _models(named_systems: Sequence[Given]) -> list[str]:
+    every = [leaf for system in named_systems for leaf in leaves(system.expression)]
     return [leaf.path for leaf in every if leaf.path not in NO_PATHS and not is_run_file(leaf)]
 
 
-def check(collections: Mapping[str, Collection], given: Sequence[Given], split: str) -> None:
+def check(collections: Mapping[str, Collection], named_systems: Sequence[Given], split: str) -> None:
     """Check what does not need the models, before the first is ranked.
 
     Raises:
         InputError: a split has no relevant document or none to choose a weight on, or the tokenizers differ.
     """
-    first, *others = collections.values()
-    for other in others if _models(given) else ():
-        names = first.directory, other.tokenizer.fingerprint, other.directory
-        require_same_tokenizer(first.tokenizer, *names, "compare these systems on each by itself")
+    first_collection, *later_collections = collections.values()
+    for collection_after in later_collections if _models(named_systems) else ():
+        names = first_collection.directory, collection_after.tokenizer.fingerprint, collection_after.directory
+        require_same_tokenizer(first_collection.tokenizer, *names, "compare these systems on each by itself")
     for collection in collections.values():
         if not has_relevant(collection, split):
             raise InputError(
                 f"{collection.directory}: the pool of split {split} has no relevant document: leave it out"
             )
-        Systems(collection, list(given), {}).choices(split)
+        Systems(collection, list(named_systems), {}).choices(split)
 
 
 def finished(
     file: Path,
-    given: Sequence[Given],
+    named_systems: Sequence[Given],
     collection: Collection,
     split: str,
     metrics: Sequence[str],
@@ -149,9 +151,12 @@ def finished(
     about, identical = results.about, results.about.ignore_identical_ids
     systems = {name: system.expression for name, system in results.systems.items()}
     rule = identical and identical.rule
-    measured = systems, about.collection_sha256, about.split, about.metrics, rule, about.precision
-    wanted = {system.name: str(system.expression) for system in given}
-    if measured != (wanted, collection.sha256, split, [*metrics], identical_ids, precision) or results.values is None:
+    contents = systems, about.collection_sha256, about.split, about.metrics, rule, about.precision
+    expressions = {system.name: str(system.expression) for system in named_systems}
+    if (
+        contents != (expressions, collection.sha256, split, [*metrics], identical_ids, precision)
+        or results.values is None
+    ):
         raise InputError(f"{file}: of other systems, texts or options: remove it, or name another --out")
     for system in results.systems.values():
         for stage in system.stages:
@@ -168,42 +173,42 @@ def _changed(stage: SystemStage, precision: str | None) -> str:
     if not (stage.model and stage.checkpoint):
         return ""
     model = Path(stage.model)
-    now = model if model == Path(stage.checkpoint) else checkpoint.find(model)  # the newest of a run
-    if contents_sha256(now) != stage.checkpoint_sha256:
-        return f"of {stage.checkpoint} as it was, and {now} differs"
-    wanted = precision or usual_precision(this_device())
-    return f"computed in {stage.precision}, not {wanted}" if stage.precision not in (None, wanted) else ""
+    checkpoint_now = model if model == Path(stage.checkpoint) else checkpoint.find(model)  # the newest of a run
+    if contents_sha256(checkpoint_now) != stage.checkpoint_sha256:
+        return f"of {stage.checkpoint} as it was, and {checkpoint_now} differs"
+    precision_now = precision or usual_precision(this_device())
+    return f"computed in {stage.precision}, not {precision_now}" if stage.precision not in (None, precision_now) else ""
 
 
-def table(of_collections: Mapping[str, Results], systems: Sequence[str], metric: str) -> Iterator[str]:
+def table(results_by_collection: Mapping[str, Results], systems: Sequence[str], metric: str) -> Iterator[str]:
     """Yield the lines of a metric's table, with the p-value of each system's mean against the first one's."""
-    baseline, *others = systems
-    values = {name: _weighted(of_collections, name, metric) for name in systems}
+    baseline, *systems_after = systems
+    values = {name: _weighted(results_by_collection, name, metric) for name in systems}
     width = max(len(title(name)) for name in systems)
-    headings = [*of_collections, "mean", "p"]
+    headings = [*results_by_collection, "mean", "p"]
     columns = [max(10, len(heading)) for heading in headings]
     cells = [headings]
     for name in systems:
-        means = [results.systems[name].metrics[metric] for results in of_collections.values()]
-        p_value = paired_permutation_test(values[name], values[baseline]) if name in others else None
+        means = [results.systems[name].metrics[metric] for results in results_by_collection.values()]
+        p_value = paired_permutation_test(values[name], values[baseline]) if name in systems_after else None
         cells.append([f"{mean:.4f}" for mean in (*means, np.mean(means))] + [f"{p_value:.4f}" if p_value else ""])
     for name, row in zip(["", *map(title, systems)], cells, strict=True):
         line = "".join(f"  {cell:>{column}}" for cell, column in zip(row, columns, strict=True))
         yield f"{name:<{width}}{line}".rstrip()
-    queries = sum(results.about.queries for results in of_collections.values())
+    queries = sum(results.about.queries for results in results_by_collection.values())
     yield f"{Metric.of(metric).title}; every collection counts the same in the mean"
-    if others:
+    if systems_after:
         yield (
             f"p: of the difference of the mean from that of {title(baseline)}, over all {queries:,} queries "
             f"(paired permutation test, two-sided, {ROUNDS:,} flips)"
         )
 
 
-def _weighted(of_collections: Mapping[str, Results], name: str, metric: str) -> np.ndarray:
+def _weighted(results_by_collection: Mapping[str, Results], name: str, metric: str) -> np.ndarray:
     """Return the values of all queries, fp64, so weighted that their sum is the mean over the collections."""
     parts = []
-    for results in of_collections.values():
+    for results in results_by_collection.values():
         assert results.values is not None
         values = np.array(results.values[name][metric])
-        parts.append(values / len(values) / len(of_collections))
+        parts.append(values / len(values) / len(results_by_collection))
     return np.concatenate(parts)

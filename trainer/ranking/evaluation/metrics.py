@@ -21,7 +21,7 @@ MIND = ("auc", "mrr_all", "ndcg@5", "ndcg@10")  # more metrics of candidate list
 CLASS_HEADINGS = {"accuracy": "accuracy"}
 IR_MEASURES = {"mrr": "RR", "ndcg": "nDCG", "recall": "R", "map": "AP"}  # our name: the name in ir_measures
 TITLES = {"mrr": "MRR", "ndcg": "nDCG", "recall": "Recall", "map": "MAP"}
-MOST = 10_000  # the longest ranking that a metric may read
+MAX_DEPTH = 10_000  # the longest ranking that a metric may read
 DEPTH = 100  # the longest ranking that the metrics of HEADINGS read
 ROUNDS = 10_000  # of the permutation test
 FLIPS = 2**22  # drawn at once: 16 bytes each
@@ -49,9 +49,9 @@ class Metric(NamedTuple):
     def of(cls, name: str) -> Metric:
         """Parse a name such as `mrr@100`; raise ValueError where it is not a metric."""
         kind, _, depth = name.partition("@")
-        if kind not in IR_MEASURES or not re.fullmatch("[1-9][0-9]{0,4}", depth) or int(depth) > MOST:
+        if kind not in IR_MEASURES or not re.fullmatch("[1-9][0-9]{0,4}", depth) or int(depth) > MAX_DEPTH:
             kinds = ", ".join(f"{kind}@K" for kind in IR_MEASURES)
-            raise ValueError(f"{name!r} is not a metric: write {kinds}, with K from 1 to {MOST:,}")
+            raise ValueError(f"{name!r} is not a metric: write {kinds}, with K from 1 to {MAX_DEPTH:,}")
         return cls(kind, int(depth))
 
     @property
@@ -65,18 +65,18 @@ class Metric(NamedTuple):
         return f"{IR_MEASURES[self.kind]}@{self.depth}"
 
 
-def more_metrics(given: Sequence[str], where: str) -> tuple[str, ...]:
+def more_metrics(names: Sequence[str], where: str) -> tuple[str, ...]:
     """Return the metrics that HEADINGS lacks, each once; raise InputError, naming `where` they are given."""
-    for name in given:
+    for name in names:
         try:
             Metric.of(name)
         except ValueError as error:
             raise InputError(f"{where}: {error}") from None
-    return tuple(name for name in dict.fromkeys(given) if name not in HEADINGS)
+    return tuple(name for name in dict.fromkeys(names) if name not in HEADINGS)
 
 
 def measure(
-    qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequence[str]], more: Sequence[str] = ()
+    qrels: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequence[str]], extra_metrics: Sequence[str] = ()
 ) -> Metrics:
     """Compute MRR@10, nDCG@10 (gain = grade) and Recall@100 by ir_measures; a grade above 0 is relevant.
 
@@ -87,7 +87,7 @@ def measure(
     Args:
         qrels: query id -> document id -> grade; at least one query.
         ranked: query id -> ids of documents, best first, each once; queries without judgements are ignored.
-        more: names of more metrics, which `Metric.of` parses.
+        extra_metrics: names of more metrics, which `Metric.of` parses.
     """
     import ir_measures
 
@@ -98,8 +98,8 @@ def measure(
         for rank, document in enumerate(documents)
     ]
     row = {query: i for i, query in enumerate(qrels)}
-    names = {ir_measures.parse_measure(Metric.of(name).theirs): name for name in (*HEADINGS, *more)}
-    values = {name: np.zeros(len(qrels)) for name in (*HEADINGS, *more)}
+    names = {ir_measures.parse_measure(Metric.of(name).theirs): name for name in (*HEADINGS, *extra_metrics)}
+    values = {name: np.zeros(len(qrels)) for name in (*HEADINGS, *extra_metrics)}
     for result in ir_measures.iter_calc(list(names), judgements, run):
         values[names[result.measure]][row[result.query_id]] = result.value
     return Metrics(values)
@@ -121,21 +121,21 @@ def measure_lists(ranked: Sequence[np.ndarray], elsewhere: Sequence[np.ndarray])
     values = {name: np.zeros(len(ranked)) for name in (*LIST_HEADINGS, *MIND)}
     for row, (grades, missed) in enumerate(zip(ranked, elsewhere, strict=True)):
         ranks = np.flatnonzero(grades > 0) + 1
-        relevant, others = len(ranks) + len(missed), len(grades) - len(ranks)
+        relevant, negatives = len(ranks) + len(missed), len(grades) - len(ranks)
         for k in (1, 2, 5):
             values[f"r@{k}"][row] = (ranks <= k).sum() / relevant
         values["mrr"][row] = 1 / ranks[0] if len(ranks) else 0.0
         values["mrr_all"][row] = (1 / ranks).sum() / relevant
         values["map"][row] = (np.arange(1, len(ranks) + 1) / ranks).sum() / relevant
-        others_above = (ranks - np.arange(1, len(ranks) + 1)).sum() + len(missed) * others
-        values["auc"][row] = 1 - others_above / relevant / others if others else 1.0
+        others_above = (ranks - np.arange(1, len(ranks) + 1)).sum() + len(missed) * negatives
+        values["auc"][row] = 1 - others_above / relevant / negatives if negatives else 1.0
         gains = grades[ranks - 1].astype(np.float64)
-        best = np.sort(np.concatenate([gains, missed]))[::-1]
+        ideal_gains = np.sort(np.concatenate([gains, missed]))[::-1]
         for k in (5, 10):
             discounts = 1 / np.log2(1 + np.arange(1, k + 1))
             within = ranks <= k
             values[f"ndcg@{k}"][row] = (gains[within] * discounts[ranks[within] - 1]).sum()
-            values[f"ndcg@{k}"][row] /= (best[:k] * discounts[: len(best)]).sum()
+            values[f"ndcg@{k}"][row] /= (ideal_gains[:k] * discounts[: len(ideal_gains)]).sum()
     return Metrics(values)
 
 

@@ -136,8 +136,8 @@ class Results(Record):
     @model_validator(mode="after")
     def _whole(self) -> Results:
         for name, system in self.systems.items():
-            if missing := self.about.columns.keys() - system.metrics.keys():
-                raise ValueError(f"systems.{name} has no {min(missing)}")
+            if columns := self.about.columns.keys() - system.metrics.keys():
+                raise ValueError(f"systems.{name} has no {min(columns)}")
         for pair in self.pairs:
             if not {*pair.systems} <= self.systems.keys():
                 raise ValueError(f"no systems are named {' and '.join(pair.systems)}")
@@ -152,18 +152,18 @@ class Results(Record):
 
 
 def results_of(
-    measured: Mapping[str, Metrics],
-    made: Mapping[str, tuple[str, Sequence[SystemStage]]],
+    measures: Mapping[str, Metrics],
+    parts: Mapping[str, tuple[str, Sequence[SystemStage]]],
     about: About,
     by_query: bool = False,
 ) -> Results:
-    """Put results together; `made` has the expression and the stages of each system that was measured."""
+    """Put results together; `parts` has the expression and the stages of each system that was measured."""
     systems = {
-        name: SystemResult(expression=made[name][0], metrics=metrics.means, stages=list(made[name][1]))
-        for name, metrics in measured.items()
+        name: SystemResult(expression=parts[name][0], metrics=metrics.means, stages=list(parts[name][1]))
+        for name, metrics in measures.items()
     }
-    pairs = every_pair(measured, [*systems], about.tested)
-    values = {name: {key: row.tolist() for key, row in metrics.values.items()} for name, metrics in measured.items()}
+    pairs = every_pair(measures, [*systems], about.tested)
+    values = {name: {key: row.tolist() for key, row in metrics.values.items()} for name, metrics in measures.items()}
     return Results(version=1, systems=systems, about=about, pairs=pairs, values=values if by_query else None)
 
 

@@ -74,12 +74,12 @@ def read(path: Path, task: Task) -> RunFile:
     not_judged, not_in_pool, elsewhere = set(), 0, set[tuple[str, str]]()
     for where, line in text_lines(path):
         query, document, score = _row(where, line)
-        of_query, number = query_of(query), document_of(document)
+        query_number, number = query_of(query), document_of(document)
         if (query, document) in elsewhere or place.get(number) in rows.get(query, ()):
             raise InputError(f"{where}: document {document!r} of query {query!r} is on an earlier line, too")
-        if of_query < 0 or number < 0:
-            what, name = ("query", query) if of_query < 0 else ("document", document)
-            first_unknown = first_unknown or f"{where}: the collection has no {what} {name!r}"
+        if query_number < 0 or number < 0:
+            unit, name = ("query", query) if query_number < 0 else ("document", document)
+            first_unknown = first_unknown or f"{where}: the collection has no {unit} {name!r}"
         else:
             is_of_collection = True
         if query in rows and number in place:
@@ -104,7 +104,7 @@ def read(path: Path, task: Task) -> RunFile:
         positions, scores = np.array([*row], np.int64), np.array([*row.values()], np.float32)
         order = order_of(scores, positions)
         ranked.append(Ranked(positions[order], scores[order]))
-    lines = [f"{path}: {count:,} {what}" for what, count in remarks.items() if count]
+    lines = [f"{path}: {count:,} {unit}" for unit, count in remarks.items() if count]
     return RunFile(ranked, lines + ([f"{first_unknown} (the first that it lacks)"] if first_unknown else []))
 
 

@@ -47,20 +47,24 @@ class Systems:
     """What to evaluate on a collection."""
 
     collection: Collection
-    given: list[Given]
+    named_systems: list[Given]
     rankers: dict[Leaf, Ranker]  # of every leaf that is not a run file
     precision: str | None = None  # as asked for
 
     @classmethod
     def open(
-        cls, collection: Collection, given: list[Given], precision: str | None = None, dimensions: int | None = None
+        cls,
+        collection: Collection,
+        named_systems: list[Given],
+        precision: str | None = None,
+        dimensions: int | None = None,
     ) -> Systems:
         """Open BM25 and each model; raise InputError for one that cannot rank the collection, or lacks an option.
 
         Models of one vector per text rank by the first `dimensions` numbers, unless the option names another number.
         """
         opened, rankers = dict[str, Ranker](), dict[Leaf, Ranker]()
-        for _, expression, text in given:
+        for _, expression, text in named_systems:
             for leaf in leaves(expression):
                 if not is_run_file(leaf):
                     if leaf.path not in opened:
@@ -68,22 +72,22 @@ class Systems:
                 elif leaf.options:
                     raise problem(text, leaf.at, f"'{leaf.path}' is a run file, which has no options")
         if dimensions:
-            given = _cut(given, dimensions, [path for path, ranker in opened.items() if ranker.width])
-        for _, expression, text in given:
+            named_systems = _cut(named_systems, dimensions, [path for path, ranker in opened.items() if ranker.width])
+        for _, expression, text in named_systems:
             for leaf in leaves(expression):
                 if leaf.path in opened and leaf not in rankers:
                     try:
                         rankers[leaf] = opened[leaf.path].with_options(dict(leaf.options))
                     except ValueError as error:
                         raise problem(text, leaf.at, str(error)) from None
-        return cls(collection, given, rankers, precision)
+        return cls(collection, named_systems, rankers, precision)
 
     def check(self, split: str) -> dict[Expression, Choice]:
         """Return `choices(split)`; raise InputError also for a part that cannot rank as it is given."""
         choices = self.choices(split)
         for ranker in self.rankers.values():
             ranker.require_score()
-        for text, part in ((text, part) for _, expression, text in self.given for part in walk(expression)):
+        for text, part in ((text, part) for _, expression, text in self.named_systems for part in walk(expression)):
             if isinstance(part, Leaf):
                 if not is_run_file(part) and not self.rankers[part].searches:
                     message = f"'{part.path}' only re-ranks what another system found: write bm25 > 100 {part}"
@@ -111,7 +115,7 @@ class Systems:
             InputError: there is no split to choose a weight on, where one was asked for.
         """
         choices = dict[Expression, Choice]()
-        for _, expression, text in self.given:
+        for _, expression, text in self.named_systems:
             for part in walk(expression):
                 if not isinstance(part, Leaf) and part.mix is not None and part not in choices:
                     with located(text, part):
@@ -157,12 +161,12 @@ class Systems:
 
     def single_rankers(self) -> dict[str, Ranker]:
         """Return the ranker of each system by name, where each is BM25 or one model."""
-        return {name: self.rankers[leaf] for name, leaf, _ in self.given if isinstance(leaf, Leaf)}
+        return {name: self.rankers[leaf] for name, leaf, _ in self.named_systems if isinstance(leaf, Leaf)}
 
     def single_stages(self) -> dict[str, tuple[str, list[SystemStage]]]:
         """Return the text and the only stage of each of these systems, once it has ranked."""
         stages = {}
-        for name, leaf, _ in self.given:
+        for name, leaf, _ in self.named_systems:
             if isinstance(leaf, Leaf):
                 bias = self.rankers[leaf].position_bias
                 stages[name] = str(leaf), [SystemStage(stage=str(leaf), position_bias=bias, **self.about(leaf))]
@@ -177,7 +181,7 @@ def contents_sha256(model: Path) -> str:
     return sha256("".join(f"{path.relative_to(model)} {sha256_of(path)}\n" for path in files).encode()).hexdigest()
 
 
-def _cut(given: Sequence[Given], dimensions: int, paths: Sequence[str]) -> list[Given]:
+def _cut(named_systems: Sequence[Given], dimensions: int, paths: Sequence[str]) -> list[Given]:
     """Give the models at `paths` the option `dimensions`, unless they have it."""
     if not paths:
         raise InputError(f"--dimensions {dimensions}: no system has a model of one vector per text: leave it out")
@@ -186,4 +190,4 @@ def _cut(given: Sequence[Given], dimensions: int, paths: Sequence[str]) -> list[
         options = {"dimensions": str(dimensions), **dict(leaf.options)}
         return replace(leaf, options=tuple(options.items())) if leaf.path in paths else leaf
 
-    return [system._replace(expression=with_leaves(system.expression, cut)) for system in given]
+    return [system._replace(expression=with_leaves(system.expression, cut)) for system in named_systems]

@@ -81,11 +81,11 @@ def label(expression: str, results: Results) -> str:
 
 def _comparison(results: Results, pair: Pair) -> str:
     """Report two systems' values of a metric and the p-value of their difference in one line."""
-    ours, theirs = (
+    second, first = (
         f"{title(name)} {results.systems[name].metrics[pair.metric]:.4f}" for name in reversed(pair.systems)
     )
     test = f"p = {pair.p_value:.4f} (paired permutation test, two-sided, {flips_for(len(results.pairs)):,} flips)"
-    return f"{results.about.columns[pair.metric]}: {ours} against {theirs}, {test}"
+    return f"{results.about.columns[pair.metric]}: {second} against {first}, {test}"
 
 
 def _pairs(results: Results) -> Iterator[str]:
@@ -124,9 +124,9 @@ def _rule(stage: SystemStage, results: Results) -> str:
     assert stage.fused
     first, second = (label(part, results) for part in stage.fused)
     first = "found" if stage.depth else first
-    chosen = f"chosen by nDCG@10 on split {stage.split}" if stage.split else "as given"
+    origin = f"chosen by nDCG@10 on split {stage.split}" if stage.split else "as given"
     sums = f"{1 - stage.weight:g} {first} + {stage.weight:g} {second}"
-    return f"{sums}, scores standardised per query; weight {chosen}"
+    return f"{sums}, scores standardised per query; weight {origin}"
 
 
 def _what_was_measured(about: About) -> str:

@@ -58,7 +58,7 @@ class Task(Texts):
             if query in exclusions
         }
         identical = sum(namesakes.get(query) in place for query in queries)
-        without = {row: of_query for row, of_query in positions.items() if len(of_query)}
+        without = {row: documents for row, documents in positions.items() if len(documents)}
         return cls(collection, queries, pool, qrels, without, identical, identical_ids)
 
     def name(self, position: int) -> str:
@@ -78,11 +78,11 @@ class Task(Texts):
             shortened.append(Ranked(documents[ranks][:k], scores[ranks][:k]))
         return shortened
 
-    def measure(self, ranked: Sequence[Ranked], more: Sequence[str] = ()) -> Metrics:
-        """Compute the metrics of rankings, one for each query; `more` names additional metrics."""
+    def measure(self, ranked: Sequence[Ranked], extra_metrics: Sequence[str] = ()) -> Metrics:
+        """Compute the metrics of rankings, one for each query; `extra_metrics` names additional metrics."""
         names = self.collection.corpus.ids
         documents = ([names[self.pool[i]] for i in row.documents.tolist()] for row in ranked)
-        return measure(self.qrels, dict(zip(self.qrels, documents, strict=True)), more)
+        return measure(self.qrels, dict(zip(self.qrels, documents, strict=True)), extra_metrics)
 
 
 def has_relevant(collection: Collection, split: str) -> bool:

@@ -21,7 +21,7 @@ from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 
 LICENSE = "license: unknown # yours to fill in, such as apache-2.0; the base's and the data's may bind you"
 EVENTS = "tensorboard"
-MEASURED = ("probe/", "validation/")  # the tags of a run's events that tell how good the model is
+METRIC_TAGS = ("probe/", "validation/")  # the tags of a run's events that tell how good the model is
 
 
 def complete(card: str, trained: TrainedModel) -> str:
@@ -48,16 +48,16 @@ def _facts(trained: TrainedModel) -> Iterator[str]:
 
 def _pairs(source: MixedPairsConfig) -> str:
     """Describe a collection and its size, if it is still there."""
-    used = f", {source.pairs:,} pairs of it" if source.pairs else ""
+    pair_limit = f", {source.pairs:,} pairs of it" if source.pairs else ""
     try:
         counts = Collection.open(source.collection).manifest["counts"]
     except InputError:
         counts = {"splits": {}}
     if source.split not in counts["splits"]:  # the collection is gone, or was made anew
-        return f"{as_code(source.collection)}, split {as_text(source.split)}{used}"
+        return f"{as_code(source.collection)}, split {as_text(source.split)}{pair_limit}"
     return (
         f"{as_code(source.collection)}: {counts['corpus']['texts']:,} documents; split {as_text(source.split)}, "
-        f"{counts['splits'][source.split]:,} queries with their judged documents{used}"
+        f"{counts['splits'][source.split]:,} queries with their judged documents{pair_limit}"
     )
 
 
@@ -78,16 +78,16 @@ def _of_run(run: Path, step: int) -> Mapping[str, float]:
     from deepsiam.trainer.training.run.events import scalars_at  # imports TensorBoard: a second
 
     tags = scalars_at(run / EVENTS, step) if (run / EVENTS).is_dir() else {}
-    return {tag: value for tag, value in sorted(tags.items()) if tag.startswith(MEASURED)}
+    return {tag: value for tag, value in sorted(tags.items()) if tag.startswith(METRIC_TAGS)}
 
 
-def _of_results(file: Path, measured: Path) -> Mapping[str, float]:
+def _of_results(file: Path, model_folder: Path) -> Mapping[str, float]:
     """Return the metrics of a checkpoint in a file of trainer.evaluate; nothing of other files."""
     try:
         results = read_results(file)
     except InputError:
         return {}
-    contents = contents_sha256(measured)  # the folder may have been trained anew
+    contents = contents_sha256(model_folder)  # the folder may have been trained anew
     where = f"{results.about.collection}, {results.about.split}: "
     return {
         where + metric: value

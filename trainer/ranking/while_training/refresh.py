@@ -186,17 +186,17 @@ class Generations:
 
     def _share_of_new(self, pairs: np.ndarray, step_before: int) -> float:
         """Return the share of negatives absent from the previous generation, or, for the first one, from the groups."""
-        before = Generation.map(self._folder(step_before)).pairs() if step_before else self.source.given_pairs()
+        earlier_pairs = Generation.map(self._folder(step_before)).pairs() if step_before else self.source.given_pairs()
         documents = len(self.source.collection.corpus)
-        numbers = [rows[:, 0] * documents + rows[:, 1] for rows in (pairs, before)]
+        numbers = [rows[:, 0] * documents + rows[:, 1] for rows in (pairs, earlier_pairs)]
         return float(1 - np.isin(*numbers).mean()) if len(pairs) else 0.0
 
     def _tidy(self, final: Path) -> None:
         """Remove what no checkpoint can need: work folders, and generations older than the oldest checkpoint's."""
         oldest = min(checkpoint.step_of(saved) for saved in checkpoint.newest_first(self.run))
-        needed = self._folder(oldest - oldest % self.config.every)
+        oldest_generation = self._folder(oldest - oldest % self.config.every)
         for folder in self.folder.iterdir():
-            if folder.name.endswith(WORK) or folder.name < needed.name:
+            if folder.name.endswith(WORK) or folder.name < oldest_generation.name:
                 shutil.rmtree(folder, ignore_errors=True)
 
 

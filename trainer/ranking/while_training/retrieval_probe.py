@@ -31,7 +31,7 @@ class RetrievalProbe:
     split: str
     ranker: Ranker
     task: Task
-    more: tuple[str, ...] = ()  # a metric beside the usual ones
+    extra_metrics: tuple[str, ...] = ()  # a metric beside the usual ones
 
     @property
     def about(self) -> str:
@@ -48,11 +48,11 @@ class RetrievalProbe:
     ) -> dict[str, float]:
         """Measure the current model; all ranks call and encode together; `beat` is called after each batch."""
         with engine.evaluating(), shared_by(engine.world.rank, engine.world.size, beat):
-            depth = max([DEPTH, *(Metric.of(name).depth for name in self.more)])
+            depth = max([DEPTH, *(Metric.of(name).depth for name in self.extra_metrics)])
             ranked = self.task.rank(self.ranker.system(self.task), depth)
-        means = self.task.measure(ranked, self.more).means
-        of_rank_0: dict[str, float] = engine.gather(means)[0]  # all ranks decide by the same numbers
-        return of_rank_0
+        means = self.task.measure(ranked, self.extra_metrics).means
+        rank_0_means: dict[str, float] = engine.gather(means)[0]  # all ranks decide by the same numbers
+        return rank_0_means
 
 
 def open_retrieval_probe(recipe: FinetuneRecipe, model: TrunkModel) -> RetrievalProbe | None:
@@ -66,8 +66,8 @@ def open_retrieval_probe(recipe: FinetuneRecipe, model: TrunkModel) -> Retrieval
     if keys is None:
         return None
     require("evaluate", "ir_measures", "pytrec_eval", what="probe")
-    best = recipe.checkpoint.keep_best
-    more = more_metrics([best] if best else [], "checkpoint.keep_best")
+    best_metric = recipe.checkpoint.keep_best
+    extra_metrics = more_metrics([best_metric] if best_metric else [], "checkpoint.keep_best")
     kind = RANKERS[str(getattr(model, "kind", None))]
     if not kind.searches:
         raise InputError(f"probe: a {recipe.method.name} re-ranks, and cannot search a pool: set null")
@@ -82,9 +82,9 @@ def open_retrieval_probe(recipe: FinetuneRecipe, model: TrunkModel) -> Retrieval
         f"probe.collection: {collection.directory}",
         remedy(collection.directory, trained.tokenizer.path),
     )
-    loaded = LoadedModel(model, _method_of(recipe, collection), trained.tokenizer, recipe.run)
-    ranker = kind(loaded, collection, in_training=True)
-    return RetrievalProbe(keys.every, keys.split, ranker, sample(collection, keys), more)
+    model_in_training = LoadedModel(model, _method_of(recipe, collection), trained.tokenizer, recipe.run)
+    ranker = kind(model_in_training, collection, in_training=True)
+    return RetrievalProbe(keys.every, keys.split, ranker, sample(collection, keys), extra_metrics)
 
 
 def _method_of(recipe: FinetuneRecipe, collection: Collection) -> MatchingConfig:
@@ -94,5 +94,5 @@ def _method_of(recipe: FinetuneRecipe, collection: Collection) -> MatchingConfig
         for source, method in zip(recipe.data.sources.values(), recipe.methods, strict=True)
         if source.collection.resolve() == collection.directory.resolve()
     ]
-    agree = prompts and all(of_source == prompts[0] for of_source in prompts)
+    agree = prompts and all(source_prompts == prompts[0] for source_prompts in prompts)
     return recipe.method.model_copy(update=prompts[0]) if agree else recipe.method

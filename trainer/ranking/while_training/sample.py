@@ -27,25 +27,27 @@ def sample(collection: Collection, keys: ProbeConfig) -> Task:
         names, qrels, pool = collection.corpus.ids, collection.qrels(keys.split), np.sort(collection.pool(keys.split))
     except InputError as error:
         raise InputError(f"probe.split: {error}") from None
-    relevant, others = {}, {}
+    relevant, negatives = {}, {}
     for query, grades in qrels.items():
         numbers = names.find([*grades])
         judged = zip(numbers.tolist(), grades.values(), np.isin(numbers, pool).tolist(), strict=True)
         in_pool = [(document, grade) for document, grade, inside in judged if inside]
         relevant[query] = [document for document, grade in in_pool if grade > 0]
-        others[query] = [document for document, grade in in_pool if grade <= 0]
+        negatives[query] = [document for document, grade in in_pool if grade <= 0]
     usable = sorted(query for query in qrels if relevant[query])
     if not usable:
         raise InputError(
             f"probe.split: {keys.split} of {collection.directory} has no query with a relevant document in its pool: "
             "name another split"
         )
-    chosen = {usable[i] for i in keyed_rng("probe queries").permutation(len(usable))[: keys.queries]}
-    qrels = {query: grades for query, grades in qrels.items() if query in chosen}
+    sampled_queries = {usable[i] for i in keyed_rng("probe queries").permutation(len(usable))[: keys.queries]}
+    qrels = {query: grades for query, grades in qrels.items() if query in sampled_queries}
     documents = dict.fromkeys(document for query in qrels for document in relevant[query])
-    turns = chain.from_iterable(zip_longest(*(others[query] for query in qrels)))  # the first of each, the second, ...
-    named = dict.fromkeys(document for document in turns if document is not None and document not in documents)
-    documents |= dict.fromkeys([*named][: max(0, keys.documents - len(documents)) // 2])
+    turns = chain.from_iterable(
+        zip_longest(*(negatives[query] for query in qrels))
+    )  # the first of each, the second, ...
+    candidates = dict.fromkeys(document for document in turns if document is not None and document not in documents)
+    documents |= dict.fromkeys([*candidates][: max(0, keys.documents - len(documents)) // 2])
     order = keyed_rng("probe documents").permutation(len(pool))[: keys.documents + len(documents)]
     random = [document for document in pool[order].tolist() if document not in documents]
     documents |= dict.fromkeys(random[: max(0, keys.documents - len(documents))])
