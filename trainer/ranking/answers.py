@@ -30,40 +30,40 @@ WIDTH = 100  # characters that are shown of a document
 AT_ONCE = 1024  # queries of a run file
 
 
-def answer(chosen: argparse.Namespace) -> None:
+def answer(arguments: argparse.Namespace) -> None:
     """Open the index that the arguments of `trainer.search` name, and answer their queries."""
     with failed_rank_exits_first():
         world = joined()
         with rank_0_first(world.rank, world.size):
-            if world.size > 1 and not chosen.queries:
+            if world.size > 1 and not arguments.queries:
                 raise InputError("several ranks search for the queries of a file or split: give --queries")
-            for query in chosen.words:
+            for query in arguments.words:
                 _require_utf8(query, "QUERY")
-            if chosen.write_run:
-                refuse_folder(chosen.write_run)
-            index = open_index(chosen.index, chosen.collection, chosen.model)
-            chosen.k = min(chosen.k, len(index.collection.corpus))
-            if chosen.approximate:
-                require_choice("--approximate", chosen.approximate, index.APPROXIMATIONS, str(chosen.index))
-                index.require(chosen.approximate)
-            if chosen.verify and world.rank == 0:
+            if arguments.write_run:
+                refuse_folder(arguments.write_run)
+            index = open_index(arguments.index, arguments.collection, arguments.model)
+            arguments.k = min(arguments.k, len(index.collection.corpus))
+            if arguments.approximate:
+                require_choice("--approximate", arguments.approximate, index.APPROXIMATIONS, str(arguments.index))
+                index.require(arguments.approximate)
+            if arguments.verify and world.rank == 0:
                 index.folder.verify()
-                print(f"{chosen.index}: its files are those of its manifest", flush=True)
-            if chosen.queries:
-                queries, absent = read_queries(chosen.queries, index.collection, chosen.ignore_identical_ids)
-                run_file.check_ids(f"--write-run {chosen.write_run}", chain(queries, index.collection.corpus.ids))
-        if chosen.serve is not None:
-            _serve(index, chosen)
-        elif chosen.queries:
+                print(f"{arguments.index}: its files are those of its manifest", flush=True)
+            if arguments.queries:
+                queries, absent = read_queries(arguments.queries, index.collection, arguments.ignore_identical_ids)
+                run_file.check_ids(f"--write-run {arguments.write_run}", chain(queries, index.collection.corpus.ids))
+        if arguments.serve is not None:
+            _serve(index, arguments)
+        elif arguments.queries:
             with rank_0_speaks(world.rank):
-                _write_run(index, queries, absent, chosen, world)
-        elif chosen.words or not chosen.verify:
-            for words in [chosen.words] if chosen.words else ([query] for query in _typed()):
-                _show(words, index.find(words, chosen.k, chosen.approximate))
+                _write_run(index, queries, absent, arguments, world)
+        elif arguments.words or not arguments.verify:
+            for words in [arguments.words] if arguments.words else ([query] for query in _typed()):
+                _show(words, index.find(words, arguments.k, arguments.approximate))
 
 
 def read_queries(
-    given: str, collection: Collection, rule: IdenticalIds
+    source: str, collection: Collection, rule: IdenticalIds
 ) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """Read queries, as texts by ids, from the split of the given name, or else from a file of lines `ID<TAB>TEXT`.
 
@@ -73,15 +73,15 @@ def read_queries(
     Raises:
         InputError: there is neither, or a line of the file has no tab, no id, or the id of an earlier line.
     """
-    if given in collection.splits():
-        numbers = np.unique(collection.groups(given).queries).tolist()
-        ids, absent = collection.queries.ids, unranked(collection, numbers, left_out(collection, given, rule))
+    if source in collection.splits():
+        numbers = np.unique(collection.groups(source).queries).tolist()
+        ids, absent = collection.queries.ids, unranked(collection, numbers, left_out(collection, source, rule))
         queries = {ids[i]: collection.queries.text(i) for i in numbers}
         return queries, {ids[query]: documents for query, documents in absent.items()}
-    path = Path(given)
+    path = Path(source)
     if not path.is_file():
         splits = ", ".join(collection.splits()) or "none"
-        raise InputError(f"--queries {given}: no such file, nor a split of {collection.directory} (it has {splits})")
+        raise InputError(f"--queries {source}: no such file, nor a split of {collection.directory} (it has {splits})")
     queries = {}
     for where, line in text_lines(path):
         name, tab, text = line.partition("\t")
@@ -95,47 +95,49 @@ def read_queries(
     return queries, {}
 
 
-def _serve(index: Index, chosen: argparse.Namespace) -> None:
+def _serve(index: Index, arguments: argparse.Namespace) -> None:
     """Answer a browser until Ctrl-C; the index of `--beside` is searched in the same way where possible."""
-    indexes = {str(chosen.index): (index, chosen.approximate)}
-    if chosen.beside:
-        beside = open_index(chosen.beside, chosen.collection)
-        approximation = chosen.approximate if chosen.approximate in beside.APPROXIMATIONS else None
+    indexes = {str(arguments.index): (index, arguments.approximate)}
+    if arguments.beside:
+        beside = open_index(arguments.beside, arguments.collection)
+        approximation = arguments.approximate if arguments.approximate in beside.APPROXIMATIONS else None
         if approximation:
             beside.require(approximation)
-        indexes[str(chosen.beside)] = beside, approximation
+        indexes[str(arguments.beside)] = beside, approximation
     systems = {
         name: lambda query, k, of=of, by=approximation: of.find([query], k, by)[0]
         for name, (of, approximation) in indexes.items()
     }
-    with make_server(systems, chosen.host, chosen.serve, chosen.k) as server:
-        print(f"http://{chosen.host}:{server.server_port}/  (Ctrl-C ends it)", flush=True)
+    with make_server(systems, arguments.host, arguments.serve, arguments.k) as server:
+        print(f"http://{arguments.host}:{server.server_port}/  (Ctrl-C ends it)", flush=True)
         with suppress(KeyboardInterrupt):
             server.serve_forever()
 
 
 def _write_run(
-    index: Index, queries: dict[str, str], absent: dict[str, np.ndarray], chosen: argparse.Namespace, world: World
+    index: Index, queries: dict[str, str], absent: dict[str, np.ndarray], arguments: argparse.Namespace, world: World
 ) -> None:
     """Search for all queries, each rank in its share of the index, and write the run file on rank 0.
 
     `absent`: the documents that are left out of a query's ranking.
     """
-    k = chosen.k + max(map(len, absent.values()), default=0)
+    k = arguments.k + max(map(len, absent.values()), default=0)
 
     def rankings() -> Iterator[tuple[str, Ranked]]:
-        left = iter(queries)
-        while names := list(islice(left, AT_ONCE)):
+        query_ids = iter(queries)
+        while names := list(islice(query_ids, AT_ONCE)):
             texts = [queries[name] for name in names]
-            own = index.search(texts, k, chosen.approximate, world.rank, world.size)
-            for name, (documents, scores) in zip(names, merge(own, k, world.rank, world.size) or (), strict=False):
-                kept = ~np.isin(documents, absent.get(name, ()))
-                yield name, Ranked(documents[kept][: chosen.k], scores[kept][: chosen.k])
+            shard = index.search(texts, k, arguments.approximate, world.rank, world.size)
+            for name, (documents, scores) in zip(names, merge(shard, k, world.rank, world.size) or (), strict=False):
+                mask = ~np.isin(documents, absent.get(name, ()))
+                yield name, Ranked(documents[mask][: arguments.k], scores[mask][: arguments.k])
 
     if world.rank == 0:
         names = index.collection.corpus.ids
-        run_file.write(chosen.write_run, rankings(), lambda i: names[i], chosen.index.resolve().name)
-        print(f"wrote {chosen.write_run}: {len(queries):,} queries, at most {chosen.k} documents each", flush=True)
+        run_file.write(arguments.write_run, rankings(), lambda i: names[i], arguments.index.resolve().name)
+        print(
+            f"wrote {arguments.write_run}: {len(queries):,} queries, at most {arguments.k} documents each", flush=True
+        )
         if absent:
             excluded = "excluded documents, and " * bool(index.collection.excluded)
             left_out = f"{excluded}the document with the query's id, for {len(absent):,} queries, as by BEIR"
@@ -168,8 +170,8 @@ def _require_utf8(query: str, where: str) -> None:
         raise InputError(f"{where}: {query!r} is not UTF-8; convert it, as iconv does") from None
 
 
-def _show(queries: Sequence[str], found: Sequence[Sequence[Found]]) -> None:
-    for query, documents in zip(queries, found, strict=True):
+def _show(queries: Sequence[str], rankings: Sequence[Sequence[Found]]) -> None:
+    for query, documents in zip(queries, rankings, strict=True):
         print(printable(query))
         for rank, (name, score, text, terms) in enumerate(documents, 1):
             line = " ".join(text.split())

@@ -59,12 +59,12 @@ class Filter:
         pairs = Manifest.load(shards)
         if pairs.source.get("pairs") is not True:
             raise InputError(f"{shards}: its documents are not pairs: name shards of `data_prep pairs`")
-        loaded = load_any(model)
-        if getattr(loaded.model, "kind", None) != "dense":
-            raise InputError(f"{loaded.checkpoint}: a {loaded.kind} has no one vector for a text to filter pairs by")
-        again = f"prepare the pairs again with --tokenizer {loaded.tokenizer.path}"
-        require_same_tokenizer(loaded.tokenizer, loaded.checkpoint, pairs.tokenizer["fingerprint"], shards, again)
-        ranker = DenseRanker(loaded, None, precision)  # type: ignore[arg-type]  # the texts are in no collection
+        trained = load_any(model)
+        if getattr(trained.model, "kind", None) != "dense":
+            raise InputError(f"{trained.checkpoint}: a {trained.kind} has no one vector for a text to filter pairs by")
+        remedy = f"prepare the pairs again with --tokenizer {trained.tokenizer.path}"
+        require_same_tokenizer(trained.tokenizer, trained.checkpoint, pairs.tokenizer["fingerprint"], shards, remedy)
+        ranker = DenseRanker(trained, None, precision)  # type: ignore[arg-type]  # the texts are in no collection
         return cls(pairs, ranker, k, size, seed)
 
     @property

@@ -23,7 +23,7 @@ from deepsiam.trainer.ranking.retrieval.system import Texts, in_pool_order
 from deepsiam.trainer.training.recipe.margin import most
 
 SHINGLE = 5  # tokens
-NEAR = 0.8  # Jaccard similarity from which on a document counts as a copy
+COPY_SIMILARITY = 0.8  # Jaccard similarity from which on a document counts as a copy
 REASONS = {  # why documents are left out, in words
     "relevant": "relevant",
     "own": "the query's own text",
@@ -86,11 +86,11 @@ def mine(
     """Keep the documents of each ranking that may serve as negatives of its query.
 
     These documents are left out: those relevant to the query's text, in any group; those that are this text, by their
-    tokens or id; those that are excluded for it; copies and near-copies of a relevant document, which share `NEAR` of
-    their 5-grams of tokens with it; those without text; the first `skip` of the ranking; and, with a margin, those
-    whose score is not at least the margin below the best relevant document's, because they may be relevant, too (as in
-    NV-Retriever, de Souza P. Moreira et al., 2024, section 3). With a margin, a query whose relevant documents were not
-    found gets no negatives: they score less than all documents that were found.
+    tokens or id; those that are excluded for it; copies and near-copies of a relevant document, which share
+    `COPY_SIMILARITY` of their 5-grams of tokens with it; those without text; the first `skip` of the ranking; and, with
+    a margin, those whose score is not at least the margin below the best relevant document's, because they may be
+    relevant, too (as in NV-Retriever, de Souza P. Moreira et al., 2024, section 3). With a margin, a query whose
+    relevant documents were not found gets no negatives: they score less than all documents that were found.
 
     Args:
         texts: the queries and the pool.
@@ -106,21 +106,21 @@ def mine(
         documents, relevant_documents = pool[places], relevant.of(query)
         reasons = np.full(len(documents), "", "U8")
         is_relevant, is_own = np.isin(documents, relevant_documents), relevant.are_own(query, documents)
-        best = scores[is_relevant].max(initial=-np.inf)
+        best_score = scores[is_relevant].max(initial=-np.inf)
         if margin is not None:
-            reasons[scores > most(best, margin)] = "margin"
+            reasons[scores > most(best_score, margin)] = "margin"
         reasons[:skip] = "skipped"
         for i in np.flatnonzero((reasons == "") & ~is_relevant).tolist():
             if not len(texts.collection.corpus.tokens(int(documents[i]))):
                 reasons[i] = "empty"
-            elif any(copies.are(int(documents[i]), other) for other in relevant_documents.tolist()):
+            elif any(copies.are(int(documents[i]), positive) for positive in relevant_documents.tolist()):
                 reasons[i] = "copy"
         reasons[np.isin(documents, relevant.collection.excluded.of(query))] = "excluded"
         reasons[is_own] = "own"
         reasons[is_relevant] = "relevant"
         mined.left_out.update(reasons[reasons != ""].tolist())
         mined.negatives[query] = Ranked(documents[reasons == ""], scores[reasons == ""])
-        mined.above_relevant += int((scores[reasons == ""] > best).sum())
+        mined.above_relevant += int((scores[reasons == ""] > best_score).sum())
     return mined
 
 
@@ -132,12 +132,12 @@ class _Copies:
         self.shingles = lru_cache(1 << 16)(self._shingles)
 
     def are(self, first: int, second: int) -> bool:
-        """Whether the Jaccard similarity of two documents' sets of 5-grams is `NEAR` or more."""
+        """Whether the Jaccard similarity of two documents' sets of 5-grams is `COPY_SIMILARITY` or more."""
         a, b = self.shingles(first), self.shingles(second)
-        if min(len(a), len(b)) < NEAR * max(len(a), len(b)):
+        if min(len(a), len(b)) < COPY_SIMILARITY * max(len(a), len(b)):
             return False
         shared = len(np.intersect1d(a, b, assume_unique=True))
-        return shared >= NEAR * (len(a) + len(b) - shared)
+        return shared >= COPY_SIMILARITY * (len(a) + len(b) - shared)
 
     def _shingles(self, document: int) -> np.ndarray:
         """Return the distinct 5-grams of a document's tokens, hashed, uint64; a shorter text is a single n-gram."""
@@ -149,18 +149,18 @@ class _Copies:
         return np.unique((windows * factors).sum(axis=1, dtype=np.uint64))
 
 
-def merged(mined: Sequence[Mined], first: int) -> dict[int, Negatives]:
+def merged(mined: Sequence[Mined], first_system: int) -> dict[int, Negatives]:
     """Merge what several systems found: for each query the first of every system, then the second of every, and so on.
 
-    A document that several found counts for the one that ranks it highest, among equals for the earlier one. `first` is
-    the number of the first system.
+    A document that several found counts for the one that ranks it highest, among equals for the earlier one.
+    `first_system` is the number of the first system.
     """
     negatives = {}
     for query in mined[0].negatives:
-        lists = [of_system.negatives[query] for of_system in mined]
+        lists = [miner.negatives[query] for miner in mined]
         counts = [len(ranked.documents) for ranked in lists]
         documents, scores = (np.concatenate(arrays) for arrays in zip(*lists, strict=True))
-        systems = np.repeat(np.arange(first, first + len(lists), dtype=np.uint8), counts)
+        systems = np.repeat(np.arange(first_system, first_system + len(lists), dtype=np.uint8), counts)
         order = np.lexsort((systems, np.concatenate([np.arange(n) for n in counts])))
         _, at = np.unique(documents[order], return_index=True)  # where each document is first
         order = order[np.sort(at)]
@@ -173,25 +173,25 @@ def limited(negatives: Mapping[int, Negatives], most_queries: int) -> dict[int, 
 
     So no document that is near everything is the negative of everything.
     """
-    counts = [len(of_query.documents) for of_query in negatives.values()]
-    documents = np.concatenate([of_query.documents for of_query in negatives.values()])
+    counts = [len(hard_negatives.documents) for hard_negatives in negatives.values()]
+    documents = np.concatenate([hard_negatives.documents for hard_negatives in negatives.values()])
     places = np.concatenate([np.arange(n) for n in counts])
     order = np.lexsort((np.repeat(list(negatives), counts), places, documents))
     _, starts, uses = np.unique(documents[order], return_index=True, return_counts=True)
     serves = np.empty(len(documents), bool)
     serves[order] = np.arange(len(documents)) - np.repeat(starts, uses) < most_queries
-    of_queries = zip(negatives.items(), np.split(serves, np.cumsum(counts)[:-1]), strict=True)
-    return {query: Negatives(*(array[mask] for array in of_query)) for (query, of_query), mask in of_queries}
+    masks = zip(negatives.items(), np.split(serves, np.cumsum(counts)[:-1]), strict=True)
+    return {query: Negatives(*(array[mask] for array in hard_negatives)) for (query, hard_negatives), mask in masks}
 
 
 def with_negatives(groups: Groups, negatives: Mapping[int, Negatives]) -> NewCandidates:
     """Append to each group the negatives of its query that it lacks, labelled 0, without a teacher's score."""
-    added: list[Negatives] = []
+    new_negatives: list[Negatives] = []
     for query, candidates, _ in map(groups.__getitem__, range(len(groups))):
         is_new = ~np.isin(negatives[query].documents, candidates)
-        added.append(Negatives(*(array[is_new] for array in negatives[query])))
-    documents, scores, systems = map(np.concatenate, zip(*added, strict=True))
-    ends, counts = groups.candidates.ends, [len(of_group.documents) for of_group in added]
+        new_negatives.append(Negatives(*(array[is_new] for array in negatives[query])))
+    documents, scores, systems = map(np.concatenate, zip(*new_negatives, strict=True))
+    ends, counts = groups.candidates.ends, [len(hard_negatives.documents) for hard_negatives in new_negatives]
     at, (found_by, found_scores) = np.repeat(ends, counts), _found(groups)
     return NewCandidates(
         ends + np.cumsum(counts),

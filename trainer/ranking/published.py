@@ -22,10 +22,10 @@ def load_any(path: Path) -> LoadedModel:
     """
     folder = Folder(path)
     if kind := kind_of(folder):
-        loaded = load(folder, kind)
-        for remark in loaded.remarks:
+        trained = load(folder, kind)
+        for remark in trained.remarks:
             warn(remark)
-        return loaded
+        return trained
     trained = load_trained(path)
     if trained.method.ranks_untuned:
         keys = {"special_tokens": 1 + trained.method.added_tokens}

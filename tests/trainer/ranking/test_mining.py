@@ -19,7 +19,7 @@ from deepsiam.models.batching.candidates import Candidates, Example
 from deepsiam.models.matching.siamese import SiameseConfig
 from deepsiam.trainer.ranking.miners import Miners
 from deepsiam.trainer.ranking.mining import (
-    NEAR,
+    COPY_SIMILARITY,
     SHINGLE,
     Mined,
     Negatives,
@@ -73,9 +73,9 @@ def planted(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Collectio
 
 
 def plain_copies(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether the Jaccard similarity of the 5-gram sets, as tuples, reaches NEAR."""
+    """Whether the Jaccard similarity of the 5-gram sets, as tuples, reaches COPY_SIMILARITY."""
     first, second = ({tuple(x[i : i + SHINGLE]) for i in range(max(1, len(x) - SHINGLE + 1))} for x in (a, b))
-    return len(first & second) >= NEAR * len(first | second)
+    return len(first & second) >= COPY_SIMILARITY * len(first | second)
 
 
 @pytest.mark.parametrize(
