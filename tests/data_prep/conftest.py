@@ -1,4 +1,4 @@
-"""Small tokenizers and generated packages for the tests of data_prep."""
+"""Fixtures of all tests of data_prep: no write waits for the disk; small tokenizers; generated packages."""
 
 import errno
 import json
@@ -19,6 +19,12 @@ TEXTS = [
     "Returns the number of foxes that jumped over dogs, or 0 where there are none.",
 ]
 WORDS = "the of fox dog is that it jumps lazy quick brown over sees and counts river stone tree"
+
+
+@pytest.fixture(autouse=True)
+def instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no write wait for the disk."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture(scope="session")

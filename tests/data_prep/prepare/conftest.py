@@ -1,16 +1,10 @@
-"""Fixtures of the pipeline's tests: no write waits for the disk; a vocabulary; the package for near-duplicates."""
+"""Fixtures of the pipeline's tests: a vocabulary; the package for near-duplicates."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.data_prep import raw
-
-
-@pytest.fixture(autouse=True)
-def instant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture(scope="session")
