@@ -71,7 +71,7 @@ def trace(
     step, cursor = _start(recipe, data, first)
     ranks: list[Iterator[LaneBatch]] = []
     while True:
-        if refresh is not None and refresh.current != refresh.step_of(step):
+        if refresh is not None and refresh.current_step != refresh.step_of(step):
             refresh.use(step)
             ranks = []
         if not ranks:
@@ -100,7 +100,7 @@ def show(step: int, batches: Sequence[LaneBatch], data: Data) -> Iterator[str]:
     yield f"step {step}  {digest([batch.micro_batch for batch in batches])}"
     for batch in sorted(batches, key=lambda batch: batch.index):
         name = data.order.names[batch.source]
-        yield f"\nmicro-batch {batch.index}, {f'{name} ' if name else ''}lane {batch.lane}, epoch {batch.before.epoch}"
+        yield f"\nmicro-batch {batch.index}, {f'{name} ' if name else ''}lane {batch.lane}, epoch {batch.start.epoch}"
         for number, documents in enumerate(data.order.origins(batch)):
             yield f"  example {number}: {printable('; '.join(documents))}"
         for name, array in batch.micro_batch.arrays.items():

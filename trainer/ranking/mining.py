@@ -20,7 +20,7 @@ from deepsiam.models.interface import Corpus
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.retrieval.search import Ranked
 from deepsiam.trainer.ranking.retrieval.system import Texts, in_pool_order
-from deepsiam.trainer.training.recipe.margin import most
+from deepsiam.trainer.training.recipe.margin import score_limit
 
 SHINGLE = 5  # tokens
 COPY_SIMILARITY = 0.8  # Jaccard similarity from which on a document counts as a copy
@@ -108,7 +108,7 @@ def mine(
         is_relevant, is_own = np.isin(documents, relevant_documents), relevant.are_own(query, documents)
         best_score = scores[is_relevant].max(initial=-np.inf)
         if margin is not None:
-            reasons[scores > most(best_score, margin)] = "margin"
+            reasons[scores > score_limit(best_score, margin)] = "margin"
         reasons[:skip] = "skipped"
         for i in np.flatnonzero((reasons == "") & ~is_relevant).tolist():
             if not len(texts.collection.corpus.tokens(int(documents[i]))):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deepsiam.trainer.cluster.hosts.doctor import HERE, Cluster
+from deepsiam.trainer.cluster.hosts.doctor import THIS_HOST, Cluster
 from tests import toy
 from tests.trainer.cluster.hosts import fake_ssh
 
@@ -65,7 +65,7 @@ def test_what_is_wrong_is_said_with_what_to_do(shards: Path, tmp_path: Path) -> 
 def test_the_visible_gpus_are_tried_unless_their_number_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """DeepSpeed ignores CUDA_VISIBLE_DEVICES where the number is given."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    assert "--num_accelerators=2" not in Cluster(["deepspeed"], {HERE: 0}).start({HERE: 2})
-    assert "--num_accelerators=2" in Cluster(["deepspeed"], {HERE: 2}).start({HERE: 2})
+    assert "--num_accelerators=2" not in Cluster(["deepspeed"], {THIS_HOST: 0}).start({THIS_HOST: 2})
+    assert "--num_accelerators=2" in Cluster(["deepspeed"], {THIS_HOST: 2}).start({THIS_HOST: 2})
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert "--num_accelerators=2" in Cluster(["deepspeed"], {HERE: 0}).start({HERE: 2})
+    assert "--num_accelerators=2" in Cluster(["deepspeed"], {THIS_HOST: 0}).start({THIS_HOST: 2})

@@ -53,63 +53,63 @@ def answers(told: Mapping[str, HostFacts | str]) -> Iterator[Finding]:
         yield Finding("hosts", "ok", f"{len(told)} answer")
 
 
-def versions(facts: Mapping[str, HostFacts], here: HostFacts) -> Iterator[Finding]:
+def versions(facts: Mapping[str, HostFacts], this_host: HostFacts) -> Iterator[Finding]:
     """Check that Python, packages, the checkout and the recipe are the same as on this host."""
-    differing = {host: one.differ_from(here) for host, one in facts.items() if one.differ_from(here)}
+    differing = {host: how for host, host_facts in facts.items() if (how := host_facts.differ_from(this_host))}
     for host, how in differing.items():
         yield Finding("versions", "wrong", f"{host}: {how}", "use one checkout, one .venv and one recipe on all")
     if not differing:
-        yield Finding("versions", "ok", ", ".join(f"{name} {value}" for name, value in here.versions.items()))
+        yield Finding("versions", "ok", ", ".join(f"{name} {value}" for name, value in this_host.versions.items()))
 
 
 def gpus(facts: Mapping[str, HostFacts], slots: Mapping[str, int]) -> Iterator[Finding]:
     """Check that every slot has a GPU that torch sees, and that all GPUs have the same memory."""
-    unseen = {host: one.unseen for host, one in facts.items() if one.unseen}
+    unseen = {host: host_facts.unseen for host, host_facts in facts.items() if host_facts.unseen}
     for host, reason in unseen.items():
         yield Finding("GPUs", "wrong", f"{host}: {reason}", "or set DS_ACCELERATOR=cpu to train on CPUs")
     if unseen:
         return
-    if not any(one.gpus for one in facts.values()):
+    if not any(host.gpus for host in facts.values()):
         yield Finding("GPUs", "warning", "no host has one: training on CPUs", "see nvidia-smi, if there are any")
         return
-    few = {host: one.gpus for host, one in facts.items() if len(one.gpus) < slots[host]}
-    for host, sizes_of_host in few.items():
+    shortages = {host: host_facts.gpus for host, host_facts in facts.items() if len(host_facts.gpus) < slots[host]}
+    for host, sizes_of_host in shortages.items():
         message = f"{host}: {len(sizes_of_host)} GPUs for {slots[host]} slots"
         yield Finding("GPUs", "wrong", message, "lower slots= in the hostfile")
-    sizes = {size for one in facts.values() for size in one.gpus}
-    if len(sizes) > 1:
+    sizes = [size for host_facts in facts.values() for size in host_facts.gpus]
+    if len(set(sizes)) > 1:
         smallest = f"{min(sizes) / 1e9:,.0f} to {max(sizes) / 1e9:,.0f} GB of memory"
         yield Finding("GPUs", "warning", smallest, "batch.micro must fit the smallest")
-    elif not few:
-        yield Finding("GPUs", "ok", f"{sum(len(one.gpus) for one in facts.values())} of {min(sizes) / 1e9:,.0f} GB")
+    elif not shortages:
+        yield Finding("GPUs", "ok", f"{len(sizes)} of {min(sizes) / 1e9:,.0f} GB")
 
 
 def clocks(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
     """Check that all clocks agree with this host's."""
-    off = {host: one.clock for host, one in facts.items() if abs(one.clock) > SKEW_SECONDS}
-    for host, seconds in off.items():
+    offsets = {host: host_facts.clock for host, host_facts in facts.items() if abs(host_facts.clock) > SKEW_SECONDS}
+    for host, seconds in offsets.items():
         yield Finding("clocks", "warning", f"{host}: {seconds:+,.0f} s from here", "set it by NTP (timedatectl)")
-    if not off:
+    if not offsets:
         yield Finding("clocks", "ok", f"within {SKEW_SECONDS} s")
 
 
 def shared(facts: Mapping[str, HostFacts], folder: Path, probe: str) -> Iterator[Finding]:
     """Check that all hosts see a file that this host has written where the run will be."""
-    blind = [host for host, one in facts.items() if probe not in one.files]
-    for host in blind:
+    blind_hosts = [host for host, host_facts in facts.items() if probe not in host_facts.files]
+    for host in blind_hosts:
         todo = "put `run` on a file system that all hosts share, at one path"
         yield Finding("run folder", "wrong", f"{host} sees another {folder} than this host", todo)
-    if not blind:
+    if not blind_hosts:
         yield Finding("run folder", "ok", f"all hosts see {folder}")
 
 
 def port(facts: Mapping[str, HostFacts], number: int) -> Iterator[Finding]:
     """Check that the ranks can meet at the first host's port."""
-    first, one = next(iter(facts.items()))
-    if one.port_is_free:
-        yield Finding("port", "ok", f"{number} of {first} is free")
+    host, host_facts = next(iter(facts.items()))
+    if host_facts.port_is_free:
+        yield Finding("port", "ok", f"{number} of {host} is free")
     else:
-        yield Finding("port", "wrong", f"{number} of {first} is in use", "give deepspeed another --master_port")
+        yield Finding("port", "wrong", f"{number} of {host} is in use", "give deepspeed another --master_port")
 
 
 def layout(recipe: Recipe, ranks: int) -> Iterator[Finding]:
@@ -117,8 +117,8 @@ def layout(recipe: Recipe, ranks: int) -> Iterator[Finding]:
     try:
         check_ranks(recipe, ranks)
     except InputError as error:
-        near = [number for number in (most_ranks(recipe, ranks), fewest_ranks(recipe, ranks)) if number]
-        todo = f"use {' or '.join(map(str, near))} ranks" if near else "change the recipe (docs/cluster.md, step 4)"
+        counts = [number for number in (most_ranks(recipe, ranks), fewest_ranks(recipe, ranks)) if number]
+        todo = f"use {' or '.join(map(str, counts))} ranks" if counts else "change the recipe (docs/cluster.md, step 4)"
         yield Finding("layout", "wrong", str(error), todo)
         return
     workers = f" x {recipe.data.workers} workers" if recipe.data.workers else ""
@@ -130,18 +130,18 @@ def layout(recipe: Recipe, ranks: int) -> Iterator[Finding]:
 class Numbers(NamedTuple):
     """How many numbers a model has."""
 
-    all: int
+    total: int
     trained: int
     saved: int  # those that a checkpoint contains; adapters leave out their base's
 
     @classmethod
     def from_model(cls, model: TrunkModel) -> Numbers:
         """Count a model's numbers."""
-        named = dict(model.named_parameters())
+        parameters = dict(model.named_parameters())
         return cls(
-            sum(parameter.numel() for parameter in named.values()),
-            sum(parameter.numel() for parameter in named.values() if parameter.requires_grad),
-            sum(parameter.numel() for name, parameter in named.items() if name not in model.from_base),
+            sum(parameter.numel() for parameter in parameters.values()),
+            sum(parameter.numel() for parameter in parameters.values() if parameter.requires_grad),
+            sum(parameter.numel() for name, parameter in parameters.items() if name not in model.from_base),
         )
 
 
@@ -156,9 +156,9 @@ def disk(facts: Mapping[str, HostFacts], recipe: Recipe, numbers: Numbers) -> It
         required_bytes += checkpoint_bytes * kept_for_good
         message += f" and {amount(kept_for_good * checkpoint_bytes)} for {kept_for_good} that are kept for good"
     if isinstance(recipe.checkpoint, PairCheckpointConfig) and recipe.checkpoint.keep_best:
-        best = 2 * 4 * numbers.saved  # fp32 weights; a new one is saved before the old one is removed
-        required_bytes += best
-        message += f" and {amount(best)} for the best weights"
+        best_bytes = 2 * 4 * numbers.saved  # fp32 weights; a new one is saved before the old one is removed
+        required_bytes += best_bytes
+        message += f" and {amount(best_bytes)} for the best weights"
     saved = -(-recipe.steps // recipe.checkpoint.every)
     message += f"; the run writes {saved:,}, {amount(saved * checkpoint_bytes)} in all"
     state: State = "ok" if free >= 2 * required_bytes else "warning" if free >= required_bytes else "wrong"
@@ -173,7 +173,7 @@ def cache(facts: Mapping[str, HostFacts], sources: Mapping[str, Lanes]) -> Itera
         return
     all_of_them = sum(source.manifest.total("bytes") for source in remote)
     required_bytes = min(all_of_them, max(source.cache.store.limit for source in remote if source.cache))
-    host, free = min(((host, one.cache_free) for host, one in facts.items()), key=itemgetter(1))
+    host, free = min(((host, host_facts.cache_free) for host, host_facts in facts.items()), key=itemgetter(1))
     message = f"{amount(free)} free on {host}, the remote shards may take {amount(required_bytes)}"
     if free >= required_bytes:
         yield Finding("cache", "ok", message)
@@ -181,14 +181,14 @@ def cache(facts: Mapping[str, HostFacts], sources: Mapping[str, Lanes]) -> Itera
         yield Finding("cache", "warning", message, "free some space, or set data.cache or a lower data.cache_bytes")
 
 
-def shards(sources: Mapping[str, Lanes], full: bool) -> Iterator[Finding]:
+def shards(sources: Mapping[str, Lanes], verify_all: bool) -> Iterator[Finding]:
     """Check a sample of the shards, or all, against the manifest's bytes; pairs were checked when opened."""
     for name, lanes in sources.items():
         source = lanes.source
         if not isinstance(source, ShardSource):
             continue
         number = len(source.manifest.shards)
-        sample = range(number) if full else sorted({index * number // SAMPLE for index in range(SAMPLE)})
+        sample = range(number) if verify_all else sorted({index * number // SAMPLE for index in range(SAMPLE)})
         try:
             for index in sample:
                 source.check(index)
@@ -209,8 +209,8 @@ def memory(
     zero, ranks = config.get("zero_optimization", {}), sum(slots.values())
     stage = zero.get("stage", 0)
     half, sums = ds_config.precision(config) != torch.float32, ds_config.sums_in_fp32(config)
-    room = min(min(one.gpus, default=one.memory // slots[host]) for host, one in facts.items())
-    frozen = numbers.all - numbers.trained
+    room = min(min(host_facts.gpus, default=host_facts.memory // slots[host]) for host, host_facts in facts.items())
+    frozen = numbers.total - numbers.trained
     stage_bytes = {number: bytes_of(number, half, numbers.trained, ranks, sums, frozen) for number in (0, 1, 2, 3)}
     sizes = ", ".join(f"ZeRO-{number} {amount(size)}" for number, size in stage_bytes.items() if number)
     message = f"{sizes}, of {amount(room)} of a rank; the layers' activations are not counted"
@@ -249,15 +249,15 @@ def micro_batch(
 
     The model is moved to the device, and to `dtype`.
     """
-    device, first = this_device(), order.mix.source(0)
-    lanes = copy.copy(list(order.sources.values())[first])
+    device, source = this_device(), order.mix.source(0)
+    lanes = copy.copy(list(order.sources.values())[source])
     if device.type == "cpu":
         lanes.size = 1
-    model.keys = methods[first].ranking_config
+    model.keys = methods[source].ranking_config
     try:
         batch = next(lanes.micro_batches(0, START)).micro_batch
         sums = model.to(device, dtype).train()(**on_device(batch.arrays, device))
-        terms = [weight * sums[term] / max(1, batch.counts[term]) for term, weight in methods[first].weights.items()]
+        terms = [weight * sums[term] / max(1, batch.counts[term]) for term, weight in methods[source].weights.items()]
         torch.stack(terms).sum().backward()
     except torch.OutOfMemoryError:
         yield Finding("micro-batch", "wrong", f"{lanes.size} examples do not fit this GPU", "lower batch.micro")

@@ -33,17 +33,17 @@ def choose(launch: Launch, recipe: Recipe, resumes: bool) -> Choice:
     The first of them train with as many ranks as the layout allows, or with the recipe's `ranks` if it has any. Raise
     InputError if the port where they would meet is in use, unless the run resumes: its earlier ranks may be ending.
     """
-    here = gather()
+    this_host = gather()
     told = ask(list(launch.slots), launch.ssh_port, ".", launch.port)
     with_gpus = any(isinstance(facts, HostFacts) and facts.gpus for facts in told.values())
     left_out = {}
     for host, facts in told.items():
-        reason = facts if isinstance(facts, str) else unfit(facts, here, len(launch.slots[host]), with_gpus)
+        reason = facts if isinstance(facts, str) else unfit(facts, this_host, len(launch.slots[host]), with_gpus)
         if reason:
             left_out[host] = reason
     fit = [host for host in launch.slots if host not in left_out]
-    first = told[fit[0]] if fit else None
-    if isinstance(first, HostFacts) and not first.port_is_free and not resumes:
+    first_host = told[fit[0]] if fit else None
+    if isinstance(first_host, HostFacts) and not first_host.port_is_free and not resumes:
         raise InputError(
             f"port {launch.port} of {fit[0]} is in use, perhaps by another run: give deepspeed another --master_port"
         )
@@ -53,21 +53,21 @@ def choose(launch: Launch, recipe: Recipe, resumes: bool) -> Choice:
     return Choice(launch.on(fit, ranks) if ranks else [], ranks, launch.ranks, left_out)
 
 
-def unfit(facts: HostFacts, here: HostFacts, slots: int, with_gpus: bool) -> str:
+def unfit(facts: HostFacts, this_host: HostFacts, slots: int, with_gpus: bool) -> str:
     """Return why a host cannot take part in a training that is started here; empty if it can."""
     if with_gpus and len(facts.gpus) < slots:
         return f"{len(facts.gpus)} GPUs for {slots} slots"
-    return facts.differ_from(here)
+    return facts.differ_from(this_host)
 
 
-def most_ranks(recipe: Recipe, most: int) -> int:
-    """Return the largest number of ranks, up to `most`, with which the run computes the same numbers; 0 if none."""
-    return next((ranks for ranks in range(most, 0, -1) if _allowed(recipe, ranks)), 0)
+def most_ranks(recipe: Recipe, maximum: int) -> int:
+    """Return the largest number of ranks, up to `maximum`, with which the run computes the same numbers; 0 if none."""
+    return next((ranks for ranks in range(maximum, 0, -1) if _allowed(recipe, ranks)), 0)
 
 
-def fewest_ranks(recipe: Recipe, fewest: int) -> int:
-    """Return the smallest number of ranks, from `fewest` on, that the recipe allows; 0 if none is."""
-    return next((ranks for ranks in range(fewest, recipe.data.lanes + 1) if _allowed(recipe, ranks)), 0)
+def fewest_ranks(recipe: Recipe, minimum: int) -> int:
+    """Return the smallest number of ranks, from `minimum` on, that the recipe allows; 0 if none is."""
+    return next((ranks for ranks in range(minimum, recipe.data.lanes + 1) if _allowed(recipe, ranks)), 0)
 
 
 def _allowed(recipe: Recipe, ranks: int) -> bool:

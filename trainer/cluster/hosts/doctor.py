@@ -25,7 +25,7 @@ from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainReci
 from deepsiam.trainer.training.recipe.yaml_file import build, read
 from deepsiam.trainer.training.run.job import Job, check_job
 
-HERE = "this host"
+THIS_HOST = "this host"
 FIRST_OF_ALL = {"hosts", "versions", "GPUs", "interface", "port", "layout"}  # what a launch needs
 
 
@@ -33,7 +33,7 @@ FIRST_OF_ALL = {"hosts", "versions", "GPUs", "interface", "port", "layout"}  # w
 class Cluster:
     """Where a training will run: the launcher with its options, and the ranks of each host.
 
-    With `HERE` alone, which is asked without ssh, 0 ranks mean one for each GPU, or one on a CPU.
+    With `THIS_HOST` alone, which is asked without ssh, 0 ranks mean one for each GPU, or one on a CPU.
     """
 
     launcher: Sequence[str]
@@ -49,7 +49,7 @@ class Cluster:
             for name in ("include", "ssh_port", "master_addr"):
                 if getattr(arguments, name):
                     raise InputError(f"--{name}: is for several hosts: add --hostfile, or leave it out")
-            return cls(launcher, {HERE: arguments.ranks or 0}, arguments.master_port)
+            return cls(launcher, {THIS_HOST: arguments.ranks or 0}, arguments.master_port)
         flags = {"hostfile": arguments.hostfile, "include": arguments.include, "ssh_port": arguments.ssh_port}
         launcher += [f"--{name}={value}" for name, value in flags.items() if value]
         launch = Launch.from_command(
@@ -63,9 +63,9 @@ class Cluster:
     def start(self, slots: Mapping[str, int]) -> list[str]:
         """Return the command line that starts these ranks, without the module."""
         # DeepSpeed takes the GPUs that are visible only where their number is not given
-        visible = "CUDA_VISIBLE_DEVICES" in os.environ and not self.slots.get(HERE)
-        here = [f"--num_accelerators={slots[HERE]}"] if HERE in slots and not visible else []
-        return [*self.launcher, *here, f"--master_port={self.port}"]
+        visible = "CUDA_VISIBLE_DEVICES" in os.environ and not self.slots.get(THIS_HOST)
+        accelerators = [f"--num_accelerators={slots[THIS_HOST]}"] if THIS_HOST in slots and not visible else []
+        return [*self.launcher, *accelerators, f"--master_port={self.port}"]
 
 
 def report(arguments: argparse.Namespace) -> None:
@@ -79,34 +79,34 @@ def report(arguments: argparse.Namespace) -> None:
 
 
 def examine(
-    recipe: PretrainRecipe | FinetuneRecipe, file: Path, cluster: Cluster, full: bool = False
+    recipe: PretrainRecipe | FinetuneRecipe, file: Path, cluster: Cluster, verify_all: bool = False
 ) -> Iterator[Finding]:
-    """Yield the findings of every check of a recipe in a file; with `full`, verify all shards and not only a sample."""
+    """Yield the findings of every check of a recipe in a file; `verify_all`: of all shards, not only of a sample."""
     cache = recipe.data.cache if isinstance(recipe, PretrainRecipe) else Path()
     place = existing(recipe.run)
-    alone = list(cluster.slots) == [HERE]
+    is_local = list(cluster.slots) == [THIS_HOST]
     with _probe(place) as probe:
-        here = gather(recipe.run, cluster.port, file, cache)
+        this_host = gather(recipe.run, cluster.port, file, cache)
         told: Mapping[str, HostFacts | str]
-        if alone:
-            told = {HERE: replace(here, clock=0.0)}
+        if is_local:
+            told = {THIS_HOST: replace(this_host, clock=0.0)}
         else:
             told = ask(list(cluster.slots), cluster.ssh_port, place, cluster.port, file, cache)
-    slots = {host: number or len(here.gpus) or 1 for host, number in cluster.slots.items()}
+    slots = {host: number or len(this_host.gpus) or 1 for host, number in cluster.slots.items()}
     facts = {host: answer for host, answer in told.items() if isinstance(answer, HostFacts)}
     findings = list(checks.answers(told))
     if facts:
-        findings += checks.versions(facts, here)
+        findings += checks.versions(facts, this_host)
         findings += checks.gpus(facts, slots)
         findings += checks.clocks(facts)
         findings += checks.shared(facts, place, probe)
         findings += checks.port(facts, cluster.port)
     findings += checks.layout(recipe, sum(slots.values()))
     if facts and sum(slots.values()) > 1:
-        findings += _interface(facts, alone)
+        findings += _interface(facts, is_local)
     yield from findings
     can_start = not any(finding.state == "wrong" and finding.check in FIRST_OF_ALL for finding in findings)
-    yield from _examine_recipe(recipe, cluster.start(slots) if can_start else [], facts, slots, full)
+    yield from _examine_recipe(recipe, cluster.start(slots) if can_start else [], facts, slots, verify_all)
 
 
 def _examine_recipe(
@@ -114,7 +114,7 @@ def _examine_recipe(
     start: Sequence[str],
     facts: Mapping[str, HostFacts],
     slots: Mapping[str, int],
-    full: bool,
+    verify_all: bool,
 ) -> Iterator[Finding]:
     """Yield the findings on the recipe's data and model; the command `start` starts its ranks, unless it is empty."""
     try:
@@ -123,9 +123,9 @@ def _examine_recipe(
         yield Finding("recipe", "wrong", str(error), "correct the recipe or its data")
         return
     numbers = checks.Numbers.from_model(job.model)
-    trains = "" if numbers.trained == numbers.all else f", of which it trains {numbers.trained:,}"
-    yield Finding("recipe", "ok", f"{recipe.method.name}, {numbers.all:,} parameters{trains}")
-    damaged = list(checks.shards(job.order.sources, full))
+    trains = "" if numbers.trained == numbers.total else f", of which it trains {numbers.trained:,}"
+    yield Finding("recipe", "ok", f"{recipe.method.name}, {numbers.total:,} parameters{trains}")
+    damaged = list(checks.shards(job.order.sources, verify_all))
     yield from damaged
     if facts:
         yield from checks.memory(facts, slots, numbers, config)
@@ -139,9 +139,9 @@ def _examine_recipe(
         yield from checks.micro_batch(job.model, job.order, recipe.methods, ds_config.precision(config))
 
 
-def _interface(facts: Mapping[str, HostFacts], alone: bool) -> Iterator[Finding]:
+def _interface(facts: Mapping[str, HostFacts], is_local: bool) -> Iterator[Finding]:
     try:
-        variables = os.environ if alone else launcher.exported()
+        variables = os.environ if is_local else launcher.exported()
     except InputError as error:
         yield Finding("interface", "wrong", str(error), "DeepSpeed's launcher would crash at it")
         return

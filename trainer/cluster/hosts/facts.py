@@ -49,13 +49,13 @@ class HostFacts:
     cache_free: int = 0  # of the disk of CACHE
     unseen: str = ""  # why torch sees no GPU, if the host has one
 
-    def differ_from(self, other: HostFacts) -> str:
+    def differ_from(self, reference: HostFacts) -> str:
         """Describe which versions differ, as `torch 2.9.1, not 2.13.0`; empty where none does.
 
         A commit that a host without git does not know differs from none.
         """
-        names = self.versions | other.versions
-        pairs = {name: (self.versions.get(name, "none"), other.versions.get(name, "none")) for name in names}
+        names = self.versions | reference.versions
+        pairs = {name: (self.versions.get(name, "none"), reference.versions.get(name, "none")) for name in names}
         return ", ".join(
             f"{name} {version}, not {other_version}"
             for name, (version, other_version) in pairs.items()
@@ -121,7 +121,7 @@ def _interfaces() -> dict[str, list[str]]:
     up = {name for name, state in psutil.net_if_stats().items() if state.isup}
     families = (socket.AF_INET, socket.AF_INET6)
     return {
-        name: [one.address.partition("%")[0] for one in addresses if one.family in families]
+        name: [entry.address.partition("%")[0] for entry in addresses if entry.family in families]
         for name, addresses in psutil.net_if_addrs().items()
         if name in up
     }
@@ -153,9 +153,9 @@ def ask(hosts: Sequence[str], ssh_port: int | None = None, *of: object) -> dict[
         return dict(zip(hosts, pool.map(partial(_ask, command, ssh_port), hosts), strict=True))
 
 
-def _ask(here: str, ssh_port: int | None, host: str) -> HostFacts | str:
+def _ask(remote_command: str, ssh_port: int | None, host: str) -> HostFacts | str:
     port = ["-p", str(ssh_port)] if ssh_port is not None else []
-    command = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}", *port, host, here]
+    command = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}", *port, host, remote_command]
     try:
         answer = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, errors="replace", timeout=ANSWER_SECONDS

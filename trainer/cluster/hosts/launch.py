@@ -38,12 +38,12 @@ class Launch:
         no hosts, or DeepSpeed cannot launch this way.
         """
         words = command[:module]
-        first = next((index + 1 for index, word in enumerate(words) if Path(word).name in DEEPSPEED), 0)
-        if not first or not any(word.startswith(("--hostfile", "-H")) for word in words):
+        options_start = next((index + 1 for index, word in enumerate(words) if Path(word).name in DEEPSPEED), 0)
+        if not options_start or not any(word.startswith(("--hostfile", "-H")) for word in words):
             return None
         from deepsiam.trainer.training.engine import launcher  # takes seconds, and a single host does not need it
 
-        flags = launcher.options([*words[first:], *command[module:]])
+        flags = launcher.options([*words[options_start:], *command[module:]])
         slots = read_hostfile(Path(flags.hostfile))
         slots_by_host = launcher.chosen(slots, flags)
         launcher.check(flags, slots, slots_by_host)
@@ -73,10 +73,10 @@ class Launch:
             ranks -= len(slots)
             if slots:
                 included.append(f"{host}:{','.join(map(str, slots))}")
-        own = [] if hosts[0] == next(iter(self.slots)) else ["--master_addr="]  # that of a host that is left out
+        address = [] if hosts[0] == next(iter(self.slots)) else ["--master_addr="]  # that of a host that is left out
         # the last of repeated options wins; force_multi: see from_command
         narrowed = ["--include", "@".join(included), "--exclude=", "--num_nodes=-1", "--num_gpus=-1", "--force_multi"]
-        return [*self.command[: self.module], *narrowed, *own, *self.command[self.module :]]
+        return [*self.command[: self.module], *narrowed, *address, *self.command[self.module :]]
 
 
 def read_hostfile(path: Path) -> dict[str, int]:
@@ -89,23 +89,25 @@ def read_hostfile(path: Path) -> dict[str, int]:
     except UnicodeDecodeError:
         raise InputError(f"{path}: is not text: give a file with a line `{FORM}` for each host") from None
     slots: dict[str, int] = {}
-    seen: dict[str, int] = {}
+    line_numbers: dict[str, int] = {}
     for number, line in enumerate(map(str.strip, lines), 1):
         if not line or line.startswith("#"):
             continue
-        found = _LINE.fullmatch(line)
-        if not found:
+        match = _LINE.fullmatch(line)
+        if not match:
             raise InputError(f"{path}:{number}: {printable(line)!r} is not `{FORM}`")
-        name = found[1]
-        if len(found[2]) > DIGITS or int(found[2]) > MOST_SLOTS:
+        name = match[1]
+        if len(match[2]) > DIGITS or int(match[2]) > MOST_SLOTS:
             raise InputError(f"{path}:{number}: more than {MOST_SLOTS:,} slots, the most of a host: give it one a GPU")
         if len(slots) == MOST_HOSTS:
             raise InputError(f"{path}:{number}: more than {MOST_HOSTS:,} hosts, the most that one job can have")
-        if int(found[2]) == 0:
+        if int(match[2]) == 0:
             raise InputError(f"{path}:{number}: {name} has no slots: give it one for each GPU, or remove the line")
-        if name in seen:
-            raise InputError(f"{path}:{number}: {name} is named in line {seen[name]} already: give each host one line")
-        slots[name], seen[name] = int(found[2]), number
+        if name in line_numbers:
+            raise InputError(
+                f"{path}:{number}: {name} is named in line {line_numbers[name]} already: give each host one line"
+            )
+        slots[name], line_numbers[name] = int(match[2]), number
     if not slots:
         raise InputError(f"{path}: names no host: give a line `{FORM}` for each")
     return slots

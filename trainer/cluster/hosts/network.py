@@ -19,21 +19,21 @@ ENV_FILE = "in the file .deepspeed_env, one line NAME=value"
 
 def interface(facts: Mapping[str, HostFacts], variables: Mapping[str, str]) -> Iterator[Finding]:
     """Check the interface that gloo or NCCL will use on each host, with the ranks' `variables`: can others reach it?"""
-    backend = "NCCL" if any(one.gpus for one in facts.values()) else "gloo"
+    backend = "NCCL" if any(host_facts.gpus for host_facts in facts.values()) else "gloo"
     variable = f"{backend.upper()}_SOCKET_IFNAME"
     value = variables.get(variable, "")
-    names_by_host = {host: _chosen(one, backend, value) for host, one in facts.items()}
+    names_by_host = {host: _chosen(host_facts, backend, value) for host, host_facts in facts.items()}
     has_several_hosts, fine = len(facts) > 1, True
-    for host, one in facts.items():
-        has = ", ".join(sorted(one.interfaces))
+    for host, host_facts in facts.items():
+        has = ", ".join(sorted(host_facts.interfaces))
         if not names_by_host[host]:
             fine = False
             todo = f"set {variable} to one that all hosts have, {ENV_FILE}"
             yield Finding("interface", "wrong", f"{host}: {variable}={value}, and it has {has}", todo)
-        elif has_several_hosts and all(_is_loopback(one, name) for name in names_by_host[host]):
+        elif has_several_hosts and all(_is_loopback(host_facts, name) for name in names_by_host[host]):
             fine = False
             message = f"{host}: {backend} would use {', '.join(names_by_host[host])}, which no other host reaches"
-            yield Finding("interface", "warning", message, f"set {variable}={_outside(one, facts)} {ENV_FILE}")
+            yield Finding("interface", "warning", message, f"set {variable}={_outside(host_facts, facts)} {ENV_FILE}")
     if fine:
         names = {", ".join(host_names) for host_names in names_by_host.values()}
         listing = "; ".join(f"{host} {', '.join(host_names)}" for host, host_names in names_by_host.items())
@@ -58,44 +58,44 @@ def meet(command: Sequence[str]) -> Finding:
             session.kill(launcher.pid)
             launcher.wait()
         output.seek(0)
-        last = ""
+        last_line = ""
         for line in output:
             if MET in line:
                 return Finding("network", "ok", line[line.index(MET) :].strip())
             if line.strip() and not any(of in line for of in ENDINGS):
-                last = line
-    reason = printable(last)[-300:] or "the launcher ended without a word"
+                last_line = line
+    reason = printable(last_line)[-300:] or "the launcher ended without a word"
     return Finding("network", "wrong", reason, "see `interface`; open the hosts' ports to each other")
 
 
-def _chosen(one: HostFacts, backend: str, value: str) -> list[str]:
+def _chosen(host: HostFacts, backend: str, value: str) -> list[str]:
     """Return the interfaces that a backend will use on a host; none where the variable names an unknown one."""
     if backend == "NCCL":
-        return _chosen_by_nccl(one, value)
+        return _chosen_by_nccl(host, value)
     if value:
         names = value.split(",")
-        return names if all(name in one.interfaces for name in names) else []
-    return [name for name, addresses in one.interfaces.items() if one.own_address in addresses] or ["lo"]
+        return names if all(name in host.interfaces for name in names) else []
+    return [name for name, addresses in host.interfaces.items() if host.own_address in addresses] or ["lo"]
 
 
-def _chosen_by_nccl(one: HostFacts, value: str) -> list[str]:
+def _chosen_by_nccl(host: HostFacts, value: str) -> list[str]:
     """Apply NCCL_SOCKET_IFNAME: a list of prefixes; `=` before them means whole names, `^` all other interfaces."""
     sign, names = (value[0], value[1:].split(",")) if value[:1] in ("=", "^") else ("", value.split(","))
     if not value:
-        outside = [name for name in one.interfaces if not _is_loopback(one, name) and not name.startswith("docker")]
-        return outside or [name for name in one.interfaces if _is_loopback(one, name)]
+        outside = [name for name in host.interfaces if not _is_loopback(host, name) and not name.startswith("docker")]
+        return outside or [name for name in host.interfaces if _is_loopback(host, name)]
     if sign == "^":
-        return [name for name in one.interfaces if not name.startswith(tuple(names))]
-    return [name for name in one.interfaces if (name in names if sign else name.startswith(tuple(names)))]
+        return [name for name in host.interfaces if not name.startswith(tuple(names))]
+    return [name for name in host.interfaces if (name in names if sign else name.startswith(tuple(names)))]
 
 
-def _outside(one: HostFacts, facts: Mapping[str, HostFacts]) -> str:
+def _outside(host: HostFacts, facts: Mapping[str, HostFacts]) -> str:
     """Return an interface at which others may reach a host, if possible one that all hosts have; else NAME."""
-    names = [name for name, addresses in one.interfaces.items() if addresses and not name.startswith(VIRTUAL)]
-    names = [name for name in names if not _is_loopback(one, name)]
-    shared_names = [name for name in names if all(name in host.interfaces for host in facts.values())]
+    names = [name for name, addresses in host.interfaces.items() if addresses and not name.startswith(VIRTUAL)]
+    names = [name for name in names if not _is_loopback(host, name)]
+    shared_names = [name for name in names if all(name in peer.interfaces for peer in facts.values())]
     return min(shared_names or names, default="NAME")
 
 
-def _is_loopback(one: HostFacts, name: str) -> bool:
-    return any(address.startswith("127.") or address == "::1" for address in one.interfaces.get(name, ["127.0.0.1"]))
+def _is_loopback(host: HostFacts, name: str) -> bool:
+    return any(address.startswith("127.") or address == "::1" for address in host.interfaces.get(name, ["127.0.0.1"]))

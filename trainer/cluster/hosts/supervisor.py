@@ -31,7 +31,7 @@ MEANINGS = {
     HUNG: "no step for too long",
     INTERRUPTED: "interrupted",
 }
-LOST = 255  # exit code of ssh; the launcher's own for SIGHUP, and any program's for -1, is the same
+SSH_FAILED = 255  # exit code of ssh; the launcher's own for SIGHUP, and any program's for -1, is the same
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 FIRST_PAUSE, LONGEST_PAUSE = 5, 300  # seconds before a restart; doubled after every start without progress
 POLL_SECONDS = 0.5  # between two checks of the launcher and the signals
@@ -121,8 +121,8 @@ def supervise(
         if command:
             _report(f"step {step} of {training.steps}: starting {' '.join(command)}")
         code = _run(training, command, signals, sleep) if command else 1
-        before, step = step, training.step()
-        failed = 0 if step > before else failed + 1
+        previous_step, step = step, training.step()
+        failed = 0 if step > previous_step else failed + 1
         ended = f"step {step} of {training.steps}: ended with code {_explain(code, by_ssh=bool(training.choose))}"
         if code == BAD_INPUT or (code == INTERRUPTED and not signals):
             _report(f"{ended}: not starting again")
@@ -201,7 +201,7 @@ def _explain(code: int, by_ssh: bool) -> str:
     If signal n killed a process, shells make it 128 + n, and DeepSpeed's launcher, of a rank, 256 - n.
     """
     number = 256 - code if code > 192 else code - 128
-    if code == LOST:
+    if code == SSH_FAILED:
         meaning = "ssh failed or lost a host" if by_ssh else ""
     else:
         cause = f"killed by {signal.Signals(number).name}" if number in set(signal.Signals) else ""

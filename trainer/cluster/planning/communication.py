@@ -39,8 +39,8 @@ from deepsiam.trainer.training.engine import ds_config
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter"]
 Backend = Literal["nccl", "gloo"]
 GROUPS = 2  # parameter groups of the optimizer: with and without weight decay
-OWN = 1  # small all-reduces in a step by the trainer: targets, and how the last step went
-SMALL = OWN + GROUPS  # with those of DeepSpeed: the gradients' norm of each group
+TRAINER_CALLS = 1  # small all-reduces in a step by the trainer: targets, and how the last step went
+SMALL = TRAINER_CALLS + GROUPS  # with those of DeepSpeed: the gradients' norm of each group
 AT_ONCE = 500_000_000  # numbers after which stage 1 begins another call for sums in fp32
 
 
@@ -120,7 +120,7 @@ def collectives(sizes: Sequence[int], zero: Zero, micro_batches: int, backend: B
         return [Collective("all_reduce", gradients, buckets), small]
     if zero.stage == 1 and zero.sums_in_fp32:
         reduce = Collective("all_reduce", gradients, GROUPS if numbers > AT_ONCE else 1)
-        return [reduce, Collective("all_gather", weights, GROUPS), Collective("all_reduce", 0.0, OWN)]
+        return [reduce, Collective("all_gather", weights, GROUPS), Collective("all_reduce", 0.0, TRAINER_CALLS)]
     if zero.stage < 3:
         reduce = Collective("all_reduce", gradients, buckets, micro_batches if zero.stage == 2 else 1)
         return [reduce, Collective("all_gather", weights, GROUPS), small]
@@ -182,15 +182,15 @@ def _ring_latency(network: Network) -> float:
     ranks, hosts = network.ranks, network.hosts
     if hosts == 1:
         return (ranks - 1) * network.within.latency
-    whole = hosts * network.between.latency + (ranks - hosts) * network.within.latency
-    return (ranks - 1) / ranks * whole
+    round_latency = hosts * network.between.latency + (ranks - hosts) * network.within.latency
+    return (ranks - 1) / ranks * round_latency
 
 
-def _buckets(sizes: Iterable[int], most: int) -> int:
-    """Count the buckets that parameters fill one after another, each of at most `most` numbers or one parameter."""
+def _buckets(sizes: Iterable[int], capacity: int) -> int:
+    """Count the buckets that parameters fill one after another, each of at most `capacity` numbers or one parameter."""
     buckets, filled = 0, math.inf
     for size in sizes:
-        if filled + size > most:
+        if filled + size > capacity:
             buckets, filled = buckets + 1, 0
         filled += size
     return buckets

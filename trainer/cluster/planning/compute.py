@@ -169,10 +169,10 @@ def made_up_batch(method: PretrainingConfig, vocabulary: Vocabulary, number: int
             lengths = [method.positions] * 2 if method.needs_pairs else [sentence] * SENTENCES
             sentences = [rng.integers(FIRST_PIECE, vocabulary.vocab_size, length) for length in lengths]
             documents.append(MadeUp(sentences, f"group {len(documents) // 4}"))
-        before, began = len(examples), time.perf_counter()
+        count, began = len(examples), time.perf_counter()
         examples = batcher.examples(documents)
         cutting = time.perf_counter() - began
-        if len(examples) == before:  # too long for the method's inputs
+        if len(examples) == count:  # too long for the method's inputs
             documents, sentence = [], sentence // 2
             if not sentence:
                 raise InputError(f"{' or '.join(method.input_lengths)}: no example is this short: raise it")

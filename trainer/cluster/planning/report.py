@@ -8,7 +8,7 @@ from deepsiam.data_prep.common.progress import amount
 from deepsiam.trainer.cluster.planning.communication import Link
 from deepsiam.trainer.cluster.planning.training import PAYS, Limit, Machines, PlanRow
 
-SAID = "Computed, not measured: a model of machines that were not there."
+NOTICE = "Computed, not measured: a model of machines that were not there."
 COLUMNS: dict[str, Callable[[PlanRow], str]] = {
     "hosts": lambda row: f"{row.hosts:,}",
     "ranks": lambda row: f"{row.ranks:,}",
@@ -27,7 +27,7 @@ COLUMNS: dict[str, Callable[[PlanRow], str]] = {
 
 def training(rows: Sequence[PlanRow], limits: Sequence[Limit], assumptions: Sequence[str]) -> str:
     """Return the plan of a training as text."""
-    lines = [SAID, *assumptions, ""]
+    lines = [NOTICE, *assumptions, ""]
     lines += table(list(COLUMNS), [[show(row) for show in COLUMNS.values()] for row in rows])
     lines += [line for row in rows for line in changes(row)]
     loaders, share = (max(getattr(row, name) for row in rows) for name in ("loaders", "read_share"))
@@ -78,8 +78,8 @@ def draw(rows: Sequence[PlanRow], out: Path) -> Path:
     """Draw over the number of hosts: tokens a second, and the parts of a step."""
     figure, (rate, step) = new_figure(2, width=4.2, height=3.6)
     hosts, names = [row.hosts for row in rows], [str(row.hosts) for row in rows]
-    first = rows[0]
-    ideal = [first.tokens_per_second * row.hosts / first.hosts for row in rows]
+    first_row = rows[0]
+    ideal = [first_row.tokens_per_second * row.hosts / first_row.hosts for row in rows]
     rate.plot(hosts, ideal, color=GREY, linestyle=":", label="as fast for each host")
     rate.plot(hosts, [row.tokens_per_second for row in rows], "o-", color=COLORS[0], label="planned")
     rate.set(xscale="log", yscale="log", xlabel="hosts", ylabel="tokens a second")

@@ -86,7 +86,7 @@ def fit(recipe: PretrainRecipe, ranks: int) -> Layout:
         "steps": (recipe.steps, steps),
         "ranks": (recipe.ranks, fitted_ranks),
     }
-    changes = tuple(f"{key}={now}" for key, (was, now) in fitted.items() if now != was)
+    changes = tuple(f"{key}={value}" for key, (recipe_value, value) in fitted.items() if value != recipe_value)
     update = {
         "batch": BatchConfig(size=size, micro=micro),
         "data": recipe.data.model_copy(update={"lanes": lanes}),
@@ -201,27 +201,29 @@ class Limit:
     batch: int
     stage: int
     hosts: int
-    because: str  # too few examples in a step, or what takes the time; "" where even `most` hosts pay off
+    because: str  # too few examples in a step, or what takes the time; "" where even `max_hosts` pay off
 
 
-def limits(recipe: PretrainRecipe, work: Work, config: Mapping[str, Any], machines: Machines, most: int) -> list[Limit]:
-    """Return for each batch size and stage up to how many hosts, a power of two, at most `most`, pay off (`PAYS`)."""
+def limits(
+    recipe: PretrainRecipe, work: Work, config: Mapping[str, Any], machines: Machines, max_hosts: int
+) -> list[Limit]:
+    """Return for each batch size and stage up to how many hosts, a power of 2 up to `max_hosts`, pay off (`PAYS`)."""
     all_limits = []
     for factor in BATCHES:
         size = factor * recipe.batch.size
         scaled = recipe.model_copy(update={"batch": recipe.batch.model_copy(update={"size": size})})
         one_host = plan_step(fit(scaled, machines.gpus), work, Zero.from_config(config, STAGES[0]), machines)
         for stage in STAGES:
-            hosts, because = _limit(scaled, work, Zero.from_config(config, stage), machines, most, one_host)
+            hosts, because = _limit(scaled, work, Zero.from_config(config, stage), machines, max_hosts, one_host)
             all_limits.append(Limit(size, stage, hosts, because))
     return all_limits
 
 
 def _limit(
-    recipe: PretrainRecipe, work: Work, zero: Zero, machines: Machines, most: int, one_host: Step
+    recipe: PretrainRecipe, work: Work, zero: Zero, machines: Machines, max_hosts: int, one_host: Step
 ) -> tuple[int, str]:
     hosts = 1
-    while hosts <= most:
+    while hosts <= max_hosts:
         if recipe.batch.size % (hosts * machines.gpus):
             return hosts // 2, "batch.size"
         step = plan_step(fit(recipe, hosts * machines.gpus), work, zero, machines)

@@ -14,7 +14,7 @@ from deepsiam.trainer.ranking.evaluation.expression import Leaf
 from deepsiam.trainer.ranking.evaluation.results_file import read_results
 from deepsiam.trainer.ranking.evaluation.systems import contents_sha256
 from deepsiam.trainer.training.checkpoints import checkpoint
-from deepsiam.trainer.training.checkpoints.checkpoint import BEST
+from deepsiam.trainer.training.checkpoints.checkpoint import BEST_FOLDER
 from deepsiam.trainer.training.checkpoints.load import TrainedModel
 from deepsiam.trainer.training.recipe.data_keys import MixedPairsConfig
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
@@ -64,7 +64,7 @@ def _pairs(source: MixedPairsConfig) -> str:
 def _metrics(trained: TrainedModel) -> Iterator[str]:
     """Yield a table of what was measured of the checkpoint: by the run itself, and by trainer.evaluate next to it."""
     run = trained.checkpoint.parent.parent
-    run = run.parent if run.name == BEST and (run.parent / checkpoint.RECIPE).is_file() else run
+    run = run.parent if run.name == BEST_FOLDER and (run.parent / checkpoint.RECIPE).is_file() else run
     rows = [("of the run", tag, value) for tag, value in _of_run(run, trained.step).items()]
     for file in sorted([*run.glob("*.json"), *run.parent.glob("*.json")]):
         rows += [(f"of {file.name}", name, value) for name, value in _of_results(file, trained.checkpoint).items()]

@@ -62,7 +62,7 @@ class Refresh:
 
     config: RefreshConfig
     sources: dict[str, Generations]  # that are mined for, by name
-    current: int = field(default=0, init=False)  # the step of the generation in use; 0: the groups' own negatives
+    current_step: int = field(default=0, init=False)  # the step of the generation in use; 0: the groups' own negatives
 
     def step_of(self, step: int) -> int:
         """Return the step of the generation that the examples after `step` steps use."""
@@ -78,10 +78,10 @@ class Refresh:
         Raises:
             SharedError: the negatives are missing or damaged.
         """
-        self.current = self.step_of(step)
+        self.current_step = self.step_of(step)
         try:
             for generations in self.sources.values():
-                generations.use(self.current)
+                generations.use(self.current_step)
         except InputError as error:
             raise SharedError(str(error)) from None
 

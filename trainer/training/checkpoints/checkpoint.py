@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # imports DeepSpeed, which is not needed to read a checkpoint
     from deepsiam.trainer.training.engine.engine import Engine
 
 WEIGHTS, STATE, MANIFEST, ENGINE = "weights.safetensors", "state.json", "manifest.json", "engine"
-BEST = "best"  # folder in a run's
+BEST_FOLDER = "best"  # folder in a run's
 FORMAT = 2
 Result = TypeVar("Result")
 RECIPE, TOKENIZER, TRUNK, BASE = "recipe.yaml", "tokenizer.json", "trunk.json", "base.json"
@@ -96,9 +96,9 @@ def save(run: Path, engine: Engine, state: State, sidecar_files: Mapping[str, by
     if engine.world.rank == 0:
         # newer ones were passed over when the run resumed, as damaged or another's: they are not counted
         since = [path for path in newest_first(run) if step_of(path) <= state.step]
-        for old in since[policy.keep :]:
-            if not policy.keep_every or step_of(old) % policy.keep_every:
-                shutil.rmtree(old, ignore_errors=True)  # the next save tries again
+        for path in since[policy.keep :]:
+            if not policy.keep_every or step_of(path) % policy.keep_every:
+                shutil.rmtree(path, ignore_errors=True)  # the next save tries again
     return final
 
 
@@ -134,11 +134,11 @@ def save_best(run: Path, engine: Engine, state: State, sidecar_files: Mapping[st
     to all commands that use a trained model, and is never without a checkpoint: a new one appears in one rename, and
     only then is the earlier one removed. Raise SaveError as `write` does; the best ones so far are then intact.
     """
-    saved = write(run / BEST, engine, state, sidecar_files, resumable=False)
+    saved = write(run / BEST_FOLDER, engine, state, sidecar_files, resumable=False)
     if engine.world.rank == 0:
-        for old in newest_first(run / BEST):
-            if old != saved:
-                shutil.rmtree(old, ignore_errors=True)  # the next save tries again
+        for path in newest_first(run / BEST_FOLDER):
+            if path != saved:
+                shutil.rmtree(path, ignore_errors=True)  # the next save tries again
     return saved
 
 
@@ -173,8 +173,8 @@ def find(path: Path) -> Path:
         return path
     checkpoint = newest(path)
     if checkpoint is None:
-        what = ", but perhaps shards, a collection or an index: name a run" if has_manifest else ": train it first"
-        raise InputError(f"{path}: neither a checkpoint nor a run folder with one{what}")
+        hint = ", but perhaps shards, a collection or an index: name a run" if has_manifest else ": train it first"
+        raise InputError(f"{path}: neither a checkpoint nor a run folder with one{hint}")
     return checkpoint
 
 
@@ -258,13 +258,13 @@ def check_continues(checkpoint: Path, invariants: Mapping[str, Any]) -> None:
     saved = read_state(checkpoint).resume_invariants
     # trainer.trace, which reads the data alone, gives no settings of DeepSpeed; only some methods' need batch.micro
     keys = [key for key in saved if key in invariants]
-    before, now = ({key: settings[key] for key in keys} for settings in (saved, invariants))
-    sources = [[*settings.get("data sha256", {})] for settings in (before, now)]
-    if before.get("data sha256") == now.get("data sha256"):
-        before, now = _without_locations(before), _without_locations(now)
-    for key, was, given in differences(before, now):
-        remedy = REMEDIES.get(key, "").format(was=was)
-        raise InputError(f"{checkpoint}: saved with {key}={was}, the recipe now says {given}{remedy}")
+    saved_values, values = ({key: settings[key] for key in keys} for settings in (saved, invariants))
+    sources = [[*settings.get("data sha256", {})] for settings in (saved_values, values)]
+    if saved_values.get("data sha256") == values.get("data sha256"):
+        saved_values, values = _without_locations(saved_values), _without_locations(values)
+    for key, saved_value, value in differences(saved_values, values):
+        remedy = REMEDIES.get(key, "").format(was=saved_value)
+        raise InputError(f"{checkpoint}: saved with {key}={saved_value}, the recipe now says {value}{remedy}")
     if sources[0] != sources[1]:  # positions go by the number of a source
         order = f"the order {', '.join(sources[0])}, the recipe now says {', '.join(sources[1])}"
         raise InputError(f"{checkpoint}: saved with the sources of data.mix in {order}: keep the order")
@@ -282,8 +282,8 @@ def step_of(checkpoint: Path) -> int:
 
 def newest_first(run: Path) -> list[Path]:
     """Return every finished checkpoint folder, newest first; folders with any other name are ignored."""
-    finished = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-[0-9]{8,}", path.name)]
-    return sorted(finished, key=step_of, reverse=True)
+    checkpoints = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-[0-9]{8,}", path.name)]
+    return sorted(checkpoints, key=step_of, reverse=True)
 
 
 def _without_locations(invariants: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,13 +297,14 @@ def _without_locations(invariants: Mapping[str, Any]) -> dict[str, Any]:
     return {key: strip(value) if key == "data" else value for key, value in invariants.items()}
 
 
-def differences(was: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+def differences(value: Any, other_value: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield every dotted key in which two plain values differ, with both values; None for a key that one lacks."""
-    if isinstance(was, dict) and isinstance(now, dict):
-        for name in {**was, **now}:
-            yield from differences(was.get(name), now.get(name), f"{key}.{name}" if key and name else key or name)
-    elif was != now:
-        yield key, was, now
+    if isinstance(value, dict) and isinstance(other_value, dict):
+        for name in {**value, **other_value}:
+            path = f"{key}.{name}" if key and name else key or name
+            yield from differences(value.get(name), other_value.get(name), path)
+    elif value != other_value:
+        yield key, value, other_value
 
 
 def _together(engine: Engine, verb: str, path: Path, part: Callable[[], Result]) -> list[Result]:

@@ -113,9 +113,9 @@ def _copy_weights(folder: Path, model: TrunkModel) -> None:
         raise InputError(f"{folder}: {checkpoint.WEIGHTS} and {checkpoint.RECIPE} do not match: {odd} is only in one")
     with torch.no_grad():
         for name, tensor in weights.items():
-            stored, expected = list(tensor.shape), list(parameters[name].shape)
-            if stored != expected:
-                raise InputError(f"{file}: {name} is {stored}, {checkpoint.TRUNK} has {expected}; {checkpoint.REMEDY}")
+            stored, shape = list(tensor.shape), list(parameters[name].shape)
+            if stored != shape:
+                raise InputError(f"{file}: {name} is {stored}, {checkpoint.TRUNK} has {shape}; {checkpoint.REMEDY}")
             if not tensor.isfinite().all():
                 raise InputError(f"{file}: {name} has numbers that are not finite; {checkpoint.REMEDY}")
             parameters[name].copy_(tensor)

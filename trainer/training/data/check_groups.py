@@ -66,14 +66,14 @@ def _check_queries(method: MatchingConfig, source: GroupSource) -> list[str]:
     """Return a remark if some queries have no tokens that count; raise InputError if no query has any."""
     queries, framing = source.collection.queries, method.query_framing(source.collection.tokenizer)
     numbers = np.unique(source.groups.queries[source.used]).tolist()
-    empty = [i for i in numbers if not len(framing.cut(queries.tokens(i)))]
-    if len(empty) == len(numbers):
+    empty_queries = [i for i in numbers if not len(framing.cut(queries.tokens(i)))]
+    if len(empty_queries) == len(numbers):
         raise InputError(f"method.query=tokens: the queries of split {source.split} are stop words alone: set encoder")
-    if not empty:
+    if not empty_queries:
         return []
     return [
-        f"split {source.split}: {len(empty):,} of {len(numbers):,} queries are stop words alone, such as "
-        f"{queries.called(empty[0])}: all documents score 0 for them"
+        f"split {source.split}: {len(empty_queries):,} of {len(numbers):,} queries are stop words alone, such as "
+        f"{queries.called(empty_queries[0])}: all documents score 0 for them"
     ]
 
 
@@ -99,10 +99,10 @@ def _check_hard_negatives(method: MatchingConfig, source: GroupSource, mined: bo
 def _check_candidates(number: int, source: GroupSource) -> list[str]:
     """Return a remark if some groups have fewer candidates than are drawn; raise InputError if all have."""
     counts = 1 + source.given_others()
-    if number > (most := counts.max()):
+    if number > (limit := counts.max()):
         raise InputError(
-            f"method.candidates.per_query: {number}, but split {source.split} gives no query more than {most} "
-            f"candidates: set {most} or less"
+            f"method.candidates.per_query: {number}, but split {source.split} gives no query more than {limit} "
+            f"candidates: set {limit} or less"
         )
     return _fewer(source, counts, "method.candidates.per_query", number, "all of theirs are used")
 
@@ -160,10 +160,10 @@ def check_teacher(source: GroupSource, loss: str) -> None:
     groups, split, problem = source.groups, source.split, ""
     if groups.scores is None and source.kind == "positive":
         problem = f"split {split} has none beside its labels"
-    elif len(alone := source.used[source.given_others() == 0]):
+    elif len(single_groups := source.used[source.given_others() == 0]):
         raise InputError(
             f"method.loss={loss} compares the candidates of a query, but split {split} gives query "
-            f"{source.query_of(alone[0])} one only: leave such queries out of the collection"
+            f"{source.query_of(single_groups[0])} one only: leave such queries out of the collection"
         )
     elif groups.scores is None and np.isin(groups.labels, (0, 1)).all():  # no teacher gives such ones
         problem = f"all labels of split {split} are 0 or 1"

@@ -55,7 +55,7 @@ class Cursor:
     def advance(self, batches: Sequence[LaneBatch], micro_batches: int) -> None:
         """Record that this rank consumed `batches`; the step has `micro_batches` over all ranks."""
         for batch in batches:  # taken from the batch, not from a reader: workers have read further ahead
-            self.positions[batch.source][batch.lane] = batch.after
+            self.positions[batch.source][batch.lane] = batch.end
         self.micro_batches += micro_batches
 
     @staticmethod

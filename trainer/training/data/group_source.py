@@ -47,9 +47,9 @@ class GroupSource:
         self.relevant = Relevant.of_split(collection, split)  # of the whole split, also with a `limit`
         self.first = self._first_places()  # of all examples that there are
         if len(self.first) < (limit or 1):
-            what = {"positive": "relevant pairs", "pair": "labelled pairs", "group": "groups"}[kind]
+            examples = {"positive": "relevant pairs", "pair": "labelled pairs", "group": "groups"}[kind]
             raise InputError(
-                f"{collection.directory}: split {split} has {len(self.first)} {what}, the recipe asks for "
+                f"{collection.directory}: split {split} has {len(self.first)} {examples}, the recipe asks for "
                 f"{limit or 1}: lower {section}.pairs, or name another {section}.split"
             )
         self._order = shuffled(len(self.first), "labels", seed)
@@ -126,12 +126,12 @@ class GroupSource:
         places = self.places(np.array([item]))
         return int(group_of(self.groups, places)[0]), int(self.groups.candidates.flat[places[0]])
 
-    def _example(self, number: int, first: int) -> Example:
+    def _example(self, number: int, first_place: int) -> Example:
         """Return the example of a group whose first candidate has a place in the flat arrays."""
         query, candidates, labels = self.groups[number]
         queries, relevant = self.collection.queries, self.relevant.never_negative(query)
         end = int(self.groups.candidates.ends[number])
-        scores, place = self.groups.taught[end - len(candidates) : end], first - (end - len(candidates))
+        scores, place = self.groups.taught[end - len(candidates) : end], first_place - (end - len(candidates))
         if self.kind == "group":
             selection = np.lexsort((-scores, -labels))  # a relevant candidate first, or else the teacher's best
         elif self.kind == "pair":

@@ -67,8 +67,8 @@ class LaneStep(NamedTuple):
     """A micro-batch of a lane, the positions before and after it, and the shards skipped before it."""
 
     micro_batch: MicroBatch
-    before: Position
-    after: Position
+    start: Position
+    end: Position
     skips: tuple[Skip, ...]
 
 
@@ -119,28 +119,28 @@ class Lanes:
         examples: list[Any] = []  # a micro-batch may begin in one window and end in the next: no example is dropped
         keys: list[tuple[int, ...]] = []
         skips: list[Skip] = []
-        for example, key, after in self._examples(lane, position, skips):
+        for example, key, end in self._examples(lane, position, skips):
             examples.append(example)
             keys.append(key)
             if len(examples) == self.size:
                 micro_batch = self.batcher.micro_batch(examples, keyed_rngs("example", keys))
-                yield LaneStep(micro_batch, position, after, tuple(skips))
-                position = after
+                yield LaneStep(micro_batch, position, end, tuple(skips))
+                position = end
                 examples, keys = [], []
                 skips.clear()
 
     def origins(self, lane: int, position: Position, count: int) -> list[list[str]]:
         """For each of the `count` examples from `position` on, name the items that it was cut from."""
-        named: list[list[str]] = []
+        names: list[list[str]] = []
         start = position.example
         for _, _, items in self.windows(lane, position, []):
             origins = self.batcher.origins([item for _, item in items])
-            for numbers in origins[start : start + count - len(named)]:
-                named.append([self.source.name(*items[i][0]) for i in numbers])
-            if len(named) == count:
+            for numbers in origins[start : start + count - len(names)]:
+                names.append([self.source.name(*items[i][0]) for i in numbers])
+            if len(names) == count:
                 break
             start = 0
-        return named
+        return names
 
     def windows(
         self, lane: int, position: Position, skips: list[Skip]

@@ -74,15 +74,15 @@ def check_layout(lanes: int, micro_batches: int, world_size: int, workers: int) 
 class _RankStream(IterableDataset[LaneBatch | InputError]):
     """Micro-batches w, w + n, ... of the rank, from worker w of n; the loader takes from the workers in rotation."""
 
-    def __init__(self, order: Order, positions: Sequence[Sequence[Position]], first: int, world_size: int):
-        self.order, self.positions, self.first, self.world_size = order, positions, first, world_size
+    def __init__(self, order: Order, positions: Sequence[Sequence[Position]], start: int, world_size: int):
+        self.order, self.positions, self.start, self.world_size = order, positions, start, world_size
 
     def __iter__(self) -> Iterator[LaneBatch | InputError]:
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        first_number = self.first + number * self.world_size
+        first_index = self.start + number * self.world_size
         try:
-            yield from self.order.stream(self.positions, first_number, workers * self.world_size)
+            yield from self.order.stream(self.positions, first_index, workers * self.world_size)
         except InputError as error:  # yielded: an error raised in a worker would carry that process's traceback
             yield error
 

@@ -18,7 +18,7 @@ import numpy as np
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.rng import keyed_rng
 
-LONGEST = 1000  # turns in a block: after each block every source has provided exactly its share
+LONGEST_BLOCK = 1000  # turns in a block: after each block every source has provided exactly its share
 
 # of every node, {neighbour: [amount]}, where two neighbours have the same list; nodes are places, then turns
 Graph = list[dict[int, list[int]]]
@@ -28,7 +28,7 @@ class Mix:
     """The source of every global micro-batch, a pure function of the seed and its number.
 
     A source provides the `turn` consecutive micro-batches of its turn. Weights may have any scale: 0.7 and 0.3, or 7
-    and 3. Those that are not met exactly within `LONGEST` turns, such as the sizes of the sources, are rounded to
+    and 3. Those that are not met exactly within `LONGEST_BLOCK` turns, such as the sizes of the sources, are rounded to
     whole turns of so many. Raise InputError where this leaves a source none.
     """
 
@@ -79,22 +79,22 @@ class Mix:
 
 
 def _whole_shares(weights: Sequence[float]) -> list[int]:
-    """Return the smallest whole numbers in the ratio of the weights, or numbers near it with the sum `LONGEST`."""
+    """Return the smallest whole numbers in the ratio of the weights, or ones near it with the sum `LONGEST_BLOCK`."""
     exact = [Fraction(str(weight)) for weight in weights]  # of "0.1" a tenth, not the float near it
     denominator = math.lcm(*(weight.denominator for weight in exact))
     counts = [int(weight * denominator) for weight in exact]
     divisor = math.gcd(*counts)
-    if sum(counts) // divisor <= LONGEST:
+    if sum(counts) // divisor <= LONGEST_BLOCK:
         return [count // divisor for count in counts]
-    quotas = [count * LONGEST / Fraction(sum(counts)) for count in counts]
+    quotas = [count * LONGEST_BLOCK / Fraction(sum(counts)) for count in counts]
     shares = [int(quota) for quota in quotas]
     by_remainder = sorted(range(len(quotas)), key=lambda i: shares[i] - quotas[i])  # the largest first
-    for i in by_remainder[: LONGEST - sum(shares)]:
+    for i in by_remainder[: LONGEST_BLOCK - sum(shares)]:
         shares[i] += 1
     if 0 in shares:
-        least = weights[shares.index(0)]
+        weight = weights[shares.index(0)]
         raise InputError(
-            f"data.mix: the weight {least:g} is too small a part of the sum of all, {sum(weights):g}: raise it, "
+            f"data.mix: the weight {weight:g} is too small a part of the sum of all, {sum(weights):g}: raise it, "
             "or the temperature that it comes from, or leave its source out"
         )
     return shares
@@ -108,9 +108,9 @@ def _settle(graph: Graph, place: int, rng: np.random.Generator) -> None:
     """
     path, at, amounts = [place], {place: 0}, list[list[int]]()
     while len(graph[place]) > 1:
-        before = path[-2] if len(path) > 1 else None
+        previous_node = path[-2] if len(path) > 1 else None
         for node, amount in graph[path[-1]].items():
-            if node != before:
+            if node != previous_node:
                 amounts.append(amount)
                 break
         if node not in at:
@@ -118,13 +118,13 @@ def _settle(graph: Graph, place: int, rng: np.random.Generator) -> None:
             path.append(node)
             continue
         _round(amounts[at[node] :], rng)
-        empty = [number for number in range(at[node], len(path)) if not amounts[number][0]]
-        for number in empty:
+        empty_edges = [number for number in range(at[node], len(path)) if not amounts[number][0]]
+        for number in empty_edges:
             a, b = path[number], path[number + 1] if number + 1 < len(path) else node
             del graph[a][b], graph[b][a]
-        for left in path[empty[0] + 1 :]:
-            del at[left]
-        del path[empty[0] + 1 :], amounts[empty[0] :]
+        for dropped_node in path[empty_edges[0] + 1 :]:
+            del at[dropped_node]
+        del path[empty_edges[0] + 1 :], amounts[empty_edges[0] :]
 
 
 def _round(cycle: list[list[int]], rng: np.random.Generator) -> None:

@@ -27,19 +27,20 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
 
     A single collection is a mix of one source, which has no name.
     """
-    named = recipe.data.sources
-    collections = {source.collection: Collection.open(source.collection) for source in named.values()}
-    first, *others = collections.values()
-    for other in others:
-        pair = first.tokenizer, first.directory, other.tokenizer.fingerprint, other.directory
-        require_same_tokenizer(*pair, remedy(other.directory, first.tokenizer.path))
+    configs = recipe.data.sources
+    collections = {source.collection: Collection.open(source.collection) for source in configs.values()}
+    first_collection, *other_collections = collections.values()
+    tokenizer = first_collection.tokenizer
+    for collection in other_collections:
+        names = first_collection.directory, collection.tokenizer.fingerprint, collection.directory
+        require_same_tokenizer(tokenizer, *names, remedy(collection.directory, tokenizer.path))
     groups, sources, held_out, remarks = dict[str, GroupSource](), dict[str, WeightedSource](), list[HeldOut](), []
     # every lane gets a whole window of units, so that examples of the same unit are shuffled with others in every epoch
-    unit, least = EXAMPLES_OF_A_UNIT, recipe.data.lanes * recipe.data.window
-    for (name, keys), method in zip(named.items(), recipe.methods, strict=True):
+    unit, least_units = EXAMPLES_OF_A_UNIT, recipe.data.lanes * recipe.data.window
+    for (name, keys), method in zip(configs.items(), recipe.methods, strict=True):
         collection, section = collections[keys.collection], f"data.mix.{name}" if name else "data"
         groups[name] = opened = GroupSource(
-            collection, keys.split, method.unit, keys.pairs, recipe.seed, section, unit=unit, least_units=least
+            collection, keys.split, method.unit, keys.pairs, recipe.seed, section, unit=unit, least_units=least_units
         )
         with _naming(name):
             mined = recipe.refresh is not None and keys.refresh
@@ -55,7 +56,7 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
         held_out, problems = _held_out(recipe, recipe.validation, groups)
         remarks += problems
     sha256 = {name: source.sha256 for name, source in groups.items()}
-    return Data(make_order(recipe, sources), held_out, first.tokenizer, sha256, remarks)
+    return Data(make_order(recipe, sources), held_out, tokenizer, sha256, remarks)
 
 
 def _held_out(

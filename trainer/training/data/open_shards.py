@@ -22,14 +22,14 @@ from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 
 def shard_data(recipe: PretrainRecipe) -> Data:
     """Open the shards of a pre-training run; raise InputError if they were made with different tokenizers."""
-    named = recipe.data.sources
-    sources = {name: _open(source.shards, recipe.data) for name, source in named.items()}
+    configs = recipe.data.sources
+    sources = {name: _open(source.shards, recipe.data) for name, source in configs.items()}
     validation = _open(recipe.validation.shards, recipe.data) if recipe.validation else None
     manifests = [source.manifest for source in [*sources.values(), *([validation] if validation else [])]]
     tokenizer = tokenizers.load(manifests[0].directory / "tokenizer.json")
     _check_manifests(recipe, manifests, tokenizer)
     batcher = build_batcher(recipe.method, tokenizer)
-    weighted = {name: WeightedSource(source, batcher, named[name].weight) for name, source in sources.items()}
+    weighted = {name: WeightedSource(source, batcher, configs[name].weight) for name, source in sources.items()}
     order, held_out = make_order(recipe, weighted), list[HeldOut]()
     if validation:
         held_out.append(HeldOut(validation, batcher, recipe.seed, recipe.data.window, recipe.batch.micro))
@@ -47,8 +47,8 @@ def _open(location: str, data: ShardDataConfig) -> ShardSource:
 def _check_manifests(recipe: PretrainRecipe, manifests: Sequence[Manifest], tokenizer: Tokenizer) -> None:
     """Raise InputError if shards have another tokenizer than the first, or are not what the method needs."""
     build_again = f"build the shards again with --tokenizer {tokenizer.path}"
-    for other in manifests[1:]:
-        names = manifests[0].directory, other.tokenizer["fingerprint"], other.directory
+    for manifest in manifests[1:]:
+        names = manifests[0].directory, manifest.tokenizer["fingerprint"], manifest.directory
         require_same_tokenizer(tokenizer, *names, build_again)
     for manifest in manifests:
         if recipe.method.needs_dialogues and manifest.source.get("dialogues") is False:

@@ -23,14 +23,14 @@ Positions = list[list[Position]]  # the position of every lane of every source: 
 
 @dataclass(frozen=True)
 class LaneBatch:
-    """A micro-batch and its origin; `after` is recorded once the batch has been trained on."""
+    """A micro-batch and its origin; `end` is recorded once the batch has been trained on."""
 
     micro_batch: MicroBatch
     index: int  # the global micro-batch number
     source: int
     lane: int
-    before: Position
-    after: Position
+    start: Position
+    end: Position
     skips: tuple[Skip, ...]  # unreadable shards met before it
 
 
@@ -65,35 +65,35 @@ class Order:
         for lanes in self.sources.values():
             lanes.skip(skips)
 
-    def stream(self, positions: Sequence[Sequence[Position]], first: int, stride: int) -> Iterator[LaneBatch]:
-        """Yield the global micro-batches `first`, `first + stride`, ... of one rank or one of its workers.
+    def stream(self, positions: Sequence[Sequence[Position]], first_index: int, stride: int) -> Iterator[LaneBatch]:
+        """Yield the global micro-batches `first_index`, `first_index + stride`, ... of one rank or one of its workers.
 
         `positions` holds every lane's position before the first micro-batch that this stream takes from it.
         """
         readers: dict[tuple[int, int], Iterator[LaneStep]] = {}
         sources = list(self.sources.values())
-        index = first
+        index = first_index
         while True:
             source, lane = self.mix.source(index), index % self.lanes  # both known without reading anything
             if (source, lane) not in readers:
                 readers[source, lane] = sources[source].micro_batches(lane, positions[source][lane])
-            micro_batch, before, after, skips = next(readers[source, lane])
-            yield LaneBatch(micro_batch, index, source, lane, before, after, skips)
+            micro_batch, start, end, skips = next(readers[source, lane])
+            yield LaneBatch(micro_batch, index, source, lane, start, end, skips)
             index += stride  # it divides the number of lanes, so no other rank or worker reads from these
 
     def progress(self, micro_batches: int) -> dict[str, float]:
         """Return the examples that each source has given in the first micro-batches, and the epochs where known."""
         figures: dict[str, float] = {}
-        for (name, lanes), drawn in zip(self.sources.items(), self.mix.drawn(micro_batches), strict=True):
-            figures[f"examples/{name}"] = drawn * lanes.size
+        for (name, lanes), count in zip(self.sources.items(), self.mix.drawn(micro_batches), strict=True):
+            figures[f"examples/{name}"] = count * lanes.size
             if isinstance(lanes.source, Sized):
-                figures[f"epochs/{name}"] = drawn * lanes.size / len(lanes.source)
+                figures[f"epochs/{name}"] = count * lanes.size / len(lanes.source)
         return figures
 
     def origins(self, batch: LaneBatch) -> list[list[str]]:
         """Return the names of the documents that each example of a micro-batch was cut from."""
         lanes = list(self.sources.values())[batch.source]
-        return lanes.origins(batch.lane, batch.before, lanes.size)
+        return lanes.origins(batch.lane, batch.start, lanes.size)
 
 
 class WeightedSource(NamedTuple):

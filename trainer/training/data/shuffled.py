@@ -10,7 +10,7 @@ import numpy as np
 
 from deepsiam.data_prep.common.rng import keyed_rng
 
-MOST = 1 << 20  # numbers in an array; ten million would take 80 MB of every rank, and most of a second
+MOST_STORED = 1 << 20  # numbers in an array; ten million would take 80 MB of every rank, and most of a second
 ROUNDS = 6  # of the network; no measurement of fewer is recorded
 
 
@@ -40,19 +40,19 @@ class Shuffled:
         """Permute the numbers below width * height, which are at least `size` and hardly more; uint64 [n]."""
         width = np.uint64(isqrt(self.size - 1) + 1)
         height = np.uint64(-(-self.size // int(width)))
-        upper, lower = np.divmod(numbers, width)
+        upper_digit, lower_digit = np.divmod(numbers, width)
         for i, key in enumerate(self.keys):
             if i % 2:
-                upper = (upper + _hashed(lower ^ key)) % height
+                upper_digit = (upper_digit + _hashed(lower_digit ^ key)) % height
             else:
-                lower = (lower + _hashed(upper ^ key)) % width
-        return upper * width + lower
+                lower_digit = (lower_digit + _hashed(upper_digit ^ key)) % width
+        return upper_digit * width + lower_digit
 
 
 def shuffled(size: int, purpose: str, seed: int) -> np.ndarray | Shuffled:
     """Return the numbers below `size` in the order that a purpose and a seed give them."""
     rng = keyed_rng(purpose, seed)
-    if size <= MOST:
+    if size <= MOST_STORED:
         return rng.permutation(size)
     return Shuffled(size, rng.integers(1 << 64, size=ROUNDS, dtype=np.uint64))
 

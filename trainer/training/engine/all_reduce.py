@@ -20,7 +20,7 @@ from deepsiam.trainer.training.engine.device import this_device
 from deepsiam.trainer.training.engine.world import World, join
 
 MET = "the ranks met at "
-LATE = 76  # exit code: the ranks did not finish in time
+TIMEOUT_CODE = 76  # exit code: the ranks did not finish in time
 LIMIT_SECONDS = 35  # for the ranks to meet and sum; after this each rank ends by itself, on any host
 NUMBERS = 1 << 20  # many packets: some networks carry small ones alone
 
@@ -48,7 +48,7 @@ def _end_late(rank: int) -> None:
     def end() -> None:
         print(f"all_reduce: rank {rank}: the ranks did not meet and finish in {LIMIT_SECONDS} s", file=sys.stderr)
         sys.stderr.flush()
-        os._exit(LATE)
+        os._exit(TIMEOUT_CODE)
 
     timer = threading.Timer(LIMIT_SECONDS, end)
     timer.daemon = True

@@ -31,7 +31,7 @@ RECIPE_OWNS = {
     "tensorboard": "run",
 }
 # DeepSpeed ignores unknown top-level keys; a misspelt one would silently do nothing
-KNOWN = {
+KNOWN_KEYS = {
     "aio",
     "bf16",
     "comms_logger",
@@ -183,12 +183,12 @@ def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
             yield f"{key}: the recipe sets this ({RECIPE_OWNS[key]}); remove it here"
         elif key in REASONS:
             yield f"{key}: {REASONS[key]}; remove it"
-        elif key not in KNOWN:
-            yield _unknown(key, KNOWN)
+        elif key not in KNOWN_KEYS:
+            yield _unknown(key, KNOWN_KEYS)
         elif key in SECTIONS and not isinstance(config[key], dict):
             yield f"{key}: must be an object such as {SECTIONS[key]}, not {json.dumps(config[key])}"
     for key in sorted(config.get("data_types", {}).keys() - DATA_TYPES):
-        yield _unknown(f"data_types.{key}", {f"data_types.{known}" for known in DATA_TYPES})
+        yield _unknown(f"data_types.{key}", {f"data_types.{name}" for name in DATA_TYPES})
     for path in _paths_of_auto(config):
         yield f'{path}: "auto" works with the Hugging Face Trainer only; DeepSpeed misreads it: write the value'
     yield from _bad_values(config)
@@ -208,8 +208,8 @@ def _problems(config: dict[str, Any], for_here: bool) -> Iterator[str]:
         yield "fp16 with ZeRO stage 0: DeepSpeed divides gradients by a scale the loss never got; use stage 1 or more"
 
 
-def _unknown(key: str, known: Set[str]) -> str:
-    hint = did_you_mean(key, known) or f"; known keys: {', '.join(sorted(known))}"
+def _unknown(key: str, known_keys: Set[str]) -> str:
+    hint = did_you_mean(key, known_keys) or f"; known keys: {', '.join(sorted(known_keys))}"
     return f"{key}: unknown key, which DeepSpeed would silently ignore{hint}"
 
 

@@ -171,11 +171,11 @@ class Engine:
         Each is gathered from all ranks when it is requested: all ranks call, and iterate to the end.
         """
         for _, parameter in self._saved():
-            full = safe_get_full_fp32_param(parameter)
-            if full is None:  # no master copy: stage 0, or a frozen parameter, which stage 3 still partitions
+            weight = safe_get_full_fp32_param(parameter)
+            if weight is None:  # no master copy: stage 0, or a frozen parameter, which stage 3 still partitions
                 with deepspeed.zero.GatheredParameters(parameter):
-                    full = parameter.detach().clone()
-            yield full.detach()
+                    weight = parameter.detach().clone()
+            yield weight.detach()
 
     @property
     def trained_weights(self) -> int:
@@ -229,12 +229,12 @@ class Engine:
         fused = self.optimizer.param_groups[0].get("fused")
         with rank_0_speaks(self.world.rank), plain_values_only():  # DeepSpeed's files are pickles: they could run code
             try:
-                loaded, _ = self.deepspeed.load_checkpoint(
+                load_path, _ = self.deepspeed.load_checkpoint(
                     str(folder), tag=tag, load_module_strict=not self.model.from_base
                 )
             except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
                 raise InputError(f"{folder / tag}: DeepSpeed cannot load its files ({error!r}): {REMEDY}") from error
-        if loaded is None:  # DeepSpeed only warns, and would train from the start
+        if load_path is None:  # DeepSpeed only warns, and would train from the start
             raise InputError(f"{folder / tag}: DeepSpeed finds no checkpoint of its own there")
         if universal:
             # stage 3 copies the first group's settings to all groups, and has one step counter that each state advances
@@ -250,8 +250,8 @@ class Engine:
 
     def _saved(self) -> list[tuple[str, torch.nn.Parameter]]:
         # a tied parameter has one name here; the order of names is that of the file, and of the ranks' gathering
-        named = self.deepspeed.module.named_parameters()
-        return sorted(((name, p) for name, p in named if name not in self.model.from_base), key=itemgetter(0))
+        parameters = self.deepspeed.module.named_parameters()
+        return sorted(((name, p) for name, p in parameters if name not in self.model.from_base), key=itemgetter(0))
 
     def _differentiable(
         self, micro_batches: Sequence[MicroBatch], objectives: Sequence[Objective], seeds: Iterable[int]

@@ -140,16 +140,16 @@ def gather(encoded: Sequence[Tensors], keys: Sequence[Tensor]) -> Documents:
     """
     device, shapes = keys[0].device, torch.tensor([texts["document_vectors"].shape[:2] for texts in encoded])
     numbers, widths = np.array(_all_gather(to_device(shapes, device)).tolist()).T  # of the micro-batches of all ranks
-    most, width = int(numbers.max()), int(widths.max())
+    height, width = int(numbers.max()), int(widths.max())
     # where the documents are among the padded ones, found on the host: a boolean mask would wait for the device
-    real = to_device(torch.from_numpy(np.flatnonzero(np.arange(most) < numbers[:, None])), device)
+    indices = to_device(torch.from_numpy(np.flatnonzero(np.arange(height) < numbers[:, None])), device)
 
     def gathered(rows: Sequence[Tensor], *shape: int) -> Tensor:
         """[D_j, ...] of each micro-batch -> [D, *shape]."""
-        padded = rows[0].new_zeros(len(rows), most, *shape)  # all_gather wants one shape on all ranks
+        padded = rows[0].new_zeros(len(rows), height, *shape)  # all_gather wants one shape on all ranks
         for place, row in zip(padded, rows, strict=True):
             place[tuple(map(slice, row.shape))] = row
-        return _all_gather(padded).flatten(0, 1)[real]
+        return _all_gather(padded).flatten(0, 1)[indices]
 
     ends = numbers.cumsum().tolist()
     starts = [0, *ends]

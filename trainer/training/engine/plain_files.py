@@ -18,7 +18,7 @@ from deepspeed.utils.tensor_fragment import fragment_address
 from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
 
 # the classes in DeepSpeed's files that torch does not know as plain: making one only sets attributes
-ALLOWED = [
+PLAIN_CLASSES = [
     (int, "deepspeed.runtime.zero.config.ZeroStageEnum"),  # its number will do
     fragment_address,
     LossScaler,
@@ -40,7 +40,7 @@ def check(folder: Path) -> None:
 
 @contextmanager
 def plain_values_only() -> Iterator[None]:
-    """Let torch.load, which DeepSpeed calls in many places, build only plain values, tensors and `ALLOWED` classes.
+    """Let torch.load, which DeepSpeed calls in many places, build only plain values, tensors and `PLAIN_CLASSES`.
 
     It raises InputError, naming the file, for anything else.
     """
@@ -63,7 +63,7 @@ def plain_values_only() -> Iterator[None]:
 
     registered = torch.serialization.get_safe_globals()  # by torch itself: meshes of devices, for example
     torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals(ALLOWED)
+    torch.serialization.add_safe_globals(PLAIN_CLASSES)
     torch.load = load_plain  # type: ignore[assignment]  # with the arguments that DeepSpeed gives
     try:
         yield

@@ -175,9 +175,9 @@ def _absent(absentees: Collection[int], hosts: dict[int, str], ranks: int) -> st
     return _late("; ".join(groups))
 
 
-def _late(who: str) -> str:
-    minutes = ARRIVAL.total_seconds() / 60
-    return f"{who}: not arrived in {minutes:g} min (DEEPSPEED_TIMEOUT): see what is printed there, or whether it hangs"
+def _late(ranks: str) -> str:
+    limit = ARRIVAL.total_seconds() / 60
+    return f"{ranks}: not arrived in {limit:g} min (DEEPSPEED_TIMEOUT): see what is printed there, or whether it hangs"
 
 
 def _launched_on() -> list[str]:

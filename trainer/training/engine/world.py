@@ -41,7 +41,7 @@ FAILED_FIRST_SECONDS = 30
 YEAR_SECONDS = 365 * 86400.0  # gloo counts nanoseconds in 64 bits
 ALONE_SECONDS = 12 * 3600.0  # how long one rank may work while the others wait: train faiss, convert a checkpoint
 # how errors say that another rank is gone; PyTorch ends the process itself where NCCL's watchdog finds it first
-LOST = (
+LOST_RANK_SIGNS = (
     "Connection closed by peer",  # gloo
     "Connection reset by peer",
     "Connection closed by remote peer",  # NCCL
@@ -108,12 +108,12 @@ def device_memory() -> int:
     return total // World.from_environment().local_size if accelerator().device_name() == "cpu" else total
 
 
-_joined = False
+_is_joined = False
 
 
 def has_joined() -> bool:
     """Whether this process has joined the other ranks."""
-    return _joined
+    return _is_joined
 
 
 def has_address(world: World) -> bool:
@@ -154,9 +154,9 @@ def rank_0_speaks(rank: int) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if _joined and not _first_to_say(str(error), rank):
+        if _is_joined and not _first_to_say(str(error), rank):
             raise SystemExit(2) from None
-        if rank and not _joined:
+        if rank and not _is_joined:
             time.sleep(RANK_0_FIRST_SECONDS)
         raise
 
@@ -179,7 +179,7 @@ def failed_rank_exits_first() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not any(sign in str(error) for sign in LOST):
+        if not any(sign in str(error) for sign in LOST_RANK_SIGNS):
             raise
         time.sleep(FAILED_FIRST_SECONDS)
         reason = printable(str(error))
@@ -216,7 +216,7 @@ def join(world: World) -> None:
     device_number = set_device(world.local_rank)  # else models without an engine would all be on the first device
     # DeepSpeed takes the local rank for the number of the device, and checks that Open MPI's is the same
     os.environ |= {name: str(device_number) for name in ("LOCAL_RANK", LAUNCHERS[2][2]) if name in os.environ}
-    global _joined
+    global _is_joined
     try:
         store = meet(world.rank, world.size) if world.size > 1 else None
         require_own_gpu(world.rank, world.local_rank, store)
@@ -236,7 +236,7 @@ def join(world: World) -> None:
     wait_at_most(ALONE_SECONDS)
     if store and world.rank == 0:
         stop_answering(store)
-    _joined = True
+    _is_joined = True
 
 
 def wait_at_most(seconds: float) -> None:

@@ -98,8 +98,8 @@ def with_source_keys(name: str, message: str) -> str:
 
 def on_source(name: str, message: str) -> str:
     """Return a message `with_source_keys` that begins with the name of the source."""
-    source, named = f"data.mix.{name}", with_source_keys(name, message)
-    return named if not name or named.startswith(f"{source}.") else f"{source}: {named}"
+    source, text = f"data.mix.{name}", with_source_keys(name, message)
+    return text if not name or text.startswith(f"{source}.") else f"{source}: {text}"
 
 
 class MixedPairsConfig(PairsConfig):

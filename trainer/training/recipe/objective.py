@@ -33,7 +33,7 @@ def objectives(
     weights_by_source = [method.weights_at(step) for method in methods]
     step_objectives = []
     for method, weights in zip(methods, weights_by_source, strict=True):
-        alike = [i for i, other in enumerate(weights_by_source) if other == weights]
+        alike = [i for i, other_weights in enumerate(weights_by_source) if other_weights == weights]
         share = sum(micro_batches[i] for i in alike) / sum(micro_batches)
         counts = {term: sum(targets[i][term] for i in alike) for term in weights}
         step_objectives.append(Objective(method, {term: share * weight for term, weight in weights.items()}, counts))

@@ -40,8 +40,8 @@ class _Loader(yaml.SafeLoader):
         self._values += self._sizes.get(event.anchor, 0) if is_alias else 0
         self._values += 1
         if self._depth > DEEPEST or self._values > MOST_VALUES:
-            what = f"nested too deeply (over {DEEPEST} levels)" if self._depth > DEEPEST else "has too many values"
-            raise _TooLargeError(f"{what}: a recipe has at most {MOST_VALUES:,}, where its aliases are written out")
+            problem = f"nested too deeply (over {DEEPEST} levels)" if self._depth > DEEPEST else "has too many values"
+            raise _TooLargeError(f"{problem}: a recipe has at most {MOST_VALUES:,}, where its aliases are written out")
         node: Any = super().compose_node(parent, index)
         if event.anchor and not is_alias:
             self._sizes[event.anchor] = self._values - start
@@ -153,18 +153,18 @@ def _parse(text: str, where: str) -> Any:
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Merge `over` into `base` key by key; a `method` with a different `name` replaces the one in `base`."""
-    merged = dict(base)
+    values = dict(base)
     for key, value in over.items():
-        under = merged.get(key)
+        under = values.get(key)
         if (
             isinstance(value, Mapping)
             and isinstance(under, dict)
             and (key != "method" or value.get("name", under.get("name")) == under.get("name"))
         ):
-            merged[key] = _merge(under, value)
+            values[key] = _merge(under, value)
         else:
-            merged[key] = value
-    return merged
+            values[key] = value
+    return values
 
 
 def _without_excluded(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,10 +234,10 @@ def _explain(keys: Sequence[str], problem: Any) -> str:
 
 def _named(path: str, loc: tuple[int | str, ...]) -> str:
     """Replace `*` in a path with the name that the user gave, if any."""
-    before, star, after = path.partition("*")
-    depth = before.count(".")
-    matches = star and len(loc) > depth and f"{'.'.join(map(str, loc[:depth]))}." == before
-    return f"{before}{loc[depth]}{after}" if matches else path
+    prefix, star, suffix = path.partition("*")
+    depth = prefix.count(".")
+    matches = star and len(loc) > depth and f"{'.'.join(map(str, loc[:depth]))}." == prefix
+    return f"{prefix}{loc[depth]}{suffix}" if matches else path
 
 
 def _paths(kind: type[BaseModel], method: type[BaseModel] | None, prefix: str = "") -> list[str]:
@@ -247,15 +247,15 @@ def _paths(kind: type[BaseModel], method: type[BaseModel] | None, prefix: str = 
         paths.append(prefix + name)
         for section in [method] if method and prefix + name == "method" else _sections(field.annotation):
             paths += _paths(section, method, f"{prefix}{name}.")
-        for section in _sections(field.annotation, named=True):
+        for section in _sections(field.annotation, by_name=True):
             paths += [f"{prefix}{name}.*", *_paths(section, method, f"{prefix}{name}.*.")]
     return paths
 
 
-def _sections(annotation: Any, *, named: bool = False) -> list[type[BaseModel]]:
-    """Return the sections that an annotation allows; with `named`, those under names that the user chooses."""
+def _sections(annotation: Any, *, by_name: bool = False) -> list[type[BaseModel]]:
+    """Return the sections that an annotation allows; with `by_name`, those under names that the user chooses."""
     if get_origin(annotation) in (Union, types.UnionType, typing.Annotated):
-        return [section for part in get_args(annotation) for section in _sections(part, named=named)]
-    if named:
+        return [section for part in get_args(annotation) for section in _sections(part, by_name=by_name)]
+    if by_name:
         return _sections(get_args(annotation)[1]) if get_origin(annotation) is dict else []
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []

@@ -116,15 +116,15 @@ def _train(
         record(job, world)
     check_same(job)
     check_shared(recipe.run)
-    finished = True
+    is_finished = True
     if resume_from is None or checkpoint.read_state(resume_from).step < recipe.steps:
-        finished = Run(job, world, resume_from).train()
+        is_finished = Run(job, world, resume_from).train()
     elif world.rank == 0:
         print(f"{recipe.run} is already trained to its last step ({resume_from.name})", flush=True)
     dist.destroy_process_group()
     if lock_file:
         lock_file.close()
-    return finished
+    return is_finished
 
 
 def _find_lr(job: Job, world: World) -> None:
@@ -242,10 +242,10 @@ def _check_continues(job: Job, resume_from: Path) -> None:
     checkpoint.check_continues(resume_from, job.resume_invariants)
     state = checkpoint.read_state(resume_from)
     job.order.check(state.cursor.positions, resume_from)
-    before, now = state.cursor.micro, job.recipe.batch.micro
-    if now != before:
+    saved_micro, micro = state.cursor.micro, job.recipe.batch.micro
+    if micro != saved_micro:
         print(
-            f"batch.micro is {now} from step {state.step + 1} on, and was {before}: no example is lost or "
+            f"batch.micro is {micro} from step {state.step + 1} on, and was {saved_micro}: no example is lost or "
             "repeated, but other ones make a step",
             flush=True,
         )
@@ -315,10 +315,10 @@ def check_same(job: Job) -> None:
     rank_0_settings = [settings]
     dist.broadcast_object_list(rank_0_settings)
     changes = checkpoint.differences(rank_0_settings[0], settings)
-    lines = (f"{key}={now}, and rank 0 with {was}" for key, was, now in changes)
-    different: list[str | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(different, next(lines, None))
-    for rank, difference in enumerate(different):
+    lines = (f"{key}={value}, and rank 0 with {rank_0_value}" for key, rank_0_value, value in changes)
+    differences: list[str | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(differences, next(lines, None))
+    for rank, difference in enumerate(differences):
         if difference:
             raise SharedError(
                 f"rank {rank} would train with {difference}: give all ranks the same recipe, data and devices, and "

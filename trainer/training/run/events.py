@@ -31,8 +31,8 @@ def open_events(folder: Path, purge_step: int) -> SummaryWriter:
     went back, or another host with a slower one took the run over, the new file would be read before the older ones,
     and its steps be discarded: so it is named at least one second after the newest.
     """
-    named = (SECONDS.match(file.name) for file in folder.glob("events.out.tfevents.*"))
-    later = max((int(name[1]) + 1 for name in named if name), default=0)
+    matches = (SECONDS.match(file.name) for file in folder.glob("events.out.tfevents.*"))
+    later = max((int(match[1]) + 1 for match in matches if match), default=0)
     # the writer has no argument for the name: its module's own clock makes it
     clock = SimpleNamespace(time=lambda: max(time.time(), later))
     with patch.object(event_file_writer, "time", clock):

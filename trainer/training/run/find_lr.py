@@ -46,20 +46,20 @@ def find_lr(job: Job, world: World) -> None:
     say(*small_source_warnings(job, (len(losses) - 1) * STEPS), suggestion(losses))
 
 
-def row(rate: float, loss: float, first: float) -> str:
+def row(rate: float, loss: float, first_loss: float) -> str:
     """Return the line of a rate, with a bar of the loss after it: as long as `WIDTH` where it ends the test."""
-    share = loss / first / DIVERGED if first else 0.0
+    share = loss / first_loss / DIVERGED if first_loss else 0.0
     bar = "#" * round(WIDTH * min(share, 1.0)) if math.isfinite(loss) else "diverged"
     return f"{rate:13.1e}  {loss:8.4f}  {bar}"
 
 
 def suggestion(losses: list[float]) -> str:
     """Return the line with the suggested rate: a tenth of the one after which the loss was lowest."""
-    before, *after = (loss if math.isfinite(loss) else math.inf for loss in losses)
-    if not min(after, default=math.inf) < before * (1 - LEAST_FALL):
+    first_loss, *later_losses = (loss if math.isfinite(loss) else math.inf for loss in losses)
+    if not min(later_losses, default=math.inf) < first_loss * (1 - LEAST_FALL):
         return "no suggestion: the loss did not fall at any rate: check the data, the method and what it starts from"
-    best = RATES[after.index(min(after))]
-    return f"suggestion: optimizer.lr={best / BELOW:.1e} (a tenth of {best:.1e}, where the loss was lowest)"
+    rate = RATES[later_losses.index(min(later_losses))]
+    return f"suggestion: optimizer.lr={rate / BELOW:.1e} (a tenth of {rate:.1e}, where the loss was lowest)"
 
 
 def small_source_warnings(job: Job, trained: int) -> list[str]:
@@ -100,9 +100,9 @@ def _losses(job: Job, engine: Engine, beat: Callable[[], None]) -> Iterator[floa
 
 def _measured(batch: BatchConfig, mix: Mix) -> int:
     # as many steps as have EXAMPLES, and some of every source, where a step is of one
-    least = math.ceil(EXAMPLES / batch.size)
-    enough = (steps for steps in range(least, MOST_MEASURED) if all(mix.drawn(steps * batch.micro_batches)))
-    return next(enough, max(least, MOST_MEASURED))
+    least_steps = math.ceil(EXAMPLES / batch.size)
+    enough = (steps for steps in range(least_steps, MOST_MEASURED) if all(mix.drawn(steps * batch.micro_batches)))
+    return next(enough, max(least_steps, MOST_MEASURED))
 
 
 def _loss(engine: Engine, batches: Sequence[LaneBatch], beat: Callable[[], None]) -> float:

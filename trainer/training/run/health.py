@@ -23,7 +23,7 @@ MOST_OVERFLOWS = 40  # consecutive steps that fp16 overflow may skip: more than 
 MOST_ROLLBACKS = 3  # consecutive, without a new checkpoint
 MOST_STILL = 10  # consecutive steps with a gradient of zero before the run says so
 ZERO = 1e-7  # a smaller norm of the gradient is rounding
-EQUAL = 1e-4  # vectors that differ by less, relative to their largest number, count as equal
+TOLERANCE = 1e-4  # vectors that differ by less, relative to their largest number, count as equal
 COMPARED = 4  # texts of each of so many micro-batches: enough to see a collapse, which makes all vectors equal
 MOST_DOCUMENTS = 5  # named for a bad micro-batch; trainer.trace shows all of them
 
@@ -39,7 +39,7 @@ class Health:
         self.recipe, self.engine, self.order = recipe, engine, order
         self.overflows = self.rollbacks = self.still = 0  # consecutive
         self.pending: tuple[int, Sequence[LaneBatch], StepResult] | None = None  # computed, not judged yet
-        self.equal = False  # whether the texts had equal vectors when last compared
+        self.has_equal_vectors = False  # whether the texts had equal vectors when last compared
 
     def expect(self, step: int, batches: Sequence[LaneBatch], result: StepResult) -> None:
         """Record a computed step; the ranks judge it when they next exchange `flags`."""
@@ -58,7 +58,7 @@ class Health:
             finite &= torch.isfinite(result.grad_norm)
         return torch.stack([~finite, result.grad_norm <= ZERO]).long()
 
-    def is_sound(self, bad: int, still: int) -> bool:
+    def is_sound(self, bad_count: int, still_count: int) -> bool:
         """Judge the pending step by the sums of the ranks' `flags`: are losses and gradients finite on every rank?
 
         fp16 overflow is normal while the loss scale settles. If they are not finite and the recipe does not allow a
@@ -68,9 +68,9 @@ class Health:
             return True
         (step, batches, result), self.pending = self.pending, None
         overflow = self._overflowed(result)
-        if not bad:
+        if not bad_count:
             self._count_overflow(overflow)
-            self._count_still(step, still > 0)
+            self._count_still(step, still_count > 0)
             return True
         blamed = blame(result.losses, float(result.grad_norm), overflow=overflow)
         described = [self._describe(batches[i], result.losses[i].tolist()) for i in blamed]
@@ -92,13 +92,13 @@ class Health:
         """
         if any("document_ids" not in batch.micro_batch.arrays for batch in batches):
             return
-        equal = int(self.engine.sum_over_ranks(torch.tensor([self._equal_vectors(batches)])))
-        if equal and not self.equal:
+        count = int(self.engine.sum_over_ranks(torch.tensor([self._equal_vectors(batches)])))
+        if count and not self.has_equal_vectors:
             warn(
-                f"step {step}: {equal} different documents have the same vector: nothing tells texts apart, so nothing "
+                f"step {step}: {count} different documents have the same vector: nothing tells texts apart, so nothing "
                 "can be learned: check method.pooling and the encoder, or lower optimizer.lr"
             )
-        self.equal = equal > 0
+        self.has_equal_vectors = count > 0
 
     def _equal_vectors(self, batches: Sequence[LaneBatch]) -> int:
         """Return how many different documents of this rank's first ones have equal vectors: all of them, or 0."""
@@ -106,16 +106,16 @@ class Health:
         vectors = []
         for arrays in (batch.micro_batch.arrays for batch in batches[:COMPARED]):
             documents = {name: array[:COMPARED] for name, array in arguments_of("document_", arrays).items()}
-            texts |= {ids[real].tobytes() for ids, real in zip(documents["ids"], documents["mask"], strict=True)}
+            texts |= {ids[mask].tobytes() for ids, mask in zip(documents["ids"], documents["mask"], strict=True)}
             vectors.append(self.engine.embed(**documents))
         all_vectors = np.concatenate(vectors)
-        equal = len(texts) > 1 and np.ptp(all_vectors, axis=0).max() <= EQUAL * np.abs(all_vectors).max()
-        return len(texts) if equal else 0
+        are_equal = len(texts) > 1 and np.ptp(all_vectors, axis=0).max() <= TOLERANCE * np.abs(all_vectors).max()
+        return len(texts) if are_equal else 0
 
-    def check_bad_shards(self, cursor: Cursor, new: Sequence[Skip]) -> None:
+    def check_bad_shards(self, cursor: Cursor, skips: Sequence[Skip]) -> None:
         """Report the shards skipped since the last step; raise SharedError if the cursor has too many in total."""
         limit = self.recipe.faults.most_bad_shards
-        reasons = "; ".join(dict.fromkeys(skip.reason for skip in new))
+        reasons = "; ".join(dict.fromkeys(skip.reason for skip in skips))
         if cursor.bad_shards > limit:
             raise SharedError(
                 f"{cursor.bad_shards} bad shards, faults.most_bad_shards is {limit}; among them: {reasons}"

@@ -32,7 +32,7 @@ from deepsiam.trainer.training.run.measures import Probe
 class Refresh(Protocol):
     """Mines the negatives of the next steps during the run, as `trainer.ranking.while_training.refresh` does."""
 
-    current: int  # the step of the negatives in use
+    current_step: int  # the step of the negatives in use
 
     def step_of(self, step: int) -> int:
         """Return the step of the negatives that the examples after `step` steps use."""

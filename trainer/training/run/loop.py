@@ -78,13 +78,13 @@ class Run:
     def _refresh(self) -> bool:
         """Use the negatives that belong to this step, mining them if due; return whether they have changed."""
         refresh = self.job.refresh
-        if refresh is None or refresh.current == refresh.step_of(self.step):
+        if refresh is None or refresh.current_step == refresh.step_of(self.step):
             return False
         with self.monitor.untimed():
             if refresh.is_due(self.step):
                 self.monitor.refreshed(self.step, refresh.make(self.step, self._save_here(), self.watchdog.beat))
             refresh.use(self.step)
-            self.monitor.generation = refresh.current
+            self.monitor.generation = refresh.current_step
         return True
 
     def _probe(self, batches: Sequence[LaneBatch]) -> bool:
@@ -156,8 +156,8 @@ class Run:
 
     def _state(self) -> checkpoint.State:
         cursor, invariants = Cursor.merged(self.engine.gather(self.cursor)), self.job.resume_invariants
-        plateau, best = self.rate.plateau, self.best_keeper.best
-        return checkpoint.State(self.step, cursor, self.world.size, invariants, plateau, best)
+        plateau, best_probe = self.rate.plateau, self.best_keeper.best
+        return checkpoint.State(self.step, cursor, self.world.size, invariants, plateau, best_probe)
 
     def _load(self, path: Path) -> checkpoint.State:
         """Load a checkpoint into the engine; take over its step and plateau. Data and the best probe stay."""

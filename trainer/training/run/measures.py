@@ -41,11 +41,11 @@ class LearningRate:
 
     def validated(self, losses: Mapping[str, float]) -> bool:
         """Record the losses on held-out data, 0 without a target; return whether they lower the rate."""
-        keys, before = self.recipe.optimizer.plateau, self.plateau
+        keys, plateau = self.recipe.optimizer.plateau, self.plateau
         if keys:
             total = sum(weight * losses.get(term, 0.0) for term, weight in self.recipe.method.weights.items())
-            self.plateau = before.after(total, **keys.model_dump())
-        return self.plateau.scale != before.scale
+            self.plateau = plateau.after(total, **keys.model_dump())
+        return self.plateau.scale != plateau.scale
 
 
 def held_out_losses(held_out: Sequence[HeldOut], engine: Engine, beat: Callable[[], None]) -> dict[str, float]:
@@ -140,15 +140,15 @@ class BestKeeper:
                 return False
             measure = f"{keys.keep_best} of {probe.about}"
             is_extra = not probe.is_due(step, steps + 1)  # a longer run has none here
-            best = self.best.after(step, figures[keys.keep_best], measure, is_extra=is_extra)
-            if best.step == step and best != self.best and not self._saves(monitor, step, state):
+            best_probe = self.best.after(step, figures[keys.keep_best], measure, is_extra=is_extra)
+            if best_probe.step == step and best_probe != self.best and not self._saves(monitor, step, state):
                 return False
-        self.best = best
-        if keys.stop_after and best.bad >= keys.stop_after:
+        self.best = best_probe
+        if keys.stop_after and best_probe.bad >= keys.stop_after:
             self.ended = True
             monitor.info(
-                f"stopped after step {step}: {best.bad} probes without a gain in {keys.keep_best}, which was "
-                f"{best.value:.4f} at step {best.step}"
+                f"stopped after step {step}: {best_probe.bad} probes without a gain in {keys.keep_best}, which was "
+                f"{best_probe.value:.4f} at step {best_probe.step}"
             )
         return self.ended
 

@@ -81,14 +81,14 @@ class Monitor:
 
         `progress`: the examples and epochs read of each source, written if there are several.
         """
-        now, interval, ranks = time.monotonic(), self.interval, self.engine.world.size
-        seconds = now - self.since
+        moment, interval, ranks = time.monotonic(), self.interval, self.engine.world.size
+        seconds = moment - self.since
         losses = self._means()
         forward, rank_figures, slow = self.engine.forward_clock.take(), dict[str, float](), list[str]()
         if self.stragglers:
             rank_figures, slow = self.stragglers.compare(interval.steps, seconds, forward, interval.waited)
         self.skipped += interval.skipped
-        self.interval, self.since = self._new_interval(), now
+        self.interval, self.since = self._new_interval(), moment
         if self.engine.world.rank:
             return
         rate = interval.tokens * ranks / seconds
@@ -108,7 +108,7 @@ class Monitor:
         for line in [*slow, *(remark for term, remark in remarks.items() if self.remarks.get(term) != remark)]:
             warn(f"step {step}: {line}")
         self.remarks = remarks
-        eta = (now - self.began) / (step - self.start) * (self.recipe.steps - step)
+        eta = (moment - self.began) / (step - self.start) * (self.recipe.steps - step)
         terms = {term: value for term, value in losses.items() if "/" not in term}
         self.info(
             f"step {step}/{self.recipe.steps}  {_listed(terms)}  lr {lr:.2e}  grad {grad_norm:.2f}  "
@@ -161,11 +161,11 @@ class Monitor:
             return
         # a layer that is first called while something counts would never be compiled
         eager, counter = torch.compiler.set_stance("force_eager"), FlopCounterMode(display=False)
-        first = batches[0]
+        first_batch = batches[0]
         if self.recipe.compile:
             with eager, counter:
-                self.engine.evaluate(first.micro_batch, first.source)
-            self.flops_per_token = 3 * counter.get_total_flops() / first.micro_batch.tokens
+                self.engine.evaluate(first_batch.micro_batch, first_batch.source)
+            self.flops_per_token = 3 * counter.get_total_flops() / first_batch.micro_batch.tokens
             yield
         else:
             with eager, counter:

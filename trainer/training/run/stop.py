@@ -65,7 +65,7 @@ class Stop:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if self.signalled is not None and now - self.signalled > SAME_REQUEST:
+        moment = time.monotonic()
+        if self.signalled is not None and moment - self.signalled > SAME_REQUEST:
             exit_with_workers(128 + number)
-        self.signalled = self.signalled or now
+        self.signalled = self.signalled or moment

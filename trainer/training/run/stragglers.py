@@ -42,11 +42,11 @@ class Slow:
     median: float  # of the others
 
 
-def slow_ones(times: Sequence[float], least: float) -> Iterator[tuple[int, float, float]]:
-    """Yield number, time and the others' median of each that is slower by half and by `least` seconds."""
+def slow_ones(times: Sequence[float], least_seconds: float) -> Iterator[tuple[int, float, float]]:
+    """Yield number, time and the others' median of each that is slower by half and by `least_seconds`."""
     for number, seconds in enumerate(times):
         median_of_others = median([*times[:number], *times[number + 1 :]])
-        if seconds > SLOWER * median_of_others and seconds - median_of_others > least:
+        if seconds > SLOWER * median_of_others and seconds - median_of_others > least_seconds:
             yield number, seconds, median_of_others
 
 
@@ -149,16 +149,16 @@ class Stragglers:
         return figures, lines
 
     def _slow(self) -> Iterator[Slow]:
-        least = COSTS * self.seconds
+        least_seconds = COSTS * self.seconds
         for kind, times in zip(("forward", "waited"), self.totals.tolist(), strict=True):
-            for rank, seconds, others in slow_ones(times, least):
-                yield Slow(rank, kind, seconds, others)
+            for rank, seconds, others_median in slow_ones(times, least_seconds):
+                yield Slow(rank, kind, seconds, others_median)
         if self.ring:
             usual = [median(times) for times in zip(*self.messages, strict=True)]
             # a step sends about twice the size of the gradients; this is the equivalent number of messages
             messages = self.steps * 2 * self.engine.gradient_bytes / MESSAGE_BYTES
-            for host, seconds, others in slow_ones(usual, least / messages):
-                yield Slow(self.first_ranks[host], "message", seconds, others)
+            for host, seconds, others_median in slow_ones(usual, least_seconds / messages):
+                yield Slow(self.first_ranks[host], "message", seconds, others_median)
 
 
 def _worst(times: Sequence[float]) -> float:

@@ -157,7 +157,7 @@ def test_memory_advises_the_first_stage_that_fits(memory: int, stage: int, state
     assert (finding.state, finding.todo) == (state, todo)
 
 
-LORA = Numbers(all=1_500_000_000, trained=10_000_000, saved=10_000_000)
+LORA = Numbers(total=1_500_000_000, trained=10_000_000, saved=10_000_000)
 
 
 def test_frozen_weights_have_no_gradients_nor_states(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_frozen_weights_have_no_gradients_nor_states(tmp_path: Path) -> None:
     finding = only(checks.memory(facts, {"a": 1}, LORA, config))
     # 2 bytes of each, and 14 more of each that is trained
     assert (finding.state, finding.said[:13]) == ("ok", "ZeRO-1 3.1 GB")
-    assert only(checks.memory(facts, {"a": 1}, all_trained(LORA.all), config)).state == "wrong"
+    assert only(checks.memory(facts, {"a": 1}, all_trained(LORA.total), config)).state == "wrong"
     # three checkpoints of 18 bytes of each that is trained
     assert ", 540.0 MB for 3 checkpoints" in only(checks.disk(TWO, recipe(tmp_path), LORA)).said
 

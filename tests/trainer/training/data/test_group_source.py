@@ -62,7 +62,7 @@ def test_fewer_labels_are_part_of_more(collection: Collection) -> None:
 
 
 def test_a_set_too_large_for_an_array_has_an_order_too(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shuffled, "MOST", 10)
+    monkeypatch.setattr(shuffled, "MOST_STORED", 10)
     whole, few, other = opened(collection), opened(collection, limit=40), opened(collection, seed=2)
     documents = first_documents(whole)
     assert sorted(documents) == sorted(whole.candidates.tolist()) != documents

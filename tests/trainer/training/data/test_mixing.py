@@ -112,13 +112,13 @@ def shuffled_of(size: int, seed: int = 1) -> Shuffled:
 
 
 def test_few_are_an_array_and_many_are_not() -> None:
-    few, many = (shuffled(size, "labels", 3) for size in (module.MOST, module.MOST + 1))
-    np.testing.assert_array_equal(few, keyed_rng("labels", 3).permutation(module.MOST))
+    few, many = (shuffled(size, "labels", 3) for size in (module.MOST_STORED, module.MOST_STORED + 1))
+    np.testing.assert_array_equal(few, keyed_rng("labels", 3).permutation(module.MOST_STORED))
     assert isinstance(many, Shuffled)
-    assert len(many) == module.MOST + 1
+    assert len(many) == module.MOST_STORED + 1
     found = many[np.arange(len(many))]
     assert len(np.unique(found)) == len(found)
-    assert (found.min(), found.max()) == (0, module.MOST)
+    assert (found.min(), found.max()) == (0, module.MOST_STORED)
     np.testing.assert_array_equal(many[np.array([7, 70_000])], found[[7, 70_000]])
     assert (shuffled(len(many), "labels", 4)[np.arange(1000)] != found[:1000]).any()  # type: ignore[union-attr]
 

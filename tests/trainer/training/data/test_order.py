@@ -131,7 +131,7 @@ def test_prefetched_batches_do_not_move_the_position() -> None:
     first = first_of(order, 2)  # the workers are far ahead by now
     again = first_of(order, 0)
     assert items([first]) == items([again])
-    assert first.after == again.after
+    assert first.end == again.end
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def epochs(lanes: Lanes, count: int) -> Counter[tuple[int, int]]:
     seen: Counter[tuple[int, int]] = Counter()
     for lane in range(lanes.lanes):
         for step in lanes.micro_batches(lane, START):
-            if step.after.epoch == count:
+            if step.end.epoch == count:
                 break
-            seen[(step.after.epoch, int(step.micro_batch.arrays["items"][0][0]))] += 1
+            seen[(step.end.epoch, int(step.micro_batch.arrays["items"][0][0]))] += 1
     return seen
 
 

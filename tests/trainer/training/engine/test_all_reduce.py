@@ -32,7 +32,7 @@ def test_a_rank_that_meets_nobody_ends() -> None:
     alone = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     env = {**toy.environment(), **alone, "MASTER_PORT": str(toy.free_port())}
     done = subprocess.run([sys.executable, "-c", script], cwd=toy.ROOT, env=env, capture_output=True, text=True)
-    assert done.returncode == all_reduce.LATE
+    assert done.returncode == all_reduce.TIMEOUT_CODE
     assert "rank 1: the ranks did not meet and finish in 1 s" in done.stderr
 
 

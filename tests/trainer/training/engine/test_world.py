@@ -128,7 +128,7 @@ def joining(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for name in (*LAUNCHERS[0], "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"):
         monkeypatch.setenv(name, "1")  # restored after the test
     given: dict[str, Any] = {}
-    monkeypatch.setattr(world, "_joined", False)
+    monkeypatch.setattr(world, "_is_joined", False)
     monkeypatch.setattr(world, "meet", lambda rank, ranks: None)
     monkeypatch.setattr(world.deepspeed, "init_distributed", lambda **options: given.update(options))
     monkeypatch.setattr(dist, "barrier", lambda: None)
@@ -219,7 +219,7 @@ def ranks_store(monkeypatch: pytest.MonkeyPatch) -> dist.Store:
     """The store of ranks that have joined, of which rank 0 takes no time at all."""
     store = dist.HashStore()
     monkeypatch.setattr(world.distributed_c10d, "_get_default_store", lambda: store)
-    monkeypatch.setattr(world, "_joined", True)
+    monkeypatch.setattr(world, "_is_joined", True)
     monkeypatch.setattr(world, "RANK_0_FIRST_SECONDS", 0)
     return store
 
