@@ -44,8 +44,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--dimensions", type=positive, metavar="N", help=DIMENSIONS_HELP)
     for side in ("query", "document"):
-        what = f"before every {side}, in place of the model's own"
-        parser.add_argument(f"--{side}-prompt", metavar="TEXT", help=what)
+        description = f"before every {side}, in place of the model's own"
+        parser.add_argument(f"--{side}-prompt", metavar="TEXT", help=description)
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
     parser.add_argument("--approximate", choices=APPROXIMATIONS, help="also prepare approximate search")
     return parser.parse_args(argv)

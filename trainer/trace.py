@@ -30,9 +30,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as optimizer.lr=2e-4")
     parser.add_argument("--world-size", type=positive, default=1, metavar="W", help="number of ranks (1)")
     parser.add_argument("--workers", type=_from_0, default=0, metavar="N", help="loader workers of each rank (0)")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--steps", type=_steps, default=(1, 10), metavar="A:B", help="steps A to B, both included (1:10)")
-    what.add_argument("--show", type=positive, metavar="STEP", help="decode what one step reads")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--steps", type=_steps, default=(1, 10), metavar="A:B", help="steps A to B, both included (1:10)")
+    mode.add_argument("--show", type=positive, metavar="STEP", help="decode what one step reads")
     return parser
 
 

@@ -58,6 +58,6 @@ def case_study(
         return printable(trained.tokenizer.decode(ids[number][spelled]))
 
     yield f"sequence {sequence} of {len(sequences)}: {text(sequence)}"
-    for other in attention[sequence].argsort()[::-1][: SHOWN + 1].tolist():
-        itself = " (itself)" if other == sequence else ""
-        yield f"  {attention[sequence, other]:.3f}  {other}{itself}: {text(other)}"
+    for number in attention[sequence].argsort()[::-1][: SHOWN + 1].tolist():
+        itself = " (itself)" if number == sequence else ""
+        yield f"  {attention[sequence, number]:.3f}  {number}{itself}: {text(number)}"

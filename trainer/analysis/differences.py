@@ -44,16 +44,16 @@ def most_different(
         ranked: the rankings of both systems, one for each query.
         metric: the metric to compare; of equal differences, the earlier query comes first.
     """
-    first, second = (task.measure(rankings).values[metric] for rankings in ranked)
-    differences = second - first
+    baseline, values = (task.measure(rankings).values[metric] for rankings in ranked)
+    differences = values - baseline
     order = np.argsort(-abs(differences), kind="stable")
-    better = [i for i in order.tolist() if differences[i] > 0][:QUERIES]
-    worse = [i for i in order.tolist() if differences[i] < 0][:QUERIES]
+    wins = [i for i in order.tolist() if differences[i] > 0][:QUERIES]
+    losses = [i for i in order.tolist() if differences[i] < 0][:QUERIES]
 
     def shown(numbers: Sequence[int]) -> list[Difference]:
-        return [_difference(task, i, (ranked[0][i], ranked[1][i]), (first[i], second[i])) for i in numbers]
+        return [_difference(task, i, (ranked[0][i], ranked[1][i]), (baseline[i], values[i])) for i in numbers]
 
-    return shown(better), shown(worse)
+    return shown(wins), shown(losses)
 
 
 def scores_of(task: Task, ranked: Sequence[Ranked]) -> dict[str, np.ndarray]:

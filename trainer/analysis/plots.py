@@ -36,7 +36,7 @@ def smooth(values: np.ndarray) -> np.ndarray:
     """
     half = max(1, len(values) // 20)
     points = np.arange(len(values))
-    first = np.maximum(points - half, 0)
-    last = np.minimum(points + np.minimum(half, points), len(values) - 1)
+    starts = np.maximum(points - half, 0)
+    ends = np.minimum(points + np.minimum(half, points), len(values) - 1)
     sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-    return (sums[last + 1] - sums[first]) / (last + 1 - first)
+    return (sums[ends + 1] - sums[starts]) / (ends + 1 - starts)

@@ -122,7 +122,7 @@ def draw_results(results: Results, folder: Path) -> Path:
         panel.set_xlabel("mean over queries")
     heading = f"{results.about.queries:,} queries over {results.about.corpus:,} documents"
     for pair in compared(results)[:1]:
-        first, second = map(title, pair.systems)
-        heading += f"; {second} against {first} on {HEADINGS[pair.metric]}: p = {pair.p_value:.2g}"
+        baseline, leader = map(title, pair.systems)
+        heading += f"; {leader} against {baseline} on {HEADINGS[pair.metric]}: p = {pair.p_value:.2g}"
     figure.suptitle(heading, x=0.01, ha="left", weight="bold")
     return save(figure, folder / f"{RESULTS_PLOT}.png")

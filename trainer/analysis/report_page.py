@@ -155,15 +155,15 @@ def _scores(task: Task, ranked: Rankings) -> Iterator[str]:
 
 def _differences(task: Task, ranked: Rankings, results: Results) -> Iterator[str]:
     """Show where the best system differs from the first one, which is BM25 where that was evaluated."""
-    first = next(iter(ranked))
-    leader = max((name for name in ranked if name != first), key=lambda name: results.systems[name].metrics[TESTED])
-    titles = title(first), title(leader)
-    better, worse = most_different(task, (ranked[first], ranked[leader]), TESTED)
+    baseline = next(iter(ranked))
+    leader = max((name for name in ranked if name != baseline), key=lambda name: results.systems[name].metrics[TESTED])
+    titles = title(baseline), title(leader)
+    wins, losses = most_different(task, (ranked[baseline], ranked[leader]), TESTED)
     yield paragraph(
         f"By {HEADINGS[TESTED]}, {titles[1]} beside {titles[0]}. "
         "Relevant documents have a bar, the query's words are marked."
     )
-    for heading, differences in ((f"{titles[1]} is ahead", better), (f"{titles[0]} is ahead", worse)):
+    for heading, differences in ((f"{titles[1]} is ahead", wins), (f"{titles[0]} is ahead", losses)):
         yield f"<h3>{escape(heading)}</h3>"
         yield "".join(_difference(difference, titles) for difference in differences) or paragraph("In no query.")
 

@@ -139,17 +139,17 @@ def draw(wirings: dict[str, Wiring], out: Path) -> Path:
     panel.set_xticks(np.arange(len(inputs)) + 0.5, [token for _, token in inputs], rotation=90, fontsize=7)
     panel.tick_params(length=0)
     panel.spines[:].set_visible(False)
-    for first, last, name in _runs([name for name, _ in inputs]):
-        panel.axvline(last, color="black", linewidth=0.8 * (last < len(inputs)))
-        panel.text((first + last) / 2, -0.5, name, ha="center", va="bottom", fontsize=8)
+    for start, end, name in _runs([name for name, _ in inputs]):
+        panel.axvline(end, color="black", linewidth=0.8 * (end < len(inputs)))
+        panel.text((start + end) / 2, -0.5, name, ha="center", va="bottom", fontsize=8)
     losses = [loss for loss, wiring in wirings.items() for _ in wiring.targets]
-    for (first, last, loss), shade in zip(_runs(losses), COLORS, strict=False):
-        panel.text(len(inputs) + 0.5, (first + last) / 2, f"loss {loss}", va="center", fontsize=8, color=shade)
+    for (start, end, loss), shade in zip(_runs(losses), COLORS, strict=False):
+        panel.text(len(inputs) + 0.5, (start + end) / 2, f"loss {loss}", va="center", fontsize=8, color=shade)
     return save(figure, out)
 
 
 def _runs(names: list[str]) -> Iterator[tuple[int, int, str]]:
     """Yield start, end and name of each run of equal names."""
     for name, places in groupby(range(len(names)), key=names.__getitem__):
-        first, *places_after = places
-        yield first, first + len(places_after) + 1, name
+        start, *places_after = places
+        yield start, start + len(places_after) + 1, name

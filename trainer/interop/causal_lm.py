@@ -140,8 +140,8 @@ def load(folder: Folder, open_encoder: Opener) -> LoadedModel:
         raise InputError(f"{folder.path / MODULES}: has a {min(extras)} module, and only {MODULE} is supported")
     trunk = open_encoder().trunk
     require_known_head(folder, trunk)
-    most = min(MOST_PROMPT_TOKENS, max_positions(trunk))
-    keys = LabelRankerConfig(name="label_ranker", loss="rank_net", max_prompt_tokens=most)
+    max_tokens = min(MOST_PROMPT_TOKENS, max_positions(trunk))
+    keys = LabelRankerConfig(name="label_ranker", loss="rank_net", max_prompt_tokens=max_tokens)
     return by_labels(folder, trunk, folder.tokenizer, keys)
 
 

@@ -35,7 +35,7 @@ from deepsiam.trainer.interop.settings import CONFIG, METADATA, MODULES, SETTING
 from deepsiam.trainer.interop.start import Opener
 
 ARCHITECTURE = "HF_ColBERT"  # Stanford's
-PLAIN = {"bias": False, "activation_function": "torch.nn.modules.linear.Identity", "use_residual": False}
+LINEAR_LAYER = {"bias": False, "activation_function": "torch.nn.modules.linear.Identity", "use_residual": False}
 DEFAULTS = {"bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}  # the libraries', for Dense
 SIDES, PREFIXES = ("query", "document"), {"query_prefix", "document_prefix"}
 QUERY_TOKENS = 32  # of a query that is filled up, where a folder does not say how many
@@ -73,8 +73,8 @@ def read_projection(folder: Folder) -> dict[str, Tensor]:
     if folder.has_modules:
         dense = folder.modules["Dense"]
         settings, file = folder.keys(dense / CONFIG), dense / WEIGHTS
-        for key, plain in PLAIN.items():
-            if (value := settings.get(key, DEFAULTS.get(key, plain))) != plain:
+        for key, linear_value in LINEAR_LAYER.items():
+            if (value := settings.get(key, DEFAULTS.get(key, linear_value))) != linear_value:
                 raise InputError(f"{dense / CONFIG}: {key}: {value!r}: only a linear layer is supported")
     weight = folder.tensors(file).get("linear.weight")
     if weight is None or weight.ndim != 2:
@@ -136,7 +136,7 @@ def read_lengths(folder: Folder, positions: int) -> dict[str, int]:
     path, names = folder.path / SETTINGS, {"query": "query_length", "document": "document_length"}
     if not folder.has_modules:
         path, names = folder.path / METADATA, {"query": "query_maxlen", "document": "doc_maxlen"}
-    lengths = folder.keys(path, missing=True)
+    lengths = folder.keys(path, allow_absent=True)
     for side, limit in zip(SIDES, longest_texts(folder, positions), strict=True):
         is_overruled = module.get(f"{side}_length") or module.get("processing_kwargs")
         length = None if is_overruled else text_length(path, lengths, names[side])
@@ -146,7 +146,7 @@ def read_lengths(folder: Folder, positions: int) -> dict[str, int]:
 
 def _stanford(folder: Folder) -> tuple[dict[str, Any], list[str]]:
     """Return how Stanford's ColBERT fills up queries, and the tokens of documents that have no vector."""
-    metadata = folder.keys(folder.path / METADATA, missing=True)
+    metadata = folder.keys(folder.path / METADATA, allow_absent=True)
     expansion = {
         "attend": metadata.get("attend_to_mask_tokens"),
         "length": metadata.get("query_maxlen") or QUERY_TOKENS,
@@ -174,7 +174,7 @@ def _of_library(folder: Folder) -> tuple[dict[str, Any] | None, Any]:
         raise InputError(f"{folder.path}: query_expansion is {expansion!r:.80}, not a table")
     if "MultiVectorMask" in folder.modules:
         mask = folder.modules["MultiVectorMask"] / CONFIG
-        return expansion, folder.keys(mask, missing=True).get("skiplist_words") or []
+        return expansion, folder.keys(mask, allow_absent=True).get("skiplist_words") or []
     if model_type == "MultiVectorEncoder":  # what is not attended to has no vector, and nothing is skipped
         return expansion if expansion and expansion.get("attend") else None, []
     words = settings.get("skiplist_words")
@@ -210,7 +210,7 @@ def _is_read(blank: str, token: str, tokenizer: Tokenizer) -> bool:
 def _texts_before(folder: Folder) -> dict[str, str]:
     """Return what stands before the texts of each side."""
     if not folder.has_modules:
-        metadata = folder.keys(folder.path / METADATA, missing=True)
+        metadata = folder.keys(folder.path / METADATA, allow_absent=True)
         names = metadata.get("query_token_id") or "[unused0]", metadata.get("doc_token_id") or "[unused1]"
         return dict(zip(SIDES, map(str, names), strict=True))
     settings = folder.settings

@@ -32,7 +32,7 @@ from deepsiam.trainer.interop.settings import CONFIG, MODEL_TYPES, MODULES, PAIR
 from deepsiam.trainer.interop.start import Opener, PretrainedEncoder
 
 CLASSIFIER = "ForSequenceClassification"  # the end of the names of Hugging Face's classes
-SHORTEST = 8  # tokens of a pair of short texts
+MIN_PAIR_TOKENS = 8  # tokens of a pair of short texts
 PROBE = ("Naïve, b", "c")
 ACTIVATIONS = {"Identity": nn.Identity, "Sigmoid": nn.Sigmoid}  # of the scores
 
@@ -237,10 +237,10 @@ def _keys_of_pairs(folder: Folder) -> dict[str, Any]:
         encoding = library(*PROBE)
     except Exception as error:  # transformers documents no errors, and the tokenizers package raises plain Exception
         raise InputError(f"{where}: not the tokenizer of an encoder ({' '.join(str(error).split()):.200})") from None
-    first, second = (text.tolist() for text in tokenizer.encode(PROBE))
+    query_ids, document_ids = (text.tolist() for text in tokenizer.encode(PROBE))
     ids, types = encoding["input_ids"], encoding.get("token_type_ids")
     start, between, end = tokenizer.pair_frame
-    query, document = [*start, *first, *between], [*second, *end]
+    query, document = [*start, *query_ids, *between], [*document_ids, *end]
     if query + document != ids or types not in (None, [0] * len(ids), [0] * len(query) + [1] * len(document)):
         raise InputError(
             f"{where}: joins two texts as {tokenizer.decode(ids)!r}, with token types {types}; "
@@ -249,7 +249,7 @@ def _keys_of_pairs(folder: Folder) -> dict[str, Any]:
         )
     if library.truncation_side != "right":
         raise InputError(f"{where}: truncation_side: {library.truncation_side!r} is not supported, right is")
-    limit = longest_input(folder, SHORTEST, by_library=is_of_library(folder))
+    limit = longest_input(folder, MIN_PAIR_TOKENS, by_library=is_of_library(folder))
     return {"token_types": types is not None and any(types), "max_pair_tokens": limit}
 
 

@@ -45,7 +45,7 @@ def refuse(trained: LoadedModel, library: str, beyond: Mapping[str, bool], or_el
 def write_encoder(trunk: PreTrainedModel, folder: Path) -> None:
     """Write weights and configuration of the plain Hugging Face class, with exactly the keys that it expects."""
     stock = type(trunk)(copy.deepcopy(trunk.config))
-    names = (dict(trunk.named_parameters(remove_duplicate=again)).keys() for again in (False, True))
+    names = (dict(trunk.named_parameters(remove_duplicate=flag)).keys() for flag in (False, True))
     tied = next(names) - next(names)  # T5's embedding has two names
     state = {name: tensor.detach() for name, tensor in trunk.state_dict().items() if name not in tied}
     for name in stock.state_dict().keys() - trunk.state_dict().keys():
@@ -141,11 +141,11 @@ def write_tokenizer(
 def _template(frames: Frames, tokenizer: Tokenizer) -> TemplateProcessing:
     """Return what makes frames; the second text of a pair, and what follows it, have type 1."""
     names = {token: name for name, token in tokenizer.vocabulary().items() if token in tokenizer.special}
-    (before, after), (start, between, end) = (
+    (prefix, suffix), (start, between, end) = (
         [[names[token] for token in part] for part in parts] for parts in (frames.text, frames.pair)
     )
     return TemplateProcessing(
-        single=[*before, "$A", *after],
+        single=[*prefix, "$A", *suffix],
         pair=[*start, "$A", *between, "$B:1", *(f"{name}:1" for name in end)],
         special_tokens=[(name, token) for token, name in names.items()],
     )
@@ -218,6 +218,6 @@ def as_code(text: object) -> str:
     return blank.join((fence(line, 1), line, fence(line, 1)))
 
 
-def fence(text: str, least: int = 3) -> str:
-    """Return a fence of at least `least` backticks that a text does not contain, to put it between two of them."""
-    return "`" * max(least, *(len(ticks) + 1 for ticks in re.findall("`+", text)), 0)
+def fence(text: str, min_length: int = 3) -> str:
+    """Return a fence of at least `min_length` backticks that a text does not contain, to put it between two of them."""
+    return "`" * max(min_length, *(len(ticks) + 1 for ticks in re.findall("`+", text)), 0)

@@ -27,7 +27,7 @@ from deepsiam.models.sizes import check_sizes
 from deepsiam.trainer.interop.settings import CONFIG, MARK, MODULES, SETTINGS, TOKENIZER, TRANSFORMER
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-AGAIN = "copy the folder again"
+COPY_REMEDY = "copy the folder again"
 MARK_REMEDY = "damaged; export the run again, or copy the folder again"
 PACKAGES = ("sentence_transformers.", "pylate.")  # whose modules are known; others are code of the folder
 MASKED_LM = "MLMTransformer"  # a sparse model's encoder, with its head
@@ -71,11 +71,11 @@ class Folder:
             self._contents[path] = read_bytes(path)
         return self._contents[path]
 
-    def keys(self, path: Path, *, missing: bool = False) -> dict[str, Any]:
-        """Return a JSON object; with `missing` an empty one if the file is absent."""
-        if missing and not path.exists():
+    def keys(self, path: Path, *, allow_absent: bool = False) -> dict[str, Any]:
+        """Return a JSON object; with `allow_absent` an empty one if the file is absent."""
+        if allow_absent and not path.exists():
             return {}
-        return parse_json(self.content(path), path, dict[str, Any], AGAIN)
+        return parse_json(self.content(path), path, dict[str, Any], COPY_REMEDY)
 
     def tensors(self, path: Path) -> dict[str, Tensor]:
         """Return the tensors of one of its safetensors files, which is mapped into memory."""
@@ -93,7 +93,7 @@ class Folder:
         """The modules of a sentence-transformers folder, in their order, as its modules.json lists them."""
         path, modules = self.path / MODULES, []
         try:
-            for module in parse_json(self.content(path), path, list[Any], AGAIN):
+            for module in parse_json(self.content(path), path, list[Any], COPY_REMEDY):
                 place = PurePath(module["path"])
                 if place.is_absolute() or ".." in place.parts:
                     raise InputError(f"{path}: path is {module['path']!r:.80}, outside of the folder")
@@ -101,7 +101,7 @@ class Folder:
                 kind = kind.rpartition(".")[2] if kind.startswith(PACKAGES) else kind
                 modules.append(Module("Transformer" if kind == MASKED_LM else kind, self.path / place))
         except (KeyError, TypeError):
-            raise InputError(f"{path}: not a list of modules with type and path; {AGAIN}") from None
+            raise InputError(f"{path}: not a list of modules with type and path; {COPY_REMEDY}") from None
         return modules
 
     @cached_property
@@ -111,12 +111,12 @@ class Folder:
             return {"Transformer": self.path}
         modules = dict(self.steps)
         if "Transformer" not in modules:
-            first = next(iter(modules), "")
+            first_kind = next(iter(modules), "")
             configs = sorted(self.path.glob(f"*/{CONFIG}"))
             encoders = [path.parent for path in configs if "model_type" in self.keys(path)]  # others are of modules
             raise InputError(
                 f"{self.path / MODULES}: has no Transformer module"
-                + (f", but a {first}, whose sides have modules of their own" if first in TWO_SIDED else "")
+                + (f", but a {first_kind}, whose sides have modules of their own" if first_kind in TWO_SIDED else "")
                 + f": name the folder of an encoder instead{f', such as {encoders[0]}' if encoders else ''}"
             )
         return modules
@@ -129,7 +129,7 @@ class Folder:
     @property
     def settings(self) -> dict[str, Any]:
         """What a sentence-transformers folder says of the whole model."""
-        return self.keys(self.path / SETTINGS, missing=True)
+        return self.keys(self.path / SETTINGS, allow_absent=True)
 
     @property
     def transformer_file(self) -> Path:
@@ -140,12 +140,12 @@ class Folder:
     @property
     def transformer(self) -> dict[str, Any]:
         """What the library's module of the encoder says."""
-        return self.keys(self.transformer_file, missing=True)
+        return self.keys(self.transformer_file, allow_absent=True)
 
     @property
     def tokenizer_config(self) -> dict[str, Any]:
         """What transformers wrote beside tokenizer.json."""
-        return self.keys(self.encoder / TOKENIZER_CONFIG, missing=True)
+        return self.keys(self.encoder / TOKENIZER_CONFIG, allow_absent=True)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -161,14 +161,14 @@ class Folder:
     @property
     def architecture(self) -> str:
         """The name of the class that config.json says the weights are of; "" if it says none."""
-        names = self.keys(self.encoder / CONFIG, missing=True).get("architectures")
+        names = self.keys(self.encoder / CONFIG, allow_absent=True).get("architectures")
         return str(names[0]) if isinstance(names, list) and names else ""
 
     @cached_property
     def config(self) -> PreTrainedConfig:
         """The encoder's configuration, of a class of transformers, and not of quantised weights."""
         path = self.encoder / CONFIG
-        keys = self.keys(path, missing=True)
+        keys = self.keys(path, allow_absent=True)
         with as_input_error(str(path)):
             check_sizes(keys.items(), "")
         _refuse_code(path, keys)
@@ -206,9 +206,9 @@ class Folder:
                 raise InputError(f"{file}: has {doubled[0]}, which is also in {owners[doubled[0]]}: which one counts?")
             weights |= tensors
             owners |= dict.fromkeys(tensors, file.name)
-        if lost := sorted(name for name, file in places.items() if owners.get(name) != file):
-            file = self.encoder / places[lost[0]]
-            raise InputError(f"{file}: lacks {lost[0]}, which {INDEX} expects there; {AGAIN}")
+        if absent_names := sorted(name for name, file in places.items() if owners.get(name) != file):
+            file = self.encoder / places[absent_names[0]]
+            raise InputError(f"{file}: lacks {absent_names[0]}, which {INDEX} expects there; {COPY_REMEDY}")
         return weights
 
     @property
@@ -226,16 +226,16 @@ class Folder:
             places = self.keys(path)["weight_map"]
             files = set(places.values())
         except (KeyError, TypeError, AttributeError):
-            raise InputError(f"{path}: not an index with a weight_map from tensors to files; {AGAIN}") from None
+            raise InputError(f"{path}: not an index with a weight_map from tensors to files; {COPY_REMEDY}") from None
         for file in sorted(files, key=str):
             if not isinstance(file, str) or Path(file).name != file or Path(file).suffix != Path(WEIGHTS).suffix:
                 raise InputError(f"{path}: weight_map: {file!r} is not the name of a safetensors file in its folder")
         if absent := sorted(file for file in files if not (path.parent / file).is_file()):
             raise InputError(
-                f"{path}: {len(absent)} of its {len(files)} files are missing, such as {absent[0]}; {AGAIN}"
+                f"{path}: {len(absent)} of its {len(files)} files are missing, such as {absent[0]}; {COPY_REMEDY}"
             )
         if not files:
-            raise InputError(f"{path}: names no file; {AGAIN}")
+            raise InputError(f"{path}: names no file; {COPY_REMEDY}")
         return dict(places)
 
 
@@ -249,7 +249,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: cannot read the weights ({error}): the file is damaged; {AGAIN}") from None
+        raise InputError(f"{path}: cannot read the weights ({error}): the file is damaged; {COPY_REMEDY}") from None
 
 
 def _refuse_code(path: Path, keys: Mapping[str, Any]) -> None:

@@ -24,11 +24,11 @@ from deepsiam.trainer.interop import (
 )
 from deepsiam.trainer.interop.colbert import is_colbert, unmarked_prompts
 from deepsiam.trainer.interop.cross_encoder import is_cross_encoder, is_of_library
-from deepsiam.trainer.interop.folder import AGAIN, Folder
+from deepsiam.trainer.interop.folder import COPY_REMEDY, Folder
 from deepsiam.trainer.interop.masked_lm import read_masked_lm_head
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.same_reading import require_same_reading
-from deepsiam.trainer.interop.sentence_transformer import NO_EFFECT, SHORTEST, longest_texts
+from deepsiam.trainer.interop.sentence_transformer import MIN_TEXT_TOKENS, NO_EFFECT, longest_texts
 from deepsiam.trainer.interop.settings import (
     CAUSAL,
     COLBERT,
@@ -107,14 +107,14 @@ def load(folder: Folder, kind: Kind) -> LoadedModel:
         model = "a SparseEncoder" if kind == SPARSE else "an encoder without a pooling and a similarity"
         raise InputError(f"{folder.path}: {model}: fine-tune it first, with init_from")
     without = check_settings(folder, kind, to_rank=True)
-    loaded = loader(folder, lambda: open_encoder(folder, folder.tokenizer, kind))
+    loaded_model = loader(folder, lambda: open_encoder(folder, folder.tokenizer, kind))
     if kind != CAUSAL or not folder.has_modules:
-        return loaded
+        return loaded_model
     remark = (
         f"{folder.path}: is read as a plain language model, with the prompt and the labels of a recipe, such as "
         f"recipes/yes_no.yaml, in place of {', '.join(['its chat template', *without])}"
     )
-    return replace(loaded, remarks=(*loaded.remarks, remark))
+    return replace(loaded_model, remarks=(*loaded_model.remarks, remark))
 
 
 def open_encoder(folder: Folder, tokenizer: Tokenizer, kind: Kind) -> PretrainedEncoder:
@@ -191,7 +191,7 @@ def check_settings(folder: Folder, kind: Kind, *, to_rank: bool, method: str = "
     Raises:
         InputError: a setting would change what is computed, and is not supported.
     """
-    longest_texts(folder, SHORTEST)  # refuses an invalid length
+    longest_texts(folder, MIN_TEXT_TOKENS)  # refuses an invalid length
     computed_modules = COMPUTED.get(kind, ()) if to_rank or method == kind else ()
     without = []
     for path, name, keys in _settings(folder, kind, to_rank=to_rank):
@@ -218,17 +218,17 @@ def _settings(folder: Folder, kind: Kind, *, to_rank: bool) -> Iterator[tuple[Pa
     """Yield the files of settings that a folder has, their names in the table, and their keys."""
     encoder, path = folder.encoder, folder.path
     if folder.has_modules:
-        modules = parse_json(folder.content(path / MODULES), path / MODULES, list[Keys], AGAIN)
+        modules = parse_json(folder.content(path / MODULES), path / MODULES, list[Keys], COPY_REMEDY)
         yield from ((path / MODULES, MODULES, module) for module in modules)
         yield path / SETTINGS, SETTINGS, folder.settings
         for module in folder.steps:
             if module.folder != encoder:
                 file = module.folder / CONFIG
-                yield file, f"{module.kind}/{CONFIG}", folder.keys(file, missing=True)
+                yield file, f"{module.kind}/{CONFIG}", folder.keys(file, allow_absent=True)
     if kind != PAIRS or is_of_library(folder):
         yield folder.transformer_file, TRANSFORMER, folder.transformer
     yield encoder / TOKENIZER_CONFIG, TOKENIZER_CONFIG, folder.tokenizer_config
-    yield encoder / METADATA, METADATA, folder.keys(encoder / METADATA, missing=True)
+    yield encoder / METADATA, METADATA, folder.keys(encoder / METADATA, allow_absent=True)
     if to_rank and "truncation_side" not in folder.tokenizer_config:
         file = encoder / TOKENIZER
-        yield file, TOKENIZER, folder.keys(file, missing=True)  # a large file
+        yield file, TOKENIZER, folder.keys(file, allow_absent=True)  # a large file

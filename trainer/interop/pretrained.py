@@ -70,9 +70,9 @@ def write(trained: LoadedModel, _: PretrainingConfig, folder: Path, facts: Mappi
         write_pooling(folder, pooling, facts["width"])
         text += POOLED.format(pooling=pooling)
     if (special := 1 + trained.method.added_tokens) > 1:
-        first, added = trained.tokenizer.vocab_size, special - 1
+        first_id, count = trained.tokenizer.vocab_size, special - 1
         text += OWN_TOKENS.format(
-            own=added, first=first, last=first + added - 1, special=special, all_width=special * facts["width"]
+            own=count, first=first_id, last=first_id + count - 1, special=special, all_width=special * facts["width"]
         )
     return text
 

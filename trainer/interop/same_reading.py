@@ -88,8 +88,8 @@ def _compare_special_tokens(folder: Folder, library_tokenizer: PreTrainedTokeniz
 
 def _compare_frames(folder: Folder, library_tokenizer: PreTrainedTokenizerBase) -> None:
     tokenizer = folder.tokenizer
-    framed, (before, after) = library_tokenizer("a"), tokenizer.text_frame
-    own_ids = [*before, *tokenizer.encode(["a"])[0].tolist(), *after]
+    framed, (prefix, suffix) = library_tokenizer("a"), tokenizer.text_frame
+    own_ids = [*prefix, *tokenizer.encode(["a"])[0].tolist(), *suffix]
     if framed["input_ids"] != own_ids or any(framed.get("token_type_ids", ())):
         texts = (tokenizer.decode(ids) for ids in (own_ids, framed["input_ids"]))
         raise InputError(
@@ -98,8 +98,8 @@ def _compare_frames(folder: Folder, library_tokenizer: PreTrainedTokenizerBase) 
         )
     settings = folder.tokenizer_config
     for key, token, part, side in (
-        ("add_bos_token", library_tokenizer.bos_token, before, "before"),
-        ("add_eos_token", library_tokenizer.eos_token, after, "after"),
+        ("add_bos_token", library_tokenizer.bos_token, prefix, "before"),
+        ("add_eos_token", library_tokenizer.eos_token, suffix, "after"),
     ):
         has = token is not None and library_tokenizer.convert_tokens_to_ids(token) in part
         if token is not None and settings.get(key) not in (None, has):
@@ -117,7 +117,7 @@ def _ids(library_tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 def _difference(folder: Folder, file: str, key: str, text: str, agreeing: str = "") -> str:
     path = folder.encoder / file
-    value = folder.keys(path, missing=True).get(key, "absent")
+    value = folder.keys(path, allow_absent=True).get(key, "absent")
     change = f"set it to {agreeing}, or change tokenizer.json" if agreeing else "change one to agree with the other"
     return (
         f"{path}: with {key} ({value!r:.80}) {text!r:.60} is read otherwise than by tokenizer.json, whose "
@@ -128,7 +128,7 @@ def _difference(folder: Folder, file: str, key: str, text: str, agreeing: str = 
 def _named_in(folder: Folder, token: str) -> tuple[str, str]:
     """Return the file and the key that name a token."""
     for name in (TOKENIZER_CONFIG, SPECIAL_TOKENS, ADDED_TOKENS):
-        for key, value in folder.keys(folder.encoder / name, missing=True).items():
+        for key, value in folder.keys(folder.encoder / name, allow_absent=True).items():
             if token == key or json.dumps(token) in json.dumps(value):
                 return name, key
     return TOKENIZER, "added_tokens"

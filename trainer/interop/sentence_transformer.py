@@ -31,7 +31,7 @@ from deepsiam.trainer.interop.table import unused
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}  # the library's name: ours
 SWITCH = "pooling_mode_"  # before the name of a pooling, in older releases
 NO_EFFECT = "Dropout"  # a module that does nothing outside of training
-SHORTEST = 3  # tokens of a text that has one word
+MIN_TEXT_TOKENS = 3  # tokens of a text that has one word
 UNLIMITED = 1e20  # a longer text is transformers' way to say that there is no longest one
 TEMPERATURE = 0.05  # 1 / 20, the scale of the library's losses for cosine similarities
 
@@ -55,7 +55,7 @@ def dimensions_of(folder: Folder, width: int) -> dict[str, Any]:
             f"{path}: truncate_dim cuts vectors that Normalize scales, for dot: set similarity_fn_name cosine"
         )
     number, trained = min(number, width), folder.mark.dimensions
-    return {"dimensions": sorted({number, *(smaller for smaller in trained if smaller < number)}, reverse=True)}
+    return {"dimensions": sorted({number, *(size for size in trained if size < number)}, reverse=True)}
 
 
 def longest_texts(folder: Folder, positions: int) -> tuple[int, int]:
@@ -65,30 +65,30 @@ def longest_texts(folder: Folder, positions: int) -> tuple[int, int]:
         InputError: a length in the folder is not a number of tokens.
     """
     path, keys, limit = folder.transformer_file, folder.transformer, longest_input(folder)
-    of_call = _length_of_call(path, keys, SHORTEST)
+    of_call = _length_of_call(path, keys, MIN_TEXT_TOKENS)
     query, document = (of_call or text_length(path, keys, f"{side}_length") or limit for side in ("query", "document"))
     query = folder.mark.max_query_tokens or query
     return min(query or positions, positions), min(document or positions, positions)
 
 
-def longest_input(folder: Folder, shortest: int = SHORTEST, *, by_library: bool = True) -> int | None:
+def longest_input(folder: Folder, min_tokens: int = MIN_TEXT_TOKENS, *, by_library: bool = True) -> int | None:
     """Return the longest text or pair in tokens, whatever is around it included; None if the folder sets no limit.
 
     Args:
         folder: a published one.
-        shortest: the fewest tokens that an input has.
+        min_tokens: the fewest tokens that an input has.
         by_library: whether sentence-transformers' own file counts.
 
     Raises:
-        InputError: it is not a number of tokens, or below `shortest`.
+        InputError: it is not a number of tokens, or below `min_tokens`.
     """
     path, tokenizer = folder.transformer_file, folder.encoder / TOKENIZER_CONFIG
     keys, config = folder.transformer if by_library else {}, folder.tokenizer_config
     of_tokenizer = "model_max_length" if "model_max_length" in config else "max_len"
     return (
-        _length_of_call(path, keys, shortest)
-        or text_length(path, keys, "max_seq_length", shortest)
-        or text_length(tokenizer, config, of_tokenizer, shortest)
+        _length_of_call(path, keys, min_tokens)
+        or text_length(path, keys, "max_seq_length", min_tokens)
+        or text_length(tokenizer, config, of_tokenizer, min_tokens)
     )
 
 
@@ -101,12 +101,12 @@ def keys_of(start: Folder, method: MethodConfig) -> dict[str, Any]:
     start_keys: dict[str, Any] = {}
     if "Pooling" not in start.modules:  # a ColBERT has none
         return start_keys
-    for key, read in (("pooling", pooling_of), ("similarity", similarity_of)):  # a temperature suits one similarity
+    for key, reader in (("pooling", pooling_of), ("similarity", similarity_of)):  # a temperature suits one similarity
         if key not in type(method).model_fields:
             continue
         is_set = key in method.model_fields_set
         try:
-            folder_keys = read(start)
+            folder_keys = reader(start)
         except InputError as error:
             if is_set:
                 continue
@@ -128,7 +128,7 @@ def pooling_of(folder: Folder) -> dict[str, Any]:
         raise InputError(f"{path}: its modules are {', '.join(kinds)}, not Transformer, Pooling, Normalize")
     if "Normalize" in kinds:
         config = folder.modules["Normalize"] / CONFIG
-        unused(config, NORMALIZE, folder.keys(config, missing=True), DENSE, to_rank=True)
+        unused(config, NORMALIZE, folder.keys(config, allow_absent=True), DENSE, to_rank=True)
     path = folder.modules["Pooling"] / CONFIG
     keys = folder.keys(path)
     unused(path, POOLING, keys, DENSE, to_rank=True)
@@ -156,22 +156,22 @@ def similarity_of(folder: Folder) -> dict[str, Any]:
     return {"similarity": "dot"}
 
 
-def _length_of_call(path: Path, keys: dict[str, Any], shortest: int) -> int | None:
+def _length_of_call(path: Path, keys: dict[str, Any], min_tokens: int) -> int | None:
     """Return the length with which the library calls the tokenizer, whatever other lengths there are."""
     calls = keys.get("processing_kwargs")
     options = [
         calls[name] for name in ("common", "text") if isinstance(calls, dict) and isinstance(calls.get(name), dict)
     ]
-    return next(filter(None, (text_length(path, call, "max_length", shortest) for call in options)), None)
+    return next(filter(None, (text_length(path, call, "max_length", min_tokens) for call in options)), None)
 
 
-def text_length(path: Path, keys: dict[str, Any], key: str, shortest: int = SHORTEST) -> int | None:
+def text_length(path: Path, keys: dict[str, Any], key: str, min_tokens: int = MIN_TEXT_TOKENS) -> int | None:
     """Return a number of tokens; None if there is none, or no limit."""
     tokens = keys.get(key)
     if tokens is None or (isinstance(tokens, int | float) and tokens > UNLIMITED):
         return None
-    if not isinstance(tokens, int) or tokens < shortest:
-        raise InputError(f"{path}: {key} is {tokens!r:.80}, not a number of tokens from {shortest}")
+    if not isinstance(tokens, int) or tokens < min_tokens:
+        raise InputError(f"{path}: {key} is {tokens!r:.80}, not a number of tokens from {min_tokens}")
     return tokens
 
 
@@ -196,7 +196,7 @@ print(model.similarity(queries, documents))
 `transformers.{loader}` and `AutoTokenizer` load the same folder; its `last_hidden_state` is what is pooled. The
 `pooler_output` is not trained.
 """
-CUT = """
+CUT_CARD = """
 It was trained to rank by the first {numbers} numbers of a vector, too:
 `SentenceTransformer("{out}", truncate_dim={least})`.
 """
@@ -253,10 +253,10 @@ def write(trained: LoadedModel, method: SiameseConfig, folder: Path, facts: Mapp
     write_modules(folder, types, method.max_document_tokens, method.prompts(), settings)
     write_pooling(folder, method.pooling, trunk.config.hidden_size, include_prompt=method.prompt_in_pooling)
     name = {"cls": "[CLS]", "mean": "mean", "last": "last-token"}[method.pooling]
-    width, *smaller = method.dimensions or [trained.model.width]
+    width, *shorter_widths = method.dimensions or [trained.model.width]
     prompt_names = {side: f', prompt_name="{side}"' if method.prompts() else "" for side in ("query", "document")}
     facts = {**facts, **prompt_names, "width": width}
     card = CARD.format(**facts, pooling=name, similarity=method.similarity, query_tokens=method.max_query_tokens)
-    if smaller:
-        card += CUT.format(**facts, numbers=" or ".join(map(str, smaller)), least=smaller[-1])
+    if shorter_widths:
+        card += CUT_CARD.format(**facts, numbers=" or ".join(map(str, shorter_widths)), least=shorter_widths[-1])
     return card

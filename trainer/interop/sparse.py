@@ -75,7 +75,7 @@ def start_keys(start: Folder, method: MethodConfig) -> dict[str, Any]:
     if "SpladePooling" not in start.modules:  # it only looks tokens up
         return {}
     path = start.modules["SpladePooling"] / CONFIG
-    pooling = start.keys(path, missing=True).get("pooling_strategy", "max")
+    pooling = start.keys(path, allow_absent=True).get("pooling_strategy", "max")
     if pooling not in ("max", "sum"):
         raise InputError(f"{path}: pooling_strategy is {pooling!r:.80}, not max or sum")
     return {"pooling": pooling, **prompts.keys_of(start, method, "")}
@@ -145,6 +145,6 @@ def _write_module(trained: LoadedModel, method: SparseConfig, name: str, folder:
         bias = model.lm_head.bias.detach().clone()
         bias[list(tokenizer.special)] = NEVER
         write_masked_lm(trunk, {**model.lm_head.state_dict(), "bias": bias}, folder)
-        most = method.max_query_tokens if name == "query_mlm" else method.max_document_tokens
-        write_tokenizer(tokenizer, most, folder)
-        write_json(folder / TRANSFORMER, {"max_seq_length": most, "do_lower_case": False})
+        max_tokens = method.max_query_tokens if name == "query_mlm" else method.max_document_tokens
+        write_tokenizer(tokenizer, max_tokens, folder)
+        write_json(folder / TRANSFORMER, {"max_seq_length": max_tokens, "do_lower_case": False})

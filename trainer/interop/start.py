@@ -16,7 +16,7 @@ from deepsiam.models.config import MethodConfig
 from deepsiam.models.trunk import TrunkModel
 from deepsiam.trainer.interop.folder import Folder
 
-NEEDED = {  # what a start lacks, by the name of the head
+HEAD_PROBLEMS = {  # what a start lacks, by the name of the head
     "lm_head.": "no masked LM's head of BERT's kind, whose output is the token embedding: start from a masked LM, "
     "or train the head on this encoder first (method mlm, optimizer.train=0)",
     "labels.": "no head of a causal language model, from which the logits of labels are: start from a folder of one, "
@@ -62,8 +62,8 @@ class PretrainedEncoder:
         parameters, prefix = model.heads, method.start_heads
         matching = [name for name, p in parameters.items() if name in self.heads and self.heads[name].shape == p.shape]
         if prefix and any(name.startswith(prefix) for name in parameters.keys() - set(matching)):
-            new = ", or set method.head=new_mlm" if hasattr(method, "head") else ""
-            raise InputError(f"init_from: {self.path} has {NEEDED[prefix]}{new}")
+            alternative = ", or set method.head=new_mlm" if hasattr(method, "head") else ""
+            raise InputError(f"init_from: {self.path} has {HEAD_PROBLEMS[prefix]}{alternative}")
         with torch.no_grad():
             for name in matching:
                 parameters[name].copy_(self.heads[name])

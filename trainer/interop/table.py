@@ -61,7 +61,7 @@ from deepsiam.trainer.interop.settings import (
     reads_text,
 )
 
-ANY = ("any other key", "any key")  # in place of a name
+ANY_KEY = ("any other key", "any key")  # in place of a name
 
 TABLE = (
     Setting(
@@ -375,7 +375,7 @@ def unused(path: Path, file: str, keys: Mapping[str, Any], kind: Kind, *, to_ran
     """
     without = []
     for key, value in keys.items():
-        row = next((_BY_KEY[kind, file, name] for name in (key, *ANY) if (kind, file, name) in _BY_KEY), None)
+        row = next((_BY_KEY[kind, file, name] for name in (key, *ANY_KEY) if (kind, file, name) in _BY_KEY), None)
         if row and (row.use not in (REFUSED, TO_RANK, RANKING, TOLD) or row.neutral(value, kind)):
             continue
         if row and (row.use == REFUSED or (to_rank and row.use == TO_RANK)):

@@ -57,18 +57,18 @@ def print_steps(arguments: argparse.Namespace) -> None:
 def trace(
     recipe: PretrainRecipe | FinetuneRecipe,
     data: Data,
-    first: int,
+    first_step: int,
     world_size: int,
     workers: int,
     refresh: Refresh | None = None,
 ) -> Iterator[tuple[int, list[LaneBatch]]]:
-    """Yield (step, its micro-batches) from optimizer step `first` on, as `world_size` ranks would read them.
+    """Yield (step, its micro-batches) from optimizer step `first_step` on, as `world_size` ranks would read them.
 
-    Steps count from 1. Reading starts at the run's last checkpoint before `first`, if there is one, else at step 1.
+    Steps count from 1. Reading starts at the run's last checkpoint before `first_step`, or else at step 1.
     `workers` is the number of loader workers of each rank; `refresh` has the negatives that the run mined: raise
     InputError where they are not there any more.
     """
-    step, cursor = _start(recipe, data, first)
+    step, cursor = _start(recipe, data, first_step)
     ranks: list[Iterator[LaneBatch]] = []
     while True:
         if refresh is not None and refresh.current_step != refresh.step_of(step):
@@ -79,7 +79,7 @@ def trace(
         step += 1
         batches = [batch for rank in ranks for batch in islice(rank, recipe.batch.micro_batches // world_size)]
         cursor.advance(batches, recipe.batch.micro_batches)
-        if step >= first:
+        if step >= first_step:
             yield step, batches
 
 
@@ -110,9 +110,9 @@ def show(step: int, batches: Sequence[LaneBatch], data: Data) -> Iterator[str]:
                     yield f"    {number}: {printable(data.tokenizer.decode(row[row != data.tokenizer.pad]))}"
 
 
-def _start(recipe: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -> tuple[int, Cursor]:
-    """Return the step and position to read from: the run's last checkpoint before `first`, or the beginning."""
-    path = next(_whole_checkpoints(recipe.run, before=first), None)
+def _start(recipe: PretrainRecipe | FinetuneRecipe, data: Data, first_step: int) -> tuple[int, Cursor]:
+    """Return the step and position to read from: the run's last checkpoint before `first_step`, or the beginning."""
+    path = next(_whole_checkpoints(recipe.run, end_step=first_step), None)
     if path is None:
         return 0, Cursor(data.order.start())
     state = checkpoint.read_state(path)
@@ -127,24 +127,24 @@ def _start(recipe: PretrainRecipe | FinetuneRecipe, data: Data, first: int) -> t
     return state.step, state.cursor.with_micro(recipe.batch.micro, state.step)
 
 
-def _whole_checkpoints(run: Path, before: float = math.inf) -> Iterator[Path]:
+def _whole_checkpoints(run: Path, end_step: float = math.inf) -> Iterator[Path]:
     """Yield the run's checkpoints before a step that pass verification, the newest first."""
-    earlier = (path for path in checkpoint.newest_first(run) if checkpoint.step_of(path) < before)
+    earlier = (path for path in checkpoint.newest_first(run) if checkpoint.step_of(path) < end_step)
     return (path for path in earlier if checkpoint.verify(path) is None)
 
 
-def _check_micro(recipe: PretrainRecipe | FinetuneRecipe, first: int, last: int) -> None:
+def _check_micro(recipe: PretrainRecipe | FinetuneRecipe, first_step: int, last_step: int) -> None:
     """Raise InputError if the run trained a requested step with a batch.micro other than the recipe's."""
     newest = next(_whole_checkpoints(recipe.run), None)
     if newest is None:
         return
-    read_from = next(map(checkpoint.step_of, _whole_checkpoints(recipe.run, before=first)), 0)
+    read_from = next(map(checkpoint.step_of, _whole_checkpoints(recipe.run, end_step=first_step)), 0)
     state = checkpoint.read_state(newest)
     sizes = state.cursor.micro_sizes
-    for after, until in pairwise([*sorted(sizes), state.step]):
-        size = sizes[after]
-        if after < last and read_from < until and size != recipe.batch.micro:
+    for start, end in pairwise([*sorted(sizes), state.step]):
+        size = sizes[start]
+        if start < last_step and read_from < end and size != recipe.batch.micro:
             raise InputError(
-                f"steps {after + 1} to {until} were trained with batch.micro={size}, and reading begins at step "
+                f"steps {start + 1} to {end} were trained with batch.micro={size}, and reading begins at step "
                 f"{read_from + 1}: set batch.micro={size} to show them, or show steps after a later checkpoint"
             )

@@ -157,11 +157,11 @@ def _likeliest_terms(ranker: LikelihoodRanker, number: int, folder: Path) -> Ite
     by = {"model": ranker.identity["fingerprint"], "precision": ranker.precision}
     made_of = {"collection": ranker.collection.sha256, **by, "terms": number}
     open_work_folder(folder, made_of, "collection, model, --precision or --terms")
-    text_numbers, first = distinct(framing.cut(corpus.tokens(i)) for i in range(len(corpus)))
-    files = [folder / f"{start // BLOCK:06d}.npy" for start in range(0, len(first), BLOCK)]
-    with meter("expand", "texts", len(first)) as report:
+    text_numbers, first_documents = distinct(framing.cut(corpus.tokens(i)) for i in range(len(corpus)))
+    files = [folder / f"{start // BLOCK:06d}.npy" for start in range(0, len(first_documents), BLOCK)]
+    with meter("expand", "texts", len(first_documents)) as report:
         for i, file in enumerate(files):
-            documents = first[i * BLOCK : (i + 1) * BLOCK].tolist()
+            documents = first_documents[i * BLOCK : (i + 1) * BLOCK].tolist()
             if not file.is_file():
                 texts = [framing.cut(corpus.tokens(document)) for document in documents]
                 save_array(file, _terms(ranker, texts, number))

@@ -65,8 +65,8 @@ def _pool(collection: Collection, split: str, groups: Groups) -> np.ndarray:
     if groups.pool is not None:
         return groups.pool
     held_out = np.zeros(len(collection.corpus), bool)
-    for other in collection.splits():
-        if (pool := collection.groups(other).pool) is not None:
+    for name in collection.splits():
+        if (pool := collection.groups(name).pool) is not None:
             held_out[pool] = True
     held_out[groups.candidates.flat] = False
     return np.flatnonzero(~held_out)

@@ -295,11 +295,11 @@ class ModelRanker(Ranker):
                 lengths[i] = len(row) + extra
                 yield row
 
-        pair_numbers, first = distinct(rows())
-        with meter(work, "pairs", len(first)) as report:
+        pair_numbers, first_pairs = distinct(rows())
+        with meter(work, "pairs", len(first_pairs)) as report:
             scores = self.by_length(
-                lengths[first].tolist(),
-                lambda batch: score([pairs[i] for i in first[batch].tolist()]),
+                lengths[first_pairs].tolist(),
+                lambda batch: score([pairs[i] for i in first_pairs[batch].tolist()]),
                 lambda progress: report(progress, ""),
             )
         return scores, pair_numbers

@@ -133,8 +133,8 @@ def parse(text: str, systems: Mapping[str, Expression], *, unnamed: bool = False
         InputError: it is not of the language; the message names the character.
     """
     parser = _Parser(text, systems)
-    first, second, *_ = *parser.rest, parser.rest[-1]
-    name, has_name = first.text, not unnamed and first.kind == "word" and second.text == "="
+    name_token, next_token, *_ = *parser.rest, parser.rest[-1]
+    name, has_name = name_token.text, not unnamed and name_token.kind == "word" and next_token.text == "="
     if has_name:
         del parser.rest[:2]
     expression = parser.expression()
@@ -142,16 +142,16 @@ def parse(text: str, systems: Mapping[str, Expression], *, unnamed: bool = False
         parser.fail(f"{parser.rest[0]} cannot follow here: write > DEPTH MODEL to re-rank, or end")
     if unnamed:
         return Given(text, expression, text)
-    if not has_name and (first.kind != "word" or second.kind != "end" or "/" in name):
-        parser.fail(f"give the system a name: NAME={text.strip()}", first)
+    if not has_name and (name_token.kind != "word" or next_token.kind != "end" or "/" in name):
+        parser.fail(f"give the system a name: NAME={text.strip()}", name_token)
     if name in systems:
-        parser.fail(f"the name '{name}' is taken: choose another", first)
+        parser.fail(f"the name '{name}' is taken: choose another", name_token)
     if name == "BM25":
-        parser.fail("'BM25' is what tables call bm25: choose another name, NAME=SYSTEM", first)
+        parser.fail("'BM25' is what tables call bm25: choose another name, NAME=SYSTEM", name_token)
     if has_name and name in RESERVED:
-        parser.fail(f"'{name}' is a word of the language: choose another name", first)
+        parser.fail(f"'{name}' is a word of the language: choose another name", name_token)
     if "/" in name:
-        parser.fail(f"the name '{name}' has a slash, but may become a file's: choose another", first)
+        parser.fail(f"the name '{name}' has a slash, but may become a file's: choose another", name_token)
     return Given(name, expression, text)
 
 

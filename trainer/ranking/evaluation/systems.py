@@ -31,7 +31,7 @@ from deepsiam.trainer.ranking.ranker import ModelRanker, Ranker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from deepsiam.trainer.training.checkpoints.checkpoint import MANIFEST
 
-SPLIT = "dev"  # where weights are chosen, unless another split is named
+TUNING_SPLIT = "dev"  # where weights are chosen, unless another split is named
 
 
 class Choice(NamedTuple):
@@ -126,7 +126,7 @@ class Systems:
         """Decide for one part; an InputError has no place yet."""
         if mix.weight is not None or mix.rule == "ranks":
             return Choice(mix.weight)
-        split, why = mix.split or SPLIT, None
+        split, why = mix.split or TUNING_SPLIT, None
         if mix.split and mix.split not in self.collection.splits():
             raise InputError(f"no split {split!r}; choose one of: {', '.join(self.collection.splits())}")
         if any(map(is_run_file, walk(part))):

@@ -81,11 +81,11 @@ def label(expression: str, results: Results) -> str:
 
 def _comparison(results: Results, pair: Pair) -> str:
     """Report two systems' values of a metric and the p-value of their difference in one line."""
-    second, first = (
+    system, baseline = (
         f"{title(name)} {results.systems[name].metrics[pair.metric]:.4f}" for name in reversed(pair.systems)
     )
     test = f"p = {pair.p_value:.4f} (paired permutation test, two-sided, {flips_for(len(results.pairs)):,} flips)"
-    return f"{results.about.columns[pair.metric]}: {second} against {first}, {test}"
+    return f"{results.about.columns[pair.metric]}: {system} against {baseline}, {test}"
 
 
 def _pairs(results: Results) -> Iterator[str]:
@@ -93,10 +93,10 @@ def _pairs(results: Results) -> Iterator[str]:
     number = len(results.pairs)
     yield f"{results.about.columns[results.about.tested]}, every pair; p corrected by Holm for {number} of them:"
     for pair in results.pairs:
-        first, second = map(title, pair.systems)
+        baseline, system = map(title, pair.systems)
         low, high = pair.interval
         interval = f"{LEVEL:.0%} interval {low:+.4f} to {high:+.4f}, bootstrap over queries"
-        yield f"  {second} - {first}: {pair.difference:+.4f}, {interval}; p = {pair.p_value_holm:.4f}"
+        yield f"  {system} - {baseline}: {pair.difference:+.4f}, {interval}; p = {pair.p_value_holm:.4f}"
 
 
 def _took(stages: Sequence[SystemStage], results: Results) -> str:
@@ -122,10 +122,10 @@ def _rule(stage: SystemStage, results: Results) -> str:
         reason = f"; {stage.why}" if stage.why else ""
         return f"reciprocal ranks, the sum of 1 / ({fusion.RANK_OFFSET} + rank){reason}"
     assert stage.fused
-    first, second = (label(part, results) for part in stage.fused)
-    first = "found" if stage.depth else first
+    first_label, second_label = (label(part, results) for part in stage.fused)
+    first_label = "found" if stage.depth else first_label
     origin = f"chosen by nDCG@10 on split {stage.split}" if stage.split else "as given"
-    sums = f"{1 - stage.weight:g} {first} + {stage.weight:g} {second}"
+    sums = f"{1 - stage.weight:g} {first_label} + {stage.weight:g} {second_label}"
     return f"{sums}, scores standardised per query; weight {origin}"
 
 

@@ -59,10 +59,10 @@ class Blocks:
         return copied
 
     def _neighbours(self, start: int, stop: int) -> np.ndarray:
-        first, last = np.searchsorted(self.bounds, [start, max(start, stop - 1)], side="right") - 1
-        pieces = self.arrays[first : last + 1]
+        first_block, last_block = np.searchsorted(self.bounds, [start, max(start, stop - 1)], side="right") - 1
+        pieces = self.arrays[first_block : last_block + 1]
         rows = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        return rows[start - self.bounds[first] : stop - self.bounds[first]]
+        return rows[start - self.bounds[first_block] : stop - self.bounds[first_block]]
 
     def share(self, rank: int, ranks: int) -> Blocks:
         """Return a rank's share of the blocks; their rows keep their numbers."""
@@ -135,7 +135,7 @@ def open_ends(folder: Folder, vectors: Blocks) -> tuple[np.ndarray, np.ndarray]:
     bounds = np.cumsum([0, *map(len, ends)])
     if counts != [len(array) for array in vectors.arrays] or bounds[-1] != folder.manifest["texts"]:
         raise folder.damaged("its number of vectors")
-    shifted = [block_ends + first for block_ends, first in zip(ends, vectors.firsts, strict=True)]
+    shifted = [block_ends + start for block_ends, start in zip(ends, vectors.firsts, strict=True)]
     return np.concatenate(shifted), bounds
 
 

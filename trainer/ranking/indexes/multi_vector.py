@@ -105,7 +105,7 @@ class MultiVectorIndex(Index):
         ranked = []
         for number in track(scored.queries.rows.tolist(), "search", "queries"):
             query_centroids = centroids.nearest_of_query(scored.queries.of(number), centroid_vectors)
-            candidates = (centroids.texts_of(query_centroids, pairs) + first for pairs, first in my_lists)
+            candidates = (centroids.texts_of(query_centroids, pairs) + start for pairs, start in my_lists)
             texts = np.concatenate([NOTHING.documents, *candidates])
             if len(texts):
                 ((places, scores),) = best(_scores(scored, np.array([number]), texts), k).each()

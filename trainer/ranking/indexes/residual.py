@@ -234,7 +234,7 @@ class ResidualVectors(SeveralVectors):
         if not all(file.is_file() for file in self.sidecars()):
             SeveralVectors(self.ranker, sample, "float16", self.rank, self.ranks, self._sample()).write()
             if self.rank == 0:
-                _train(BITS[self.dtype], self.ranker, Folder.open(sample), len(self.first), self.sidecars())
+                _train(BITS[self.dtype], self.ranker, Folder.open(sample), len(self.first_documents), self.sidecars())
             wait_for(self.ranks)
         if self.rank == 0:
             shutil.rmtree(sample, ignore_errors=True)
@@ -245,7 +245,7 @@ class ResidualVectors(SeveralVectors):
 
     def _sample(self) -> np.ndarray:
         """Draw documents with different texts, int64 [n], with some `TRAINED_ON` vectors for each centroid."""
-        order = keyed_rng("codec sample").permutation(self.first)
+        order = keyed_rng("codec sample").permutation(self.first_documents)
         counted = self.encoder.vectors(map(self.text, order[:COUNTED].tolist()))
         per_text = max(1.0, len(counted.flat) / len(counted.rows))
         return np.sort(order[: math.ceil(TRAINED_ON * centroids_for(len(order) * per_text) / per_text)])

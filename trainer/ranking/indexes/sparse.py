@@ -114,15 +114,15 @@ class SparseIndex(Index):
 
     def matches(self, queries: Sequence[str], ranking: Sequence[Ranked]) -> list[list[Terms]]:
         names = {number: name for name, number in self.collection.tokenizer.vocabulary().items()}
-        firsts = np.array([first for first, _ in self._numbered()])
+        starts = np.array([first_text for first_text, _ in self._numbered()])
         terms_of_queries = []
         encoded = self._encoded(self.collection.tokenizer.encode(list(queries)))
         for query, ranked in zip(encoded, ranking, strict=True):
             texts = self.documents.rows[ranked.documents]
-            block_numbers = np.searchsorted(firsts, texts, side="right") - 1
+            block_numbers = np.searchsorted(starts, texts, side="right") - 1
             matches = [
                 self.blocks[block].matches(query, text)
-                for block, text in zip(block_numbers.tolist(), (texts - firsts[block_numbers]).tolist(), strict=True)
+                for block, text in zip(block_numbers.tolist(), (texts - starts[block_numbers]).tolist(), strict=True)
             ]
             terms_of_queries.append(
                 [tuple((names.get(term, str(term)), weight) for term, weight in pairs) for pairs in matches]
@@ -131,8 +131,8 @@ class SparseIndex(Index):
 
     def texts(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield each document's number and terms, of `term_type`, the documents of equal texts one after the other."""
-        for first, block in self._numbered():
-            for number, terms in enumerate(block.by_text(), first):
+        for first_text, block in self._numbered():
+            for number, terms in enumerate(block.by_text(), first_text):
                 for document in self.documents.having(number).tolist():
                     yield document, terms
 
@@ -142,10 +142,10 @@ class SparseIndex(Index):
 
     def _numbered(self) -> Iterator[tuple[int, Postings]]:
         """Yield each block with the number of its first text."""
-        first = 0
+        first_text = 0
         for block in self.blocks:
-            yield first, block
-            first += len(block.counts)
+            yield first_text, block
+            first_text += len(block.counts)
 
 
 def _fault(block: Postings, vocabulary: int) -> str:

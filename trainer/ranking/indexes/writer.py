@@ -36,7 +36,7 @@ class Writer(ABC):
     BLOCK: ClassVar[int]  # texts in a block
     FOLDERS: ClassVar[tuple[str, ...]]  # of the files of a block, in the order written; "blocks" is last
     rows: np.ndarray  # int64 [documents], which of the distinct texts each document has
-    first: np.ndarray  # int64 [distinct texts], the first document with each
+    first_documents: np.ndarray  # int64 [distinct texts], the first document with each
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Writer(ABC):
             return True
         for name in self.FOLDERS:
             make_directory(self.directory / name)
-        self.rows, self.first = distinct(map(self.text, range(len(self.documents))))
+        self.rows, self.first_documents = distinct(map(self.text, range(len(self.documents))))
         return False
 
     def text(self, number: int) -> np.ndarray:
@@ -95,7 +95,7 @@ class Writer(ABC):
     @property
     def names(self) -> list[str]:
         """The file name of each block."""
-        return [f"{i:06d}.npy" for i in range(-(-len(self.first) // self.BLOCK))]
+        return [f"{i:06d}.npy" for i in range(-(-len(self.first_documents) // self.BLOCK))]
 
     def prepare(self) -> None:  # noqa: B027  most kinds need nothing
         """Make what the writing of blocks needs; all ranks must call this."""
@@ -127,7 +127,7 @@ class Writer(ABC):
                 progress = self.write_block(i, report, progress, beat)
 
     def _texts(self, block: int) -> np.ndarray:
-        return self.first[block * self.BLOCK : (block + 1) * self.BLOCK]
+        return self.first_documents[block * self.BLOCK : (block + 1) * self.BLOCK]
 
     def write_block(self, block: int, report: Report, progress: int, beat: Callable[[], None]) -> int:
         """Encode a block after `progress` texts; return the number of texts done afterwards."""
@@ -150,7 +150,7 @@ class Writer(ABC):
         """Write the files that turn the blocks into an index; call on one rank, once all ranks have written theirs."""
         save_array(self.directory / ROWS, self.rows)
         blocks = [self.directory / where / name for where in self.FOLDERS for name in self.names]
-        made_of = self.made_of | {"texts": len(self.first), "blocks": self.names}
+        made_of = self.made_of | {"texts": len(self.first_documents), "blocks": self.names}
         folder.finish(self.directory, made_of, [self.directory / ROWS, *blocks, *self.sidecars()])
 
 

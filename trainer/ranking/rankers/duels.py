@@ -141,8 +141,8 @@ class DuelRanker(ModelRanker):
             if self.options.pairs == "unordered":
                 table[places[:, 1], places[:, 0]] = -logits
             tables.append(table)
-            _, first, text_of = np.unique(numbers, return_index=True, return_inverse=True)
-            scores.append(self.options.scores(table)[first][text_of])
+            _, first_places, text_of = np.unique(numbers, return_index=True, return_inverse=True)
+            scores.append(self.options.scores(table)[first_places][text_of])
         if self.options.pairs == "ordered":
             self.position_bias = position_bias(tables)
         return scores
@@ -154,11 +154,11 @@ class DuelRanker(ModelRanker):
 
         def rows() -> Iterator[np.ndarray]:
             for query, document in entries:
-                first, second = framing.cut(*self._tokens(query, document))
-                yield np.concatenate([[len(first)], first, second])
+                query_ids, document_ids = framing.cut(*self._tokens(query, document))
+                yield np.concatenate([[len(query_ids)], query_ids, document_ids])
 
-        numbers, first = distinct(rows())
-        return numbers, [entries[i] for i in first.tolist()]
+        numbers, first_entries = distinct(rows())
+        return numbers, [entries[i] for i in first_entries.tolist()]
 
     def _tokens(self, query: int, document: int) -> tuple[np.ndarray, np.ndarray]:
         return self.collection.queries.tokens(query), self.collection.corpus.tokens(document)
@@ -173,8 +173,8 @@ class DuelRanker(ModelRanker):
         queries, documents = (np.array(list(map(len, side))) for side in zip(*texts, strict=True))
 
         def fight(batch: list[int]) -> torch.Tensor:
-            first, second = ([texts[i] for i in side[batch].tolist()] for side in (firsts, seconds))
-            sides = [query for query, _ in first], [text for _, text in first], [text for _, text in second]
+            a, b = ([texts[i] for i in side[batch].tolist()] for side in (firsts, seconds))
+            sides = [query for query, _ in a], [text for _, text in a], [text for _, text in b]
             logits: torch.Tensor = self.model.score_duels(**on_device(framing.arrays(*sides), self.device))
             return logits
 

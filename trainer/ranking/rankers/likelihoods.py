@@ -57,12 +57,12 @@ def log_likelihoods(
         terms: ids, in lists.
         pair_lists: int64 [P], the list of each pair.
     """
-    text_numbers, first = distinct(texts)
+    text_numbers, first_places = distinct(texts)
     numbers = text_numbers[pair_texts]
-    order, ends = np.argsort(numbers, kind="stable"), np.bincount(numbers, minlength=len(first)).cumsum()
+    order, ends = np.argsort(numbers, kind="stable"), np.bincount(numbers, minlength=len(first_places)).cumsum()
     sums, progress = np.empty(len(pair_texts)), 0
-    with meter(encoder.work, "texts", len(first)) as report:
-        for batch, vectors, _ in encoder.batches([texts[i] for i in first]):
+    with meter(encoder.work, "texts", len(first_places)) as report:
+        for batch, vectors, _ in encoder.batches([texts[i] for i in first_places]):
             require_finite(vectors, encoder.work)
             for number, term_logs in zip(batch, vectors, strict=True):
                 pairs = order[ends[number - 1] if number else 0 : ends[number]]

@@ -36,8 +36,8 @@ class ListRanker(VectorRanker):
             with torch.inference_mode():
                 query_vectors = queries.padded(queries.rows[query : query + 1], self.device)
                 scores = self.model.score(query_vectors, documents.padded(rows, self.device)).float().cpu().numpy()[0]
-            _, first, places = np.unique(rows, return_index=True, return_inverse=True)
-            tied: np.ndarray = scores[first][places]  # equal texts, of which the model reads each
+            _, first_places, places = np.unique(rows, return_index=True, return_inverse=True)
+            tied: np.ndarray = scores[first_places][places]  # equal texts, of which the model reads each
             return tied
 
         return scores_of_lists(score_list, texts, lists, work)

@@ -28,8 +28,8 @@ class PairRanker(ModelRanker):
         queries, documents = self.collection.queries, self.collection.corpus
 
         def read(query: int, document: int) -> np.ndarray:
-            first, second = framing.cut(queries.tokens(query), documents.tokens(document))
-            return np.concatenate([[len(first)], first, second])
+            query_ids, document_ids = framing.cut(queries.tokens(query), documents.tokens(document))
+            return np.concatenate([[len(query_ids)], query_ids, document_ids])
 
         def score(pairs: list[tuple[int, int]]) -> torch.Tensor:
             texts = [queries.tokens(query) for query, _ in pairs], [documents.tokens(document) for _, document in pairs]

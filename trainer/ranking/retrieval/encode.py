@@ -162,8 +162,8 @@ class TextEncoder:
     def _distinct(self, texts: Iterable[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
         """Truncate texts; return which of the distinct ones each is, int64 [N], and the distinct ones."""
         token_ids = list(map(self.framing.cut, texts))
-        text_numbers, first = distinct(token_ids)
-        return text_numbers, [token_ids[i] for i in first]
+        text_numbers, first_places = distinct(token_ids)
+        return text_numbers, [token_ids[i] for i in first_places]
 
     def _metered(self, texts: Sequence[np.ndarray]) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
         """Yield `batches`, and show how many texts are encoded."""
@@ -214,9 +214,9 @@ def distinct(texts: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     for text in texts:
         digests += hashlib.blake2b(text.astype(np.uint32).tobytes(), digest_size=16).digest()
     keys = np.frombuffer(digests, np.uint64).reshape(-1, 2)
-    _, first, numbers = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return places(order)[numbers.reshape(-1)], first[order]
+    _, first_places, numbers = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first_places)
+    return places(order)[numbers.reshape(-1)], first_places[order]
 
 
 def places(order: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -117,11 +117,11 @@ def search_postings(
     """
     top_k, progress = BestPositive(len(queries), k, salts), 0
     with meter("search", "queries and blocks of texts", len(queries) * len(blocks)) as report:
-        for first, block in blocks:
+        for first_text, block in blocks:
             for i, query in enumerate(queries):
                 scores = require_numbers(block.scores(query))
                 texts = np.flatnonzero(scores >= top_k.least[i])
-                top_k.add(i, texts + first, scores[texts])
+                top_k.add(i, texts + first_text, scores[texts])
                 report(progress := progress + 1, "")
     return top_k.ranked()
 
@@ -149,9 +149,9 @@ class SparseSystem(System):
 
     def scores(self, rows: slice) -> np.ndarray:
         scores = np.empty((len(self.queries.rows[rows]), len(self.documents.rows)), np.float32)
-        for first, block in self._blocks:
+        for start, block in self._blocks:
             for row, query in zip(scores, self.queries.rows[rows].tolist(), strict=True):
-                row[first : first + len(block.counts)] = block.scores(self.queries.of(query))
+                row[start : start + len(block.counts)] = block.scores(self.queries.of(query))
         return scores
 
     def of(self, query: int, documents: np.ndarray) -> np.ndarray:
@@ -167,7 +167,7 @@ class SparseSystem(System):
     @cached_property
     def _blocks(self) -> list[tuple[int, Postings]]:
         blocks = []
-        for first in range(0, len(self.documents.rows), BLOCK):
-            numbers = self.documents.rows[first : first + BLOCK]
-            blocks.append((first, Postings.of(self.documents.joined(numbers), self.documents.counts(numbers))))
+        for start in range(0, len(self.documents.rows), BLOCK):
+            numbers = self.documents.rows[start : start + BLOCK]
+            blocks.append((start, Postings.of(self.documents.joined(numbers), self.documents.counts(numbers))))
         return blocks

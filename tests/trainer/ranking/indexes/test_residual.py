@@ -88,7 +88,7 @@ def test_the_sample_is_some_of_the_different_texts(kinds: Kinds, copies: Collect
     writer = ResidualVectors(ranker, tmp_path / "i", "residual2")
     assert not writer.begin()
     sample = writer._sample()
-    assert set(sample.tolist()) < set(writer.first.tolist()) == set(range(90))
+    assert set(sample.tolist()) < set(writer.first_documents.tolist()) == set(range(90))
     assert (np.diff(sample) > 0).all()
     vectors = len(ranker.documents.vectors(map(copies.corpus.tokens, range(90))).flat)
     wanted = 2 * residual.centroids_for(vectors)
