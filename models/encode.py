@@ -37,7 +37,7 @@ class Row(NamedTuple):
     places: Tensor  # int64 [S], of tokens in their texts
     attention: dict[str, Any]  # the options of the attention that finds the texts in the row
 
-    def take(self, values: Tensor) -> Tensor:
+    def gather(self, values: Tensor) -> Tensor:
         """Choose the row from values [B, T]: [1, S]."""
         return values.flatten()[None] if self.slots is None else values.flatten()[self.slots][None]
 
@@ -120,9 +120,9 @@ def _states(
     if row is None:
         output = trunk(input_ids=input_ids, **arguments, **_padding(trunk, attention_mask), **options)
     else:
-        row_arguments = {name: row.take(values) for name, values in arguments.items()}
+        row_arguments = {name: row.gather(values) for name, values in arguments.items()}
         output = trunk(
-            input_ids=row.take(input_ids),
+            input_ids=row.gather(input_ids),
             attention_mask=attention_mask.new_ones(1, 1, 1, 1),  # a ready mask, to avoid one of slots x slots
             **{"position_ids": row.places[None] + first_position(trunk), **row_arguments},
             **row.attention,

@@ -119,6 +119,6 @@ def test_one_step_of_seed_is_in_ten_files_that_define_what_is_named() -> None:
         defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
         for kind in (node for node in tree.body if isinstance(node, ast.ClassDef)):
             defined |= {f"{kind.name}.{node.name}" for node in kind.body if isinstance(node, ast.FunctionDef)}
-        named = re.findall(r"`(\w+\.\w+|agree|save)`", said)
+        named = re.findall(r"`(\w+\.\w+|agree|write)`", said)
         assert named
         assert set(named) <= defined, file

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from deepsiam.data_prep.common.environment import usable_cores
-from deepsiam.trainer.training.run.commit import git_commit
+from deepsiam.trainer.training.run.versions import git_commit
 
 FLAGS = {"amx_tile": "AMX", "amx_bf16": "AMX-BF16", "avx512_bf16": "AVX512-BF16", "avx512f": "AVX512", "avx2": "AVX2"}
 PACKAGES = ("torch", "deepspeed", "transformers")

@@ -48,7 +48,7 @@ from benchmarks.step import runs
 from benchmarks.step.measures import OURS, measure
 from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
 from deepsiam.data_prep.common.extras import require
-from deepsiam.trainer.training.run.commit import git_commit
+from deepsiam.trainer.training.run.versions import git_commit
 
 SMALL = "a trunk of 2 layers x 192, 8,192 words, few sequences: what a CPU can train in a benchmark's time"
 RESULTS = Path(__file__).parents[1] / "results"

@@ -74,7 +74,7 @@ def between_steps(method: str) -> Count:
         health.expect(1, [], result)
         with Kernels(GPU) as kernels, Watch({"exchange": [[1, 0, 0, 0, 0]]}) as watch:
             *_, bad, still = exchange(engine, health, [1, 0, 0])
-            assert health.is_sound(bad, still)
+            assert health.judge(bad, still)
     return {"kernels": len(kernels.started), "waits": watch.waits, "copies": watch.copies, "pageable": watch.pageable}
 
 

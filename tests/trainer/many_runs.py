@@ -19,7 +19,7 @@ from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.engine.world import World, join
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
 from deepsiam.trainer.training.recipe.yaml_file import build, read
-from deepsiam.trainer.training.run.command import from_rank_0, record, skip_interpreter_shutdown
+from deepsiam.trainer.training.run.command import path_of_rank_0, record, skip_interpreter_shutdown
 from deepsiam.trainer.training.run.job import Job
 from deepsiam.trainer.training.run.loop import Run
 from tests import toy
@@ -146,7 +146,7 @@ def main() -> None:
     with skip_interpreter_shutdown():
         join(world)
         for recipe, *overrides in json.loads(parser.parse_args().runs.read_text()):
-            newest = from_rank_0(checkpoint.newest(Path(read(Path(recipe), overrides)["run"])))
+            newest = path_of_rank_0(checkpoint.newest(Path(read(Path(recipe), overrides)["run"])))
             job = job_of(Path(recipe), overrides, newest)
             if world.rank == 0:
                 make_directory(job.recipe.run)

@@ -35,7 +35,7 @@ def require_same_reading(folder: Folder) -> None:
         if not (file.is_file() or file.is_dir()):
             raise InputError(f"{file}: not a plain file; copy the folder again")
     try:
-        library_tokenizer = _load(folder)
+        library_tokenizer = _load_library_tokenizer(folder)
         _compare_texts(folder, library_tokenizer)
         _compare_special_tokens(folder, library_tokenizer)
         _compare_frames(folder, library_tokenizer)
@@ -48,7 +48,7 @@ def require_same_reading(folder: Folder) -> None:
         ) from None
 
 
-def _load(folder: Folder, **keys: bool) -> PreTrainedTokenizerBase:
+def _load_library_tokenizer(folder: Folder, **keys: bool) -> PreTrainedTokenizerBase:
     path = folder.encoder
     if not (path / TOKENIZER_CONFIG).is_file():  # AutoTokenizer would choose a class by the encoder's type alone
         return PreTrainedTokenizerFast(tokenizer_file=str(path / TOKENIZER), **keys)
@@ -63,7 +63,7 @@ def _compare_texts(folder: Folder, library_tokenizer: PreTrainedTokenizerBase) -
     if lower_case and _odd_text(folder.tokenizer, library_tokenizer, False) is None:
         raise InputError(_difference(folder, TRANSFORMER, LOWER_CASE, odd, "false"))
     for key, value in product(SWITCHES, (True, False)):
-        if _odd_text(folder.tokenizer, _load(folder, **{key: value}), lower_case) is None:
+        if _odd_text(folder.tokenizer, _load_library_tokenizer(folder, **{key: value}), lower_case) is None:
             raise InputError(_difference(folder, TOKENIZER_CONFIG, key, odd, str(value).lower()))
     raise InputError(_difference(folder, TOKENIZER_CONFIG, "tokenizer_class", odd))
 

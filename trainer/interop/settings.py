@@ -19,7 +19,7 @@ VECTOR_MASK, SPLADE = "MultiVectorMask/config.json", "SpladePooling/config.json"
 LOGIT_SCORE = "LogitScore/config.json"
 TOKENIZER, SPECIAL_TOKENS, ADDED_TOKENS = "tokenizer.json", "special_tokens_map.json", "added_tokens.json"
 CONFIG, MARK = "config.json", "deepsiam.json"
-METADATA = "artifact.metadata"  # of Stanford\'s ColBERT
+METADATA = "artifact.metadata"  # of Stanford's ColBERT
 DECODER = "decoder.safetensors"  # in an export: the heads that a pre-training run trained with the encoder
 # the modules that a model of the folder's own kind computes; training by another method takes the encoder alone
 COMPUTED: Mapping[Kind, tuple[str, ...]] = {

@@ -110,13 +110,13 @@ class _Reader:
             self.section = ""
         if self.base is None:
             self.base = indent
-        if self._structure(text, indent):
+        if self._handle_markup(text, indent):
             return
         if self.section in FIELDS and self._entry(text, indent, next_indent):
             return
         self._text(text, indent)
 
-    def _structure(self, text: str, indent: int) -> bool:
+    def _handle_markup(self, text: str, indent: int) -> bool:
         """Handle a line of markup; return False for a line of text."""
         if _RULE.fullmatch(text):
             heading = self.lines.pop() if self.lines else ""

@@ -26,7 +26,7 @@ import psutil
 
 import deepsiam
 from deepsiam.data_prep.common.errors import InputError, printable
-from deepsiam.trainer.training.run.commit import UNKNOWN, code_hash, git_commit, versions
+from deepsiam.trainer.training.run.versions import UNKNOWN, code_hash, git_commit, versions
 
 LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS, ANSWER_SECONDS = 10, 120  # a first import of torch from a shared file system takes long

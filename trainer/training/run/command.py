@@ -41,10 +41,10 @@ from deepsiam.trainer.training.engine.world import (
 from deepsiam.trainer.training.errors import SharedError
 from deepsiam.trainer.training.recipe.schema import AnyRecipe, Recipe
 from deepsiam.trainer.training.recipe.yaml_file import load as load_recipe
-from deepsiam.trainer.training.run.commit import git_commit, versions
 from deepsiam.trainer.training.run.job import Job, check_job, complete
 from deepsiam.trainer.training.run.loop import Run
 from deepsiam.trainer.training.run.stop import RESUME, exit_with_workers
+from deepsiam.trainer.training.run.versions import git_commit, versions
 
 WAIT_SECONDS = 5.0  # until a file written by rank 0 is visible through a network file system
 INTERRUPTED = 130  # exit code
@@ -75,7 +75,7 @@ def run(
         resume_from = None
         if world.rank:
             join(world)
-            resume_from = from_rank_0(None)
+            resume_from = path_of_rank_0(None)
         streams.set_up(lossy=not arguments.find_lr)  # a run of weeks outlives the disk and the reader of its log
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
         _check_needs(recipe, world)
@@ -112,7 +112,7 @@ def _train(
             _check_continues(job, resume_from)
         lock_file = lock_file or _lock(recipe.run)
         join(world)
-        from_rank_0(resume_from)
+        path_of_rank_0(resume_from)
         record(job, world)
     check_same(job)
     check_shared(recipe.run)
@@ -134,7 +134,7 @@ def _find_lr(job: Job, world: World) -> None:
     _check_cluster(job, world)
     if world.rank == 0:
         join(world)
-        from_rank_0(None)
+        path_of_rank_0(None)
     check_same(job)
     find_lr(job, world)
     dist.destroy_process_group()
@@ -155,7 +155,7 @@ def record(job: Job, world: World) -> None:
             file.write(content)
 
 
-def from_rank_0(path: Path | None) -> Path | None:
+def path_of_rank_0(path: Path | None) -> Path | None:
     """Broadcast rank 0's path: on a shared file system another rank might see a different newest checkpoint."""
     message = [str(path) if path else None]
     dist.broadcast_object_list(message)

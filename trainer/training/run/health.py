@@ -58,7 +58,7 @@ class Health:
             finite &= torch.isfinite(result.grad_norm)
         return torch.stack([~finite, result.grad_norm <= ZERO]).long()
 
-    def is_sound(self, bad_count: int, still_count: int) -> bool:
+    def judge(self, bad_count: int, still_count: int) -> bool:
         """Judge the pending step by the sums of the ranks' `flags`: are losses and gradients finite on every rank?
 
         fp16 overflow is normal while the loss scale settles. If they are not finite and the recipe does not allow a

@@ -68,7 +68,7 @@ class Run:
                 self.health.expect(self.step, batches, result)
                 self.monitor.count(batches, result)
                 # what is measured or saved now must be sound: judge the step at once, not with the next one
-                if self._pauses() and not self.health.is_sound(*exchange(self.engine, self.health)):
+                if self._pauses() and not self.health.judge(*exchange(self.engine, self.health)):
                     stream = self._roll_back()
                     continue
                 self._report_and_save(batches, result)

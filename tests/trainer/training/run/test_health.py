@@ -67,7 +67,7 @@ def result(*losses: list[float], norm: float = 1.0, skipped: bool = False) -> St
 def judged(checks: Health, step: int, batches: list[LaneBatch], of_step: StepResult) -> bool:
     """Judge a step as the loop does: by its flags, at the next exchange."""
     checks.expect(step, batches, of_step)
-    return checks.is_sound(*checks.flags().tolist())
+    return checks.judge(*checks.flags().tolist())
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from deepsiam.trainer.training.run.commit import code_hash, git_commit
+from deepsiam.trainer.training.run.versions import code_hash, git_commit
 
 
 @pytest.fixture(autouse=True)
