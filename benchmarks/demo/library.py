@@ -14,9 +14,8 @@ import tempfile
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from sentence_transformers.losses import MultipleNegativesRankingLoss
 from transformers import PreTrainedModel
 
 from benchmarks.common.library_trainer import in_order, trainer_is_missing
@@ -28,6 +27,9 @@ from deepsiam.models.trunk import layers_of
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
 from tests.trainer.pairs_in_order import pairs_in_order
+
+if TYPE_CHECKING:  # its import takes three seconds, which a run that is trained already does not wait
+    from sentence_transformers import SentenceTransformerTrainingArguments
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -48,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def train(recipe: FinetuneRecipe, out: Path) -> None:
     """Train the encoder of `init_from` on the recipe's pairs; save it to a folder, completely or not at all."""
     from datasets import Dataset
+    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+    from sentence_transformers.losses import MultipleNegativesRankingLoss
 
     assert isinstance(recipe.method, SiameseConfig)
     model = SentenceTransformer(str(recipe.init_from), device="cpu", local_files_only=True)
@@ -80,6 +84,8 @@ def _freeze(encoder: PreTrainedModel, recipe: FinetuneRecipe) -> None:
 
 def _arguments(recipe: FinetuneRecipe, folder: str) -> SentenceTransformerTrainingArguments:
     """Return the recipe as the Trainer's arguments, without shuffling: its pairs come in a run's order."""
+    from sentence_transformers import SentenceTransformerTrainingArguments
+
     return SentenceTransformerTrainingArguments(
         output_dir=folder,
         per_device_train_batch_size=recipe.batch.size,

