@@ -69,7 +69,7 @@ def add_adapters(model: TrunkModel, keys: Lora, *, new_tokens: bool = False) -> 
     encoders = encoders_of(model)
     base = list(encoders[0].parameters())  # it has the weights of the base; a second tower may have others
     pairs = [pair for encoder in encoders for pair in zip(encoder.parameters(), base, strict=True)]
-    in_base = {id(weight) for weight, first in pairs if weight is first or torch.equal(weight, first)}
+    in_base = {id(weight) for weight, base_weight in pairs if weight is base_weight or torch.equal(weight, base_weight)}
     if new_tokens:
         in_base -= {id(token_embedding(encoder)) for encoder in encoders}
     wrappers = [LoraModel(encoder, lora_config(encoder, keys), NAME) for encoder in encoders]

@@ -21,8 +21,8 @@ def on_device(arrays: Mapping[str, np.ndarray], device: torch.device | str) -> d
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
     # as bytes, so that arrays of several types go in one copy
     parts = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays.values()]
-    joined = torch.from_numpy(np.concatenate([np.pad(part, (0, -len(part) % ALIGNED)) for part in parts]))
-    buffer = to_device(joined, device)
+    content = torch.from_numpy(np.concatenate([np.pad(part, (0, -len(part) % ALIGNED)) for part in parts]))
+    buffer = to_device(content, device)
     tensors, start = {}, 0
     for (name, array), part in zip(arrays.items(), parts, strict=True):
         dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype  # torch has no public table of numpy's types
@@ -49,9 +49,9 @@ def lengths_of(mask: Tensor) -> np.ndarray:
     return mask.sum(dim=-1).cpu().numpy() if lengths is None else lengths
 
 
-def keep_lengths(new: Tensor, change: Callable[..., np.ndarray], *masks: Tensor) -> Tensor:
-    """Attach to the mask `new`, [..., T], its row lengths by `change` of those of `masks`, if the host has them all."""
+def keep_lengths(target: Tensor, change: Callable[..., np.ndarray], *masks: Tensor) -> Tensor:
+    """Attach to the mask `target`, [..., T], its row lengths by `change` of those of `masks`, if all are known."""
     lengths = [getattr(mask, LENGTHS, None) for mask in masks]
     if all(each is not None for each in lengths):
-        setattr(new, LENGTHS, change(*lengths))
-    return new
+        setattr(target, LENGTHS, change(*lengths))
+    return target

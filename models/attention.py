@@ -18,7 +18,7 @@ class TextsInRow(NamedTuple):
 
     kernel: Kernel
     ends: Tensor  # int32 [B + 1] on the device: 0, and where each text ends
-    longest: int
+    max_length: int
     causal: bool  # no token attends to a later one
 
 
@@ -71,10 +71,10 @@ def flash(
         [S, heads, d].
     """
     reach = -1 if window is None else window - 1  # the kernel counts the tokens on one side, without the token itself
-    ends, longest = (texts.ends, texts.ends), (texts.longest, texts.longest)
+    ends, max_lengths = (texts.ends, texts.ends), (texts.max_length, texts.max_length)
     # the operator itself: torch.nn.attention.varlen has no dropout
     output: Tensor = torch.ops.aten._flash_attention_forward(
-        *(query, key, value, *ends, *longest, dropout, texts.causal, False),
+        *(query, key, value, *ends, *max_lengths, dropout, texts.causal, False),
         scale=scale,
         window_size_left=reach,
         window_size_right=0 if texts.causal else reach,

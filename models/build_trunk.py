@@ -35,7 +35,7 @@ ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "activa
 # their layers let the padding beside a text change its states, so that a score would depend on the batch
 MIX_IN_PADDING = {"convbert", "fnet", "nystromformer"}
 # how a model's code reads a key that its configuration may lack
-READ = re.compile(r'(?:get|has)attr\(\s*(?:self\.)?config,\s*"([a-z]\w*)"')
+CONFIG_KEY = re.compile(r'(?:get|has)attr\(\s*(?:self\.)?config,\s*"([a-z]\w*)"')
 # errors that Hugging Face raises for a wrong type, activation, pad_token_id or number, or for a non-encoder model
 REFUSALS = (StrictDataclassError, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError)
 
@@ -116,7 +116,7 @@ def configuration_keys(config_class: type[PreTrainedConfig]) -> set[str]:
     code = inspect.getsource(sys.modules[model_class.__module__]) if isinstance(model_class, type) else ""
     if "create_causal_mask" in code:
         code += inspect.getsource(masking_utils)
-    return {*declared, *READ.findall(code)}
+    return {*declared, *CONFIG_KEY.findall(code)}
 
 
 def settings_of(config: PreTrainedConfig) -> dict[str, Any]:
@@ -140,19 +140,19 @@ def _load(
             output_loading_info=True,
             **options,
         )
-    for name, stored, expected in sorted(info["mismatched_keys"]):
-        raise ValueError(f"{name} is {list(stored)}, its configuration has {list(expected)}")
-    if missing := sorted(info["missing_keys"] and info["missing_keys"] & _used(trunk)):
-        raise ValueError(f"lacks {missing[0]} of a {config.model_type} encoder with its configuration")
+    for name, stored_shape, shape in sorted(info["mismatched_keys"]):
+        raise ValueError(f"{name} is {list(stored_shape)}, its configuration has {list(shape)}")
+    if absent_names := sorted(info["missing_keys"] and info["missing_keys"] & _used(trunk)):
+        raise ValueError(f"lacks {absent_names[0]} of a {config.model_type} encoder with its configuration")
     return trunk.train()
 
 
 def _used(trunk: PreTrainedModel) -> set[str]:
     """Return the parameters that states depend on: all but a pooler's, which published files may lack."""
-    named = dict(trunk.named_parameters())
+    parameters = dict(trunk.named_parameters())
     states = trunk(input_ids=torch.tensor(two_texts(trunk.config))).last_hidden_state
-    gradients = torch.autograd.grad(states.sum(), list(named.values()), allow_unused=True)
-    return {name for name, gradient in zip(named, gradients, strict=True) if gradient is not None}
+    gradients = torch.autograd.grad(states.sum(), list(parameters.values()), allow_unused=True)
+    return {name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
 
 
 @contextmanager
@@ -178,9 +178,9 @@ def _without_foreign_ids(config_class: type, settings: Mapping[str, Any]) -> dic
     }
 
 
-def _known(what: str, name: Any, valid: Iterable[str]) -> str:
+def _known(kind: str, name: Any, valid: Iterable[str]) -> str:
     """Return `name` if it is valid; else raise ValueError, naming the nearest valid one."""
     if name in (names := sorted(valid)):
         return name
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0)
-    raise ValueError(f"unknown {what} {name!r}; nearest valid: {near[0]!r}")
+    matches = difflib.get_close_matches(str(name), names, n=1, cutoff=0)
+    raise ValueError(f"unknown {kind} {name!r}; nearest valid: {matches[0]!r}")

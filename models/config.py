@@ -135,19 +135,19 @@ AnyMethod = TypeVar("AnyMethod", bound=MethodConfig)
 
 
 def resize_embeddings(
-    method: MethodConfig, trunk: PreTrainedModel, vocabulary: Vocabulary, known: Sequence[int] = ()
+    method: MethodConfig, trunk: PreTrainedModel, vocabulary: Vocabulary, learned_rows: Sequence[int] = ()
 ) -> None:
     """Add a row to the trunk's token embedding for each token that the method adds after the tokenizer's.
 
-    The new rows are drawn at random, or copies of the rows `known`, in which the trunk has learned these tokens.
+    The new rows are drawn at random, or copies of `learned_rows`, in which the trunk has learned these tokens.
     """
-    added = method.added_tokens + method.markers
-    rows = vocabulary.vocab_size + added
-    if not added:
+    count = method.added_tokens + method.markers
+    rows = vocabulary.vocab_size + count
+    if not count:
         return
-    learned = token_embedding(trunk)[list(known)].detach()  # before the resizing, which may drop these rows
+    learned = token_embedding(trunk)[list(learned_rows)].detach()  # before the resizing, which may drop these rows
     if trunk.config.vocab_size != rows:
         trunk.resize_token_embeddings(rows, mean_resizing=False)  # random like a new trunk's, not the mean of all rows
-    if known:
+    if learned_rows:
         with torch.no_grad():
             token_embedding(trunk)[vocabulary.vocab_size :] = learned

@@ -26,7 +26,7 @@ UNPADS = (
     *("gpt2", "gpt_neox", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3"),
 )  # likewise, and a window, if they have one, from their position in the row; tests compare each with padded texts
 # how texts are split into rectangles; no measurement of these two is recorded
-FULL = 0.75  # each text fills at least this share of its rectangle's width
+MIN_FILL = 0.75  # each text fills at least this share of its rectangle's width
 WORTHWHILE = 0.9  # split only if at most this share of the slots remains
 
 
@@ -112,8 +112,8 @@ def _states(
     layer: int | None = None,
 ) -> list[Tensor]:
     """Run the trunk, on a row of the texts if one is given: the last states, and those after `layer`, [B, T, H]."""
-    chosen = {"token_type_ids": token_types, "position_ids": positions}
-    arguments = {name: values for name, values in chosen.items() if values is not None}
+    inputs = {"token_type_ids": token_types, "position_ids": positions}
+    arguments = {name: values for name, values in inputs.items() if values is not None}
     options: dict[str, Any] = {} if layer is None else {"output_hidden_states": True}
     if is_causal(trunk) or _is_bidirectional_decoder(trunk):
         options["use_cache"] = False  # a decoder would keep all keys and values, for generating text
@@ -194,23 +194,23 @@ def _in_rectangles(trunk: PreTrainedModel, attention_mask: Tensor) -> Row | None
     return Row(row["slots"], row["places"], {"rectangles": shaped})
 
 
-def _rectangles(lengths: np.ndarray, most: int) -> list[tuple[np.ndarray, int]]:
+def _rectangles(lengths: np.ndarray, max_width: int) -> list[tuple[np.ndarray, int]]:
     """Split texts into rectangles, the longest first: row numbers, int64, and width; none if splitting saves little."""
     order = np.argsort(-lengths, kind="stable")
     cuts = _cuts(lengths[order].tolist())
-    widths = [min(-(-width // 8) * 8, most) for _, _, width in cuts]  # as `models.batching.packing.pad` rounds
+    widths = [min(-(-width // 8) * 8, max_width) for _, _, width in cuts]  # as `models.batching.packing.pad` rounds
     if sum((end - start) * width for (start, end, _), width in zip(cuts, widths, strict=True)) > (
-        WORTHWHILE * len(lengths) * most
+        WORTHWHILE * len(lengths) * max_width
     ):
         return []
     return [(order[start:end], width) for (start, end, _), width in zip(cuts, widths, strict=True)]
 
 
 def _cuts(lengths: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Split descending lengths where one is below `FULL` of its part's first: start, end and first length of each."""
+    """Split descending lengths where one is below `MIN_FILL` of its part's first: start, end, first length of each."""
     cuts, start = [], 0
     for end in range(1, len(lengths) + 1):
-        if end == len(lengths) or lengths[end] < FULL * lengths[start]:
+        if end == len(lengths) or lengths[end] < MIN_FILL * lengths[start]:
             cuts.append((start, end, max(1, lengths[start])))  # rows of padding alone keep a slot
             start = end
     return cuts

@@ -60,8 +60,8 @@ class Prompt(Protocol):
     def before(self, tokens: np.ndarray) -> np.ndarray:
         """Return the ids, int64, of the prompt and a text together, given those of the text alone."""
 
-    def fitting(self, tokens: np.ndarray, most: int) -> np.ndarray:
-        """Return a text's first tokens, as many as have at most `most` ids together with the prompt."""
+    def fitting(self, tokens: np.ndarray, max_tokens: int) -> np.ndarray:
+        """Return a text's first tokens, as many as have at most `max_tokens` ids together with the prompt."""
 
 
 class Vocabulary(Protocol):

@@ -25,8 +25,8 @@ class Methods(Mapping[str, type[AnyConfig]], Generic[AnyConfig]):
 
     def __getitem__(self, name: str) -> type[AnyConfig]:
         module, _, config = self.places[name].rpartition(".")
-        loaded: type[AnyConfig] = getattr(import_module(f"deepsiam.models.{module}"), config)
-        return loaded
+        config_class: type[AnyConfig] = getattr(import_module(f"deepsiam.models.{module}"), config)
+        return config_class
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self.places  # Mapping's own would import it

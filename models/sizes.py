@@ -11,9 +11,9 @@ UNBOUNDED = ("theta",)  # ends the keys of whole numbers that are no sizes: rope
 WIDTHS = ("vocab_size", "max_position_embeddings", "type_vocab_size")  # of tables, each with a row of hidden_size
 
 
-def check_sizes(named: Iterable[tuple[str, Any]], where: str) -> None:
+def check_sizes(settings: Iterable[tuple[str, Any]], where: str) -> None:
     """Raise ValueError, beginning with `where`, for a whole number that is out of bounds; look into dictionaries."""
-    for name, value in named:
+    for name, value in settings:
         if isinstance(value, Mapping):
             check_sizes(((f"{name}.{key}", inner) for key, inner in value.items()), where)
         elif isinstance(value, int) and not str(name).endswith(UNBOUNDED):

@@ -124,7 +124,7 @@ def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
     count = encoder.config.num_hidden_layers
     lists = {name: m for name, m in encoder.named_modules() if isinstance(m, nn.ModuleList) and len(m) == count}
     # a layer may itself hold a list of as many modules
-    outermost = [m for name, m in lists.items() if not any(name.startswith(f"{other}.") for other in lists)]
+    outermost = [m for name, m in lists.items() if not any(name.startswith(f"{parent}.") for parent in lists)]
     if len(outermost) != 1:
         raise ValueError(
             f"the layers of model_type {encoder.config.model_type!r} are not found ({len(outermost)} lists of {count} "

@@ -29,13 +29,13 @@ def score_in_blocks(score: Callable[[Vectors, Vectors], Tensor], queries: Vector
     `score` makes [q, d] of the vectors of q queries and d documents; no score depends on other texts.
     """
     rows = [
-        torch.cat([score(some, others) for others in _blocks(documents, DOCUMENT_BLOCK)], dim=1)
-        for some in _blocks(queries, QUERY_BLOCK)
+        torch.cat([score(query_block, document_block) for document_block in _blocks(documents, DOCUMENT_BLOCK)], dim=1)
+        for query_block in _blocks(queries, QUERY_BLOCK)
     ]
     return torch.cat(rows)
 
 
-def _blocks(texts: Vectors, most: int) -> Iterator[Vectors]:
-    """Yield blocks of texts with at most `most` vectors, padding included, or a single text."""
-    size = max(1, most // texts.mask.shape[1])
+def _blocks(texts: Vectors, max_vectors: int) -> Iterator[Vectors]:
+    """Yield blocks of texts with at most `max_vectors`, padding included, or a single text."""
+    size = max(1, max_vectors // texts.mask.shape[1])
     return map(Vectors, texts.vectors.split(size), texts.mask.split(size))

@@ -79,27 +79,27 @@ class Candidates:
             raise ValueError(f"a query has only {len(negatives)} negatives to draw from, not {at_random}")
         return [positive, *negatives]
 
-    def choose_scored(self, example: Example, most: int, rng: np.random.Generator, *, any_label: bool) -> list[int]:
-        """Return the example's first candidate and others of its own, drawn if there are more than `most` in all.
+    def choose_scored(self, example: Example, limit: int, rng: np.random.Generator, *, any_label: bool) -> list[int]:
+        """Return the example's first candidate and others of its own, drawn if there are more than `limit` in all.
 
         Unless `any_label`, none of the others has the same text as a relevant document or as the query.
         """
         first_candidate, other_candidates = int(example.candidates[0]), example.candidates[1:]
         excluded = set() if any_label else set(self.never_negative(example.query, example.relevant).tolist())
-        if len(other_candidates) >= most:
-            return [first_candidate, *self._draw(other_candidates, most - 1, excluded, 0, rng)]
+        if len(other_candidates) >= limit:
+            return [first_candidate, *self._draw(other_candidates, limit - 1, excluded, 0, rng)]
         return [first_candidate, *(i for i in other_candidates.tolist() if not excluded or self.key(i) not in excluded)]
 
     def _draw(
-        self, among: np.ndarray, wanted: int, excluded: set[int], spare: int, rng: np.random.Generator
+        self, among: np.ndarray, number: int, excluded: set[int], spare: int, rng: np.random.Generator
     ) -> list[int]:
-        if not wanted:
+        if not number:
             return []
-        size = min(wanted + spare, len(among))  # enough, even if every excluded document is drawn
+        size = min(number + spare, len(among))  # enough, even if every excluded document is drawn
         negatives = [i for i in rng.choice(among, size, replace=False).tolist() if self.key(i) not in excluded]
-        if len(negatives) < wanted:  # copies of excluded documents were drawn, too
+        if len(negatives) < number:  # copies of excluded documents were drawn, too
             negatives = [i for i in rng.permutation(among).tolist() if self.key(i) not in excluded]
-        return negatives[:wanted]
+        return negatives[:number]
 
 
 def _hashes(documents: np.ndarray, key: np.uint64) -> np.ndarray:

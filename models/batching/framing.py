@@ -9,15 +9,15 @@ import numpy as np
 from deepsiam.models.batching.packing import joined, pad
 from deepsiam.models.interface import Prompt, Vocabulary, required
 
-Kept = Literal["start", "end"]
+TextEnd = Literal["start", "end"]
 Array = TypeVar("Array")  # numpy or torch
 NOT_TEXT = ("document_keys",)  # arrays of documents that no encoder reads
 PairFrame = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
-def shorten(tokens: np.ndarray, most: int, kept: Kept) -> np.ndarray:
-    """Return the first or the last tokens of a text [t], `most` at most."""
-    return tokens[max(0, len(tokens) - most) :] if kept == "end" else tokens[:most]
+def shorten(tokens: np.ndarray, max_tokens: int, kept_end: TextEnd) -> np.ndarray:
+    """Return the first or the last tokens of a text [t], `max_tokens` at most."""
+    return tokens[max(0, len(tokens) - max_tokens) :] if kept_end == "end" else tokens[:max_tokens]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Framing:
 
     vocabulary: Vocabulary
     max_tokens: int  # with the tokenizer's frame and the prompt
-    kept: Kept = "start"  # "end" truncates the start: the last turns of a dialogue tell most about the next
+    kept_end: TextEnd = "start"  # "end" truncates the start: the last turns of a dialogue tell most about the next
     prompt: Prompt | None = None
     pools_prompt: bool = True  # whether the states of the prompt, and of what is before it, count in a mean of states
 
@@ -52,8 +52,8 @@ class Framing:
     def cut(self, tokens: np.ndarray) -> np.ndarray:
         """Return the token ids [t] that remain after truncation: texts equal in these have equal vectors."""
         room = self.room
-        if self.kept == "end" and len(tokens) > room:
-            return shorten(tokens, room, self.kept)
+        if self.kept_end == "end" and len(tokens) > room:
+            return shorten(tokens, room, self.kept_end)
         return self.prompt.fitting(tokens, room + self.prompt_tokens) if self.prompt else tokens[:room]
 
     def row(self, text: np.ndarray) -> np.ndarray:
@@ -103,11 +103,11 @@ class ChunkFraming(Framing):
         pieces = [
             [text[at : at + size] for at in range(0, max(1, len(text) - spare), size)] for text in map(self.cut, texts)
         ]
-        most = max(map(len, pieces))
+        max_chunks = max(map(len, pieces))
         nothing = np.array([self.vocabulary.pad if self.vocabulary.cls is None else self.vocabulary.cls])
-        rows = [[*map(self.framed, chunks), *[nothing] * (most - len(chunks))] for chunks in pieces]
+        rows = [[*map(self.framed, chunks), *[nothing] * (max_chunks - len(chunks))] for chunks in pieces]
         ids, mask = pad([row for chunks in rows for row in chunks], self.max_tokens, self.vocabulary.pad)
-        ids, mask = ids.reshape(len(texts), most, -1), mask.reshape(len(texts), most, -1)
+        ids, mask = ids.reshape(len(texts), max_chunks, -1), mask.reshape(len(texts), max_chunks, -1)
         return {"ids": ids, "mask": mask, **self.pooled(mask)}
 
 
@@ -164,7 +164,8 @@ class PairFraming:
             return query, document
         shorter = min(len(query), len(document), room // 2)  # a text of half the room or less stays whole
         query_room = shorter if (len(query), lengths[0]) <= (len(document), lengths[1]) else room - shorter
-        return shorten(query, query_room, self.query.kept), shorten(document, room - query_room, self.document.kept)
+        query = shorten(query, query_room, self.query.kept_end)
+        return query, shorten(document, room - query_room, self.document.kept_end)
 
     def arrays(self, queries: Sequence[np.ndarray], documents: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Make the arguments of `score_pairs` from P queries and P documents, one of each per pair.
@@ -189,8 +190,8 @@ class DuelFraming:
     @property
     def frame(self) -> int:
         """The number of special tokens of a duel."""
-        before, between, after = self.query.vocabulary.pair_frame
-        return len(before) + 2 * len(between) + len(after)
+        prefix, separator, suffix = self.query.vocabulary.pair_frame
+        return len(prefix) + 2 * len(separator) + len(suffix)
 
     @property
     def longest(self) -> int:
@@ -241,17 +242,17 @@ def arguments_of(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _arrays(
-    inputs: Sequence[Sequence[np.ndarray]], around: PairFrame, longest: int, vocabulary: Vocabulary
+    inputs: Sequence[Sequence[np.ndarray]], around: PairFrame, max_tokens: int, vocabulary: Vocabulary
 ) -> dict[str, np.ndarray]:
     """Make padded rows of each input's texts, which have token types 0, 1, ...; what follows a text has its type."""
-    before, between, after = around
+    prefix, separator, suffix = around
     rows = []
-    for first, *later in inputs:
-        parts = [before, first, *(part for text in later for part in (between, text)), after]
+    for first_text, *later_texts in inputs:
+        parts = [prefix, first_text, *(part for text in later_texts for part in (separator, text)), suffix]
         rows.append(joined(parts, vocabulary))
-    ids, mask = pad(rows, longest, vocabulary.pad)
-    lengths = np.array([[len(text) + len(between) for text in texts[:-1]] for texts in inputs])
-    lengths[:, 0] += len(before)
+    ids, mask = pad(rows, max_tokens, vocabulary.pad)
+    lengths = np.array([[len(text) + len(separator) for text in texts[:-1]] for texts in inputs])
+    lengths[:, 0] += len(prefix)
     starts = lengths.cumsum(axis=1)  # of all texts but the first, [N, n - 1]
     types = (np.arange(ids.shape[1])[:, None] >= starts[:, None]).sum(axis=2) * mask
     return {"ids": ids, "mask": mask, "types": types.astype(np.int64)}

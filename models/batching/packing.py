@@ -65,9 +65,9 @@ def spread(examples: Sequence[Item]) -> list[Item]:
 
 def frame(tokens: np.ndarray, vocabulary: Vocabulary, max_tokens: int | None = None) -> np.ndarray:
     """Return a text as its tokenizer frames it, such as `[CLS] tokens [SEP]`, int64, truncated to `max_tokens`."""
-    before, after = vocabulary.text_frame
-    text = tokens if max_tokens is None else tokens[: max_tokens - len(before) - len(after)]
-    return joined((before, text, after), vocabulary)
+    prefix, suffix = vocabulary.text_frame
+    text = tokens if max_tokens is None else tokens[: max_tokens - len(prefix) - len(suffix)]
+    return joined((prefix, text, suffix), vocabulary)
 
 
 def joined(parts: Sequence[tuple[int, ...] | np.ndarray], vocabulary: Vocabulary) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from deepsiam.models.batching.framing import Kept
+from deepsiam.models.batching.framing import TextEnd
 from deepsiam.models.batching.packing import joined, pad
 from deepsiam.models.interface import Vocabulary
 
@@ -31,8 +31,8 @@ class Reader(Vocabulary, Protocol):
     def filled(self, parts: Sequence[str]) -> np.ndarray:
         """Return the ids, int64, of a filled template: literals at even numbers, texts at odd ones."""
 
-    def clipped(self, text: str, most: int, kept: Kept) -> tuple[str, int]:
-        """Return the first or last part of a text, of `most` tokens at most, and its number of tokens."""
+    def clipped(self, text: str, max_tokens: int, kept_end: TextEnd) -> tuple[str, int]:
+        """Return the first or last part of a text, of `max_tokens` at most, and its number of tokens."""
 
 
 def places_of(template: str, names: Sequence[str]) -> list[str]:
@@ -61,7 +61,7 @@ class PromptFraming:
         max_tokens: int,
         max_query_tokens: int,
         max_document_tokens: int,
-        kept_of_query: Kept = "start",
+        kept_of_query: TextEnd = "start",
     ) -> None:
         """Fill `template`, and for each passage `line` where the template has {passages}."""
         self.vocabulary, self.labels, self.max_tokens = vocabulary, tuple(labels), max_tokens
@@ -78,11 +78,11 @@ class PromptFraming:
     def label_ids(self) -> list[int]:
         """The ids of the labels where they follow the template's end."""
         *parts, end = self._filled("\n", ["\n"] * self.most)  # any texts: only what follows the end is looked at
-        before, *after = (self.vocabulary.filled([*parts, end + label]).tolist() for label in ("", *self.labels))
+        end_ids, *longer_ids = (self.vocabulary.filled([*parts, end + label]).tolist() for label in ("", *self.labels))
         ids = list[int]()
-        for label, all_ids in zip(self.labels, after, strict=True):
-            label_tokens = all_ids[len(before) :]
-            if len(label_tokens) != 1 or label_tokens[0] == self.vocabulary.unk or all_ids[: len(before)] != before:
+        for label, all_ids in zip(self.labels, longer_ids, strict=True):
+            label_tokens = all_ids[len(end_ids) :]
+            if len(label_tokens) != 1 or label_tokens[0] == self.vocabulary.unk or all_ids[: len(end_ids)] != end_ids:
                 raise ValueError(
                     f"method.labels: {label!r} is not a single token of the tokenizer after the template's end, "
                     f"{end[-20:]!r}: name labels that are, and end the template without a blank"
@@ -155,8 +155,8 @@ class PromptFraming:
 
 def length_that_fits(lengths: Sequence[int], room: int) -> int:
     """Return the largest length such that texts, cut to it, fit into the room together."""
-    for done, length in enumerate(sorted(lengths)):  # the shortest stay whole; what they leave is shared equally
-        share = room // (len(lengths) - done)
+    for count, length in enumerate(sorted(lengths)):  # the shortest stay whole; what they leave is shared equally
+        share = room // (len(lengths) - count)
         if length > share:
             return max(share, 0)
         room -= length

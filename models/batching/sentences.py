@@ -12,17 +12,17 @@ Example = TypeVar("Example")
 ENOUGH = 16  # this many documents without a sentence boundary are refused; fewer may be chance
 
 
-def sentences(document: TokenDocument, longest: int) -> tuple[list[np.ndarray], int]:
-    """Return a document's sentences, without headings and empty ones, split into pieces of up to `longest` tokens.
+def sentences(document: TokenDocument, max_tokens: int) -> tuple[list[np.ndarray], int]:
+    """Return a document's sentences, without headings and empty ones, split into pieces of up to `max_tokens`.
 
     Returns:
         the sentences, and how many of the leading ones are only context (`models.interface.TokenDocument`).
     """
     parts = [
-        (number < document.context, segment[start : start + longest])
+        (number < document.context, segment[start : start + max_tokens])
         for number, segment in enumerate(document.segments)
         if number not in document.headings
-        for start in range(0, len(segment), longest)
+        for start in range(0, len(segment), max_tokens)
     ]
     return [text for _, text in parts], sum(is_context for is_context, _ in parts)
 

@@ -29,14 +29,14 @@ def local_attention(query: Tensor, key: Tensor, value: Tensor, window: int, drop
     shifts = range(min(window, length - 1))  # beyond, a shift has no key left but position 0
     scores = [(query * key[:, :1]).sum(-1)]  # each [B, T, heads]
     for s in shifts:
-        near = (query[:, s + 1 :] * key[:, 1 : length - s]).sum(-1)  # keys from 1 on: position 0 has its column
-        scores.append(F.pad(near, (0, 0, s + 1, 0), value=-torch.inf))
+        products = (query[:, s + 1 :] * key[:, 1 : length - s]).sum(-1)  # keys from 1 on: position 0 has its column
+        scores.append(F.pad(products, (0, 0, s + 1, 0), value=-torch.inf))
     weights = torch.stack(scores, dim=-1).softmax(-1)  # [B, T, heads, 1 + window]
     weights = F.dropout(weights, dropout, training=dropout > 0)
     out = weights[..., :1] * value[:, :1]
     for s in shifts:
-        near = weights[:, s + 1 :, :, s + 1, None] * value[:, 1 : length - s]
-        out = out + F.pad(near, (0, 0, 0, 0, s + 1, 0))
+        terms = weights[:, s + 1 :, :, s + 1, None] * value[:, 1 : length - s]
+        out = out + F.pad(terms, (0, 0, 0, 0, s + 1, 0))
     return out
 
 

@@ -56,8 +56,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         dtype = torch.promote_types(hidden.dtype, torch.float32)
         inputs = (hidden, weight, bias)
         d_hidden, d_weight, d_bias = (
-            torch.zeros_like(x, dtype=dtype) if differentiate and needed and x is not None else None
-            for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)  # of seven arguments, the first three
+            torch.zeros_like(x, dtype=dtype) if differentiate and is_needed and x is not None else None
+            for x, is_needed in zip(inputs, ctx.needs_input_grad, strict=False)  # of seven arguments, the first three
         )
         columns = len(weight)
         if on_gpu and (extra_columns := -columns % ALIGNED):

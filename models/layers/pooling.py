@@ -8,7 +8,7 @@ from torch import Tensor
 Pooling = Literal["cls", "mean", "last", "first_m"]
 
 
-def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling | Literal["max"], first: int | None = None) -> Tensor:
+def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling | Literal["max"], m: int | None = None) -> Tensor:
     """Pool hidden states to one vector per sequence.
 
     Args:
@@ -17,7 +17,7 @@ def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling | Literal["max"],
         mode: `cls` takes position 0; `last` takes the last position with a token, the only one in a causal encoder
             that has seen the whole text; `mean` averages the positions with a token, in fp32; `first_m` averages those
             among the first m positions (Poly-encoders, section 4.2); `max` takes the largest value at any of them.
-        first: the m of `first_m`.
+        m: of `first_m`.
 
     Returns:
         [B, H], at least fp32.
@@ -32,7 +32,7 @@ def pool(hidden: Tensor, attention_mask: Tensor, mode: Pooling | Literal["max"],
     if mode == "max":
         return hidden.to(dtype).masked_fill(~attention_mask[:, :, None], -torch.inf).amax(dim=1)
     if mode == "first_m":
-        hidden, attention_mask = hidden[:, :first], attention_mask[:, :first]
+        hidden, attention_mask = hidden[:, :m], attention_mask[:, :m]
     weights = attention_mask.to(dtype)
     weights = weights / weights.sum(dim=1, keepdim=True)  # NaN in a row of padding alone: see `bottleneck`
     return torch.einsum("bth,bt->bh", hidden.to(dtype), weights)

@@ -53,8 +53,8 @@ def shape_of(trunk: PreTrainedModel) -> Shape:
     for field in fields(Shape):
         values[field.name] = setting(config, field.name, 0.0 if field.name in DROPOUTS else None)
     values["layer_norm_eps"] = layer_norm_eps(trunk)
-    if missing := [name for name, value in values.items() if value is None]:
-        raise ValueError(f"model_type {config.model_type!r} lacks what a head is built from: {', '.join(missing)}")
+    if absent_keys := [name for name, value in values.items() if value is None]:
+        raise ValueError(f"model_type {config.model_type!r} lacks what a head is built from: {', '.join(absent_keys)}")
     width = trunk.get_input_embeddings().embedding_dim
     if width != values["hidden_size"]:
         raise ValueError(f"the token embedding is shared: its width {width} must be hidden_size {config.hidden_size}")

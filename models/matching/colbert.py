@@ -169,5 +169,5 @@ def _max_sim(queries: Vectors, documents: Vectors) -> Tensor:
     products = queries.vectors.flatten(0, 1) @ documents.vectors.flatten(0, 1).T
     products = products.view(*queries.mask.shape, *documents.mask.shape)  # [Q, m, D, k]
     # max, unlike amax, keeps only the places for the backward pass, not the products
-    best = products.masked_fill_(~documents.mask, -torch.inf).max(dim=3).values
-    return best.masked_fill(~queries.mask[:, :, None], 0.0).sum(dim=1)
+    max_products = products.masked_fill_(~documents.mask, -torch.inf).max(dim=3).values
+    return max_products.masked_fill(~queries.mask[:, :, None], 0.0).sum(dim=1)

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Discriminator, Field, PositiveFloat, Tag, model_validator
 
 from deepsiam.models.batching.candidates import Candidates, Example, Scale, Unit
-from deepsiam.models.batching.framing import Framing, Kept
+from deepsiam.models.batching.framing import Framing, TextEnd
 from deepsiam.models.config import MethodConfig, Section, unhashed
 from deepsiam.models.interface import Batcher, Vocabulary
 from deepsiam.models.trunk import TrunkModel
@@ -53,7 +53,7 @@ class MatchingConfig(MethodConfig):
     loss: str | Mapping[Any, float]
     max_query_tokens: int = Field(64, ge=3)
     max_document_tokens: int = Field(512, ge=3)
-    kept_of_query: Kept = "start"  # which end of a longer query is kept
+    kept_of_query: TextEnd = "start"  # which end of a longer query is kept
     hard_negatives: int = Field(0, ge=0)  # drawn for each query from its group's own negatives
     negatives_per_query: int = Field(0, ge=0)  # drawn at random from the split's documents that are not relevant
     candidates: CandidatesConfig | None = unhashed(None)  # of a teacher's scores; null: all
@@ -66,10 +66,10 @@ class MatchingConfig(MethodConfig):
             if has_none or (loss == "binary" and self.unit == "positive"):
                 raise ValueError(f"method.loss={loss} {NEED_OF_NEGATIVES}")
         if self.own_negatives and (self.taught or self.unit != "positive"):
-            learner, what = (self.taught[0], "a teacher's scores") if self.taught else (self.loss, "the labels")
+            learner, supervision = (self.taught[0], "a teacher's scores") if self.taught else (self.loss, "the labels")
             instead = "; method.candidates draws from scored ones" if self.taught else ""
             raise ValueError(
-                f"method.loss={learner} learns {what} that the data give, and draws no negatives: leave out "
+                f"method.loss={learner} learns {supervision} that the data give, and draws no negatives: leave out "
                 f"method.hard_negatives and method.negatives_per_query, or set them to 0{instead}"
             )
         for key in () if self.taught else ("candidates", "teacher_scale"):

@@ -244,14 +244,14 @@ class DualEncoder(Encoder):
         scores = self.score(queries, documents)  # [Q, D]
         candidates, losses = arrays["candidates"], dict[str, Tensor]()
         in_batch = [loss for loss in self.keys.losses if loss in IN_BATCH and self.keys.has_batch_negatives]
-        allowed = allowed_documents(arrays) if in_batch else None
-        if allowed is not None and self.keys.ignore_above is not None:
+        mask = allowed_documents(arrays) if in_batch else None
+        if mask is not None and self.keys.ignore_above is not None:
             margin = self.keys.ignore_above
-            allowed, losses[SHARE_IGNORED] = ranking_losses.without_higher(scores, candidates[:, 0], allowed, margin)
+            mask, losses[SHARE_IGNORED] = ranking_losses.without_higher(scores, candidates[:, 0], mask, margin)
         if not self.keys.learn_temperature:  # a learnt one has scaled the queries in `forward`
             scores = scores / self.keys.temperature
-        if allowed is not None:
-            losses |= {loss: IN_BATCH[loss](scores, candidates[:, 0], allowed) for loss in in_batch}
+        if mask is not None:
+            losses |= {loss: IN_BATCH[loss](scores, candidates[:, 0], mask) for loss in in_batch}
         if own_losses := [loss for loss in self.keys.losses if loss not in in_batch]:
             candidate_scores = scores.gather(1, candidates.clamp(min=0))  # [Q, n]; at -1, no candidate, masked
             losses |= ranking_losses.candidates_losses(own_losses, candidate_scores, candidates >= 0, arrays)
@@ -271,9 +271,9 @@ def relevance(keys: np.ndarray, relevant: Sequence[np.ndarray], *, of_step: bool
         # filled up with a key that the row has: another number might be a text's
         padded = [np.pad(row, (0, width - len(row)), mode="edge") for row in relevant]
         return {"document_keys": keys, "relevant_keys": np.stack(padded)}
-    allowed = np.stack([~np.isin(keys, row).reshape(len(keys), -1).any(axis=1) for row in relevant])
-    np.fill_diagonal(allowed, True)  # a query's positive is relevant, but compared
-    return {"allowed": allowed}
+    mask = np.stack([~np.isin(keys, row).reshape(len(keys), -1).any(axis=1) for row in relevant])
+    np.fill_diagonal(mask, True)  # a query's positive is relevant, but compared
+    return {"allowed": mask}
 
 
 def allowed_documents(arrays: Mapping[str, Tensor]) -> Tensor:
@@ -281,8 +281,8 @@ def allowed_documents(arrays: Mapping[str, Tensor]) -> Tensor:
     if "allowed" in arrays:
         return arrays["allowed"]
     keys, relevant, positives = arrays["document_keys"], arrays["relevant_keys"], arrays["candidates"][:, :1]
-    allowed = torch.ones(len(relevant), len(keys), dtype=torch.bool, device=keys.device)
+    mask = torch.ones(len(relevant), len(keys), dtype=torch.bool, device=keys.device)
     for document_column in keys.view(len(keys), -1).T:  # few columns; all at once would need [Q, D, r]
         for relevant_column in relevant.T:
-            allowed &= document_column != relevant_column[:, None]
-    return allowed.scatter(1, positives, True)
+            mask &= document_column != relevant_column[:, None]
+    return mask.scatter(1, positives, True)

@@ -16,7 +16,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from deepsiam.models.batching.framing import Kept
+from deepsiam.models.batching.framing import TextEnd
 from deepsiam.models.config import Side
 from deepsiam.models.encode import encode_texts
 from deepsiam.models.layers.pooling import pool
@@ -41,7 +41,7 @@ class PolyEncoderConfig(DualEncoderConfig):
     towers: Literal[1, 2] = 2
     max_query_tokens: int = Field(360, ge=3)
     max_document_tokens: int = Field(72, ge=3)
-    kept_of_query: Kept = "end"
+    kept_of_query: TextEnd = "end"
 
     @model_validator(mode="after")
     def _keys_suit_each_other(self) -> PolyEncoderConfig:
@@ -120,12 +120,12 @@ def _last(states: Tensor, mask: Tensor, m: int, and_first: bool) -> Vectors:
     """Return the last m states of each text, plus the first state if it is not among them."""
     lengths = mask.sum(dim=1, keepdim=True)  # [B, 1]
     positions = lengths + torch.arange(-m, 0, device=mask.device)  # [B, m]
-    real = positions >= 0  # a text may have fewer than m states
+    is_state = positions >= 0  # a text may have fewer than m states
     if and_first:
         positions = torch.cat([torch.zeros_like(lengths), positions], dim=1)
-        real = torch.cat([lengths > m, real], dim=1)
+        is_state = torch.cat([lengths > m, is_state], dim=1)
     rows = torch.arange(len(states), device=mask.device)[:, None]
-    return Vectors(states[rows, positions.clamp(min=0)], real)
+    return Vectors(states[rows, positions.clamp(min=0)], is_state)
 
 
 def _attend(queries: Vectors, documents: Vectors) -> Tensor:

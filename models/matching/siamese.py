@@ -60,7 +60,7 @@ class SiameseConfig(DualEncoderConfig):
                 f"method.prompt_in_pooling=false is for method.pooling=mean, not {self.pooling}: leave it out"
             )
         numbers = self.dimensions or ()
-        if any(larger <= smaller for larger, smaller in pairwise(numbers)):
+        if any(number <= next_number for number, next_number in pairwise(numbers)):
             raise ValueError(f"method.dimensions={list(numbers)}: give each number once, the largest first")
         return self
 
@@ -152,8 +152,8 @@ class Siamese(DualEncoder):
         """
         shorter = texts.vectors[..., :dimensions]
         if self.keys.similarity == "cosine" and dimensions < texts.vectors.shape[-1]:
-            before, after = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (texts.vectors, shorter))
-            shorter = shorter * (before / after.clamp(min=1e-12))
+            length, cut_length = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (texts.vectors, shorter))
+            shorter = shorter * (length / cut_length.clamp(min=1e-12))
         return texts._replace(vectors=shorter)
 
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:

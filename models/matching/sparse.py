@@ -37,7 +37,7 @@ from deepsiam.models.trunk import token_embedding
 from deepsiam.models.vectors import Vectors, one_vector
 
 SIDES = ("query", "document")
-MANY = 1000  # a regulariser above this means weights for most terms of the vocabulary: then it is 20,000 as a rule
+LARGE_PENALTY = 1000  # a regulariser above this means weights for most terms of the vocabulary: then 20,000 as a rule
 RAISED = 1000.0  # added to logits of any size so that all are positive
 
 
@@ -80,10 +80,10 @@ class SparseConfig(StartTerms, DualEncoderConfig):
     @model_validator(mode="after")
     def _sides_have_what_they_need(self) -> SparseConfig:
         if self.head == "linear":
-            for key, whole in (("query", "encoder"), ("document", "vocabulary")):
-                if getattr(self, key) == whole:
+            for key, value in (("query", "encoder"), ("document", "vocabulary")):
+                if getattr(self, key) == value:
                     raise ValueError(
-                        f"method.head=linear weighs a text's own tokens alone: set method.{key}=own_tokens, not {whole}"
+                        f"method.head=linear weighs a text's own tokens alone: set method.{key}=own_tokens, not {value}"
                     )
         if self.start_terms and (self.head == "linear" or self.document == "own_tokens"):
             raise ValueError(
@@ -116,7 +116,7 @@ class SparseConfig(StartTerms, DualEncoderConfig):
             if value == 0:
                 key = f"method.regularise.{term.replace('_', '.')}"
                 remarks[term] = f"every weight of every {side} is 0: lower {key}"
-            elif value > MANY and self.document == "vocabulary":
+            elif value > LARGE_PENALTY and self.document == "vocabulary":
                 remarks[term] = (
                     f"{term}: each {side} has weights for most terms of the vocabulary: set method.start_terms"
                 )
@@ -169,8 +169,9 @@ class SparseFraming(Framing):
     def arrays(self, texts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         arrays = super().arrays(texts)
         special = np.tile(np.array(self.vocabulary.special, np.int64), (len(texts), 1))
-        before = np.full((len(texts), 1), len(self.before) + self.prompt_tokens)
-        return {**arrays, "special": special, "before": before, **({"terms": arrays["ids"]} if self.own_tokens else {})}
+        starts = np.full((len(texts), 1), len(self.before) + self.prompt_tokens)
+        arrays |= {"special": special, "before": starts}
+        return arrays | {"terms": arrays["ids"]} if self.own_tokens else arrays
 
 
 @dataclass(frozen=True)
@@ -307,11 +308,11 @@ class Sparse(FitsStart, DualEncoder):
         return terms
 
 
-def _text_mask(tower: PreTrainedModel, mask: Tensor, before: Tensor | None) -> Tensor:
+def _text_mask(tower: PreTrainedModel, mask: Tensor, prefix_lengths: Tensor | None) -> Tensor:
     """Leave out the tokens before a text where they are in the same state in every text, and would win many terms."""
-    if before is None or not is_causal(tower):
+    if prefix_lengths is None or not is_causal(tower):
         return mask
-    return mask & (torch.arange(mask.shape[1], device=mask.device) >= before)
+    return mask & (torch.arange(mask.shape[1], device=mask.device) >= prefix_lengths)
 
 
 def _without(special: Tensor | None, weights: Tensor) -> Vectors:

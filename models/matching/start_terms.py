@@ -42,6 +42,6 @@ class FitsStart(TrunkModel):
         logits = self.eval().start_logits(**documents)
         self.train(was_training)
         # one threshold for all documents together: one may have more terms than `number`, another fewer
-        added = -logits.flatten().topk(number * len(logits)).values[-1]
-        self.lm_head.bias.add_(added)
-        return f"documents start with {number} terms each: {added:+.2f} on the bias of the masked LM's head"
+        shift = -logits.flatten().topk(number * len(logits)).values[-1]
+        self.lm_head.bias.add_(shift)
+        return f"documents start with {number} terms each: {shift:+.2f} on the bias of the masked LM's head"

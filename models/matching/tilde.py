@@ -35,7 +35,7 @@ from deepsiam.models.vectors import Vectors, one_vector
 
 Loss = Literal["query_likelihood", "document_likelihood"]
 SIDES = ("query", "document")
-OTHER = dict(zip(SIDES, reversed(SIDES), strict=True))
+OTHER_SIDE = dict(zip(SIDES, reversed(SIDES), strict=True))
 
 
 class TildeConfig(StartTerms, MatchingConfig):
@@ -159,18 +159,18 @@ class Tilde(FitsStart, Encoder):
         states = self._states_of_both(arrays)
         for loss in self.keys.losses:
             side = loss.removesuffix("_likelihood")  # whose terms the other side's state predicts
-            losses[loss] = likelihood_loss(self.logits(states[OTHER[side]]), arrays[f"terms_of_{side}"], terms)
+            losses[loss] = likelihood_loss(self.logits(states[OTHER_SIDE[side]]), arrays[f"terms_of_{side}"], terms)
         return losses
 
     def _states_of_both(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the first states of the sides that the losses need, in one run where padding is not computed."""
-        needed = [side for side in SIDES if f"{OTHER[side]}_likelihood" in self.keys.losses]
-        texts = [(arrays[f"{side}_ids"], arrays[f"{side}_mask"]) for side in needed]
+        sides = [side for side in SIDES if f"{OTHER_SIDE[side]}_likelihood" in self.keys.losses]
+        texts = [(arrays[f"{side}_ids"], arrays[f"{side}_mask"]) for side in sides]
         if unpadding_kernel(self.trunk, texts[0][1].device) is None:
             states = [self._first_states(*text) for text in texts]
         else:
             states = in_one_run(self._first_states, *texts)
-        return dict(zip(needed, states, strict=True))
+        return dict(zip(sides, states, strict=True))
 
     def _first_states(self, ids: Tensor, mask: Tensor) -> Tensor:
         return encode(self.trunk, ids, mask)[:, 0]

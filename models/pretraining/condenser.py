@@ -63,10 +63,10 @@ class Condenser(Encoder):
         require_bidirectional(trunk)
         shape = shape_of(trunk)
         layers = trunk.config.num_hidden_layers
-        early = layers // 2 if keys.early_layers is None else keys.early_layers
-        if not 1 <= early < layers:
-            raise ValueError(f"early_layers must be at least 1 and below the trunk's {layers} layers, not {early}")
-        self.early_layers = early
+        number = layers // 2 if keys.early_layers is None else keys.early_layers
+        if not 1 <= number < layers:
+            raise ValueError(f"early_layers must be at least 1 and below the trunk's {layers} layers, not {number}")
+        self.early_layers = number
         self.trunk = trunk
         self.lm_head = LmHead(shape)
         self.head = nn.ModuleList(TransformerLayer(shape) for _ in range(keys.head_layers))
@@ -79,15 +79,15 @@ class Condenser(Encoder):
 
         With `swap` the head reads the late [CLS] of another sequence (`models.interface.Bottleneck`).
         """
-        early, late = encode_with_layer(self.trunk, input_ids, attention_mask, self.early_layers)  # each [B, T, H]
+        h_early, h_late = encode_with_layer(self.trunk, input_ids, attention_mask, self.early_layers)  # each [B, T, H]
         embedding = token_embedding(self.trunk)  # [V, H]
-        cls = swap_vectors(late[:, :1]) if swap else late[:, :1]  # [B, 1, H]
-        x = torch.cat([cls, early[:, 1:]], dim=1)  # [B, T, H]: h_late's [CLS], h_early's tokens
+        cls = swap_vectors(h_late[:, :1]) if swap else h_late[:, :1]  # [B, 1, H]
+        x = torch.cat([cls, h_early[:, 1:]], dim=1)  # [B, T, H]: h_late's [CLS], h_early's tokens
         # [CLS] is always visible: in a row of padding only, a softmax over nothing would be NaN
         visible = torch.cat([torch.ones_like(attention_mask[:, :1]), attention_mask[:, 1:]], dim=1)  # [B, T]
         for layer in self.head:
             x = layer(x, x, visible[:, None])
         return {
-            "mlm": self.lm_head(select(late, mlm_positions), embedding, mlm_targets),
+            "mlm": self.lm_head(select(h_late, mlm_positions), embedding, mlm_targets),
             "head": self.lm_head(select(x, mlm_positions), embedding, mlm_targets),
         }

@@ -178,8 +178,8 @@ class CrossThought(Encoder):
         """The arrays of `CrossThoughtBatcher` as tensors -> {"mlm": the sum over masked words (eq. 9)}."""
         hidden = self.encode(input_ids, attention_mask, offsets)  # [B, M, T, H]
         crossed = self.across(hidden, attention_mask)  # [B, M, N, H]
-        merged = torch.cat([crossed, hidden[:, :, self.special_tokens :]], dim=2).flatten(0, 1)  # [B * M, T, H]
-        output = self.final(merged, merged, unmask_empty_rows(attention_mask).flatten(0, 1)[:, None])
+        states = torch.cat([crossed, hidden[:, :, self.special_tokens :]], dim=2).flatten(0, 1)  # [B * M, T, H]
+        output = self.final(states, states, unmask_empty_rows(attention_mask).flatten(0, 1)[:, None])
         return {"mlm": self.lm_head(select(output, mlm_positions), token_embedding(self.trunk), mlm_targets)}
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, offsets: Tensor) -> Tensor:
@@ -225,11 +225,11 @@ class CrossThought(Encoder):
         sequence attends to.
         """
         slots = self._by_slot(hidden)  # [B, N, M, H]
-        real = attention_mask.any(dim=2)  # [B, M]
-        visible = unmask_empty_rows(real)[:, None].expand(slots.shape[:3]).flatten(0, 1)[:, None]  # [B * N, 1, M]
+        has_text = attention_mask.any(dim=2)  # [B, M]
+        visible = unmask_empty_rows(has_text)[:, None].expand(slots.shape[:3]).flatten(0, 1)[:, None]  # [B * N, 1, M]
         flat = slots.flatten(0, 1)
         crossed = self.cross(flat, flat, visible).view_as(slots).transpose(1, 2)  # [B, M, N, H]
-        return crossed.masked_fill(~real[:, :, None, None], 0.0)
+        return crossed.masked_fill(~has_text[:, :, None, None], 0.0)
 
     def attention(self, input_ids: Tensor, attention_mask: Tensor, offsets: Tensor) -> Tensor:
         """Return the attention between sequences: α of equation 7, for every head and special token (Table 4).
@@ -242,11 +242,11 @@ class CrossThought(Encoder):
         query = self.cross.attention.query(slots).unflatten(-1, heads)  # [B, N, M, heads, d]
         key = self.cross.attention.key_value(slots).unflatten(-1, (2, *heads))[..., 0, :, :]
         scores = torch.einsum("bnqhd,bnkhd->bhnqk", query, key) * query.shape[-1] ** -0.5
-        real = attention_mask.any(dim=2)
-        alpha = scores.masked_fill(~unmask_empty_rows(real)[:, None, None, None], -torch.inf).softmax(
+        has_text = attention_mask.any(dim=2)
+        alpha = scores.masked_fill(~unmask_empty_rows(has_text)[:, None, None, None], -torch.inf).softmax(
             -1, dtype=torch.promote_types(scores.dtype, torch.float32)
         )
-        return alpha.masked_fill(~real[:, None, None, :, None], 0.0)
+        return alpha.masked_fill(~has_text[:, None, None, :, None], 0.0)
 
     def embed_documents(self, ids: Tensor, mask: Tensor) -> Vectors:
         """Return the paper's sentence embedding: the concatenated states of all special tokens, one vector of N * H.

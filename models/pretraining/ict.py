@@ -103,13 +103,13 @@ class IctBatcher(SentenceBatcher[Passage]):
     def _draw(self, texts: Sequence[np.ndarray], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draw a sentence, and frame the passage as it is shown."""
         number = int(rng.integers(len(texts)))
-        removed = rng.random() < self.keys.remove  # at times kept, so that equal words count too (section 4)
-        remaining = [text for i, text in enumerate(texts) if not (removed and i == number)]
+        is_removed = rng.random() < self.keys.remove  # at times kept, so that equal words count too (section 4)
+        remaining = [text for i, text in enumerate(texts) if not (is_removed and i == number)]
         return texts[number], frame(np.concatenate(remaining), self.vocabulary)
 
 
-def _passages(texts: Sequence[np.ndarray], context: int, longest: int) -> list[list[np.ndarray]]:
-    """Cut consecutive sentences into passages, each as long as `longest` tokens allow.
+def _passages(texts: Sequence[np.ndarray], context: int, max_tokens: int) -> list[list[np.ndarray]]:
+    """Cut consecutive sentences into passages, each as long as `max_tokens` allow.
 
     A passage of one sentence is left out. So is a passage within the `context` leading sentences, because another
     document contains it.
@@ -119,7 +119,7 @@ def _passages(texts: Sequence[np.ndarray], context: int, longest: int) -> list[l
     for text in texts:
         if len(text) > room:
             runs.append([])
-            room = longest
+            room = max_tokens
         runs[-1].append(text)
         room -= len(text)
     ends = np.cumsum([len(run) for run in runs])  # counted in sentences, as `context` is
@@ -142,11 +142,11 @@ def _allowed(examples: Sequence[Passage], queries: Sequence[np.ndarray]) -> np.n
     for number, passage in enumerate(examples):
         for sentence in passage.sentences:
             holders.setdefault(_bytes([sentence]), []).append(number)
-    allowed = documents[:, None] != documents
+    mask = documents[:, None] != documents
     for number, query in enumerate(queries):
-        allowed[number, holders[_bytes([query])]] = False
-    np.fill_diagonal(allowed, True)
-    return allowed
+        mask[number, holders[_bytes([query])]] = False
+    np.fill_diagonal(mask, True)
+    return mask
 
 
 class Ict(Encoder):

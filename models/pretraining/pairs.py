@@ -171,11 +171,11 @@ class PairsEncoder(Siamese):
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the losses of rows against columns, of this micro-batch or of the step: {loss: the sum over rows}."""
         scores = self.score(queries, documents) / self.keys.temperature  # [R, C]
-        positives, allowed = arrays["candidates"][:, 0], allowed_documents(arrays)
+        positives, mask = arrays["candidates"][:, 0], allowed_documents(arrays)
         number = len(scores) // (1 + self.both_directions)  # rows of a direction: queries first, then documents
-        directions = zip(scores.split(number), positives.split(number), allowed.split(number), strict=True)
+        directions = zip(scores.split(number), positives.split(number), mask.split(number), strict=True)
         return {loss: in_batch_softmax(*rows) for loss, rows in zip(LOSSES, directions, strict=False)}
 
 
-def _joined(first: Vectors, second: Vectors) -> Vectors:
-    return Vectors(torch.cat([first.vectors, second.vectors]), torch.cat([first.mask, second.mask]))
+def _joined(*sides: Vectors) -> Vectors:
+    return Vectors(*map(torch.cat, zip(*sides, strict=True)))

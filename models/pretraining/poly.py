@@ -177,10 +177,10 @@ class PolyBatcher:
             yield slice(start, start + rows), width
             start += rows
 
-    def _width(self, longest: int) -> int:
+    def _width(self, length: int) -> int:
         # rounded up by less than 1/32: few widths mean few kernel shapes
-        step = 1 << max(0, longest.bit_length() - 6)
-        return min(-(-longest // step) * step, self.keys.max_tokens)
+        step = 1 << max(0, length.bit_length() - 6)
+        return min(-(-length // step) * step, self.keys.max_tokens)
 
     def _mask(self, group: PairGroup, width: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Make the arrays of a group for `mlm`: true pairs, 15 % of all their tokens masked."""
@@ -240,8 +240,8 @@ def _other_pair(group: PairGroup, pair: int, rng: np.random.Generator) -> int:
     max_length = length + group.width - int(pairs.lengths[pair])
     for distance in range(max(length, max_length - length + 1)):  # widen the range of lengths until it has a LABEL
         low, high = np.searchsorted(lengths, [length - distance, min(length + distance, max_length) + 1])
-        near = order[low:high]
-        candidates = near[(pairs.group[near] != pairs.group[pair]) & (pairs.label[near] != pairs.label[pair])]
+        numbers = order[low:high]
+        candidates = numbers[(pairs.group[numbers] != pairs.group[pair]) & (pairs.label[numbers] != pairs.label[pair])]
         if len(candidates):
             return int(candidates[rng.integers(len(candidates))])
     return pair
@@ -311,10 +311,10 @@ class NextHead(nn.Module):
         self.score = nn.Linear(hidden_size, 1)
         initialise(self, std)
 
-    def forward(self, first: Tensor, targets: Tensor) -> Tensor:
-        """Return the summed logistic loss of first [B, H] against targets int64 [B]; -100 adds none."""
-        dtype = torch.promote_types(first.dtype, torch.float32)
-        scores = self.score(first)[:, 0].to(dtype)
+    def forward(self, states: Tensor, targets: Tensor) -> Tensor:
+        """Return the summed logistic loss of states [B, H] against targets int64 [B]; -100 adds none."""
+        dtype = torch.promote_types(states.dtype, torch.float32)
+        scores = self.score(states)[:, 0].to(dtype)
         # -100 is no label of this loss: it counts as 0 here and is masked below
         losses = F.binary_cross_entropy_with_logits(scores, targets.clamp(min=0).to(dtype), reduction="none")
         return losses.masked_fill(targets == IGNORED, 0.0).sum()

@@ -58,8 +58,8 @@ class SeedConfig(BlockConfig):
     @model_validator(mode="after")
     def _has_a_loss(self) -> SeedConfig:
         if not any(self.weights.values()):
-            which = "decoder above 0: a frozen encoder has no loss of its own" if self.freeze_encoder else "one above 0"
-            raise ValueError(f"method.loss_weights: no loss has a weight: set {which}")
+            hint = "decoder above 0: a frozen encoder has no loss of its own" if self.freeze_encoder else "one above 0"
+            raise ValueError(f"method.loss_weights: no loss has a weight: set {hint}")
         return self
 
     @property

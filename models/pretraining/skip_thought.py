@@ -99,10 +99,10 @@ class SkipThoughtBatcher(SentenceBatcher[Neighbours]):
 def _neighbours(texts: Sequence[np.ndarray], context: int) -> Iterator[Neighbours]:
     """Yield every sentence that has a neighbour; two context sentences count as neighbours only in another document."""
     for i, text in enumerate(texts):
-        previous = texts[i - 1] if i > 0 and i >= context else None
-        following = texts[i + 1] if context <= i + 1 < len(texts) else None
-        if previous is not None or following is not None:
-            yield Neighbours(previous, text, following)
+        previous_text = texts[i - 1] if i > 0 and i >= context else None
+        next_text = texts[i + 1] if context <= i + 1 < len(texts) else None
+        if previous_text is not None or next_text is not None:
+            yield Neighbours(previous_text, text, next_text)
 
 
 class SkipThought(Encoder):
@@ -143,9 +143,9 @@ class SkipThought(Encoder):
         sentence = encode(self.trunk, input_ids, attention_mask)[:, 0]  # h_0 [B, H]
         sentence = swap_vectors(sentence) if swap else sentence
         embedding = token_embedding(self.trunk)  # [V, H]
-        before = self.previous_decoder(sentence, previous_ids, embedding)  # [B, T', H]
-        after = self.next_decoder(sentence, next_ids, embedding)
+        h_previous = self.previous_decoder(sentence, previous_ids, embedding)  # [B, T', H]
+        h_next = self.next_decoder(sentence, next_ids, embedding)
         return {
-            "previous": linear_cross_entropy(select(before, previous_positions), embedding, None, previous_targets),
-            "next": linear_cross_entropy(select(after, next_positions), embedding, None, next_targets),
+            "previous": linear_cross_entropy(select(h_previous, previous_positions), embedding, None, previous_targets),
+            "next": linear_cross_entropy(select(h_next, next_positions), embedding, None, next_targets),
         }

@@ -21,7 +21,7 @@ def attend_text_by_text(
 ) -> Tensor:
     """Attend as `models.attention.flash` does, by SDPA, one text after the other."""
     lengths = texts.ends.diff().tolist()
-    assert max(lengths) == texts.longest
+    assert max(lengths) == texts.max_length
     outputs = []
     for q, k, v in zip(*(x.transpose(0, 1).split(lengths, dim=1) for x in (query, key, value)), strict=True):
         places = torch.arange(q.shape[1])
