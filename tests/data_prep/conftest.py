@@ -3,12 +3,19 @@
 import errno
 import json
 import os
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from deepsiam.data_prep import __main__
+from deepsiam.data_prep.common import workers
 from deepsiam.data_prep.sources.docstrings.modules import SourceFile, find
 from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
@@ -21,10 +28,28 @@ TEXTS = [
 WORDS = "the of fox dog is that it jumps lazy quick brown over sees and counts river stone tree"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_parser() -> Iterator[None]:
+    """Make the commands' parser once: that takes as long as a small command."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(__main__, "_parser", cache(__main__._parser))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def instant(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no write wait for the disk."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork workers, as starting them anew takes a second of each; what they are given is pickled as for new ones."""
+
+    def pool(number: int, _: object, begin: Callable[..., None], arguments: Any) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(number, get_context("fork"), begin, pickle.loads(pickle.dumps(arguments)))
+
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", pool)
 
 
 @pytest.fixture(scope="session")

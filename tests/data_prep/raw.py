@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from itertools import permutations
 from pathlib import Path
@@ -19,7 +17,6 @@ from deepsiam.data_prep.shards.manifest import Manifest
 from deepsiam.data_prep.shards.reader import Shard
 from deepsiam.data_prep.text.language import word_set
 from deepsiam.data_prep.tokenizers import tokenizer
-from tests.toy import ROOT, environment
 
 Capture = pytest.CaptureFixture[str]
 WORDS = word_set(
@@ -141,19 +138,6 @@ def refused(capfd: pytest.CaptureFixture[str], *words: object) -> str:
     progress = re.compile(r"\w+: .*/s\b")  # a line of a slow machine: it has a rate
     assert len([line for line in lines if not (line.startswith("bad record: ") or progress.match(line))]) == 1, lines
     return lines[-1].removeprefix("data_prep: ")
-
-
-def start(source: str, *arguments: object, workers: int = 1) -> subprocess.Popen[str]:
-    """Start the command in its own process group."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "data_prep", *command(source, *arguments, workers=workers)],
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
 
 
 def flip(path: Path, at: int = -1) -> None:

@@ -26,6 +26,11 @@ from tests.data_prep.common import worker_tasks
 from tests.data_prep.forge import edit
 
 
+@pytest.fixture(autouse=True)
+def forked_workers() -> None:
+    """Start workers anew here."""
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_every_task_is_done_once(number: int) -> None:
     assert sorted(workers.run(range(50), worker_tasks.add, (7,), number)) == list(range(7, 57))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,23 +17,27 @@ import psutil
 import pytest
 
 from deepsiam.data_prep.common import workers
-from deepsiam.data_prep.prepare import output, spool
+from deepsiam.data_prep.prepare import batches, output, spool
 from tests.data_prep import raw
 from tests.data_prep.raw import contents
 from tests.killed import wait_until_ended
 
-SHARDS = 60
-PAD = "x" * 50_000  # an unused field makes many batches from little text
+SHARDS = 20
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_batches() -> Iterator[None]:
+    """Make many batches of little text."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "LEAST", 1 << 12)
+        yield
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """18 batches or more."""
     folder = tmp_path_factory.mktemp("jsonl")
-    return [
-        raw.write_jsonl(folder / f"{number}.jsonl", [{"text": text, "pad": PAD} for text in raw.texts(60, number)])
-        for number in range(6)
-    ]
+    return [raw.write_jsonl(folder / f"{number}.jsonl", raw.texts(60, number)) for number in range(6)]
 
 
 @pytest.fixture(scope="module")
@@ -62,21 +67,48 @@ def test_neither_workers_nor_the_order_of_the_work_change_a_byte(
     assert contents(tmp_path / "backwards") == whole
 
 
-def wait_for(run: subprocess.Popen[str], pattern: str, number: int) -> None:
-    """Wait until `number` files match, which happens before the run ends."""
+def forked(begin: Callable[[], None], *command: Any, number: int = 1) -> int:
+    """Run a command with so many workers in a fork that calls `begin` first; return its id."""
+    if not (child := os.fork()):
+        try:
+            begin()
+            raw.run(*command, workers=number)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return child
+
+
+def killed_once_there_are(number: int, pattern: str, *command: Any) -> bool:
+    """Run a command that is killed right after so many files or folders that match are made; return whether it was."""
+    left = number
+
+    def kill(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        if event == "open" and left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if event in ("os.mkdir", "os.rename"):  # it is about to be made
+            left -= Path(arguments[event == "os.rename"]).match(pattern)
+
+    _, status = os.waitpid(forked(lambda: sys.addaudithook(kill), *command), 0)
+    assert status in (0, signal.SIGKILL)
+    return status == signal.SIGKILL
+
+
+def kill_the_parent_once_there_are(number: int, pattern: str, *command: Any) -> None:
+    """Start a command with two workers and kill their parent alone; return when they have ended by themselves."""
+
+    def start_workers_anew() -> None:
+        workers.ProcessPoolExecutor = ProcessPoolExecutor
+
+    parent = forked(start_workers_anew, *command, number=2)
     while len([path for path in glob.glob(pattern) if not path.endswith(".partial")]) < number:
-        assert run.poll() is None, f"over before {pattern}: {run.communicate()}"
+        assert os.waitpid(parent, os.WNOHANG) == (0, 0), f"over before {pattern}"
         time.sleep(0.001)
-
-
-def kill(run: subprocess.Popen[str], parent_alone: bool) -> None:
-    """Kill all processes of a run, or only the parent, after which the others must end by themselves."""
-    group = psutil.Process(run.pid).children(recursive=True)
-    if parent_alone:
-        os.kill(run.pid, signal.SIGKILL)
-    else:
-        os.killpg(run.pid, signal.SIGKILL)
-    run.communicate()
+    group = psutil.Process(parent).children(recursive=True)
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    assert len(group) >= 2
     wait_until_ended(group)  # waits for ever if they do not end
 
 
@@ -111,60 +143,73 @@ def go_on(monkeypatch: pytest.MonkeyPatch, out: Path, *command: Any) -> None:
     assert not (out / ".partial").exists()
 
 
-MOMENTS = {  # that all processes are killed while reading is also tested below
-    "reading, the parent": ("read/*", 2, True),
-    "training a vocabulary, the parent": ("tokenizer-*", 1, True),
-    "training a vocabulary": ("tokenizer-*", 1, False),
-    "writing, the parent": ("written-*/done/*", 3, True),
-    "still writing": ("written-*/done/*", SHARDS - 10, False),
-}
-
-
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_run_goes_on(
-    files: list[Path], whole: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+@pytest.mark.parametrize(("number", "pattern"), [(2, "read/*"), (3, "written-*/done/*")], ids=["reading", "writing"])
+def test_a_run_whose_parent_alone_is_killed_goes_on(
+    files: list[Path],
+    whole: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    pattern: str,
 ) -> None:
     out = tmp_path / "out"
-    run = raw.start("jsonl", *files, *options(out), workers=2)
-    pattern, number, parent_alone = MOMENTS[moment]
-    wait_for(run, f"{out}/.partial/{pattern}", number)
-    kill(run, parent_alone)
-    go_on(monkeypatch, out, "jsonl", *files, *options(out))
+    command = ("jsonl", *files, *options(out))
+    kill_the_parent_once_there_are(number, f"{out}/.partial/{pattern}", *command)
+    go_on(monkeypatch, out, *command)
     assert contents(out) == whole
 
 
-@pytest.mark.usefixtures("datasketch")
-@pytest.mark.parametrize("moment", ["read/*", "joined-*/*", "near-*", "written-*/done/*"])
-def test_a_killed_run_that_joins_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
-    folder = raw.write_reddit(tmp_path / "dumps", [raw.texts(4, number) for number in range(300)])
-    wanted = ["--near-duplicates", 0.8, "--shards", 8]
-    raw.run("reddit", folder, "--out", tmp_path / "whole", *wanted)
-    out = tmp_path / "out"
-    run = raw.start("reddit", folder, "--out", out, *wanted)
-    wait_for(run, f"{out}/.partial/{moment}", 1)
-    kill(run, parent_alone=False)
-    go_on(monkeypatch, out, "reddit", folder, "--out", out, *wanted)
-    assert contents(out) == contents(tmp_path / "whole")
+@pytest.mark.parametrize(
+    ("number", "pattern"), [(1, "tokenizer-*"), (SHARDS - 5, "done/*")], ids=["training", "writing"]
+)
+def test_a_killed_run_goes_on(
+    files: list[Path],
+    whole: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    pattern: str,
+) -> None:
+    command = ("jsonl", *files, *options(tmp_path / "out"))
+    assert killed_once_there_are(number, pattern, *command)
+    go_on(monkeypatch, tmp_path / "out", *command)
+    assert contents(tmp_path / "out") == whole
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object], dict[str, bytes]]:
+    """Return dumps of Reddit, options, and the output of an uninterrupted run."""
+    pytest.importorskip("datasketch", reason="needs the packages of the extra `dumps`")
+    folder = tmp_path_factory.mktemp("reddit")
+    raw.write_reddit(folder / "dumps", [raw.texts(4, number) for number in range(12)])
+    wanted = ["--near-duplicates", 0.8, "--shards", 2, "--held-out", 0.3, "--any-language"]
+    raw.run("reddit", folder / "dumps", "--out", folder / "whole", *wanted)
+    return folder / "dumps", wanted, contents(folder / "whole")
+
+
+@pytest.mark.parametrize("moment", ["read/*", "joined-*/*", "near-*", "done/*"])
+def test_a_killed_run_that_joins_goes_on(
+    dumps: tuple[Path, list[object], dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    folder, wanted, whole = dumps
+    command = ("reddit", folder, "--out", tmp_path / "out", *wanted)
+    assert killed_once_there_are(1, moment, *command)
+    go_on(monkeypatch, tmp_path / "out", *command)
+    assert contents(tmp_path / "out") == whole
 
 
 def test_a_run_killed_again_and_again_makes_its_way(files: list[Path], whole: dict[str, bytes], tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    for number in count(1):
-        run = raw.start("jsonl", *files, *options(out), workers=1)
-        try:
-            wait_for(run, f"{out}/.partial/read/*", 6 * number)
-        except AssertionError:
-            assert number > 2
-            break
-        kill(run, parent_alone=False)
-    assert contents(out) == whole
+    kills = 0
+    while killed_once_there_are(6, "read/*", "jsonl", *files, *options(tmp_path / "out")):
+        kills += 1
+    assert kills >= 3
+    assert contents(tmp_path / "out") == whole
 
 
 Command = tuple[object, ...]
 
 
 def faults(
-    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     disk_full_after: Callable[[int], None],
     out: Path,
@@ -180,7 +225,7 @@ def faults(
         except pytest.fail.Exception:
             return good_syncs
         finally:
-            monkeypatch.undo()
+            disk_full_after(sys.maxsize)
         assert "No space left on device" in message
         assert not (out / "shards" / "manifest.json").exists() or contents(out / "shards") == under(whole, "shards")
         raw.run(*command)
@@ -192,27 +237,20 @@ def under(files: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
     return {name.removeprefix(f"{folder}/"): content for name, content in files.items() if name.startswith(folder)}
 
 
-@pytest.mark.usefixtures("datasketch")
 def test_a_disk_that_fills_up_at_any_write_loses_nothing(
+    dumps: tuple[Path, list[object], dict[str, bytes]],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     disk_full_after: Callable[[int], None],
 ) -> None:
-    folder = raw.write_reddit(tmp_path / "dumps", [raw.texts(4, number) for number in range(60)])
-    wanted = ["--near-duplicates", 0.8, "--shards", 2, "--held-out", 0.3]
-    raw.run("reddit", folder, "--out", tmp_path / "whole", *wanted)
+    folder, wanted, whole = dumps
     command = ("reddit", folder, "--out", tmp_path / "out", *wanted)
-    tries = faults(monkeypatch, capfd, disk_full_after, tmp_path / "out", command, contents(tmp_path / "whole"))
-    assert tries > 20
+    assert faults(capfd, disk_full_after, tmp_path / "out", command, whole) > 20
 
 
 @pytest.mark.usefixtures("datasketch")
 def test_a_merge_that_the_disk_refuses_goes_on(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    disk_full_after: Callable[[int], None],
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], disk_full_after: Callable[[int], None]
 ) -> None:
     file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(60))
     tok = raw.vocabulary(tmp_path / "tokenizer.json")
@@ -222,7 +260,7 @@ def test_a_merge_that_the_disk_refuses_goes_on(
         raw.run("jsonl", file, *wanted, "--part", f"{number}/2", "--out", part)
     raw.run("merge", *parts, "--out", tmp_path / "whole")
     command = ("merge", *parts, "--out", tmp_path / "out")
-    tries = faults(monkeypatch, capfd, disk_full_after, tmp_path / "out", command, contents(tmp_path / "whole"))
+    tries = faults(capfd, disk_full_after, tmp_path / "out", command, contents(tmp_path / "whole"))
     assert tries > 10
 
 
@@ -248,10 +286,10 @@ def test_what_a_run_with_other_options_had_moved_into_place_does_not_stay(
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 3 MB."""
+    """A disk of 1 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
     if mounted.returncode:
         pytest.skip("only root can mount the small disk that this test fills")
     try:
@@ -260,22 +298,20 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("room", [200_000, 900_000, 1_200_000], ids=["reading", "writing", "still writing"])
+@pytest.mark.parametrize("room", [20_000, 180_000, 320_000], ids=["reading", "writing", "still writing"])
 def test_a_full_disk_is_named_and_with_room_the_command_goes_on(
-    disk: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], room: int
+    files: list[Path], whole: dict[str, bytes], disk: Path, capfd: pytest.CaptureFixture[str], room: int
 ) -> None:
-    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(4000))
-    raw.run("jsonl", file, "--out", tmp_path / "whole", "--shards", 8)
-    (disk / "other").write_bytes(bytes(3 * (1 << 20) - room))
-    out = disk / "out"
-    message = raw.refusal(capfd, "jsonl", file, "--out", out, "--shards", 8)
+    (disk / "other").write_bytes(bytes((1 << 20) - room))
+    command = ("jsonl", *files, *options(out := disk / "out"))
+    message = raw.refusal(capfd, *command)
     assert message.startswith(f"{out}/.partial/")
     assert message.endswith("cannot write: No space left on device")
     assert not (out / "shards").exists()
     assert not list(out.rglob("manifest.json"))
     (disk / "other").unlink()
-    raw.run("jsonl", file, "--out", out, "--shards", 8)
-    assert contents(out) == contents(tmp_path / "whole")
+    raw.run(*command)
+    assert contents(out) == whole
 
 
 GIGABYTE = 1 << 30
