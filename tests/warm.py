@@ -11,7 +11,8 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -70,12 +71,19 @@ def start(module: str, *arguments: str, ranks: int, environment: Mapping[str, st
 
 def fork(target: Callable[..., None], *arguments: object, name: str = "forked") -> BaseProcess:
     """Start a process that has the imports."""
-    with patch.dict(os.environ, SETTINGS):
-        SERVER.ensure_running()
     process = multiprocessing.get_context("forkserver").Process(target=target, args=arguments, name=name)
-    with patch.object(forkserver, "connect_to_new_process", SERVER.connect_to_new_process):
+    with server():
         process.start()
     return process
+
+
+@contextmanager
+def server() -> Iterator[None]:
+    """Let every fork server of this process be the one that has the imports."""
+    with patch.dict(os.environ, SETTINGS):
+        SERVER.ensure_running()
+    with patch.object(forkserver, "connect_to_new_process", SERVER.connect_to_new_process):
+        yield
 
 
 def run(

@@ -1,6 +1,7 @@
 """The search benchmark measures every part, at sizes that take seconds."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from benchmarks.common import machine, side_by_side
 from benchmarks.retrieval import __main__ as retrieval
 from benchmarks.retrieval import encoding, search, whole_path
 from deepsiam.trainer.ranking.retrieval.search import CORPUS_BLOCK
+from tests import warm
 
 ENCODER = {"layers": 1, "hidden": 32, "words": 300, "batch": 4, "micro": 4, "median": 8, "longest": 24}
 TINY = {
@@ -26,13 +28,17 @@ TINY = {
 
 
 @pytest.fixture(autouse=True)
-def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     pytest.importorskip("sentence_transformers", reason="needs the packages of the extra `dev`")
     monkeypatch.setattr(side_by_side, "MOST_ROUNDS", 3)
+    with warm.server():
+        yield
 
 
 @pytest.mark.slow
-def test_every_part_is_measured_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_part_is_measured_and_written(
+    forked_python: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out.json"
     retrieval.main(["--minutes", "60", "--sizes", json.dumps(TINY), "--out", str(out)])
     results = json.loads(out.read_text())

@@ -1,7 +1,6 @@
 """What ranks and hosts cost: ratios within a round, the parts of a start and a death, communication and its model."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -184,7 +183,9 @@ def test_frames_are_kept_until_they_are_due_and_leave_in_order() -> None:
 
 
 @pytest.mark.slow
-def test_two_hosts_send_as_much_as_the_model_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_hosts_send_as_much_as_the_model_says(
+    forked_python: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(communication, "BITS", (400e6,))
     monkeypatch.setattr(communication, "DELAYS", (0.02,))
     out = tmp_path / "out.json"
@@ -203,7 +204,7 @@ def test_two_hosts_send_as_much_as_the_model_says(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_two_ranks_take_steps_on_their_own_cores() -> None:
+def test_two_ranks_take_steps_on_their_own_cores(forked_python: None) -> None:
     trunk = {"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     changes = ("deepspeed=cpu", *(f"trunk.{key}={value}" for key, value in trunk.items()))
     found = run(RankSettings(micro=2, accumulations=(1, 2), steps=1, changes=changes), ranks=2, runs=1)
@@ -214,9 +215,7 @@ def test_two_ranks_take_steps_on_their_own_cores() -> None:
 @pytest.mark.slow
 def test_the_seconds_and_ratios_of_saving_and_loading_are_written(tmp_path: Path) -> None:
     options = ["--hidden", "64", "--layers", "2", "--rounds", "2", "--out", str(tmp_path / "out.json")]
-    command = [sys.executable, "-m", "benchmarks.scaling.saving", *options]
-    environment = {**toy.environment(), "MASTER_PORT": str(toy.free_port())}
-    done = subprocess.run(command, cwd=toy.ROOT, capture_output=True, text=True, env=environment)
+    done = toy.run("benchmarks.scaling.saving", *options, MASTER_PORT=str(toy.free_port()))
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "out.json").read_text())
     for what in ("save", "load"):

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,9 @@ import torch
 import yaml
 from torch import Tensor
 
+from benchmarks.common.side_by_side import TooLongError
 from benchmarks.common.step_cases import CASES, Workload, rate_of_pass, recipe_of, workload_of
+from benchmarks.step import __main__ as pretrain_step
 from benchmarks.step import full_size, on_gpu, runs
 from benchmarks.step.methods import agree, ways_of
 from benchmarks.step.plain_way import plain_batch, plain_layers
@@ -181,29 +182,25 @@ def test_rates_ratios_memory_and_parts_are_printed_and_written(tmp_path: Path) -
         assert f"{name}: deepsiam / bare loop" in done.stdout
     assert "masked language modelling only" in results["cases"]["seed"]["left_out"]["Hugging Face"]
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-    done = command("measure", "--cases", "poly", "--minutes", "0.0001", "--out", str(out))
-    assert json.loads(out.read_text())["cases"] == {}
-    assert "poly: skipped" in done.stdout
 
 
-TINY = (*tiny_steps.TINY, "method.max_tokens=32", "batch.micro=2", "batch.size=16")
+def test_a_case_that_takes_too_long_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def too_long(*_: object) -> None:
+        raise TooLongError("much too long")
+
+    monkeypatch.setattr(pretrain_step, "join_alone", lambda: None)
+    monkeypatch.setattr(pretrain_step, "one_case", too_long)
+    pretrain_step.main(["--cases", "poly", "--out", str(tmp_path / "out.json")])
+    results = json.loads((tmp_path / "out.json").read_text())
+    assert (results["cases"], results["skipped"]) == ({}, {"poly": "much too long"})
 
 
 def test_a_step_of_full_size_is_measured_whole_and_its_products_are_those_of_the_plan() -> None:
-    changes = ("trunk.vocab_size=1000", "batch.size=4", *on_gpu.WAYS["recomputed"])
-    program = (
-        "import json; from benchmarks.step import on_gpu; from benchmarks.common.training import join_alone; "
-        "on_gpu.ROUNDS = on_gpu.STEPS = on_gpu.WARM_UP = 1; join_alone(); "
-        f"recipe = on_gpu.recipe_of('mlm', *{TINY!r}, *{changes!r}); "
-        "print(json.dumps(on_gpu.measure(recipe, 1e9, 1e12)))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=toy.ROOT)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    found = json.loads(command("full_size").stdout.splitlines()[-1])
     seconds = found["milliseconds"]["median"] / 1e3
     assert found["share_of_measured_peak"] == pytest.approx(1e9 / seconds / 1e12, rel=0.1, abs=1e-4)
     assert found["tokens_per_second"] > 0
-    recipe = full_size.recipe_of("mlm", *TINY)
+    recipe = full_size.recipe_of("mlm", *tiny_steps.FULL)
     assert isinstance(recipe, PretrainRecipe)
     flops = count(recipe, recipe.trunk["vocab_size"]).flops  # type: ignore[index]
     assert on_gpu.flops_of(recipe) == flops * recipe.batch.size / full_size.RANKS

@@ -1,17 +1,19 @@
 """The step benchmark with a case that takes milliseconds, in its own process, in which DeepSpeed joins the ranks.
 
 python -m tests.benchmarks.step.tiny_steps losses                    the losses of three steps, by rival, as JSON
+python -m tests.benchmarks.step.tiny_steps full_size                 what is measured of a step of full size, as JSON
 python -m tests.benchmarks.step.tiny_steps measure [ARGUMENT ...]    the benchmark's own command
 """
 
 import json
 import sys
+from typing import Any
 
 from benchmarks.common import side_by_side, step_cases
 from benchmarks.common.step_cases import Case, recipe_of, workload_of
 from benchmarks.common.training import join_alone
 from benchmarks.step import __main__ as pretrain_step
-from benchmarks.step import measures
+from benchmarks.step import measures, on_gpu
 from benchmarks.step.rivals import Bare, OurStep, Plain, TimedRival
 
 TINY = (
@@ -24,6 +26,7 @@ TINY = (
     "trunk.hidden_dropout_prob=0",
     "trunk.attention_probs_dropout_prob=0",
 )
+FULL = (*TINY, "method.max_tokens=32", "batch.micro=2", "batch.size=16")
 CASES = {
     "seed": Case("seed_base.yaml", cpu=(*TINY, "batch.size=4", "batch.micro=2", "method.max_tokens=32")),
     "mlm": Case("mlm_base.yaml", cpu=(*TINY, "batch.size=4", "batch.micro=2", "method.max_tokens=32")),
@@ -42,6 +45,14 @@ def losses() -> dict[str, list[list[float]]]:
     return {kind.__name__: [_next(rival) for _ in range(3)] for kind in kinds for rival in [kind(workload)]}
 
 
+def full_size() -> dict[str, Any]:
+    """What is measured of masked LM whose micro-batches are recomputed."""
+    join_alone()
+    on_gpu.ROUNDS = on_gpu.STEPS = on_gpu.WARM_UP = 1
+    changes = ("trunk.vocab_size=1000", "batch.size=4", *on_gpu.WAYS["recomputed"])
+    return on_gpu.measure(on_gpu.recipe_of("mlm", *FULL, *changes), 1e9, 1e12)
+
+
 def _next(rival: TimedRival) -> list[float]:
     rival.step()
     return rival.losses.sum(0).tolist()
@@ -53,5 +64,7 @@ if __name__ == "__main__":
     step_cases.CASES.update(CASES)
     if sys.argv[1] == "losses":
         print(json.dumps(losses()))
+    elif sys.argv[1] == "full_size":
+        print(json.dumps(full_size()))
     else:
         pretrain_step.main(sys.argv[2:])
