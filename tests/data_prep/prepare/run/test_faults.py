@@ -18,6 +18,7 @@ import pytest
 
 from deepsiam.data_prep.common import workers
 from deepsiam.data_prep.prepare import batches, output, spool
+from tests import toy
 from tests.data_prep import raw
 from tests.data_prep.raw import contents
 from tests.killed import wait_until_ended
@@ -329,7 +330,7 @@ def peak(*command: object) -> tuple[int, str, int]:
     """Return exit code, stderr and peak memory, in bytes, of a command in its own process."""
     words = [sys.executable, "-m", "data_prep", *raw.command("jsonl", *command)]
     run = subprocess.run(
-        [sys.executable, "-c", MEASURED, *words], cwd=raw.ROOT, env=raw.environment(), capture_output=True, text=True
+        [sys.executable, "-c", MEASURED, *words], cwd=toy.ROOT, env=toy.environment(), capture_output=True, text=True
     )
     code, kilobytes = map(int, run.stdout.splitlines()[-1].split())
     return code, run.stderr, kilobytes * 1024
