@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,8 @@ import pytest
 import torch
 import transformers
 
+from tests import warm
 from tests.fake_gpu.device import OLDEST
-from tests.toy import ROOT
 
 BUDGETS = Path(__file__).with_name("budgets.json")
 VERSIONS = {"torch": torch.__version__.partition("+")[0], "transformers": transformers.__version__}
@@ -25,33 +23,29 @@ needs_fake_gpu = pytest.mark.skipif(
 )
 
 
-def counted(kind: str) -> Counts:
-    """Return what all cases of one kind counted, by case."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.fake_gpu", kind], capture_output=True, text=True, cwd=ROOT, env=environment
-    )
+def counted() -> Counts:
+    """Return what all cases counted."""
+    done = warm.run("tests.fake_gpu", ranks=0, environment={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     return {line["case"]: line for line in map(json.loads, done.stdout.splitlines())}
 
 
-def budgets(kind: str) -> Counts:
-    """Return what each case of one kind may count."""
-    cases: Counts = json.loads(BUDGETS.read_text())[kind]
+def budgets() -> Counts:
+    """Return what each case may count."""
+    cases: Counts = json.loads(BUDGETS.read_text())["cases"]
     return cases
 
 
-def check(case: str, counts: Counts, kind: str) -> None:
+def check(case: str, counts: Counts) -> None:
     """Compare a case's counts with its budget: neither may be larger, so that a budget falls and never rises.
 
     Kernels depend on the versions of torch and transformers; they are compared for those of the budgets only.
     """
     assert case in counts, f"{case}: no longer there; {REWRITE}"
-    found, budget = counts[case], budgets(kind)[case]
+    found, budget = counts[case], budgets()[case]
     assert "error" not in found, found["error"]
-    assert found.get("refuses") == budget.get("refuses")
     same = json.loads(BUDGETS.read_text())["versions"] == VERSIONS
-    for what in budget.keys() - ({"refuses"} if same else {"refuses", "kernels"}):
+    for what in budget.keys() - (set() if same else {"kernels"}):
         number = sum(found[what].values()) if what == "waits" else found[what]
         assert number <= budget[what], f"{case}: {number} {what}, at most {budget[what]} allowed: {found['waits']}"
         assert number == budget[what], f"{case}: only {number} {what} are left of {budget[what]}; {REWRITE}"
@@ -61,18 +55,14 @@ REWRITE = "write the budgets anew: python -m tests.fake_gpu.counts"
 
 
 def _rewrite() -> None:
-    lines = [f'"versions": {json.dumps(VERSIONS)}']
-    for kind in ("passes", "steps"):
-        found = {case: _budget(one) for case, one in counted(kind).items() if not case.startswith("fault/")}
-        cases = ",\n".join(f"  {json.dumps(case)}: {json.dumps(budget)}" for case, budget in found.items())
-        lines.append(f'"{kind}": {{\n{cases}\n }}')
-    BUDGETS.write_text("{\n " + ",\n ".join(lines) + "\n}\n")
+    found = {case: _budget(one) for case, one in counted().items() if not case.startswith("fault/")}
+    cases = ",\n".join(f"  {json.dumps(case)}: {json.dumps(budget)}" for case, budget in found.items())
+    BUDGETS.write_text(f'{{\n "versions": {json.dumps(VERSIONS)},\n "cases": {{\n{cases}\n }}\n}}\n')
 
 
 def _budget(found: dict[str, Any]) -> dict[str, Any]:
     assert "error" not in found, f"{found['case']}: {found['error']}"
-    budget = {what: number for what, number in found.items() if what != "case"}
-    return {**budget, "waits": sum(found["waits"].values())} if "waits" in found else budget
+    return {**{what: n for what, n in found.items() if what != "case"}, "waits": sum(found["waits"].values())}
 
 
 if __name__ == "__main__":

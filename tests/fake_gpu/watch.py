@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.fake_gpu.device import GPU
+from tests.toy import ROOT
 
 DATA_DEPENDENT = ("nonzero", "masked_select", "_unique2")  # the size of their result depends on data
 COPIES = ("_to_copy", "copy_", "to")
@@ -144,7 +145,7 @@ def _caller() -> str:
     """Return the innermost line of this project or of DeepSpeed, but this file."""
     for frame in _frames():
         path = frame.f_code.co_filename
-        inside = any(f"/{part}/" in path for part in ("models", "trainer", "tests", "deepspeed"))
-        if inside and "/transformers/" not in path and path != __file__:
+        inside = path.startswith(f"{ROOT}/") and "/site-packages/" not in path and path != __file__
+        if inside or "/deepspeed/" in path:
             return f"{'/'.join(path.rsplit('/', 2)[1:])}:{frame.f_lineno}"
     return "unknown"
