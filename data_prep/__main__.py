@@ -221,7 +221,7 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
 
 def _add_collection(parser: argparse.ArgumentParser) -> None:
     indent = 2 + max(map(len, FORMATS)) + 2
-    lines = (f"  {name}".ljust(indent) + known.what for name, known in FORMATS.items())
+    lines = (f"  {name}".ljust(indent) + known.summary for name, known in FORMATS.items())
     wrapped = (textwrap.fill(line, 100, subsequent_indent=" " * indent, break_on_hyphens=False) for line in lines)
     example = "python -m data_prep collection beir scifact --tokenizer runs/seed --out data/mine"
     parser.epilog = "\n".join(["formats:", *wrapped, "", end_of_help(example, "docs/collections.md")])

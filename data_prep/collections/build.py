@@ -83,10 +83,10 @@ def build(
     ).encode()
     built = out / BUILDING
     with _alone(out), os_errors_as_input_errors(out, "write"):
-        finished, is_same_command = (built / MANIFEST).is_file(), _has_key(built, key)
-        if finished:
+        is_finished, is_same_command = (built / MANIFEST).is_file(), _has_key(built, key)
+        if is_finished:
             _publish(built, out)
-        if not (finished and is_same_command):
+        if not (is_finished and is_same_command):
             try:
                 counts, remarks = _run(_Stages(built, key), reader, tokenizer, workers, strict)
             except InputError as error:
@@ -154,12 +154,12 @@ class _Stages:
             make_directory(folder)
             write_bytes(folder / COMMAND, key)
 
-    def do(self, name: str, stage: Callable[[], Any], *, old: Path | None = None) -> Any:
-        """Return a stage's counts, from its record or by running it; before a run, delete its folder `old`."""
+    def do(self, name: str, stage: Callable[[], Any], *, old_folder: Path | None = None) -> Any:
+        """Return a stage's counts, from its record or by running it; before a run, delete `old_folder`."""
         record = self.folder / f"{name}.json"
         if not record.is_file():
-            if old is not None:
-                shutil.rmtree(old, ignore_errors=True)
+            if old_folder is not None:
+                shutil.rmtree(old_folder, ignore_errors=True)
             counts = stage()
             write_bytes(record, json.dumps(counts).encode())
         return json.loads(read_bytes(record))
@@ -187,7 +187,7 @@ def _run(
         folder = stages.folder / part
         repeats = reader.repeats is True or reader.repeats == part
         write = partial(write_texts, folder, texts, reader.by_part.get(part, reader.paths), repeats=repeats)
-        number, part_remarks = stages.do(part, write, old=folder)
+        number, part_remarks = stages.do(part, write, old_folder=folder)
         counts[part] = {"texts": gaps.require_any(number, f"{part}: the input contains no texts", reader)}
         remarks += part_remarks
     corpus, queries = (Ids.map(stages.folder / part) for part in PARTS)
@@ -197,7 +197,7 @@ def _run(
     for split in splits:
         folder = stages.folder / SPLITS / split
         judge = partial(write_groups, folder, reader, split, queries, corpus, excluded, strict)
-        counts[SPLITS][split], split_remarks = stages.do(f"split-{split}", judge, old=folder)
+        counts[SPLITS][split], split_remarks = stages.do(f"split-{split}", judge, old_folder=folder)
         remarks += split_remarks
     for part in PARTS:
         tokenise = partial(write_tokens, stages.folder / part, tokenizer, workers)
@@ -205,7 +205,7 @@ def _run(
         remove_temporary(stages.folder / part)
     for split in splits:
         relate = partial(write_relevant, stages.folder, tokenizer, split)
-        stages.do(f"relevant-{split}", relate, old=stages.folder / SPLITS / split / RELEVANT)
+        stages.do(f"relevant-{split}", relate, old_folder=stages.folder / SPLITS / split / RELEVANT)
     return counts, remarks
 
 
@@ -215,8 +215,8 @@ def _require_names(reader: Format, splits: Sequence[str]) -> None:
         try:
             TypeAdapter(FileName).validate_python(split)
         except ValidationError:
-            named = f"names the split {split!r:.80}; rename it with only letters, digits, '_', '-' and '.'"
-            raise InputError(f"{reader.by_split[split][0]}: {named}") from None
+            problem = f"names the split {split!r:.80}; rename it with only letters, digits, '_', '-' and '.'"
+            raise InputError(f"{reader.by_split[split][0]}: {problem}") from None
 
 
 def _gaps(built: Path, reader: Format, vocab_size: int) -> Iterator[str]:

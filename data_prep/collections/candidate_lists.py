@@ -40,7 +40,7 @@ class CandidateLists(Format):
     """
 
     repeats = True
-    whole = True
+    item_groups = True
     leaves_out: ClassVar[bool] = False
 
     def __init__(self, inputs: Sequence[Path]) -> None:
@@ -78,13 +78,13 @@ class CandidateLists(Format):
         return [*joined(self.by_split), *left_out]
 
     def _left_out(self, split: str) -> Iterator[str]:
-        first: dict[str, Where] = {}
+        first_places: dict[str, Where] = {}
         number: Counter[str] = Counter()
         for item in self.of_split(split):
             if isinstance(item, LeftOut):
-                first.setdefault(item.why, item.where)
+                first_places.setdefault(item.why, item.where)
                 number[item.why] += 1
-        for why, where in first.items():
+        for why, where in first_places.items():
             yield f"split {split}: left out {number[why]:,} {why} (the first: {where})"
 
     def _listed(self) -> list[Path]:

@@ -61,7 +61,7 @@ def derive(
     return _copy(source, out, replaced, write, command=dict(about), mined=mined, graded=graded_splits)
 
 
-def expand(source: Collection, out: Path, added: Iterable[np.ndarray], about: Mapping[str, Any]) -> Collection:
+def expand(source: Collection, out: Path, added_tokens: Iterable[np.ndarray], about: Mapping[str, Any]) -> Collection:
     """Make and open the collection `out`: a copy of `source` whose documents end with other tokens.
 
     `added` has the ids of each document's new tokens, whole words, which its text gets too; `about` is as for `derive`.
@@ -76,12 +76,12 @@ def expand(source: Collection, out: Path, added: Iterable[np.ndarray], about: Ma
             text = RowsWriter(stack, folder / CORPUS, "text", "text_ends")
             tokens = RowsWriter(stack, folder / CORPUS, "tokens", "token_ends", source.tokenizer.dtype.type)
             parts = RowsWriter(stack, folder / CORPUS, "parts", "part_ends", np.int64) if corpus.part_rows else None
-            for i, new in enumerate(added):
-                utf8 = "".join(f" {words[token]}" for token in new.tolist()).encode()
+            for i, document_tokens in enumerate(added_tokens):
+                utf8 = "".join(f" {words[token]}" for token in document_tokens.tolist()).encode()
                 text.extend([np.concatenate([corpus.utf8[i], np.frombuffer(utf8, np.uint8)])])
-                tokens.extend([np.concatenate([corpus.tokens(i), new])])
+                tokens.extend([np.concatenate([corpus.tokens(i), document_tokens])])
                 if parts and corpus.part_rows:
-                    parts.extend([np.append(corpus.part_rows[i][:-1], len(corpus.tokens(i)) + len(new))])
+                    parts.extend([np.append(corpus.part_rows[i][:-1], len(corpus.tokens(i)) + len(document_tokens))])
             counts[CORPUS]["tokens"] = tokens.flat.length
 
     return _copy(source, out, replaced, write, command=dict(about), counts=counts)

@@ -65,8 +65,8 @@ def write_excluded(folder: Path, reader: Format, queries: Ids, corpus: Ids) -> l
         documents = corpus.find(names)
         number += len(names)
         misses += int((documents < 0).sum())
-        missing = (f"{where}: {name}" for name, i in zip(names, documents, strict=True) if i < 0)
-        first_miss = first_miss or next(missing, "")
+        lacking = (f"{where}: {name}" for name, i in zip(names, documents, strict=True) if i < 0)
+        first_miss = first_miss or next(lacking, "")
         excluded.setdefault(at, set()).update(documents[documents >= 0].tolist())
     if any(excluded.values()):
         rows = [sorted(excluded.get(i, ())) for i in range(len(queries))]

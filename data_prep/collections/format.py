@@ -79,10 +79,10 @@ class Format(ABC):
     """A reader of files in one format. Every iterator can be created several times; a bad line raises InputError.
 
     Attributes:
-        what: the files that it reads, for the command's help.
+        summary: the files that it reads, for the command's help.
         repeats: whether a text may occur several times, as in files of triples (True; "queries": only queries may). The
             first occurrence is used; a different text with the same id is refused.
-        whole: whether each Labelled is its own group (a dialogue, an impression); else all of one query form one group.
+        item_groups: whether each Labelled is its own group (a dialogue, an impression); else each query is one.
         mined: whether negatives were mined or sampled. If so, the highest label of a query-document pair is used;
             if not, and groups are not whole, two different labels of a pair are refused.
         classes: the names of the classes that labels number; empty if labels are relevance or scores.
@@ -92,9 +92,9 @@ class Format(ABC):
             the time left.
     """
 
-    what: ClassVar[str]
+    summary: ClassVar[str]
     repeats: bool | Literal["queries"] = False
-    whole: ClassVar[bool] = False
+    item_groups: ClassVar[bool] = False
     mined: ClassVar[bool] = False
     classes: Sequence[str] = ()
     paths: Sequence[Path]
@@ -172,8 +172,8 @@ def json_lines(path: Path) -> Iterator[tuple[Where, dict[str, Any]]]:
 def files_by_split(inputs: Sequence[Path]) -> dict[str, list[Path]]:
     """Return the files or folders of each split, given as SPLIT=FILE or by the file's name; else it is `train`."""
     files: dict[str, list[Path]] = {}
-    for given in inputs:
-        split, path = split_and_file(given)
+    for location in inputs:
+        split, path = split_and_file(location)
         words = re.split(r"[^a-z]+", path.name.lower())
         split = split or next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), "train")
         files.setdefault(split, []).append(path)
@@ -184,16 +184,16 @@ def joined(files: Mapping[str, Sequence[Path]]) -> Iterator[str]:
     """Report files of a split of which one may be another split, as `dev.small` is in `dev` by a word of its name."""
     for split, paths in files.items():
         stems = sorted({_ENDING.sub("", path.name) for path in paths})
-        for first, second in pairwise(stems):
-            if second.startswith(first) and not second[len(first)].isalnum():
-                yield f"split {split}: joins {first} and {second}; write SPLIT=FILE to keep them apart"
+        for stem, longer_stem in pairwise(stems):
+            if longer_stem.startswith(stem) and not longer_stem[len(stem)].isalnum():
+                yield f"split {split}: joins {stem} and {longer_stem}; write SPLIT=FILE to keep them apart"
 
 
-def split_and_file(given: Path) -> tuple[str, Path]:
+def split_and_file(location: Path) -> tuple[str, Path]:
     """Divide SPLIT=PATH; the split is empty if only a path is given. Raise InputError if the path does not exist."""
-    split, equals, name = str(given).partition("=")
-    if not equals or os.path.exists(given) or not re.fullmatch(r"\w[\w.-]*", split):  # splits are names of folders
-        split, name = "", str(given)
+    split, equals, name = str(location).partition("=")
+    if not equals or os.path.exists(location) or not re.fullmatch(r"\w[\w.-]*", split):  # splits are names of folders
+        split, name = "", str(location)
     with os_errors_as_input_errors(Path(name), "read"):  # such as a name that is too long
         if not Path(name).exists():
             raise InputError(f"{name}: no such file")

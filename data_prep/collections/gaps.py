@@ -11,7 +11,7 @@ from deepsiam.data_prep.collections.relevant import positive_pairs
 from deepsiam.data_prep.collections.texts import Texts
 from deepsiam.data_prep.common.errors import InputError
 
-NAMED = 3  # files in a message
+PRINTED_NAMES = 3  # files in a message
 
 
 def require_any(count: int, otherwise: str, reader: Format) -> int:
@@ -19,17 +19,17 @@ def require_any(count: int, otherwise: str, reader: Format) -> int:
     if count:
         return count
     files = reader.paths
-    more = [f"{len(files) - NAMED:,} more"] if len(files) > NAMED else []
-    named = ", ".join([*map(str, files[:NAMED]), *more])
-    raise InputError("; ".join([f"{otherwise}: {named}", *reader.remarks()]))
+    remainder = [f"{len(files) - PRINTED_NAMES:,} more"] if len(files) > PRINTED_NAMES else []
+    file_names = ", ".join([*map(str, files[:PRINTED_NAMES]), *remainder])
+    raise InputError("; ".join([f"{otherwise}: {file_names}", *reader.remarks()]))
 
 
 def texts_without_words(documents: Texts) -> Iterator[str]:
     """Report how many documents have no tokens, and which is the first."""
     ends = documents.token_rows.ends
-    if len(empty := np.flatnonzero(np.diff(ends, prepend=0) == 0)):
-        name = documents.called(int(empty[0]))
-        yield f"{len(empty):,} of {len(ends):,} documents have no text (the first: {name})"
+    if len(empty_documents := np.flatnonzero(np.diff(ends, prepend=0) == 0)):
+        name = documents.called(int(empty_documents[0]))
+        yield f"{len(empty_documents):,} of {len(ends):,} documents have no text (the first: {name})"
 
 
 def labels_and_relevance(splits: Path, reader: Format, queries: Texts) -> Iterator[str]:

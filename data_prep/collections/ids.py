@@ -29,13 +29,13 @@ def is_content_id(name: str) -> bool:
     return re.fullmatch("[0-9a-f]{24}", name) is not None
 
 
-def zeros_hint(name: str, known: Container[str]) -> str:
+def zeros_hint(name: str, ids: Container[str]) -> str:
     """Return a remark if the number that ends an unknown id differs from a known id's only by leading zeros."""
     digits = name[len(name.rstrip("0123456789")) :]
     if not digits:
         return ""
     padded = (name.removesuffix(digits) + "0" * zeros + digits.lstrip("0") for zeros in range(12))
-    alike = next((other for other in padded if other in known), None)
+    alike = next((candidate for candidate in padded if candidate in ids), None)
     return f"; {alike!r} is: write the zeros alike in all files" if alike else ""
 
 
@@ -114,6 +114,6 @@ def repeated(ids: Ids) -> dict[int, int]:
     collisions = np.unique(ids.hashes[1:][ids.hashes[1:] == ids.hashes[:-1]])
     # ids with the same hash are in the order of their numbers
     for number in ids.order[np.isin(ids.hashes, collisions)].tolist():
-        if (first := numbers.setdefault(ids[number], number)) != number:
-            repeats[number] = first
+        if (earlier_number := numbers.setdefault(ids[number], number)) != number:
+            repeats[number] = earlier_number
     return dict(sorted(repeats.items()))

@@ -30,8 +30,8 @@ class ShardFolder:
         if self.manifest.source.get("pairs") is True:
             raise InputError(f"{directory}: its documents are pairs, to pre-train on: name articles or dialogues")
         if self.manifest.source.get("dialogues") is (not dialogues):
-            what = "not dialogues: name what `data_prep reddit` made" if dialogues else "dialogues, not articles"
-            raise InputError(f"{directory}: its documents are {what}")
+            description = "not dialogues: name what `data_prep reddit` made" if dialogues else "dialogues, not articles"
+            raise InputError(f"{directory}: its documents are {description}")
 
     def files(self) -> list[Path]:
         """Return the manifest, the tokenizer and the shards."""

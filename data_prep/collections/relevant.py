@@ -83,9 +83,9 @@ class Relevant:
     def of(self, query: int) -> np.ndarray:
         """Return the documents that are relevant to a query's text, int64, sorted."""
         at = self._place(query)
-        first = (0 if at is None else int(self.texts[at])) * self.stride
-        start, end = (0, 0) if at is None else self.pairs.searchsorted(np.array([first, first + self.stride])).tolist()
-        return self.pairs[start:end] - first
+        base = (0 if at is None else int(self.texts[at])) * self.stride
+        start, end = (0, 0) if at is None else self.pairs.searchsorted(np.array([base, base + self.stride])).tolist()
+        return self.pairs[start:end] - base
 
     def own(self, query: int) -> int:
         """Return the document that is the query itself, by its id (see `own_documents`); -1: there is none."""
@@ -105,8 +105,8 @@ class Relevant:
             return np.zeros(len(documents), bool)
         pairs = self.texts[self.queries.searchsorted(queries)] * self.stride + documents
         at = np.minimum(self.pairs.searchsorted(pairs), len(self.pairs) - 1)
-        known: np.ndarray = (documents < self.stride) & (self.pairs[at] == pairs)
-        return known
+        matches: np.ndarray = (documents < self.stride) & (self.pairs[at] == pairs)
+        return matches
 
     def are_never_negative(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """Return which documents are among `never_negative` of their queries, bool [n]; both int64 [n]."""
@@ -134,9 +134,9 @@ class Relevant:
         if excluded:
             has_more |= [bool(len(excluded.of(query))) for query in self.queries.tolist()]
         for at in np.flatnonzero(has_more).tolist():
-            others = {int(self.own_documents[at]), *excluded.of(int(self.queries[at])).tolist()}
-            others -= set(documents[starts[at] : ends[at]].tolist())
-            counts[at] += np.isin([*others], self.labelled).sum()
+            unlabelled = {int(self.own_documents[at]), *excluded.of(int(self.queries[at])).tolist()}
+            unlabelled -= set(documents[starts[at] : ends[at]].tolist())
+            counts[at] += np.isin([*unlabelled], self.labelled).sum()
         return int(counts.max(initial=0))
 
     def _place(self, query: int) -> int | None:
@@ -230,9 +230,9 @@ def own_documents(collection: Collection, queries: np.ndarray, *, by_id_alone: b
     hashes = names.hashes_of(queries)
     at = np.minimum(ids.hashes.searchsorted(hashes), len(ids) - 1)
     shared = np.flatnonzero(ids.hashes[at] == hashes)
-    plain = shared[np.array([names[int(queries[i])].isdecimal() for i in shared.tolist()], bool)]
-    if not by_id_alone and not _contain(collection, queries, plain):
-        shared = np.setdiff1d(shared, plain)
+    numbered = shared[np.array([names[int(queries[i])].isdecimal() for i in shared.tolist()], bool)]
+    if not by_id_alone and not _contain(collection, queries, numbered):
+        shared = np.setdiff1d(shared, numbered)
     namesakes[shared] = ids.find([names[int(queries[i])] for i in shared.tolist()])
     return namesakes
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from deepsiam.data_prep.collections.excluded import ExcludedDocuments
 from deepsiam.data_prep.collections.format import Format, Unlisted, Where
-from deepsiam.data_prep.collections.gaps import NAMED, require_any
+from deepsiam.data_prep.collections.gaps import PRINTED_NAMES, require_any
 from deepsiam.data_prep.collections.ids import Ids, zeros_hint
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.sources.bytes_read import track_files
@@ -34,8 +34,8 @@ class Entries(NamedTuple):
 class _Known:
     """Looks ids up, and counts the lines that are left out because theirs is unknown."""
 
-    def __init__(self, ids: Ids, what: str, strict: bool) -> None:
-        self.ids, self.what, self.strict = ids, what, strict
+    def __init__(self, ids: Ids, collective: str, strict: bool) -> None:
+        self.ids, self.collective, self.strict = ids, collective, strict
         self.unknown: dict[str, int] = {}  # the unknown ids, numbered
         self.left_out = Counter[str]()  # lines, by their unknown id
         self.first: InputError | None = None
@@ -55,7 +55,7 @@ class _Known:
             self.left_out[names[i]] += lines[i]
             if self.first is None:
                 hint = zeros_hint(names[i], self.ids)
-                self.first = InputError(f"{where[i]}: {names[i]!r} is not among the {self.what}{hint}")
+                self.first = InputError(f"{where[i]}: {names[i]!r} is not among the {self.collective}{hint}")
                 self.first_place = f"{where[i]}{hint}"
             if self.strict:
                 raise self.first
@@ -65,10 +65,10 @@ class _Known:
         """Report what was left out of a `total` of `lines`, if anything was."""
         if not self.left_out:
             return []
-        more = [f"{len(self.left_out) - NAMED:,} more"] if len(self.left_out) > NAMED else []
-        named = ", ".join([f"{name!r:.80}" for name in islice(self.left_out, NAMED)] + more)
+        remainder = [f"{len(self.left_out) - PRINTED_NAMES:,} more"] if len(self.left_out) > PRINTED_NAMES else []
+        id_names = ", ".join([f"{name!r:.80}" for name in islice(self.left_out, PRINTED_NAMES)] + remainder)
         number = f"{self.left_out.total():,} of {total:,} {lines}"
-        return [f"left out {number}: {LACKS[self.what]} {named} (the first: {self.first_place})"]
+        return [f"left out {number}: {LACKS[self.collective]} {id_names} (the first: {self.first_place})"]
 
 
 def write_groups(
@@ -102,14 +102,14 @@ def write_groups(
     require_any(judgements, f"split {split}: the input has no judgements of it", reader)
     remarks = [line for ids in (query_ids, document_ids) for line in ids.remarks(judgements, "judgements")]
     if not ((entries.candidate >= 0) & entries.listed).any():
-        first = query_ids.first or document_ids.first
-        assert first
-        raise first
-    group = entries.number if reader.whole else _by_first(entries.query)
+        error = query_ids.first or document_ids.first
+        assert error
+        raise error
+    group = entries.number if reader.item_groups else _by_first(entries.query)
     rows = _each_once(entries, group, reader, split)
-    if not (reader.whole or reader.is_mined(split)) and (repeated := np.setdiff1d(np.arange(len(group)), rows)).size:
-        where = _where(reader, split, int(entries.number[repeated[0]]))
-        remarks.append(f"left out {len(repeated):,} judgements that occur before (the first: {where})")
+    if not (reader.item_groups or reader.is_mined(split)) and len(repeats := np.setdiff1d(np.arange(len(group)), rows)):
+        where = _where(reader, split, int(entries.number[repeats[0]]))
+        remarks.append(f"left out {len(repeats):,} judgements that occur before (the first: {where})")
     entries.listed[rows] &= ~_are_excluded(entries, rows, excluded, reader, split)
     rows = rows[np.argsort(group[rows], kind="stable")]
     starts = np.flatnonzero(np.diff(group[rows], prepend=-1))
@@ -152,8 +152,8 @@ def _read(reader: Format, split: str, query_ids: _Known, document_ids: _Known) -
         counts = [len(item.candidates) for item in batch]
         candidates = [0 if isinstance(item, Unlisted) else len(item.candidates) for item in batch]
         queries = query_ids.numbers([item.query for item in batch], [item.where for item in batch], candidates)
-        known = [item for item, query in zip(batch, queries, strict=True) if query >= 0]
-        rows = [(item, i) for item in known for i in range(len(item.candidates))]
+        known_items = [item for item, query in zip(batch, queries, strict=True) if query >= 0]
+        rows = [(item, i) for item in known_items for i in range(len(item.candidates))]
         names, where = [item.candidates[i] for item, i in rows], [item.where for item, _ in rows]
         listed = [not isinstance(item, Unlisted) for item, _ in rows]
         has_query = np.repeat(queries >= 0, counts)
@@ -171,9 +171,9 @@ def _read(reader: Format, split: str, query_ids: _Known, document_ids: _Known) -
 
 def _by_first(query: np.ndarray) -> np.ndarray:
     """Number the queries int64 [N] by their first appearance."""
-    _, first, inverse = np.unique(query, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
+    _, first_rows, inverse = np.unique(query, return_index=True, return_inverse=True)
+    rank = np.empty(len(first_rows), np.int64)
+    rank[np.argsort(first_rows)] = np.arange(len(first_rows))
     return rank[inverse]
 
 
@@ -185,7 +185,7 @@ def _each_once(entries: Entries, group: np.ndarray, reader: Format, split: str) 
     order = np.lexsort((-entries.score, -entries.label, entries.candidate, group))  # stable; NaN comes last
     repeats = (np.diff(group[order]) == 0) & (np.diff(entries.candidate[order]) == 0)
     contradicts = repeats & (np.diff(entries.label[order]) != 0)
-    if contradicts.any() and not (reader.whole or reader.is_mined(split)):
+    if contradicts.any() and not (reader.item_groups or reader.is_mined(split)):
         at = np.flatnonzero(contradicts)
         later = np.maximum(order[at], order[at + 1])  # the line that contradicts the other
         where = _where(reader, split, int(entries.number[later.min()]))
@@ -220,5 +220,5 @@ def _pool(pool: Iterator[tuple[str, Where]], pool_ids: _Known) -> tuple[np.ndarr
     documents = numbers[at][numbers[at] >= 0]
     if not len(repeated):
         return documents, []
-    first = where[int(repeated[0])]
-    return documents, [f"left out {len(repeated):,} documents of its pool that occur before (the first: {first})"]
+    first_place = where[int(repeated[0])]
+    return documents, [f"left out {len(repeated):,} documents of its pool that occur before (the first: {first_place})"]

@@ -39,23 +39,23 @@ def write_texts(
     if repeats:
         return _write(folder, _first_of_each(texts()), files), []
     number = _write(folder, texts(), files)
-    if not number or not (twice := repeated(Ids.map(folder))):
+    if not number or not (repeat_ids := repeated(Ids.map(folder))):
         return number, []
-    _require_equal(folder, texts, twice)
-    where = _text(texts, next(iter(twice))).where
-    number = _write(folder, (text for at, text in enumerate(texts()) if at not in twice), files)
-    return number, [f"{folder.name}: left out {len(twice):,} that occur before (the first: {where})"]
+    _require_equal(folder, texts, repeat_ids)
+    where = _text(texts, next(iter(repeat_ids))).where
+    number = _write(folder, (text for at, text in enumerate(texts()) if at not in repeat_ids), files)
+    return number, [f"{folder.name}: left out {len(repeat_ids):,} that occur before (the first: {where})"]
 
 
 def _require_equal(folder: Path, texts: Callable[[], Iterable[Text]], repeats: Mapping[int, int]) -> None:
     """Raise InputError unless the written texts of each repeated id are the same."""
     text = Rows.map(folder / "text.npy", folder / "text_ends.npy", [np.uint8])
     cuts = Rows.map(folder / "cuts.npy", folder / "cut_ends.npy", [np.int64])
-    for repeat, first in repeats.items():
-        if any(rows[repeat].tobytes() != rows[first].tobytes() for rows in (text, cuts)):
-            before, after = _text(texts, first), _text(texts, repeat)
+    for number, source_number in repeats.items():
+        if any(rows[number].tobytes() != rows[source_number].tobytes() for rows in (text, cuts)):
+            source, copy = _text(texts, source_number), _text(texts, number)
             raise InputError(
-                f"{after.where}: id {after.id!r} is already {before.where.before(after.where)}, of another text"
+                f"{copy.where}: id {copy.id!r} is already {source.where.before(copy.where)}, of another text"
             )
 
 
@@ -121,7 +121,7 @@ def _first_of_each(texts: Iterable[Text]) -> Iterator[Text]:
 class TextRange(NamedTuple):
     """Texts to tokenise, by their numbers, and the file for their tokens."""
 
-    first: int
+    start: int
     end: int
     file: Path
 
@@ -138,10 +138,10 @@ def write_tokens(folder: Path, tokenizer: Tokenizer, workers: int) -> int:
     ]
     unfinished = [task for task in tasks if not task.file.exists()]
     with meter(f"tokenise {folder.name}", "texts", count) as report:
-        done = count - sum(task.end - task.first for task in unfinished)
+        done_texts = count - sum(task.end - task.start for task in unfinished)
         for texts in run(unfinished, tokenise, (folder, tokenizer), min(workers, len(unfinished) or 1)):
-            done += texts
-            report(done, "")
+            done_texts += texts
+            report(done_texts, "")
     with ExitStack() as stack:
         tokens = RowsWriter(stack, folder, "tokens", "token_ends", tokenizer.dtype.type)
         parts = RowsWriter(stack, folder, "parts", "part_ends", np.int64)
@@ -149,8 +149,8 @@ def write_tokens(folder: Path, tokenizer: Tokenizer, workers: int) -> int:
             with np.load(task.file, allow_pickle=False) as arrays:
                 tokens.extend_flat(arrays["tokens"], arrays["token_ends"])
                 parts.extend_flat(arrays["parts"], arrays["part_ends"])
-        total, several = tokens.flat.length, parts.flat.length > count
-    for name in () if several else ("parts", "part_ends"):
+        total, in_parts = tokens.flat.length, parts.flat.length > count
+    for name in () if in_parts else ("parts", "part_ends"):
         (folder / f"{name}.npy").unlink()
     return total
 
@@ -167,7 +167,7 @@ def tokenise(folder: Path, tokenizer: Tokenizer) -> Callable[[TextRange], int]:
     cuts = Rows.map(folder / "cuts.npy", folder / "cut_ends.npy", [np.int64])
 
     def work(task: TextRange) -> int:
-        items = ((i, list(_parts(text[i], cuts[i]))) for i in range(task.first, task.end))
+        items = ((i, list(_parts(text[i], cuts[i]))) for i in range(task.start, task.end))
         encoded = [tokens for _, tokens in tokenizer.encode_batches(items)]  # of every part of every text
         flat = [np.concatenate([np.empty(0, tokenizer.dtype), *parts]) for parts in encoded]
         ends = [np.cumsum([len(part) for part in parts], dtype=np.int64) for parts in encoded]
@@ -177,13 +177,13 @@ def tokenise(folder: Path, tokenizer: Tokenizer) -> Callable[[TextRange], int]:
             arrays[f"{name}_ends"] = np.cumsum([len(row) for row in rows], dtype=np.int64)
         with whole_file(task.file) as file:
             np.savez(file, **arrays)
-        return task.end - task.first
+        return task.end - task.start
 
     return work
 
 
 def _parts(text: np.ndarray, cuts: np.ndarray) -> Iterator[str]:
     content, start = text.tobytes(), 0
-    for cut in cuts.tolist():
-        yield content[start:cut].decode()
-        start = cut + len(JOINT)
+    for end in cuts.tolist():
+        yield content[start:end].decode()
+        start = end + len(JOINT)

@@ -12,8 +12,8 @@ from deepsiam.data_prep.common.files import os_errors_as_input_errors
 from deepsiam.data_prep.sources import compressed
 
 ENDINGS = {".tsv", ".txt", ".json", ".jsonl"}
-SUFFIXES = {suffix for known in compressed.FORMATS for suffix in known.suffixes}
-_AFTER = r"(?=[\W\d_]|$|(?:train|dev|eval)(?![^\W\d_]))"  # a word that is left out: no letters, but for `doctrain`
+SUFFIXES = {suffix for form in compressed.FORMATS for suffix in form.suffixes}
+_WORD_END = r"(?=[\W\d_]|$|(?:train|dev|eval)(?![^\W\d_]))"  # a word that is left out: no letters, but for `doctrain`
 _SHARD = re.compile(r"(.+)-(\d+)-of-(\d+)(?:-[0-9a-f]+)?")  # as the library datasets names the shards of a split
 
 
@@ -36,30 +36,30 @@ def named_files(inputs: Sequence[Path], kinds: Mapping[str, str], unsaid: str) -
             as it is written there.
     """
     files: dict[str, list[NamedFile]] = {kind: [] for kind in kinds}
-    for given in inputs:
+    for location in inputs:
         number = 0
-        for path, split in _files(given):
+        for path, split in _files(location):
             name = _without(SUFFIXES, path.name)
             if kind := next((kind for kind, pattern in kinds.items() if re.fullmatch(pattern, name.lower())), None):
                 files[kind].append(NamedFile(path, split or _split_of(name, unsaid), bool(split)))
                 number += 1
         if not number:
-            names = "no file in it is named" if given.is_dir() else "it is not named"
-            raise InputError(f"{given}: {names} as one of these: {', '.join(kinds)} (a .tar must be unpacked first)")
+            names = "no file in it is named" if location.is_dir() else "it is not named"
+            raise InputError(f"{location}: {names} as one of these: {', '.join(kinds)} (a .tar must be unpacked first)")
     return files
 
 
 def joined_by_split(files: Sequence[NamedFile]) -> dict[str, list[Path]]:
     """Return the files of each split; raise InputError where two have one name, which neither was given."""
-    joined: dict[str, list[Path]] = {}
-    named: dict[str, Path] = {}
+    files_by_split: dict[str, list[Path]] = {}
+    paths_by_split: dict[str, Path] = {}
     for path, split, is_given in files:
-        if not is_given and (other := named.setdefault(split, path)) != path:
+        if not is_given and (first_path := paths_by_split.setdefault(split, path)) != path:
             raise InputError(
-                f"{path}: by its name it is the split {split}, as {other} is: leave one out, or write SPLIT={path}"
+                f"{path}: by its name it is the split {split}, as {first_path} is: leave one out, or write SPLIT={path}"
             )
-        joined.setdefault(split, []).append(path)
-    return joined
+        files_by_split.setdefault(split, []).append(path)
+    return files_by_split
 
 
 def plain_first(folder: Path, names: str) -> dict[str, Path]:
@@ -94,17 +94,17 @@ def by_split(folder: Path, suffix: str) -> dict[str, list[Path]]:
     return files
 
 
-def _files(given: Path) -> list[tuple[Path, str]]:
-    if os.path.isdir(given):  # unlike is_dir, it does not raise OSError for a name that is too long
-        with os_errors_as_input_errors(given, "read"):
-            return [(path, "") for path in sorted(given.iterdir()) if path.name[0] != "." and path.is_file()]
-    split, path = split_and_file(given)
+def _files(location: Path) -> list[tuple[Path, str]]:
+    if os.path.isdir(location):  # unlike is_dir, it does not raise OSError for a name that is too long
+        with os_errors_as_input_errors(location, "read"):
+            return [(path, "") for path in sorted(location.iterdir()) if path.name[0] != "." and path.is_file()]
+    split, path = split_and_file(location)
     return [(path, split)]
 
 
 def _split_of(name: str, unsaid: str) -> str:
     """Return the split in a name: `dev.small` for qrels.dev.small.tsv; `train` if it has none."""
-    words = re.split(rf"[\W_]*(?<![^\W\d_])(?:{unsaid}){_AFTER}[\W_]*", _without(ENDINGS, name), flags=re.IGNORECASE)
+    words = re.split(rf"[\W_]*(?<![^\W\d_])(?:{unsaid}){_WORD_END}[\W_]*", _without(ENDINGS, name), flags=re.IGNORECASE)
     return re.sub(r"[^\w.-]", "-", ".".join(filter(None, words))).lstrip(".-") or "train"
 
 

@@ -37,8 +37,8 @@ def table_columns(path: Path) -> list[str]:
         return list(next(json_records(path), (None, {}))[1])
     where, cells = next(_cells(path, kind), (Where(path, 1), []))
     names = [cell.strip() for cell in cells]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"{where}: two columns are named {twice[0]!r:.40}; is this line a header?")
+    if repeats := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"{where}: two columns are named {repeats[0]!r:.40}; is this line a header?")
     return names
 
 

@@ -29,7 +29,7 @@ class TextColumns(NamedTuple):
 
     texts: Sequence[str]  # query, document, negatives
     label: str | None
-    named: bool  # whether the columns were found by name, not by order
+    by_name: bool  # whether the columns were found by name, not by order
 
     def check_keys(self, keys: Iterable[str], where: Where) -> None:
         """Raise InputError if a row has a label or a negative that is no column: the first object lacked its key."""
@@ -44,20 +44,20 @@ def text_columns(path: Path, *, negatives: bool) -> TextColumns:
     names = table_columns(path)
     labels = [name for name in names if name.lower() in LABELS]
     texts = [name for name in names if name.lower() not in LABELS | IGNORED]
-    expected = [QUERY, DOCUMENT, *[NEGATIVE] * (max(len(texts) - 2, 1) if negatives else 0)]
+    full_order = [QUERY, DOCUMENT, *[NEGATIVE] * (max(len(texts) - 2, 1) if negatives else 0)]
     roles = [_role(name) for name in texts]
-    by_name = sorted(map(str, roles)) == sorted(expected)
+    by_name = sorted(map(str, roles)) == sorted(full_order)
     has_names = any(roles) or table_kind(path) not in (TSV, CSV)
     in_order = (
         has_names
-        and len(roles) == len(expected)
-        and all(role in (None, name) for role, name in zip(roles, expected, strict=True))
+        and len(roles) == len(full_order)
+        and all(role in (None, name) for role, name in zip(roles, full_order, strict=True))
     )
     if (by_name or in_order) and len(labels) <= 1:
         if by_name:
-            texts.sort(key=lambda name: expected.index(str(_role(name))))
+            texts.sort(key=lambda name: full_order.index(str(_role(name))))
         return TextColumns(texts, next(iter(labels), None), by_name)
-    advice = f"{', '.join(expected[:3])}{', more negatives' * negatives}, and score or label where there is one"
+    advice = f"{', '.join(full_order[:3])}{', more negatives' * negatives}, and score or label where there is one"
     columns = ", ".join(f"{name:.40}" for name in names) or "none"
     hint = "; such tables are of the format triples" if NEGATIVE in roles and not negatives else ""
     raise InputError(f"{path}: its columns are {columns}; name them {advice}{hint}")

@@ -30,8 +30,8 @@ def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Where, list[str]]
     for where, line in text_lines(path):
         cells = line.split("\t")
         if len(cells) != len(columns):
-            expected = f"{len(columns)} between tabs: {', '.join(columns)}"
-            raise InputError(f"{where}: {counted(cells)}, expected {expected}")
+            form = f"{len(columns)} between tabs: {', '.join(columns)}"
+            raise InputError(f"{where}: {counted(cells)}, expected {form}")
         if not is_header(where, cells):
             yield where, cells
 

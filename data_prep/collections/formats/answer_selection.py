@@ -44,7 +44,7 @@ TAG = re.compile(r"<(/?)(QApairs|question|positive|negative)\b.*>")
 class AnswerSelection(CandidateLists):
     """A query is a question."""
 
-    what = "answer selection: TREC-QA, WikiQA, HotpotQA (distractor), Quasar-T, or .jsonl with query and passages"
+    summary = "answer selection: TREC-QA, WikiQA, HotpotQA (distractor), Quasar-T, or .jsonl with query and passages"
     leaves_out = True
 
     def __init__(self, inputs: Sequence[Path]) -> None:
@@ -57,8 +57,8 @@ class AnswerSelection(CandidateLists):
             contexts = [file for file in passages if readers[file] is _quasar]
             if questions or contexts:
                 if len(questions) != 1 or len(contexts) != 1:
-                    named = ", ".join(map(str, questions + contexts))
-                    raise InputError(f"split {split}: name one file of questions and one of contexts, not {named}")
+                    file_names = ", ".join(map(str, questions + contexts))
+                    raise InputError(f"split {split}: name one file of questions and one of contexts, not {file_names}")
                 readers[contexts[0]] = partial(_quasar, questions=questions[0])
         self.readers = {file: reader for file, reader in readers.items() if reader is not None}
 
@@ -89,7 +89,7 @@ def _prepared(file: Path) -> Iterator[CandidateList]:
 
 def _trec(file: Path) -> Iterator[CandidateList | LeftOut]:
     start: Where | None = None  # where the question begins; None between two questions
-    question, expected = "", ""
+    question, next_tag = "", ""
     texts: list[str] = []
     labels: list[float] = []
     for where, line in text_lines(file):
@@ -97,7 +97,7 @@ def _trec(file: Path) -> Iterator[CandidateList | LeftOut]:
             end, name = tag.groups()
             if (start is None) != (name == "QApairs" and not end):
                 raise InputError(f"{where}: {tag[0]} in the wrong place; is there a </QApairs> for each <QApairs>?")
-            expected = "" if end else name
+            next_tag = "" if end else name
             if name == "QApairs" and not end:
                 start, question, texts, labels = where, "", [], []
             elif name == "QApairs" and start is not None:
@@ -106,12 +106,12 @@ def _trec(file: Path) -> Iterator[CandidateList | LeftOut]:
                 else:
                     yield LeftOut("questions without any passage", start)
                 start = None
-        elif expected == "question":
-            question, expected = " ".join(line.split()), ""
-        elif expected in ("positive", "negative"):
+        elif next_tag == "question":
+            question, next_tag = " ".join(line.split()), ""
+        elif next_tag in ("positive", "negative"):
             texts.append(" ".join(line.split()))
-            labels.append(float(expected == "positive"))
-            expected = ""
+            labels.append(float(next_tag == "positive"))
+            next_tag = ""
     if start is not None:
         raise InputError(f"{start}: <QApairs> without its end; is the file cut short?")
 
@@ -124,8 +124,8 @@ def _table(file: Path) -> Iterator[CandidateList]:
         if (hashed := hash_of(str(key))) in hashes:
             raise InputError(f"{where}: question {key!r:.80} came before; sort the file by questions")
         hashes.add(hashed)
-        for other, place in zip(questions, places, strict=True):
-            if other != question:
+        for row_question, place in zip(questions, places, strict=True):
+            if row_question != question:
                 raise InputError(f"{place}: question {key!r:.80} is another one {where.before(place)}")
         yield _list(question, texts, list(labels), where)
 
@@ -133,9 +133,9 @@ def _table(file: Path) -> Iterator[CandidateList]:
 def _rows(file: Path) -> Iterator[tuple[Any, str, str, float, Where]]:
     """Yield the key of the question, the question, the passage and its label, of each row."""
     names = table_columns(file)
-    chosen = [next((n for k in keys for n in names if n.lower() == k), None) for keys in COLUMNS.values()]
-    if None not in chosen:
-        rows = ((where, [row.get(str(name)) for name in chosen]) for where, row in table_rows(file))
+    columns = [next((n for k in keys for n in names if n.lower() == k), None) for keys in COLUMNS.values()]
+    if None not in columns:
+        rows = ((where, [row.get(str(name)) for name in columns]) for where, row in table_rows(file))
     elif table_kind(file) == TSV and len(names) == 3 and names[2] in ("0", "1"):
         split = ((where, line.split("\t")) for where, line in text_lines(file))
         rows = ((where, [cells[0], *cells]) for where, cells in split)
@@ -155,14 +155,14 @@ def _hotpot(file: Path) -> Iterator[CandidateList]:
         facts = _pairs(record, "supporting_facts", where, "; test sets have none")
         if not all(isinstance(title, str) for title, _ in facts):
             raise InputError(f"{where}: 'supporting_facts' is not a list of [title, number]")
-        right = {title for title, _ in facts}
+        supporting_titles = {title for title, _ in facts}
         paragraphs = _pairs(record, "context", where)
         texts = []
         for title, sentences in paragraphs:
             if not isinstance(sentences, list) or not all(isinstance(part, str) for part in (title, *sentences)):
                 raise InputError(f"{where}: 'context' is not a list of [title, [sentence, ...]]")
             texts.append(check_text(" ".join([title, *map(str.strip, sentences)]), "context", where))
-        yield _list(question, texts, [float(title in right) for title, _ in paragraphs], where)
+        yield _list(question, texts, [float(title in supporting_titles) for title, _ in paragraphs], where)
 
 
 def _quasar(file: Path, questions: Path) -> Iterator[CandidateList]:

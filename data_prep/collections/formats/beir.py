@@ -50,7 +50,7 @@ NOT_READ = {  # folders of MTEB's that change what it measures
 class Beir(Format):
     """A folder in BEIR's layout."""
 
-    what = "a folder in BEIR's layout: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv; NanoBEIR's of .parquet files"
+    summary = "a folder in BEIR's layout: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv; NanoBEIR's of .parquet files"
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Take one folder, or one subset of a folder."""
@@ -70,8 +70,8 @@ class Beir(Format):
         )
         self.pools = self._by_split("pools", ".txt")
         self.by_part = {part: self._text_files(part) for part in ("corpus", "queries")}
-        others = sorted([*chain.from_iterable(self.by_split.values()), *self.pools.values()])
-        self.paths = [*chain.from_iterable(self.by_part.values()), *others]
+        other_files = sorted([*chain.from_iterable(self.by_split.values()), *self.pools.values()])
+        self.paths = [*chain.from_iterable(self.by_part.values()), *other_files]
 
     def corpus(self) -> Iterator[Text]:
         return map(_text, self._records("corpus"))
@@ -90,8 +90,8 @@ class Beir(Format):
         return splits
 
     def groups(self, split: str) -> Iterator[Labelled]:
-        read = _judgements if self.judged else _judged_rows
-        return chain.from_iterable(map(read, self.by_split[split]))
+        reader = _judgements if self.judged else _judged_rows
+        return chain.from_iterable(map(reader, self.by_split[split]))
 
     def _text_files(self, part: str) -> list[Path]:
         if not self._found("corpus.jsonl") and (tables := self._tables(part)):
@@ -110,10 +110,10 @@ class Beir(Format):
     def remarks(self) -> list[str]:
         """Report how many queries have no text, judged or not, as gaps.py does of documents; and what is not read."""
         where = [None if text.parts[0] else text.where for text in self.queries()]
-        empty = [at for at in where if at]
-        remarks = [f"{len(empty):,} of {len(where):,} queries have no text (the first: {empty[0]})"] if empty else []
-        not_read = {name: then for name, then in NOT_READ.items() if self._tables(name)}
-        return remarks + [f"{self._folder(name)}: is not read, {then}" for name, then in not_read.items()]
+        blanks = [at for at in where if at]
+        remarks = [f"{len(blanks):,} of {len(where):,} queries have no text (the first: {blanks[0]})"] if blanks else []
+        not_read = {name: effect for name, effect in NOT_READ.items() if self._tables(name)}
+        return remarks + [f"{self._folder(name)}: is not read, {effect}" for name, effect in not_read.items()]
 
     def _found(self, name: str) -> Path | None:
         """Return a file of the folder, plain or compressed; a subset has none."""

@@ -29,13 +29,13 @@ from deepsiam.data_prep.collections.formats.beir import excluded_documents
 from deepsiam.data_prep.common.errors import InputError
 
 DOCUMENTS, EXAMPLES = ("id", "content"), ("id", "query", "gold_ids")
-LONG = "long_documents"
+LONG_DOCUMENTS = "long_documents"
 
 
 class Bright(Format):
     """A domain of BRIGHT."""
 
-    what = "BRIGHT's documents and examples of a domain: .parquet or .jsonl"
+    summary = "BRIGHT's documents and examples of a domain: .parquet or .jsonl"
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Tell documents from examples by their columns."""
@@ -48,11 +48,11 @@ class Bright(Format):
             elif columns.issuperset(DOCUMENTS):
                 documents.append(path)
             else:
-                expected = " or ".join(", ".join(names) for names in (DOCUMENTS, EXAMPLES))
-                raise InputError(f"{path}: not of BRIGHT: its columns are not {expected}")
+                column_sets = " or ".join(", ".join(names) for names in (DOCUMENTS, EXAMPLES))
+                raise InputError(f"{path}: not of BRIGHT: its columns are not {column_sets}")
         if not (documents and examples):
             raise InputError(f"{' '.join(map(str, inputs))}: name the documents and the examples of a domain")
-        self.gold = "gold_ids_long" if any(path.parent.name == LONG for path in documents) else "gold_ids"
+        self.gold = "gold_ids_long" if any(path.parent.name == LONG_DOCUMENTS for path in documents) else "gold_ids"
         self.by_part = {"corpus": documents, "queries": list(chain.from_iterable(examples.values()))}
         self.by_split = dict(sorted(examples.items()))
         self.paths = [*documents, *self.by_part["queries"]]

@@ -26,7 +26,7 @@ _PERSONA = re.compile(r"(?:your|partner's) persona:")
 class ConvAI2(CandidateLists):
     """A query is the persona and the turns so far."""
 
-    what = "ConvAI2 and Persona-Chat: ParlAI's .txt files"
+    summary = "ConvAI2 and Persona-Chat: ParlAI's .txt files"
 
     def lists(self, file: Path) -> Iterator[CandidateList]:
         turns: list[str] = []
@@ -35,11 +35,11 @@ class ConvAI2(CandidateLists):
             match = _LINE.fullmatch(line)
             if match is None:
                 raise InputError(f"{where}: does not begin with its number in the dialogue and a space")
-            previous, number = number, int(match[1])
+            last_number, number = number, int(match[1])
             if number == 1:
                 turns = []
-            elif number != previous + 1:
-                raise InputError(f"{where}: numbered {number}, after {previous}: lines of the dialogue are missing")
+            elif number != last_number + 1:
+                raise InputError(f"{where}: numbered {number}, after {last_number}: lines of the dialogue are missing")
             turn, *answer = match[2].split("\t")
             turns.append(check_text(turn, "turn", where))
             if answer:

@@ -25,8 +25,8 @@ POSITIVE, NEGATIVES = "positive_ctxs", ("hard_negative_ctxs", "negative_ctxs")
 class Dpr(CandidateLists):
     """A query is a question; its hard negatives come before the others."""
 
-    what = "DPR's questions with passages: .json, .jsonl"
-    whole = False
+    summary = "DPR's questions with passages: .json, .jsonl"
+    item_groups = False
     mined = True
     leaves_out = True
 
@@ -39,8 +39,8 @@ class Dpr(CandidateLists):
                 passages = check_list(record.get(key, None if key == POSITIVE else []), key, where, dict)
                 texts += (titled_text(passage, ["text"], where) for passage in passages)
                 counts.append(len(passages))
-            right = counts[0]
-            if right:
-                yield CandidateList([question], texts, [1.0] * right + [0.0] * (len(texts) - right), where)
+            positives = counts[0]
+            if positives:
+                yield CandidateList([question], texts, [1.0] * positives + [0.0] * (len(texts) - positives), where)
             else:
                 yield LeftOut("questions without a positive passage", where)

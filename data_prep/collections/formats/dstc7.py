@@ -37,7 +37,7 @@ POOL, ANSWERS = 2, 3  # columns
 class Dstc7(CandidateLists):
     """A query is the messages so far."""
 
-    what = "DSTC7, track 1: .json files, .tsv files of answers and of candidates"
+    summary = "DSTC7, track 1: .json files, .tsv files of answers and of candidates"
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Take any number of arrays, and tables, which have .tsv in their names."""
@@ -67,21 +67,21 @@ class Dstc7(CandidateLists):
                 raise InputError(f"{where}: {MESSAGES!r} is empty")
             options = _utterances(check_list(item[OPTIONS], OPTIONS, where, dict), where) if OPTIONS in item else []
             if CORRECT in item:
-                right = _utterances(check_list(item[CORRECT], CORRECT, where, dict), where)
+                answers = _utterances(check_list(item[CORRECT], CORRECT, where, dict), where)
             else:
-                right = self._answers.get(str(item.get("example-id")), [])
-            if not right and item.get("scenario") != NONE_MAY_BE_RIGHT:
+                answers = self._answers.get(str(item.get("example-id")), [])
+            if not answers and item.get("scenario") != NONE_MAY_BE_RIGHT:
                 raise InputError(f"{where}: without {CORRECT!r}; for a test set, name the .tsv file of its answers too")
             if not options:
-                self._check_pool(right, where)
-            candidates = [*(text for text in right if text not in options), *options]
-            yield CandidateList(turns, candidates, [float(text in right) for text in candidates], where)
+                self._check_pool(answers, where)
+            candidates = [*(text for text in answers if text not in options), *options]
+            yield CandidateList(turns, candidates, [float(text in answers) for text in candidates], where)
 
-    def _check_pool(self, right: list[str], where: Where) -> None:
+    def _check_pool(self, answers: list[str], where: Where) -> None:
         """Raise InputError if the right answer of an item without options is not in the candidate pool."""
         if not self._pool:
             raise InputError(f"{where}: without {OPTIONS!r}; for subtask 2, name the .tsv file of the candidates too")
-        for text in right:
+        for text in answers:
             if content_id(text) not in self._pool:
                 raise InputError(f"{where}: {text!r:.80} is not in the candidate pool")
 
@@ -116,8 +116,8 @@ def _columns(path: Path) -> int:
     where, line = next(text_lines(path), (Where(path, 1), ""))
     number = len(line.split("\t"))
     if number not in (POOL, ANSWERS):
-        expected = "candidate-id TAB utterance, or example-id TAB candidate-id TAB utterance"
-        raise InputError(f"{where}: {number} columns, expected {expected}")
+        forms = "candidate-id TAB utterance, or example-id TAB candidate-id TAB utterance"
+        raise InputError(f"{where}: {number} columns, expected {forms}")
     return number
 
 

@@ -26,8 +26,8 @@ SIDES = {"pos": 1.0, "neg": 0.0}
 class FlagEmbedding(CandidateLists):
     """A query, its positives, then its negatives."""
 
-    what = "FlagEmbedding's .jsonl: query, pos, neg, and scores"
-    whole = False
+    summary = "FlagEmbedding's .jsonl: query, pos, neg, and scores"
+    item_groups = False
     mined = True
 
     def lists(self, file: Path) -> Iterator[CandidateList]:
@@ -36,8 +36,8 @@ class FlagEmbedding(CandidateLists):
             labels: list[float] = []
             scores: list[float] = []
             for side, label in SIDES.items():
-                given = [] if (side, record.get(side)) == ("neg", None) else record.get(side)
-                side_texts = [check_text(text, side, where) for text in check_list(given, side, where)]
+                side_values = [] if (side, record.get(side)) == ("neg", None) else record.get(side)
+                side_texts = [check_text(text, side, where) for text in check_list(side_values, side, where)]
                 texts += side_texts
                 labels += [label] * len(side_texts)
                 scores += _scores(record, side, len(side_texts), where)

@@ -38,9 +38,9 @@ class Mind(Format):
     A document is the title and, if there is one, the abstract of a piece of news.
     """
 
-    what = "MIND: folders with behaviors.tsv and news.tsv"
+    summary = "MIND: folders with behaviors.tsv and news.tsv"
     repeats = True
-    whole = True
+    item_groups = True
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         self.by_split = {}
@@ -49,7 +49,7 @@ class Mind(Format):
             tables = [(_file(folder, "behaviors.tsv"), _file(folder, "news.tsv")) for folder in folders]
             self.by_split[split] = [behaviors for behaviors, _ in tables]
             self.news += [news for _, news in tables]
-            self.paths += [file for both in tables for file in both]
+            self.paths += [file for pair in tables for file in pair]
         self.by_part = {"corpus": self.news}  # the texts of queries are titles, by all tables
 
     def corpus(self) -> Iterator[Text]:
@@ -99,9 +99,9 @@ def _labelled(news: str, where: Where) -> list[tuple[str, float]]:
         labelled = [(name, 1.0) for name in clicked.split()] + [(name, 0.0) for name in ignored.split()]
     else:
         pairs = [item.rpartition("-") for item in news.split()]
-        if bad := [name + dash + label for name, dash, label in pairs if not name or label not in LABELS]:
-            whose = "the labels -1 and -0 are missing: a header, or the test set, which has none: leave it out"
-            raise InputError(f"{where}: {bad[0]!r}: " + (whose if len(bad) == len(pairs) else "label is not -1 or -0"))
+        if flaws := [name + dash + label for name, dash, label in pairs if not name or label not in LABELS]:
+            hint = "the labels -1 and -0 are missing: a header, or the test set, which has none: leave it out"
+            raise InputError(f"{where}: {flaws[0]!r}: {hint if len(flaws) == len(pairs) else 'label is not -1 or -0'}")
         labelled = [(name, LABELS[label]) for name, _, label in pairs]
     if not labelled:
         raise InputError(f"{where}: an impression that shows no news")

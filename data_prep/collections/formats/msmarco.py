@@ -67,17 +67,17 @@ TRIPLE = ("query", "positive", "negative")
 class MsMarco(Format):
     """MS MARCO's files."""
 
-    what = f"MS MARCO's files, or a folder of them: {', '.join(KINDS)}"
+    summary = f"MS MARCO's files, or a folder of them: {', '.join(KINDS)}"
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         """Find the files by their names; check that they belong together."""
         by_kind = named_files(inputs, KINDS, UNSAID)
-        self.named = {kind: [file.path for file in files] for kind, files in by_kind.items()}
-        self.paths = list(chain.from_iterable(self.named.values()))
-        self.collections = self.named[PASSAGES] + self.named[DOCUMENTS]
+        self.by_kind = {kind: [file.path for file in files] for kind, files in by_kind.items()}
+        self.paths = list(chain.from_iterable(self.by_kind.values()))
+        self.collections = self.by_kind[PASSAGES] + self.by_kind[DOCUMENTS]
         self.by_part = {
-            part: [*first, *self.named[TRIPLES], *([] if first else self.named[CANDIDATES])]
-            for part, first in (("corpus", self.collections), ("queries", self.named[QUERIES]))
+            part: [*files, *self.by_kind[TRIPLES], *([] if files else self.by_kind[CANDIDATES])]
+            for part, files in (("corpus", self.collections), ("queries", self.by_kind[QUERIES]))
         }
         self._check(inputs)
         self.mined_splits = {file.split for kind in (TRIPLES, ID_TRIPLES, EXAMPLES) for file in by_kind[kind]}
@@ -91,70 +91,70 @@ class MsMarco(Format):
         }
         # the files with each split's groups, and their readers
         sources: dict[str, list[tuple[Path, Callable[[Path], Iterator[Labelled]]]]] = {}
-        for kind, read in readers.items():
+        for kind, reader in readers.items():
             for split, paths in joined_by_split(by_kind[kind]).items() if self.collections or kind != QRELS else ():
-                sources.setdefault(split, []).extend((path, read) for path in paths)
+                sources.setdefault(split, []).extend((path, reader) for path in paths)
         self.sources = dict(sorted(sources.items()))
         self.by_split = {split: [path for path, _ in files] for split, files in self.sources.items()}
         for split, files in self.by_split.items():  # candidates are labelled by all qrels
-            if not set(files).isdisjoint(self.named[CANDIDATES]):
-                self.by_split[split] = list({*files, *self.named[QRELS]})
+            if not set(files).isdisjoint(self.by_kind[CANDIDATES]):
+                self.by_split[split] = list({*files, *self.by_kind[QRELS]})
 
     def _check(self, inputs: Sequence[Path]) -> None:
         """Raise InputError where the files do not belong together."""
-        named, paths = " ".join(map(str, inputs)), self.named
-        others = [path for kind, files in paths.items() if kind != TRIPLES for path in files]
-        if paths[TRIPLES] and others:
+        input_names, paths = " ".join(map(str, inputs)), self.by_kind
+        other_files = [path for kind, files in paths.items() if kind != TRIPLES for path in files]
+        if paths[TRIPLES] and other_files:
             raise InputError(
-                f"{paths[TRIPLES][0]}: its texts have no ids, so it cannot be read with {others[0]}: "
+                f"{paths[TRIPLES][0]}: its texts have no ids, so it cannot be read with {other_files[0]}: "
                 "name the files to read, triples.*.tsv without any others"
             )
         if len(self.collections) > 1:
             raise InputError(f"{self.collections[1]}: {self.collections[0]} is a collection already; name one of them")
         if not (paths[TRIPLES] or paths[CANDIDATES] or self.collections):
-            raise InputError(f"{named}: none of {PASSAGES}, {DOCUMENTS}, {TRIPLES}, {CANDIDATES}, so no texts")
+            raise InputError(f"{input_names}: none of {PASSAGES}, {DOCUMENTS}, {TRIPLES}, {CANDIDATES}, so no texts")
         if paths[CANDIDATES] and not paths[QRELS]:
             raise InputError(f"{paths[CANDIDATES][0]}: name the qrels that judge its queries too, or leave it out")
         without_texts = paths[ID_TRIPLES] + paths[EXAMPLES]
         if without_texts and not self.collections:
             raise InputError(f"{without_texts[0]}: name the collection of its ids too")
         if self.collections and not (paths[QUERIES] or paths[CANDIDATES]):
-            raise InputError(f"{named}: no {QUERIES}, so no queries")
+            raise InputError(f"{input_names}: no {QUERIES}, so no queries")
         if not (paths[QRELS] or without_texts or paths[TRIPLES]):
-            raise InputError(f"{named}: none of {QRELS}, {ID_TRIPLES}, {EXAMPLES}, so no split")
+            raise InputError(f"{input_names}: none of {QRELS}, {ID_TRIPLES}, {EXAMPLES}, so no split")
         for path in paths[CANDIDATES]:  # check this before spending hours on the texts
             if not any(item.labels[0] > 0 for item in self._candidates(path) if not isinstance(item, Unlisted)):
                 raise InputError(f"{path}: no candidate is relevant by the qrels (do their ids match?); leave it out")
 
     def corpus(self) -> Iterator[Text]:
         """Yield the collection, or else the texts of the triples or candidates."""
-        for path in self.named[PASSAGES]:
+        for path in self.by_kind[PASSAGES]:
             yield from id_texts(path)
-        for path in self.named[DOCUMENTS]:
+        for path in self.by_kind[DOCUMENTS]:
             for where, (name, url, title, body) in rows(path, ("id", "url", "title", "body")):
                 yield _text(name, "url, title and body", f"{title.strip()} {body.strip()}".strip() or url, where)
-        for path in self.named[TRIPLES]:
+        for path in self.by_kind[TRIPLES]:
             for where, cells in rows(path, TRIPLE):
                 yield from (_unnamed(cells, column, where) for column in (1, 2))
-        for path in () if self.collections else self.named[CANDIDATES]:
+        for path in () if self.collections else self.by_kind[CANDIDATES]:
             for _, name, _, passage, where in _lines(path, texts=True):
                 yield _text(name, "passage", passage, where)
 
     def queries(self) -> Iterator[Text]:
         """Yield the queries of queries.*.tsv, or else of the triples or candidates."""
-        for path in self.named[QUERIES]:
+        for path in self.by_kind[QUERIES]:
             yield from id_texts(path)
-        for path in self.named[TRIPLES]:
+        for path in self.by_kind[TRIPLES]:
             yield from (_unnamed(cells, 0, where) for where, cells in rows(path, TRIPLE))
-        for path in () if self.named[QUERIES] else self.named[CANDIDATES]:
+        for path in () if self.by_kind[QUERIES] else self.by_kind[CANDIDATES]:
             for name, _, query, _, where in _lines(path, texts=True):
                 yield _text(name, "query", query, where)
 
     def groups(self, split: str) -> Iterator[Labelled]:
         """Yield the judgements, triples and candidates of a split; at last, what none of its files lists of a query."""
         unlisted: dict[str, Unlisted] = {}
-        for path, read in self.sources[split]:
-            for item in read(path):
+        for path, reader in self.sources[split]:
+            for item in reader(path):
                 if isinstance(item, Unlisted):
                     unlisted[item.query] = _in_both(unlisted.get(item.query, item), item)
                 else:
@@ -168,7 +168,7 @@ class MsMarco(Format):
     def _candidates(self, path: Path) -> Iterator[Labelled]:
         """Yield the candidates of judged queries."""
         grades: dict[str, dict[str, float]] = {}
-        for query, (document,), (grade,), where, _ in chain.from_iterable(map(judgements, self.named[QRELS])):
+        for query, (document,), (grade,), where, _ in chain.from_iterable(map(judgements, self.by_kind[QRELS])):
             if grades.setdefault(query, {}).setdefault(document, grade) != grade:
                 raise InputError(f"{where}: its query and document have another grade on an earlier line")
         unlisted: dict[str, dict[str, float]] = {}
@@ -180,10 +180,10 @@ class MsMarco(Format):
             yield Unlisted(query, [*judged], [*judged.values()], Where(path, 0))
 
 
-def _in_both(first: Unlisted, second: Unlisted) -> Unlisted:
-    labels = dict(zip(first.candidates, first.labels, strict=True))
-    names = [name for name in first.candidates if name in second.candidates]
-    return Unlisted(first.query, names, [labels[name] for name in names], first.where)
+def _in_both(unlisted: Unlisted, repeat: Unlisted) -> Unlisted:
+    labels = dict(zip(unlisted.candidates, unlisted.labels, strict=True))
+    names = [name for name in unlisted.candidates if name in repeat.candidates]
+    return Unlisted(unlisted.query, names, [labels[name] for name in names], unlisted.where)
 
 
 def _id_triples(path: Path) -> Iterator[Labelled]:
@@ -197,8 +197,8 @@ def _examples(path: Path) -> Iterator[Labelled]:
             query, *scored = json.loads(line)
             passages, scores = zip(*scored, strict=True)
         except (ValueError, TypeError, RecursionError):
-            expected = "[qid, [pid, score], [pid, score], ...]"
-            raise InputError(f"{where}: not JSON, or not {expected}") from None
+            form = "[qid, [pid, score], [pid, score], ...]"
+            raise InputError(f"{where}: not JSON, or not {form}") from None
         teacher = [check_number(score, "score", where) for score in scores]
         yield Labelled(str(query), list(map(str, passages)), [1, *[0] * (len(passages) - 1)], where, teacher)
 
@@ -228,8 +228,8 @@ def _lines(path: Path, *, texts: bool = False) -> Iterator[tuple[str, str, str, 
             continue
         run = fields(line)
         if len(run) < 6 or run[1].upper() != "Q0":
-            expected = "4 between tabs (qid, pid, query, passage), or a run's qid, Q0, pid, rank, score, tag"
-            raise InputError(f"{where}: {counted(cells)}, expected {expected}")
+            forms = "4 between tabs (qid, pid, query, passage), or a run's qid, Q0, pid, rank, score, tag"
+            raise InputError(f"{where}: {counted(cells)}, expected {forms}")
         if texts:
             raise InputError(f"{where}: a run has no texts: name the collection and {QUERIES} too")
         yield run[0], run[2], "", "", where

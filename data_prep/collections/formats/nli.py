@@ -39,7 +39,7 @@ SET, SETS = "SemEval_set", {"TRAIN": "train", "TRIAL": "dev", "TEST": "test"}
 class Nli(CandidateLists):
     """A query is a premise, or the first question."""
 
-    what = "pairs with a class: MNLI, SNLI, RTE, QQP, SICK: .tsv, .txt, .jsonl, .parquet"
+    summary = "pairs with a class: MNLI, SNLI, RTE, QQP, SICK: .tsv, .txt, .jsonl, .parquet"
     leaves_out = True
 
     def __init__(self, inputs: Sequence[Path]) -> None:
@@ -47,11 +47,11 @@ class Nli(CandidateLists):
         self.by_split: dict[str, list[Path]] = {}
         # of each file: those of the texts, that of the label
         self.columns: dict[Path, tuple[tuple[str, str], str]] = {}
-        for given in inputs:
-            file = split_and_file(given)[1]
+        for location in inputs:
+            file = split_and_file(location)[1]
             names = table_columns(file)
             self.columns[file] = _texts_and_label(file, names)
-            for split in SETS.values() if SET in names else [_split(given)]:
+            for split in SETS.values() if SET in names else [_split(location)]:
                 self.by_split.setdefault(split, []).append(file)
         self.paths = self._listed()
         self.classes = next(filter(None, map(self._classes, self.columns)), NLI)
@@ -115,8 +115,8 @@ def _texts_and_label(file: Path, names: Sequence[str]) -> tuple[tuple[str, str],
     return texts, label
 
 
-def _split(given: Path) -> str:
-    split, file = split_and_file(given)
+def _split(location: Path) -> str:
+    split, file = split_and_file(location)
     (name_split,) = files_by_split([file])
     matched = re.search(r"(mis)?matched", file.name.lower())
     return split or (f"{name_split}_{matched[0]}" if matched else name_split)

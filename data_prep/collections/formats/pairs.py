@@ -24,8 +24,8 @@ from deepsiam.data_prep.common.errors import InputError
 class Pairs(CandidateLists):
     """A query is the first text of a row."""
 
-    what = "pairs of texts: .tsv, .csv, .jsonl, .json or .parquet with columns such as query, document, score"
-    whole = False
+    summary = "pairs of texts: .tsv, .csv, .jsonl, .json or .parquet with columns such as query, document, score"
+    item_groups = False
     mined = True
     negatives: ClassVar[bool] = False
 
@@ -33,11 +33,11 @@ class Pairs(CandidateLists):
         """Take any number of files; either all files of a split have scores, or none."""
         super().__init__(inputs)
         self.columns = {file: text_columns(file, negatives=self.negatives) for file in self.paths}
-        for split, (first, *others) in self.by_split.items():
-            for file in others:
-                if (self.columns[file].label is None) != (self.columns[first].label is None):
+        for split, (first_file, *other_files) in self.by_split.items():
+            for file in other_files:
+                if (self.columns[file].label is None) != (self.columns[first_file].label is None):
                     raise InputError(
-                        f"split {split}: one of {first} and {file} has a column of labels, the other has none"
+                        f"split {split}: one of {first_file} and {file} has a column of labels, the other has none"
                     )
 
     def lists(self, file: Path) -> Iterator[CandidateList]:
@@ -57,9 +57,9 @@ class Pairs(CandidateLists):
         """Report which columns were taken by their order."""
         remarks = super().remarks()
         for file, columns in self.columns.items():
-            if not columns.named:
+            if not columns.by_name:
                 query, document, *negatives = map(repr, columns.texts)
-                taken = f"{query} is the query, {document} the document"
-                taken += "".join(f", {name} a negative" for name in negatives)
-                remarks.append(f"{file}: by the order of its columns, {taken}")
+                roles = f"{query} is the query, {document} the document"
+                roles += "".join(f", {name} a negative" for name in negatives)
+                remarks.append(f"{file}: by the order of its columns, {roles}")
         return remarks

@@ -58,8 +58,8 @@ class Reply(NamedTuple):
 class RedditDialogues(Format):
     """A query is the utterances before a reply, a group the reply and 19 others."""
 
-    what = "dialogues prepared by `data_prep reddit`: their folders"
-    whole = True
+    summary = "dialogues prepared by `data_prep reddit`: their folders"
+    item_groups = True
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         self.folders = shard_folders(files_by_split(inputs), dialogues=True)
@@ -93,15 +93,15 @@ class RedditDialogues(Format):
 
     def _windows(self, split: str) -> Iterator[list[Reply]]:
         """Yield the replies of a split in windows of whole shards; the remaining replies join the last window."""
-        full: list[Reply] = []
-        open_: list[Reply] = []
+        window: list[Reply] = []
+        next_window: list[Reply] = []
         for _, shard in self._shards(split):
-            open_ += shard
-            if len(open_) >= WINDOW:
-                if full:
-                    yield full
-                full, open_ = open_, []
-        yield full + open_
+            next_window += shard
+            if len(next_window) >= WINDOW:
+                if window:
+                    yield window
+                window, next_window = next_window, []
+        yield window + next_window
 
 
 def _replies(document: TokenDocument, where: Where) -> Iterator[Reply]:
@@ -113,11 +113,11 @@ def _replies(document: TokenDocument, where: Where) -> Iterator[Reply]:
 
 def _candidates(reply: Reply, window: Sequence[Reply]) -> list[str]:
     rng = keyed_rng(f"reddit_dialogues {reply.id}")
-    chosen = {reply.tokens: reply.id}
+    ids_by_text = {reply.tokens: reply.id}
     for _ in range(TRIES):
         for i in rng.integers(len(window), size=2 * NEGATIVES).tolist():
             if window[i].document.group != reply.document.group:
-                chosen.setdefault(window[i].tokens, window[i].id)
-            if len(chosen) == 1 + NEGATIVES:
-                return list(chosen.values())
+                ids_by_text.setdefault(window[i].tokens, window[i].id)
+            if len(ids_by_text) == 1 + NEGATIVES:
+                return list(ids_by_text.values())
     raise InputError(f"{reply.where}: fewer than {NEGATIVES} different replies of other threads; prepare more of them")

@@ -43,7 +43,7 @@ TEXTS = ("text", "document_text")
 class Tevatron(Format):
     """Tevatron's files."""
 
-    what = "Tevatron's JSON lines, or a folder of them: queries with passages, or with ids and a corpus"
+    summary = "Tevatron's JSON lines, or a folder of them: queries with passages, or with ids and a corpus"
     mined = True
 
     def __init__(self, inputs: Sequence[Path]) -> None:
@@ -56,9 +56,9 @@ class Tevatron(Format):
                 self.by_kind[kind].append(path)
                 if kind != CORPUS:
                     by_split.setdefault(split, []).append(path)
-        named = " ".join(map(str, inputs))
+        input_names = " ".join(map(str, inputs))
         if not by_split:
-            raise InputError(f"{named}: no file of queries (with {PASSAGES[0]} or {IDS[0]})")
+            raise InputError(f"{input_names}: no file of queries (with {PASSAGES[0]} or {IDS[0]})")
         if self.by_kind[IDS[0]] and not self.by_kind[CORPUS]:
             raise InputError(f"{self.by_kind[IDS[0]][0]}: name the corpus of its {IDS[0]} too")
         self.repeats = True if self.by_kind[PASSAGES[0]] else "queries"
@@ -110,13 +110,13 @@ class Tevatron(Format):
                 yield Labelled(_query_id(record, where), positive + negative, labels, where)
 
 
-def _files(given: Path) -> list[Path]:
-    if not os.path.isdir(given):  # unlike is_dir, it does not raise OSError for a name that is too long
-        return [given]
-    visible = (path for path in given.iterdir() if path.name[0] != "." and path.is_file())
+def _files(location: Path) -> list[Path]:
+    if not os.path.isdir(location):  # unlike is_dir, it does not raise OSError for a name that is too long
+        return [location]
+    visible = (path for path in location.iterdir() if path.name[0] != "." and path.is_file())
     files = sorted(path for path in visible if {".json", ".jsonl"} & set(suffixes(path)))
     if not files:
-        raise InputError(f"{given}: no .jsonl file in this folder")
+        raise InputError(f"{location}: no .jsonl file in this folder")
     return files
 
 

@@ -31,7 +31,7 @@ TEXTS = ("contents", "text")
 class Trec(Format):
     """A test collection in TREC's layout."""
 
-    what = f"a TREC test collection: {CORPUS}, {TOPICS}, {QRELS}, or a folder of them"
+    summary = f"a TREC test collection: {CORPUS}, {TOPICS}, {QRELS}, or a folder of them"
     repeats = "queries"
 
     def __init__(self, inputs: Sequence[Path]) -> None:
@@ -40,8 +40,8 @@ class Trec(Format):
             if not files:
                 raise InputError(f"{' '.join(map(str, inputs))}: no file is named {kind}")
         self.paths = [file.path for files in by_kind.values() for file in files]
-        named = {"corpus": by_kind[CORPUS], "queries": by_kind[TOPICS]}
-        self.by_part = {part: [file.path for file in files] for part, files in named.items()}
+        files_by_part = {"corpus": by_kind[CORPUS], "queries": by_kind[TOPICS]}
+        self.by_part = {part: [file.path for file in files] for part, files in files_by_part.items()}
         self.by_split = dict(sorted(joined_by_split(by_kind[QRELS]).items()))
 
     def corpus(self) -> Iterator[Text]:

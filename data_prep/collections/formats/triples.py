@@ -20,7 +20,7 @@ from deepsiam.data_prep.common.errors import InputError
 class Triples(Pairs):
     """A document and its negatives."""
 
-    what = "triples of texts: .tsv, .csv, .jsonl, .json or .parquet with columns such as query, document, negative"
+    summary = "triples of texts: .tsv, .csv, .jsonl, .json or .parquet with columns such as query, document, negative"
     negatives = True
 
     def labels(self, candidates: int, column: str | None, score: Any, where: Where) -> list[float]:

@@ -22,7 +22,7 @@ LABELS = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0}
 class Ubuntu(CandidateLists):
     """A query is the turns of a context."""
 
-    what = "the Ubuntu Dialogue Corpus V2: train.csv, valid.csv, test.csv"
+    summary = "the Ubuntu Dialogue Corpus V2: train.csv, valid.csv, test.csv"
 
     def lists(self, file: Path) -> Iterator[CandidateList]:
         header: list[str] = []

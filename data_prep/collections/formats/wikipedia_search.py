@@ -32,7 +32,7 @@ from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
 from deepsiam.data_prep.text.sentences import sentences
 
 POOL = 10_001  # the right article and 10,000 others
-TRAIN, CUT = "train", ("test", "dev")
+TRAIN, CUT_SPLITS = "train", ("test", "dev")
 
 
 class Article(NamedTuple):
@@ -59,7 +59,7 @@ class Article(NamedTuple):
 class WikipediaSearch(Format):
     """A query is a sentence, a group the article that it was taken from."""
 
-    what = "Wikipedia article search: what `data_prep wikipedia` made, or WikiExtractor's JSON lines"
+    summary = "Wikipedia article search: what `data_prep wikipedia` made, or WikiExtractor's JSON lines"
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         by_split = files_by_split(inputs)
@@ -91,9 +91,9 @@ class WikipediaSearch(Format):
     def groups(self, split: str) -> Iterator[Labelled]:
         if split != TRAIN:
             return (Labelled(name, [name], [1.0], where) for name, where in self._chosen[split])
-        kept_out = {name for other, articles in self._chosen.items() if other != TRAIN for name, _ in articles}
-        mine = (article for article in self._articles(TRAIN) if article.id not in kept_out)
-        return (Labelled(article.id, [article.id], [1.0], article.where) for article in mine)
+        kept_out = {name for part, articles in self._chosen.items() if part != TRAIN for name, _ in articles}
+        train_articles = (article for article in self._articles(TRAIN) if article.id not in kept_out)
+        return (Labelled(article.id, [article.id], [1.0], article.where) for article in train_articles)
 
     def pool(self, split: str) -> Iterator[tuple[str, Where]] | None:
         return None if split == TRAIN else iter([*self._chosen[split], *self._chosen.get(TRAIN, [])][:POOL])
@@ -101,21 +101,21 @@ class WikipediaSearch(Format):
     @cached_property
     def _chosen(self) -> dict[str, list[tuple[str, Where]]]:
         """The articles of each split; for train, only those that fill up the pools of other splits."""
-        chosen = {split: self._lowest(split, POOL)[0] for split in self.readers if split != TRAIN}
+        articles_by_split = {split: self._lowest(split, POOL)[0] for split in self.readers if split != TRAIN}
         if TRAIN in self.readers:
-            lowest, count = self._lowest(TRAIN, (1 + len(CUT)) * POOL)
-            if not chosen:
+            lowest, count = self._lowest(TRAIN, (1 + len(CUT_SPLITS)) * POOL)
+            if not articles_by_split:
                 size = min(POOL, count // 10)
                 if not size:
                     raise InputError(
                         f"{self.paths[0]}: {count} articles of several sentences are too few to cut splits from"
                     )
-                chosen = {name: lowest[i * size : (i + 1) * size] for i, name in enumerate(CUT)}
-                lowest = lowest[len(CUT) * size :]
-            chosen[TRAIN] = lowest[:POOL]
-        return chosen
+                articles_by_split = {name: lowest[i * size : (i + 1) * size] for i, name in enumerate(CUT_SPLITS)}
+                lowest = lowest[len(CUT_SPLITS) * size :]
+            articles_by_split[TRAIN] = lowest[:POOL]
+        return articles_by_split
 
-    def _lowest(self, split: str, most: int) -> tuple[list[tuple[str, Where]], int]:
+    def _lowest(self, split: str, limit: int) -> tuple[list[tuple[str, Where]], int]:
         """Return the `most` articles of a split with the lowest hashes, lowest first, and its number of articles."""
         count = 0
 
@@ -125,12 +125,12 @@ class WikipediaSearch(Format):
                 count += 1
                 yield hash_of(f"wikipedia_search {article.id}"), article.id, article.where
 
-        return [(name, where) for _, name, where in nsmallest(most, hashed())], count
+        return [(name, where) for _, name, where in nsmallest(limit, hashed())], count
 
     def _articles(self, *splits: str) -> Iterator[Article]:
         for split in splits:
-            for read in self.readers[split]:
-                yield from (article for article in read() if len(article.sentences) > 1)
+            for reader in self.readers[split]:
+                yield from (article for article in reader() if len(article.sentences) > 1)
 
 
 def _stored(folder: ShardFolder) -> Iterator[Article]:
@@ -158,5 +158,5 @@ def _extracted(file: File) -> Iterator[Article]:
             if isinstance(item, Document):
                 paragraphs = [sentences(paragraph) for paragraph in item.segments]
                 segments = [sentence for paragraph in paragraphs for sentence in paragraph]
-                several = np.repeat([len(paragraph) > 1 for paragraph in paragraphs], list(map(len, paragraphs)))
-                yield Article(item.id, where, segments, np.flatnonzero(several).tolist(), str)
+                in_paragraphs = np.repeat([len(paragraph) > 1 for paragraph in paragraphs], list(map(len, paragraphs)))
+                yield Article(item.id, where, segments, np.flatnonzero(in_paragraphs).tolist(), str)

@@ -31,9 +31,9 @@ from tests.data_prep.raw import contents, flip
 class Dialogues(Format):
     """One dialogue per line: tab-separated turns, ` = `, tab-separated candidate replies; the first reply is right."""
 
-    what = "dialogues"
+    summary = "dialogues"
     repeats = True
-    whole = True
+    item_groups = True
 
     def __init__(self, inputs: Sequence[Path]) -> None:
         self.paths = [self.path] = inputs
