@@ -112,7 +112,7 @@ def check_damages(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dense", "multi", "bm25"])
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(2))
 def test_a_damaged_index_is_one_line_or_is_searched(
     made: Path, kind: str, part: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,7 +122,7 @@ def test_a_damaged_index_is_one_line_or_is_searched(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dense", "multi"])
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(2))
 def test_a_damaged_checkpoint_is_one_line_or_is_used(
     made: Path, kind: str, part: int, toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,7 +39,7 @@ KEYS: dict[str, dict[str, Any]] = {  # what a model needs besides its name, or f
 LOSSES = {name: get_args(config.model_fields["loss"].annotation) for name, config in MATCHING.items()}
 RANK = [name for name, losses in LOSSES.items() if losses != ("classes",)]
 CLASSIFY = [name for name, losses in LOSSES.items() if "classes" in losses]
-DEPTH = 30  # documents that a model re-ranks; duoBERT compares every two of them
+DEPTH = 10  # documents that a model re-ranks; duoBERT compares every two of them
 METRICS = {"mrr@10", "ndcg@10", "recall@100"}
 
 

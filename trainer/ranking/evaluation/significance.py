@@ -13,6 +13,7 @@ from deepsiam.data_prep.common.json_file import Record
 from deepsiam.trainer.ranking.evaluation.metrics import ROUNDS, Metrics, permutation_tests
 
 LEVEL = 0.95  # of the intervals
+DRAWN = 2**17  # values of samples at once: 16 bytes each
 FLIPS_OF_PAIR = 40  # at least: so the smallest p, corrected by Holm, is 1 / 40
 
 
@@ -68,7 +69,9 @@ def _p_values(differences: Sequence[np.ndarray]) -> list[float]:
 def bootstrap_interval(values: np.ndarray, rounds: int = ROUNDS, seed: int = 1) -> list[float]:
     """Return both ends of the `LEVEL` interval of the mean of values fp64 [Q]; the same seed draws the same samples."""
     rng = np.random.Generator(np.random.Philox(key=seed))
-    means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(rounds)]
+    at_once = max(1, DRAWN // len(values))
+    sizes = [(min(at_once, rounds - start), len(values)) for start in range(0, rounds, at_once)]
+    means = np.concatenate([values[rng.integers(len(values), size=size)].mean(axis=1) for size in sizes])
     tail = 50 * (1 - LEVEL)
     return [float(end) for end in np.percentile(means, [tail, 100 - tail])]
 

@@ -4,7 +4,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -160,30 +159,27 @@ def test_a_port_in_use_and_an_address_of_another_machine_are_refused() -> None:
 
 @pytest.mark.slow  # the command itself, and a browser
 @pytest.mark.skipif(not BROWSER, reason="needs chromium")
-def test_a_browser_shows_what_two_indexes_find(toy_collection: Path, tmp_path: Path) -> None:
+def test_a_browser_shows_what_two_indexes_find(launcher: Path, toy_collection: Path, tmp_path: Path) -> None:
     for name, seed in (("one", 1), ("two", 2)):
         keys = {"max_query_tokens": 8, "max_document_tokens": 16, "seed": seed}
         write_run(tmp_path / name, toy_collection / "tokenizer.json", name="siamese", **keys)
         index.main([str(tmp_path / name), f"--collection={toy_collection}", f"--out={tmp_path / f'index-{name}'}"])
     arguments = [tmp_path / "index-one", "--beside", tmp_path / "index-two", "--serve", "0", "--k", "4"]
-    command = [sys.executable, "-m", "trainer.search", *map(str, arguments)]
+    command = [launcher.with_name("python"), "-m", "trainer.search", *map(str, arguments)]
     with subprocess.Popen(command, cwd=toy.ROOT, stdout=subprocess.PIPE, text=True, env=toy.environment()) as process:
         try:
             assert process.stdout is not None
             address = re.match(r"http://127.0.0.1:\d+/", process.stdout.readline())
             assert address
-            url = f"{address[0]}?q={quote(EVIL)}"
-            shown = browse(tmp_path, "--dump-dom", url).decode()
-            browse(tmp_path, f"--print-to-pdf={tmp_path / 'page.pdf'}", url)
+            shown = browse(tmp_path, f"{address[0]}?q={quote(EVIL)}")
         finally:
             process.terminate()
     assert shown.count("<li>") == 2 * 4
     assert "<title>&lt;script&gt;" in shown  # the script in the query has not run
     assert "<script" not in shown
-    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
 
 
-def browse(folder: Path, *arguments: str) -> bytes:
+def browse(folder: Path, url: str) -> str:
     assert BROWSER
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
-    return subprocess.run([BROWSER, *options, *arguments], capture_output=True, timeout=120, check=True).stdout
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}", "--dump-dom"]
+    return subprocess.run([BROWSER, *options, url], stdout=subprocess.PIPE, timeout=120, check=True).stdout.decode()
