@@ -315,9 +315,6 @@ def test_a_full_disk_is_named_and_with_room_the_command_goes_on(
     assert contents(out) == whole
 
 
-GIGABYTE = 1 << 30
-
-
 # a small process starts the command: it begins as a copy of its parent, whose memory counts as its own
 MEASURED = """
 import os, subprocess, sys
@@ -337,27 +334,27 @@ def peak(*command: object) -> tuple[int, str, int]:
 
 
 @pytest.mark.slow
-def test_a_document_of_200_megabytes_in_one_line_is_named_and_not_held(tmp_path: Path) -> None:
+def test_a_document_of_100_megabytes_in_one_line_is_named_and_not_held(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     with open(file, "wb") as stream:
         stream.write(raw.jsonl(1000) + b'{"text": "')
-        for _ in range(200):
+        for _ in range(100):
             stream.write(b"word " * 200_000)
-        stream.write(b'"}\n' + raw.jsonl(1000, 1))
+        stream.write(b'"}\n' + raw.jsonl(100, 1))
     code, message, memory = peak(file, "--out", tmp_path / "out")
     assert (code, message) == (0, f"bad record: {file}: line 1,001: more than 16,777,216 bytes\n")
-    assert len(raw.documents(tmp_path / "out")) == 2000
-    assert memory < 1.5 * GIGABYTE
+    assert len(raw.documents(tmp_path / "out")) == 1100
+    assert memory < 150e6
 
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     tok = raw.vocabulary(tmp_path / "tokenizer.json")  # without it, 32 MiB of text are held to train one
     peaks = {}
-    for times in (1, 8):
+    for times in (1, 4):
         file = tmp_path / f"{times}.jsonl"
-        file.write_bytes(b"".join(raw.jsonl(8000, seed) for seed in range(times)))
-        options = ["--shards", 4 * times, "--paragraphs", "--tokenizer", tok]
+        file.write_bytes(b"".join(raw.jsonl(7000, seed) for seed in range(times)))  # a batch, and some
+        options = ["--shards", 4 * times, "--paragraphs", "--any-language", "--tokenizer", tok]
         code, message, peaks[times] = peak(file, "--out", tmp_path / str(times), *options)
         assert code == 0, message
-    assert peaks[8] < 1.15 * peaks[1]
+    assert peaks[4] < 1.07 * peaks[1]
