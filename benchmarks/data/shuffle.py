@@ -68,7 +68,7 @@ def by_lanes(shards: int) -> np.ndarray:
     """Return the documents of the first epoch in order; the number of shards must be a multiple of the lanes."""
     lanes = Lanes(Numbers(shards), Unchanged(), seed=1, lanes=LANES, window=WINDOW, micro_batch=MICRO_BATCH)
     steps = zip(*(lanes.micro_batches(lane, START) for lane in range(LANES)), strict=True)
-    epoch = takewhile(lambda step: not step[0].after.epoch, steps)
+    epoch = takewhile(lambda step: not step[0].end.epoch, steps)
     return np.concatenate([batch.micro_batch.arrays["documents"] for step in epoch for batch in step])
 
 

@@ -64,14 +64,17 @@ def test_the_loader_is_timed_with_its_rivals_and_in_a_longer_epoch_of_the_same_f
 
 
 def test_processes_share_the_pages_of_a_large_collection(tmp_path: Path) -> None:
-    results = measure(tmp_path / "collection", 220_000, 2)
-    assert results["memory of all processes, bytes"] < 50e6  # a fortieth of the 2 GB that a host is allowed
-    assert results["of it not file pages, bytes"] < 20e6  # a dict of the ids would take 25 MB in each process
+    results = measure(tmp_path / "collection", 60_000, 2)
+    assert results["memory of all processes, bytes"] < 15e6
+    assert results["of it not file pages, bytes"] < 6e6  # a dict of the ids would take 7 MB in each process
 
 
-def test_a_mix_of_made_up_pairs_opens_and_gives_micro_batches(tmp_path: Path) -> None:
-    results = opening.measure(tmp_path, 2_000, 3)
-    assert results["pairs of each"] * results["collections"] == 6_000
+def test_a_mix_of_made_up_pairs_opens_and_gives_micro_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: Path
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(launcher.with_name("python")))  # the benchmark's other process is forked
+    results = opening.measure(tmp_path, 1_000, 3)
+    assert results["pairs of each"] * results["collections"] == 3_000
     assert min(results["seconds to open"], results[f"seconds to make {opening.MICRO_BATCHES} micro-batches"]) > 0
 
 
@@ -98,12 +101,13 @@ def test_preparation_is_measured_with_its_rivals_its_passes_and_its_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")  # the benchmark sets it
-    options = ["--data", str(tmp_path / "nowhere"), "--megabytes", "0.1", "--rounds", "2"]
+    options = ["--data", str(tmp_path / "nowhere"), "--megabytes", "0.1", "--rounds", "1"]
+    monkeypatch.setattr(preparation, "TIMES", (1, 4))
     results = run(preparation, monkeypatch, tmp_path, *options)
     assert results["text"] == "generated"
     for where in ("one process", "two processes"):
         result = results["text to shards"][where]
-        assert {name: len(rates) for name, rates in result["MB/s"].items()} == {"deepsiam": 2, "tokenizers": 2}
+        assert {name: len(rates) for name, rates in result["MB/s"].items()} == {"deepsiam": 1, "tokenizers": 1}
         assert result["deepsiam / tokenizers"]["median"] > 0
     assert min(results["dump to text"]["MB/s"]["deepsiam"]) > 0
     installed = results["dump to text"]["WikiExtractor"] is not None
@@ -114,7 +118,7 @@ def test_preparation_is_measured_with_its_rivals_its_passes_and_its_memory(
     assert passes["MB/s"].keys() == {"inflate", "cut", "read", "write"}
     assert list(passes["bytes"]) == ["raw", "inflated", "text", "tokens", "shards"]
     assert all(share > 0 for share in passes["shares"].values())
-    assert list(results["memory"]) == ["0.1", "0.4", "1.6"]
+    assert list(results["memory"]) == ["0.1", "0.4"]
     assert all(peak > 10 for peak in results["memory"].values())
 
 
