@@ -15,7 +15,7 @@ from benchmarks.common.calibration import cpu_seconds
 from benchmarks.common.side_by_side import ratios, rounds, spread
 from deepsiam.models.matching.colbert import Colbert
 from deepsiam.trainer.ranking.indexes.blocks import Blocks
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.kmeans import TRAINED_ON
 from deepsiam.trainer.ranking.indexes.residual import (
     BITS,
@@ -106,7 +106,7 @@ def build(exact: np.ndarray, sample: np.ndarray) -> tuple[Residuals, dict[str, f
         "bytes of a vector": codecs[0].row,
         "bytes of a vector, with its share of the codec": codecs[0].row + codecs[0].centroids.nbytes / len(exact),
     }
-    return Residuals(Blocks(rows), codecs[0], np.nan, Folder(Path(), {})), figures
+    return Residuals(Blocks(rows), codecs[0], np.nan, IndexFolder(Path(), {})), figures
 
 
 def best_of(sizes: ResidualSizes, stored: Rows, queries: np.ndarray) -> Ranking:

@@ -15,7 +15,7 @@ from benchmarks.common.side_by_side import ratios, rounds, spread
 from deepsiam.trainer.ranking.indexes.blocks import Blocks
 from deepsiam.trainer.ranking.indexes.dense import DEPTHS
 from deepsiam.trainer.ranking.indexes.residual import unit
-from deepsiam.trainer.ranking.indexes.small_vectors import CODES, SAMPLE, Codes, bits_of, bytes_of, ranges_of
+from deepsiam.trainer.ranking.indexes.small_vectors import CODES, SAMPLE, IndexCodes, bits_of, bytes_of, ranges_of
 from deepsiam.trainer.ranking.retrieval.search import Ranked, search
 
 FP16, BLOCK = "float16", 32_768
@@ -75,14 +75,14 @@ def made_up(sizes: SmallSizes) -> tuple[Blocks, np.ndarray]:
     return vectors, unit(near + drawn(sizes.queries) * np.float32(sizes.noise))
 
 
-def coded(vectors: Blocks, dtype: str) -> Codes:
+def coded(vectors: Blocks, dtype: str) -> IndexCodes:
     """Make the codes as trainer.index does from encoded vectors."""
     if dtype == "binary":
-        return Codes(Blocks([bits_of(part) for part in vectors.arrays]), None)
+        return IndexCodes(Blocks([bits_of(part) for part in vectors.arrays]), None)
     ranges = ranges_of(vectors[np.random.default_rng(1).integers(len(vectors), size=SAMPLE)])
-    return Codes(Blocks([bytes_of(part, ranges) for part in vectors.arrays]), ranges)
+    return IndexCodes(Blocks([bytes_of(part, ranges) for part in vectors.arrays]), ranges)
 
 
-def found_by(codes: Codes, vectors: Blocks, queries: np.ndarray, k: int) -> list[Ranked]:
+def found_by(codes: IndexCodes, vectors: Blocks, queries: np.ndarray, k: int) -> list[Ranked]:
     """Search as an index with codes does."""
     return codes.search(queries, vectors, k)

@@ -15,7 +15,7 @@ PASSAGES = 3  # shown for each system
 
 
 @dataclass(frozen=True)
-class Passage:
+class RankedPassage:
     """A ranked document."""
 
     name: str  # its id
@@ -31,7 +31,7 @@ class Difference:
     query: str
     values: tuple[float, float]  # of the metric
     first_relevant: tuple[int | None, int | None]  # the rank of the first relevant document; None: it is not ranked
-    passages: tuple[list[Passage], list[Passage]]
+    passages: tuple[list[RankedPassage], list[RankedPassage]]
 
 
 def most_different(
@@ -83,7 +83,7 @@ def _difference(task: Task, number: int, ranked: tuple[Ranked, Ranked], values: 
         first_relevant.append(ranks[0] if ranks else None)
         passages.append(
             [
-                Passage(name, texts.text(task.pool[i]), float(score), judged.get(name, 0) > 0)
+                RankedPassage(name, texts.text(task.pool[i]), float(score), judged.get(name, 0) > 0)
                 for name, i, score in zip(ids[:PASSAGES], documents.tolist(), scores, strict=False)
             ]
         )

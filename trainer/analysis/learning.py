@@ -26,7 +26,7 @@ from deepsiam.trainer.training.checkpoints.load import load_trained, recipe_of
 from deepsiam.trainer.training.data.group_source import GroupSource
 from deepsiam.trainer.training.data.open_pairs import EXAMPLES_OF_A_UNIT
 from deepsiam.trainer.training.engine.device import this_device
-from deepsiam.trainer.training.recipe.data_keys import PairsConfig
+from deepsiam.trainer.training.recipe.data_keys import PairSourceConfig
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 
 OVER = {"steps": "fine-tuning step", "labels": "labelled pairs"}  # the label of each horizontal axis
@@ -171,7 +171,7 @@ def _labels(folder: Path) -> int:
         raise InputError(f"{folder}: cannot count the labels that it was trained on: {error}") from None
 
 
-def _examples(name: str, source: PairsConfig, method: MatchingConfig, seed: int) -> int:
+def _examples(name: str, source: PairSourceConfig, method: MatchingConfig, seed: int) -> int:
     collection, section = Collection.open(source.collection), f"data.mix.{name}" if name else "data"
     return len(GroupSource(collection, source.split, method.unit, None, seed, section, unit=EXAMPLES_OF_A_UNIT))
 

@@ -23,7 +23,7 @@ from deepsiam.data_prep.common.html_page import (
     words_of,
 )
 from deepsiam.data_prep.common.json_file import Record, Sha256, read_json
-from deepsiam.trainer.analysis.differences import Difference, Passage, most_different, scores_of
+from deepsiam.trainer.analysis.differences import Difference, RankedPassage, most_different, scores_of
 from deepsiam.trainer.analysis.plots import Curve, smooth
 from deepsiam.trainer.ranking.evaluation import run_file
 from deepsiam.trainer.ranking.evaluation.metrics import HEADINGS
@@ -181,7 +181,7 @@ def _place(rank: int | None) -> str:
     return "no relevant document ranked" if rank is None else f"first relevant document at rank {rank}"
 
 
-def _passage(shown: Passage, words: set[str]) -> str:
+def _passage(shown: RankedPassage, words: set[str]) -> str:
     about = f"{shown.name} · {shown.score:.4f}{' · relevant' if shown.relevant else ''}"
     return passage(about, shown.text, words, relevant=shown.relevant)
 

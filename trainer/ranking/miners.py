@@ -93,7 +93,7 @@ def _read(text: str) -> Expression:
     for part in walk(expression):
         if is_run_file(part):
             raise problem(text, part.at, "a run file cannot be mined with: name a model")
-        if not isinstance(part, Leaf) and not (isinstance(part, Rerank) and part.mix is None):
+        if not isinstance(part, Leaf) and not (isinstance(part, Rerank) and part.fusion is None):
             raise problem(
                 text, part.at, "negatives are found by one model, or by one that another re-ranks: write A > 100 B"
             )

@@ -13,7 +13,7 @@ from deepsiam.trainer.analysis.plots import read_scalars
 from deepsiam.trainer.analysis.report import draw_results, find_runs, losses_of
 from deepsiam.trainer.ranking.evaluation.metrics import LIST_HEADINGS
 from deepsiam.trainer.ranking.evaluation.results_file import About, Results, SystemResult, SystemStage, write_results
-from deepsiam.trainer.ranking.evaluation.significance import Pair
+from deepsiam.trainer.ranking.evaluation.significance import SystemPair
 from deepsiam.trainer.report import main
 
 METRICS = {"mrr@10": 0.25, "ndcg@10": 0.3, "recall@100": 0.5}
@@ -33,7 +33,7 @@ def results_of(systems: dict[str, dict[str, float]]) -> Results:
         },
         about=ABOUT,
         pairs=[
-            Pair(systems=[*pair], metric="mrr@10", difference=0, interval=[0, 0], p_value=0.5, p_value_holm=1)
+            SystemPair(systems=[*pair], metric="mrr@10", difference=0, interval=[0, 0], p_value=0.5, p_value_holm=1)
             for pair in combinations(systems, 2)
         ],
     )

@@ -11,7 +11,7 @@ from deepsiam.trainer.training.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)
-class Choice:
+class HostChoice:
     """A command line, how many ranks it starts and all hosts have, and by name why hosts are left out."""
 
     command: list[str]  # empty without ranks
@@ -27,7 +27,7 @@ def check_ranks(recipe: Recipe, ranks: int) -> None:
     check_layout(recipe.data.lanes, recipe.batch.micro_batches, ranks, recipe.data.workers)
 
 
-def choose(launch: Launch, recipe: Recipe, resumes: bool) -> Choice:
+def choose(launch: Launch, recipe: Recipe, resumes: bool) -> HostChoice:
     """Ask all hosts, and choose those that are fit; 0 ranks where too few are.
 
     The first of them train with as many ranks as the layout allows, or with the recipe's `ranks` if it has any. Raise
@@ -48,9 +48,9 @@ def choose(launch: Launch, recipe: Recipe, resumes: bool) -> Choice:
             f"port {launch.port} of {fit[0]} is in use, perhaps by another run: give deepspeed another --master_port"
         )
     if not left_out:
-        return Choice(list(launch.command), launch.ranks, launch.ranks, {})
+        return HostChoice(list(launch.command), launch.ranks, launch.ranks, {})
     ranks = most_ranks(recipe, sum(len(launch.slots[host]) for host in fit))
-    return Choice(launch.on(fit, ranks) if ranks else [], ranks, launch.ranks, left_out)
+    return HostChoice(launch.on(fit, ranks) if ranks else [], ranks, launch.ranks, left_out)
 
 
 def unfit(facts: HostFacts, this_host: HostFacts, slots: int, with_gpus: bool) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import make_directory, os_errors_as_input_errors
-from deepsiam.trainer.cluster.hosts.choose import Choice, check_ranks, choose
+from deepsiam.trainer.cluster.hosts.choose import HostChoice, check_ranks, choose
 from deepsiam.trainer.cluster.hosts.launch import Launch
 from deepsiam.trainer.cluster.hosts.session import kill
 from deepsiam.trainer.training.checkpoints import checkpoint
@@ -45,7 +45,7 @@ class Training:
     run: Path
     steps: int
     stop_after: int | None = None  # probes without a gain
-    choose: Callable[[bool], Choice] | None = None  # chooses among the hosts of the hostfile, reached by ssh
+    choose: Callable[[bool], HostChoice] | None = None  # chooses among the hosts of the hostfile, reached by ssh
 
     @classmethod
     def from_command(cls, command: Sequence[str]) -> Training:

@@ -26,7 +26,7 @@ from deepsiam.trainer.ranking.evaluation.expression import (
 )
 from deepsiam.trainer.ranking.evaluation.metrics import DEPTH, Metric
 from deepsiam.trainer.ranking.evaluation.results_file import About, Identical, Results, SystemStage, results_of
-from deepsiam.trainer.ranking.evaluation.systems import Choice, Systems
+from deepsiam.trainer.ranking.evaluation.systems import Systems, WeightChoice
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.retrieval.search import Ranked
 from deepsiam.trainer.ranking.retrieval.shared import NOTHING
@@ -108,7 +108,7 @@ class Parts:
         task: Task,
         depth: int,
         expressions: Sequence[Expression],
-        choices: dict[Expression, Choice],
+        choices: dict[Expression, WeightChoice],
     ) -> None:
         self.systems, self.task, self.depth, self.choices = systems, task, depth, choices
         self.beside: list[Parts] = []
@@ -192,7 +192,7 @@ class Parts:
             run = run_file.read(Path(part.path), self.task)
             self.remarks += run.remarks
             return [self.task.first(run.ranked, k)]
-        weights = weights or [fusion.ONLY_SECOND if part.mix is None else self.choices[part].weight]
+        weights = weights or [fusion.ONLY_SECOND if part.fusion is None else self.choices[part].weight]
         if isinstance(part, Rerank):
             rankings = self._list(part.first, max(k, part.depth))
             scores = self._scores(part, rankings)

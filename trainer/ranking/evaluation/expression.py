@@ -50,7 +50,7 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Mix:
+class Fusion:
     """How the scores of two systems become one; without any key, by a weight where there is a split to choose it on."""
 
     weight: float | None = None  # of the second system
@@ -69,11 +69,11 @@ class Fuse:
 
     first: Expression
     second: Expression
-    mix: Mix = Mix()
+    fusion: Fusion = Fusion()
     at: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
-        return f"fuse({', '.join([str(self.first), str(self.second), *map(_option, self.mix.options)])})"
+        return f"fuse({', '.join([str(self.first), str(self.second), *map(_option, self.fusion.options)])})"
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Rerank:
     first: Expression
     depth: int  # how many
     second: Leaf  # what scores them
-    mix: Mix | None = None  # with the scores of `first`; None: the second's alone
+    fusion: Fusion | None = None  # with the scores of `first`; None: the second's alone
     at: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
@@ -92,9 +92,9 @@ class Rerank:
     @property
     def stage(self) -> str:
         """The text without `first`."""
-        if self.mix is None:
+        if self.fusion is None:
             return f"> {self.depth} {self.second}"
-        return f"> {self.depth} +{replace(self.second, options=self.second.options + self.mix.options)}"
+        return f"> {self.depth} +{replace(self.second, options=self.second.options + self.fusion.options)}"
 
 
 Expression = Leaf | Fuse | Rerank
@@ -268,10 +268,10 @@ class _Parser:
             if not re.fullmatch("[1-9][0-9]{0,8}", depth.text):
                 self.fail(f"{depth} is not how many documents to re-rank: a number such as 100", depth)
             fused, scorer_token = self.skip("+"), self.rest[0]
-            scorer, mix = self.model(fused=fused)
+            scorer, fusion = self.model(fused=fused)
             if not isinstance(scorer, Leaf):
                 self.fail("a system of several parts re-ranks nothing: name one model, or bm25", scorer_token)
-            expression = Rerank(expression, int(depth.text), scorer, mix if fused else None, at)
+            expression = Rerank(expression, int(depth.text), scorer, fusion if fused else None, at)
         return expression
 
     def fuse(self) -> Fuse:
@@ -286,9 +286,9 @@ class _Parser:
         if self.skip(")"):
             return Fuse(first, second, at=at)
         self.expect(",", " or ')'")
-        return Fuse(first, second, self.mix(self.options(tuple(OPTIONS))), at)
+        return Fuse(first, second, self.fusion(self.options(tuple(OPTIONS))), at)
 
-    def model(self, *, fused: bool) -> tuple[Expression, Mix]:
+    def model(self, *, fused: bool) -> tuple[Expression, Fusion]:
         """Read a model, or the name of a system, with its options; return also those of the fusion among them."""
         token = self.take()
         if token.kind not in ("word", "quoted"):
@@ -300,16 +300,16 @@ class _Parser:
         else:
             part = replace(self.systems.get(path, Leaf(path)), at=token.at)
         if self.rest[0].text != "(":
-            return part, Mix()
+            return part, Fusion()
         bracket = self.take()
         options = self.options(tuple(OPTIONS) if part == BM25 or not isinstance(part, Leaf) else ())
-        mix_options = [(name, value) for name, value in options if name.text in OPTIONS]
-        if mix_options and not fused:
+        fusion_options = [(name, value) for name, value in options if name.text in OPTIONS]
+        if fusion_options and not fused:
             self.fail(f"options are for fused scores: write +{token.text}(...)", bracket)
         if isinstance(part, Leaf):
             ranker_options = {name.text: value.value for name, value in options if name.text not in OPTIONS}
             part = replace(part, options=tuple({**dict(part.options), **ranker_options}.items()))
-        return part, self.mix(mix_options)
+        return part, self.fusion(fusion_options)
 
     def options(self, names: tuple[str, ...]) -> list[tuple[_Token, _Token]]:
         """Read options, names and values, with the bracket that ends them; without `names`, of any name."""
@@ -329,7 +329,7 @@ class _Parser:
             options.append((name, value))
         return options
 
-    def mix(self, options: list[tuple[_Token, _Token]]) -> Mix:
+    def fusion(self, options: list[tuple[_Token, _Token]]) -> Fusion:
         """Check what options say of a fusion."""
         values: dict[str, str] = {}
         for name, value in options:
@@ -341,7 +341,7 @@ class _Parser:
             if values.get("rule") == "ranks" and len(values) > 1:
                 self.fail("reciprocal ranks have no weight: leave out rule=ranks, or the other", name)
         weight = float(values["weight"]) if "weight" in values else None
-        return Mix(weight, values.get("split"), values.get("rule") if len(values) == 1 else None)
+        return Fusion(weight, values.get("split"), values.get("rule") if len(values) == 1 else None)
 
     def take(self) -> _Token:
         """Return the next token, and step over it unless it is the end."""

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from deepsiam.data_prep.common.files import whole_file
 from deepsiam.data_prep.common.json_file import Count, Record, Sha256, read_json
 from deepsiam.trainer.ranking.evaluation.metrics import CLASS_HEADINGS, HEADINGS, LIST_HEADINGS, Metric, Metrics
-from deepsiam.trainer.ranking.evaluation.significance import Pair, every_pair
+from deepsiam.trainer.ranking.evaluation.significance import SystemPair, every_pair
 
 
 class Limits(Record):
@@ -130,7 +130,7 @@ class Results(Record):
     version: Literal[1]  # changes when a key's meaning does
     systems: Annotated[dict[str, SystemResult], Field(min_length=1)]
     about: About
-    pairs: list[Pair]  # each system and each later one
+    pairs: list[SystemPair]  # each system and each later one
     values: dict[str, dict[str, list[float]]] | None = None  # of many collections: of each query, by system and metric
 
     @model_validator(mode="after")

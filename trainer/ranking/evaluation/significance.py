@@ -17,7 +17,7 @@ DRAWN = 2**17  # values of samples at once: 16 bytes each
 FLIPS_OF_PAIR = 40  # at least: so the smallest p, corrected by Holm, is 1 / 40
 
 
-class Pair(Record):
+class SystemPair(Record):
     """How the second of two systems differs from the first."""
 
     systems: Annotated[list[str], Field(min_length=2, max_length=2)]
@@ -28,7 +28,7 @@ class Pair(Record):
     p_value_holm: float
 
 
-def every_pair(metrics: Mapping[str, Metrics], systems: Sequence[str], metric: str) -> list[Pair]:
+def every_pair(metrics: Mapping[str, Metrics], systems: Sequence[str], metric: str) -> list[SystemPair]:
     """Compare each system with each later one by a metric of the same queries.
 
     The difference is the later system's mean minus the earlier one's. The interval is a percentile bootstrap over
@@ -39,7 +39,7 @@ def every_pair(metrics: Mapping[str, Metrics], systems: Sequence[str], metric: s
     differences = [metrics[b].values[metric] - metrics[a].values[metric] for a, b in pairs]
     p_values = _p_values(differences)
     return [
-        Pair(
+        SystemPair(
             systems=list(pair),
             metric=metric,
             difference=float(difference.mean()),

@@ -14,9 +14,9 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.trainer.ranking.evaluation.expression import (
     Expression,
+    Fusion,
     Given,
     Leaf,
-    Mix,
     Rerank,
     is_run_file,
     leaves,
@@ -34,7 +34,7 @@ from deepsiam.trainer.training.checkpoints.checkpoint import MANIFEST
 TUNING_SPLIT = "dev"  # where weights are chosen, unless another split is named
 
 
-class Choice(NamedTuple):
+class WeightChoice(NamedTuple):
     """Where the weight of a fusion comes from."""
 
     weight: float | None = None
@@ -82,7 +82,7 @@ class Systems:
                         raise problem(text, leaf.at, str(error)) from None
         return cls(collection, named_systems, rankers, precision)
 
-    def check(self, split: str) -> dict[Expression, Choice]:
+    def check(self, split: str) -> dict[Expression, WeightChoice]:
         """Return `choices(split)`; raise InputError also for a part that cannot rank as it is given."""
         choices = self.choices(split)
         for ranker in self.rankers.values():
@@ -102,44 +102,44 @@ class Systems:
             choice = choices.get(part)
             if choice and (choice.split or choice.weight is not None):  # scores are added, not ranks
                 for side in (part.first, part.second):
-                    scorer = side.second if isinstance(side, Rerank) and side.mix is None else side
+                    scorer = side.second if isinstance(side, Rerank) and side.fusion is None else side
                     if isinstance(scorer, Leaf) and not is_run_file(scorer):
                         with located(text, part):
                             self.rankers[scorer].require_by_itself()
         return choices
 
-    def choices(self, split: str) -> dict[Expression, Choice]:
+    def choices(self, split: str) -> dict[Expression, WeightChoice]:
         """Return where the weight of each part that fuses comes from, given the split to evaluate.
 
         Raises:
             InputError: there is no split to choose a weight on, where one was asked for.
         """
-        choices = dict[Expression, Choice]()
+        choices = dict[Expression, WeightChoice]()
         for _, expression, text in self.named_systems:
             for part in walk(expression):
-                if not isinstance(part, Leaf) and part.mix is not None and part not in choices:
+                if not isinstance(part, Leaf) and part.fusion is not None and part not in choices:
                     with located(text, part):
-                        choices[part] = self._choice(part, part.mix, split)
+                        choices[part] = self._choice(part, part.fusion, split)
         return choices
 
-    def _choice(self, part: Expression, mix: Mix, evaluated: str) -> Choice:
+    def _choice(self, part: Expression, fusion: Fusion, evaluated: str) -> WeightChoice:
         """Decide for one part; an InputError has no place yet."""
-        if mix.weight is not None or mix.rule == "ranks":
-            return Choice(mix.weight)
-        split, why = mix.split or TUNING_SPLIT, None
-        if mix.split and mix.split not in self.collection.splits():
+        if fusion.weight is not None or fusion.rule == "ranks":
+            return WeightChoice(fusion.weight)
+        split, why = fusion.split or TUNING_SPLIT, None
+        if fusion.split and fusion.split not in self.collection.splits():
             raise InputError(f"no split {split!r}; choose one of: {', '.join(self.collection.splits())}")
         if any(map(is_run_file, walk(part))):
             why = "a run file has no other split to choose a weight on"
-        elif split == evaluated and mix.split:
+        elif split == evaluated and fusion.split:
             raise InputError(f"the weight would be chosen on the queries of {split}, that it is evaluated on")
         elif split == evaluated or split not in self.collection.splits():
             why = f"no split {split} other than the evaluated one to choose a weight on"
         elif not has_relevant(self.collection, split):
             why = f"the pool of split {split}, to choose a weight on, has no relevant document"
-        if why and (mix.split or mix.rule):
-            raise InputError(f"{why}: give a weight, or leave out the {'split' if mix.split else 'rule'}")
-        return Choice(why=why) if why else Choice(split=split)
+        if why and (fusion.split or fusion.rule):
+            raise InputError(f"{why}: give a weight, or leave out the {'split' if fusion.split else 'rule'}")
+        return WeightChoice(why=why) if why else WeightChoice(split=split)
 
     def about(self, leaf: Leaf) -> dict[str, Any]:
         """Return what a stage tells of a model or a file: what it was made of, and how a model computed."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from deepsiam.trainer.ranking.evaluation import fusion
 from deepsiam.trainer.ranking.evaluation.results_file import About, Results, SystemResult, SystemStage
-from deepsiam.trainer.ranking.evaluation.significance import LEVEL, Pair, flips_for
+from deepsiam.trainer.ranking.evaluation.significance import LEVEL, SystemPair, flips_for
 from deepsiam.trainer.ranking.evaluation.task import TIE_RULE
 from deepsiam.trainer.ranking.retrieval import bm25
 
@@ -58,7 +58,7 @@ def title(name: str) -> str:
     return "BM25" if name == "bm25" else name
 
 
-def compared(results: Results) -> list[Pair]:
+def compared(results: Results) -> list[SystemPair]:
     """Return the pairs that are always reported: the last two models, and each combined system with BM25.
 
     Of fewer than two models, the last two models or combined systems.
@@ -79,7 +79,7 @@ def label(expression: str, results: Results) -> str:
     return title(names.get(expression, expression))
 
 
-def _comparison(results: Results, pair: Pair) -> str:
+def _comparison(results: Results, pair: SystemPair) -> str:
     """Report two systems' values of a metric and the p-value of their difference in one line."""
     system, baseline = (
         f"{title(name)} {results.systems[name].metrics[pair.metric]:.4f}" for name in reversed(pair.systems)

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.retrieval.search import Ranked
 
 ROWS = "rows.npy"
@@ -98,7 +98,7 @@ class TextDocuments:
         return np.argsort(self.rows, kind="stable"), np.bincount(self.rows).cumsum()  # and where those of a text end
 
 
-def open_blocks(folder: Folder, dtypes: Sequence[str] = DTYPES) -> tuple[Blocks, TextDocuments]:
+def open_blocks(folder: IndexFolder, dtypes: Sequence[str] = DTYPES) -> tuple[Blocks, TextDocuments]:
     """Memory-map the vectors of an index, and the texts of its documents; raise InputError where they are damaged."""
     documents = open_documents(folder)
     arrays = map_blocks(folder, "blocks", stored_dtypes(folder, dtypes), 2)
@@ -107,7 +107,7 @@ def open_blocks(folder: Folder, dtypes: Sequence[str] = DTYPES) -> tuple[Blocks,
     return Blocks(arrays), documents
 
 
-def open_documents(folder: Folder) -> TextDocuments:
+def open_documents(folder: IndexFolder) -> TextDocuments:
     """Memory-map the texts of an index's documents; raise InputError where they are damaged."""
     rows, texts = folder.array(ROWS, [np.int64]), folder.manifest["texts"]
     if len(rows) != folder.manifest["documents"]:
@@ -117,12 +117,12 @@ def open_documents(folder: Folder) -> TextDocuments:
     return TextDocuments(rows)
 
 
-def stored_dtypes(folder: Folder, dtypes: Sequence[str] = DTYPES) -> Sequence[str]:
+def stored_dtypes(folder: IndexFolder, dtypes: Sequence[str] = DTYPES) -> Sequence[str]:
     """Return the dtypes that the stored numbers may have: that of the manifest, where it is one of `dtypes`."""
     return [dtype for dtype in dtypes if dtype == folder.manifest.get("dtype")] or dtypes
 
 
-def open_ends(folder: Folder, vectors: Blocks) -> tuple[np.ndarray, np.ndarray]:
+def open_ends(folder: IndexFolder, vectors: Blocks) -> tuple[np.ndarray, np.ndarray]:
     """Read where each text's vectors end, int64 [texts], and the number of each block's first text, int64 [blocks + 1].
 
     Raises:
@@ -139,6 +139,6 @@ def open_ends(folder: Folder, vectors: Blocks) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(shifted), bounds
 
 
-def map_blocks(folder: Folder, name: str, dtypes: Sequence[npt.DTypeLike], dimensions: int) -> list[np.ndarray]:
+def map_blocks(folder: IndexFolder, name: str, dtypes: Sequence[npt.DTypeLike], dimensions: int) -> list[np.ndarray]:
     """Memory-map one array of each block, by its folder's name; raise InputError where a file is damaged."""
     return [folder.array(f"{name}/{block}", dtypes, dimensions) for block in folder.manifest["blocks"]]

@@ -16,7 +16,7 @@ import numpy as np
 from deepsiam.data_prep.common.files import whole_folder
 from deepsiam.data_prep.common.json_file import Count, Record, read_json
 from deepsiam.trainer.ranking.indexes import folder as folders
-from deepsiam.trainer.ranking.indexes.folder import REMEDY, Folder
+from deepsiam.trainer.ranking.indexes.folder import REMEDY, IndexFolder
 from deepsiam.trainer.ranking.indexes.index import Index
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.retrieval.bm25 import DESCRIPTION, NAME, Bm25, import_bm25s, index_words
@@ -43,7 +43,7 @@ class Bm25Index(Index):
                 folders.finish(directory, made_of, sorted((directory / NAME).glob("*")))
 
     @classmethod
-    def open(cls, folder: Folder, ranker: Ranker) -> Bm25Index:
+    def open(cls, folder: IndexFolder, ranker: Ranker) -> Bm25Index:
         if not any(name.startswith(NAME) for name in folder.manifest["sha256"]):
             return cls(folder, ranker, None)
         _check(folder)
@@ -75,7 +75,7 @@ class _Parameters(Record):
     backend: Literal["numpy"] = "numpy"
 
 
-def _check(folder: Folder) -> None:
+def _check(folder: IndexFolder) -> None:
     """Raise InputError unless the files are a matrix of scores, stored by columns, and the words of its columns."""
     parameters = read_json(folder.directory / NAME / "params.index.json", _Parameters, REMEDY)
     documents = folder.manifest["documents"]

@@ -22,7 +22,7 @@ from deepsiam.data_prep.common.progress import meter
 from deepsiam.data_prep.common.rng import keyed_rng
 from deepsiam.trainer.ranking.indexes import kmeans
 from deepsiam.trainer.ranking.indexes.blocks import Blocks
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.residual import BITS, FILES, Residuals
 from deepsiam.trainer.ranking.retrieval.shared import wait_for
 
@@ -30,7 +30,7 @@ NAME = "centroids"
 PROBE = 2  # centroids to select for each vector of a query
 
 
-def prepare(folder: Folder, vectors: Blocks | Residuals, counts: list[np.ndarray], rank: int, ranks: int) -> None:
+def prepare(folder: IndexFolder, vectors: Blocks | Residuals, counts: list[np.ndarray], rank: int, ranks: int) -> None:
     """Make the centroids on rank 0, and the lists of each rank's blocks, unless they exist; all ranks must call this.
 
     `counts` says for each block how many vectors each text has, int64 [texts of the block].
@@ -78,7 +78,7 @@ def texts_of(query_centroids: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     return np.unique(np.concatenate([np.empty(0, np.int64), *texts]))
 
 
-def load(folder: Folder, width: int, texts: list[int]) -> tuple[np.ndarray, list[np.ndarray]]:
+def load(folder: IndexFolder, width: int, texts: list[int]) -> tuple[np.ndarray, list[np.ndarray]]:
     """Read the centroids fp32 [C, H], and memory-map the list of each block, int32 [2, P], of so many `texts` each.
 
     Raises:
@@ -98,9 +98,9 @@ def load(folder: Folder, width: int, texts: list[int]) -> tuple[np.ndarray, list
     return np.array(centroids), lists
 
 
-def _file(folder: Folder) -> Path:
+def _file(folder: IndexFolder) -> Path:
     return folder.directory / (FILES[0] if folder.manifest.get("dtype") in BITS else f"{NAME}/centroids.npy")
 
 
-def _lists(folder: Folder) -> list[Path]:
+def _lists(folder: IndexFolder) -> list[Path]:
     return [folder.directory / NAME / block for block in folder.manifest["blocks"]]

@@ -17,9 +17,9 @@ import numpy as np
 from deepsiam.data_prep.common.rng import keyed_rng
 from deepsiam.trainer.ranking.indexes import approximate, blocks
 from deepsiam.trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.index import Index
-from deepsiam.trainer.ranking.indexes.small_vectors import CODES, CodedVector, Codes, open_codes
+from deepsiam.trainer.ranking.indexes.small_vectors import CODES, CodedVector, IndexCodes, open_codes
 from deepsiam.trainer.ranking.indexes.writer import OneVector
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.dense import DenseRanker
@@ -36,14 +36,14 @@ class DenseIndex(Index):
     ranker: DenseRanker
     vectors: Blocks
     documents: TextDocuments
-    codes: Codes | None = None  # where texts are searched by these first
+    codes: IndexCodes | None = None  # where texts are searched by these first
     faiss: dict[str, Any] = field(default_factory=dict)  # loaded approximate indexes, by kind
 
     WRITERS = {"float32": OneVector, "float16": OneVector, **dict.fromkeys(CODES, CodedVector)}
     APPROXIMATIONS = tuple(approximate.KINDS)
 
     @classmethod
-    def open(cls, folder: Folder, ranker: Ranker) -> DenseIndex:
+    def open(cls, folder: IndexFolder, ranker: Ranker) -> DenseIndex:
         assert isinstance(ranker, DenseRanker)
         coded = folder.manifest.get("dtype") in CODES
         vectors, documents = open_blocks(folder, ["float16"] if coded else blocks.DTYPES)

@@ -68,14 +68,14 @@ class _Complete(_MadeOf):
 
 
 @dataclass(frozen=True)
-class Folder:
+class IndexFolder:
     """The folder of a complete index."""
 
     directory: Path
     manifest: dict[str, Any]
 
     @classmethod
-    def open(cls, directory: Path) -> Folder:
+    def open(cls, directory: Path) -> IndexFolder:
         """Read a manifest.
 
         Raises:

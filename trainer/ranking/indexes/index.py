@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.writer import Writer
 from deepsiam.trainer.ranking.ranker import Ranker, VectorRanker
 from deepsiam.trainer.ranking.retrieval.search import Ranked
@@ -50,7 +50,7 @@ class Index(ABC):
     All ranks must call `build`, `prepare` and `search`: each rank does its share of the work.
     """
 
-    folder: Folder
+    folder: IndexFolder
     ranker: Ranker
 
     WRITERS: ClassVar[Mapping[str, type[Writer]]] = {}  # of vectors, by dtype of the stored numbers; first the default
@@ -71,7 +71,7 @@ class Index(ABC):
             InputError: the folder holds something else, a file cannot be written, or a vector is not finite.
         """
         cls.write(ranker, directory, dtype, rank, ranks)
-        return cls.open(Folder.open(directory), ranker)
+        return cls.open(IndexFolder.open(directory), ranker)
 
     @classmethod
     def write(cls, ranker: Ranker, directory: Path, dtype: str | None, rank: int, ranks: int) -> None:
@@ -82,7 +82,7 @@ class Index(ABC):
 
     @classmethod
     @abstractmethod
-    def open(cls: type[Kind], folder: Folder, ranker: Ranker) -> Kind:
+    def open(cls: type[Kind], folder: IndexFolder, ranker: Ranker) -> Kind:
         """Open an index of this ranker; raise InputError where its files are damaged."""
 
     @abstractmethod

@@ -19,7 +19,7 @@ import torch
 from deepsiam.data_prep.common.progress import meter, track
 from deepsiam.trainer.ranking.indexes import blocks, centroids, residual
 from deepsiam.trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks, open_ends
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.index import Index
 from deepsiam.trainer.ranking.indexes.residual import BITS, Residuals, ResidualVectors
 from deepsiam.trainer.ranking.indexes.writer import SeveralVectors
@@ -45,7 +45,7 @@ class MultiVectorIndex(Index):
     APPROXIMATIONS = (centroids.NAME,)
 
     @classmethod
-    def open(cls, folder: Folder, ranker: Ranker) -> MultiVectorIndex:
+    def open(cls, folder: IndexFolder, ranker: Ranker) -> MultiVectorIndex:
         assert isinstance(ranker, MultiVectorRanker)
         compressed = folder.manifest.get("dtype") in BITS
         rows, documents = open_blocks(folder, ["uint8"] if compressed else blocks.DTYPES)

@@ -8,7 +8,7 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.ranking.indexes.bm25 import Bm25Index
 from deepsiam.trainer.ranking.indexes.dense import DenseIndex
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.index import Index
 from deepsiam.trainer.ranking.indexes.multi_vector import MultiVectorIndex
 from deepsiam.trainer.ranking.indexes.sparse import SparseIndex
@@ -39,7 +39,7 @@ def open_index(directory: Path, collection: Path | None = None, model: Path | No
     Raises:
         InputError: the index is missing, unfinished or damaged; the collection or the model is missing or not the same.
     """
-    folder = Folder.open(directory)
+    folder = IndexFolder.open(directory)
     if folder.manifest["kind"] not in KINDS:
         raise InputError(f"{directory}: an index of a kind that this code does not know: {folder.manifest['kind']}")
     recorded = folder.manifest["collection"]

@@ -28,7 +28,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import make_directory, save_array
 from deepsiam.data_prep.common.rng import keyed_rng
 from deepsiam.trainer.ranking.indexes.blocks import Blocks, open_blocks, open_ends
-from deepsiam.trainer.ranking.indexes.folder import REBUILD, Folder
+from deepsiam.trainer.ranking.indexes.folder import REBUILD, IndexFolder
 from deepsiam.trainer.ranking.indexes.kmeans import TRAINED_ON, nearest, train
 from deepsiam.trainer.ranking.indexes.writer import SeveralVectors
 from deepsiam.trainer.ranking.ranker import VectorRanker
@@ -149,7 +149,7 @@ class Residuals:
     rows: Blocks
     codec: Codec
     recall: float
-    folder: Folder
+    folder: IndexFolder
 
     def __len__(self) -> int:
         """The number of vectors."""
@@ -182,7 +182,7 @@ class Residuals:
         return rows
 
 
-def open_residuals(folder: Folder, rows: Blocks) -> Residuals:
+def open_residuals(folder: IndexFolder, rows: Blocks) -> Residuals:
     """Open the codec of an index, given its stored rows; raise InputError where either is damaged."""
     folder.verify(*FILES)
     codec, recall = _load(folder.directory)
@@ -234,7 +234,8 @@ class ResidualVectors(SeveralVectors):
         if not all(file.is_file() for file in self.sidecars()):
             SeveralVectors(self.ranker, sample, "float16", self.rank, self.ranks, self._sample()).write()
             if self.rank == 0:
-                _train(BITS[self.dtype], self.ranker, Folder.open(sample), len(self.first_documents), self.sidecars())
+                folder, texts = IndexFolder.open(sample), len(self.first_documents)
+                _train(BITS[self.dtype], self.ranker, folder, texts, self.sidecars())
             wait_for(self.ranks)
         if self.rank == 0:
             shutil.rmtree(sample, ignore_errors=True)
@@ -251,7 +252,7 @@ class ResidualVectors(SeveralVectors):
         return np.sort(order[: math.ceil(TRAINED_ON * centroids_for(len(order) * per_text) / per_text)])
 
 
-def _train(bits: int, ranker: VectorRanker, sample: Folder, texts: int, files: list[Path]) -> None:
+def _train(bits: int, ranker: VectorRanker, sample: IndexFolder, texts: int, files: list[Path]) -> None:
     """Train a codec for an index of so many texts, from a sample; measure its recall, and write the files."""
     flat, _ = open_blocks(sample)
     ends, _ = open_ends(sample, flat)

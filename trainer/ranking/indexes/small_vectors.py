@@ -24,7 +24,7 @@ from deepsiam.data_prep.common.files import make_directory, save_array
 from deepsiam.data_prep.common.progress import meter
 from deepsiam.data_prep.common.rng import keyed_rng
 from deepsiam.trainer.ranking.indexes.blocks import Blocks, map_blocks
-from deepsiam.trainer.ranking.indexes.folder import REBUILD, Folder
+from deepsiam.trainer.ranking.indexes.folder import REBUILD, IndexFolder
 from deepsiam.trainer.ranking.indexes.writer import OneVector
 from deepsiam.trainer.ranking.retrieval.search import CORPUS_BLOCK, BestPositive, Ranked, rescored, search
 from deepsiam.trainer.ranking.retrieval.shared import wait_for
@@ -97,7 +97,7 @@ class CodedVector(OneVector):
 
 
 @dataclass(frozen=True)
-class Codes:
+class IndexCodes:
     """The codes of an index's texts."""
 
     codes: Blocks
@@ -143,7 +143,7 @@ def nearest_bits(queries: np.ndarray, codes: Blocks, k: int) -> list[Ranked]:
     return top_k.ranked()
 
 
-def open_codes(folder: Folder, vectors: Blocks) -> Codes:
+def open_codes(folder: IndexFolder, vectors: Blocks) -> IndexCodes:
     """Open the codes of an index, given its vectors; raise InputError where they are damaged."""
     dtype = folder.manifest["dtype"]
     arrays = map_blocks(folder, "codes", [CODES[dtype]], 2)
@@ -151,9 +151,9 @@ def open_codes(folder: Folder, vectors: Blocks) -> Codes:
     if [array.shape for array in arrays] != [(len(array), width) for array in vectors.arrays]:
         raise folder.damaged("its codes are not those of its vectors")
     if dtype == "binary":
-        return Codes(Blocks(arrays), None)
+        return IndexCodes(Blocks(arrays), None)
     folder.verify(RANGES)
     ranges = np.array(folder.array(RANGES, [np.float32], 2))
     if ranges.shape != (2, vectors.width):
         raise folder.damaged(f"{RANGES}: not the ranges of its vectors")
-    return Codes(Blocks(arrays), ranges)
+    return IndexCodes(Blocks(arrays), ranges)

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from deepsiam.trainer.ranking.indexes.blocks import TextDocuments, map_blocks, open_documents, stored_dtypes
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.index import Index, Terms
 from deepsiam.trainer.ranking.indexes.writer import Writer
 from deepsiam.trainer.ranking.ranker import Ranker
@@ -54,7 +54,7 @@ class SparseIndex(Index):
     WRITERS = {"float16": TermWriter, "float32": TermWriter}
 
     @classmethod
-    def open(cls, folder: Folder, ranker: Ranker) -> SparseIndex:
+    def open(cls, folder: IndexFolder, ranker: Ranker) -> SparseIndex:
         assert isinstance(ranker, SparseRanker)
         documents = open_documents(folder)
         arrays = (

@@ -34,7 +34,7 @@ BATCH = 32  # texts of full length in one forward pass
 
 
 @dataclass(frozen=True)
-class Probe:
+class PretrainingProbe:
     """Texts as token ids with [CLS] and [SEP], queries before documents."""
 
     every: int  # optimizer steps
@@ -78,7 +78,7 @@ class Probe:
         return np.stack([embeddings[i] for i in range(len(self.rows))])
 
 
-def open_probe(keys: ShardProbeConfig, tokenizer: Tokenizer) -> Probe:
+def open_probe(keys: ShardProbeConfig, tokenizer: Tokenizer) -> PretrainingProbe:
     """Open the probe of a recipe: judged queries, their relevant documents, and other documents of the corpus.
 
     Raises:
@@ -95,7 +95,7 @@ def open_probe(keys: ShardProbeConfig, tokenizer: Tokenizer) -> Probe:
     )
     task = sample(collection, keys)
     rows = [frame(text, tokenizer, keys.max_tokens) for text in (*task.query_tokens(), *task.pool_tokens())]
-    return Probe(keys.every, rows, relevant_places(task), task.left_out, keys.max_tokens, tokenizer.pad)
+    return PretrainingProbe(keys.every, rows, relevant_places(task), task.left_out, keys.max_tokens, tokenizer.pad)
 
 
 def figures(

@@ -33,7 +33,7 @@ from deepsiam.data_prep.common.files import (
     whole_folder,
 )
 from deepsiam.trainer.ranking.indexes.dense import DenseIndex
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.sparse import SparseIndex
 from deepsiam.trainer.ranking.mining import mine, mining_texts
 from deepsiam.trainer.ranking.ranker import PROMPTS, VectorRanker, usual_precision
@@ -150,7 +150,7 @@ class Generations:
         kind = INDEXES[ranker.kind]
         dtype = "float32"  # coarser numbers could differ for another number of ranks
         kind.WRITERS[dtype](ranker, work / INDEX, dtype, rank, ranks, np.array(texts.pool)).write(beat)
-        index = kind.open(Folder.open(work / INDEX), ranker)
+        index = kind.open(IndexFolder.open(work / INDEX), ranker)
         for number, start in enumerate(range(0, len(texts.queries), PART)):
             file = work / PARTS / f"{number:06d}.npy"
             if number % ranks == rank and not file.is_file():

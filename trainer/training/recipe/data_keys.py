@@ -75,7 +75,7 @@ class ShardDataConfig(LanesConfig):
         return self.mix or {}
 
 
-class PairsConfig(Section):
+class PairSourceConfig(Section):
     """Labelled (query, relevant document) pairs of a collection."""
 
     collection: Path
@@ -102,7 +102,7 @@ def on_source(name: str, message: str) -> str:
     return text if not name or text.startswith(f"{source}.") else f"{source}: {text}"
 
 
-class MixedPairsConfig(PairsConfig):
+class MixedPairsConfig(PairSourceConfig):
     """One source of a mix: its pairs, its weight, and the keys of `method` that it overrides."""
 
     model_config = ConfigDict(extra="allow")

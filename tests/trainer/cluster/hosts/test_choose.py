@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.cluster.hosts.choose import Choice, check_ranks, choose, most_ranks, unfit
+from deepsiam.trainer.cluster.hosts.choose import HostChoice, check_ranks, choose, most_ranks, unfit
 from deepsiam.trainer.cluster.hosts.facts import HostFacts, ask, gather
 from deepsiam.trainer.cluster.hosts.launch import Launch
 from tests import toy
@@ -56,7 +56,7 @@ def test_hosts_answer_or_say_why_not(cluster: Path) -> None:
 def test_with_all_hosts_the_command_is_the_one_that_was_typed(cluster: Path, tmp_path: Path) -> None:
     answer(cluster, *"abcd", facts=gather())
     launched = launch(*"abcd")
-    assert choose(launched, recipe(tmp_path), resumes=False) == Choice(list(launched.command), 4, 4, {})
+    assert choose(launched, recipe(tmp_path), resumes=False) == HostChoice(list(launched.command), 4, 4, {})
 
 
 def test_without_one_the_layout_decides_how_many_of_the_others(cluster: Path, tmp_path: Path) -> None:

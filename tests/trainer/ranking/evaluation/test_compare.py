@@ -10,8 +10,8 @@ import pytest
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.trainer.ranking.evaluation import compare, fusion
 from deepsiam.trainer.ranking.evaluation.compare import Parts
-from deepsiam.trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Mix, Rerank, walk
-from deepsiam.trainer.ranking.evaluation.systems import Choice
+from deepsiam.trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Fusion, Leaf, Rerank, walk
+from deepsiam.trainer.ranking.evaluation.systems import WeightChoice
 from deepsiam.trainer.ranking.evaluation.task import Task
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.retrieval.search import Ranked
@@ -41,13 +41,13 @@ def found(task: Task) -> list[Ranked]:
 def parts_of(task: Task, *wanted: Expression, weight: float | None = None, depth: int = 30) -> Parts:
     """Parts of a BM25 and two models; everything is fused by one weight."""
     models = {"overlap": overlap_run(task.collection), "tokens": tokens_run(task.collection)}
-    choices = {part: Choice(weight) for each in wanted for part in walk(each)}
+    choices = {part: WeightChoice(weight) for each in wanted for part in walk(each)}
     return Parts(systems_of(task.collection, models, bm25=True), task, depth, wanted, choices)
 
 
 def rerank(task: Task, found: list[Ranked], documents: int, weight: float | None = fusion.ONLY_SECOND) -> list[Ranked]:
     """Re-rank what BM25 is said to have found, at most 40 documents, with the `Overlap` model."""
-    system = Rerank(BM25, documents, OVERLAP, None if weight == fusion.ONLY_SECOND else Mix())
+    system = Rerank(BM25, documents, OVERLAP, None if weight == fusion.ONLY_SECOND else Fusion())
     parts = parts_of(task, system, weight=weight, depth=40)
     parts._ranked[BM25, 40] = found
     return parts.rank(system, 40)
@@ -91,13 +91,13 @@ def test_a_stage_ranks_the_first_by_its_scores_or_by_both(
 
 def test_each_stage_gets_the_scores_of_the_one_before(task: Task) -> None:
     first = Rerank(BM25, 20, TOKENS)
-    system = Rerank(first, 7, OVERLAP, Mix())
+    system = Rerank(first, 7, OVERLAP, Fusion())
     parts = parts_of(task, system, weight=0.6)
     assert positions(parts.rank(system, 30)) == plain(task, parts.rank(first, 30), 7, 0.6)
 
 
 def test_the_weight_is_the_smallest_with_the_best_ndcg(task: Task) -> None:
-    system = Rerank(Rerank(BM25, 9, TOKENS), 9, OVERLAP, Mix())
+    system = Rerank(Rerank(BM25, 9, TOKENS), 9, OVERLAP, Fusion())
     means = {
         tried: task.measure(parts_of(task, system, weight=tried).rank(system, 30)).means["ndcg@10"]
         for tried in fusion.WEIGHTS
@@ -107,7 +107,7 @@ def test_the_weight_is_the_smallest_with_the_best_ndcg(task: Task) -> None:
 
 
 def test_a_weight_is_chosen_on_the_lists_that_are_fused_when_it_is_used(task: Task) -> None:
-    system = Rerank(Fuse(BM25, Rerank(BM25, 5, TOKENS)), 5, OVERLAP, Mix())
+    system = Rerank(Fuse(BM25, Rerank(BM25, 5, TOKENS)), 5, OVERLAP, Fusion())
     parts = parts_of(task, system, weight=0.3)
     parts.best_weight(system)
     parts.rank(system, 30)
@@ -186,7 +186,7 @@ def test_documents_of_equal_scores_are_in_the_pools_order_whatever_was_found_fir
 
 def test_a_stage_after_a_shallower_one_adds_to_the_scores_that_a_fusion_reads(task: Task) -> None:
     first = Rerank(BM25, 3, OVERLAP)
-    stage, lists = Rerank(first, 30, TOKENS, Mix()), Fuse(first, TOKENS)
+    stage, lists = Rerank(first, 30, TOKENS, Fusion()), Fuse(first, TOKENS)
     staged = parts_of(task, stage, weight=0.5).rank(stage, 30)
     parts = parts_of(task, lists, weight=0.5)
     for row, found, scores in zip(

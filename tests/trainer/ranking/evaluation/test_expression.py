@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Leaf, Mix, Rerank, parse, walk
+from deepsiam.trainer.ranking.evaluation.expression import BM25, Expression, Fuse, Fusion, Leaf, Rerank, parse, walk
 
 A, B = Leaf("runs/a"), Leaf("runs/b")
 FEW = Leaf("b", (("n", "1"), ("m", "2")))
@@ -26,16 +26,16 @@ KNOWN: dict[str, Expression] = {"a": A, "both": Fuse(BM25, A), "few": Leaf("b", 
         ("x=(((a)))", "x", A),
         ("x=fuse(bm25,a)", "x", Fuse(BM25, A)),
         ("x=fuse", "x", Leaf("fuse")),
-        ("x=fuse ( bm25 , a , weight=0.3 )", "x", Fuse(BM25, A, Mix(weight=0.3))),
-        ('x=fuse(bm25, a, split="the train split")', "x", Fuse(BM25, A, Mix(split="the train split"))),
-        ("x=fuse(bm25, a, rule=scores, split=train)", "x", Fuse(BM25, A, Mix(split="train"))),
-        ("x=fuse(bm25, a, rule=ranks)", "x", Fuse(BM25, A, Mix(rule="ranks"))),
+        ("x=fuse ( bm25 , a , weight=0.3 )", "x", Fuse(BM25, A, Fusion(weight=0.3))),
+        ('x=fuse(bm25, a, split="the train split")', "x", Fuse(BM25, A, Fusion(split="the train split"))),
+        ("x=fuse(bm25, a, rule=scores, split=train)", "x", Fuse(BM25, A, Fusion(split="train"))),
+        ("x=fuse(bm25, a, rule=ranks)", "x", Fuse(BM25, A, Fusion(rule="ranks"))),
         ("x=bm25>100 runs/b", "x", Rerank(BM25, 100, B)),
-        ("x=bm25 > 100 +runs/b", "x", Rerank(BM25, 100, B, Mix())),
-        ("x=a > 9 + bm25(weight=1)", "x", Rerank(A, 9, BM25, Mix(weight=1.0))),
+        ("x=bm25 > 100 +runs/b", "x", Rerank(BM25, 100, B, Fusion())),
+        ("x=a > 9 + bm25(weight=1)", "x", Rerank(A, 9, BM25, Fusion(weight=1.0))),
         ("x=a(pairs=9)", "x", Leaf("runs/a", (("pairs", "9"),))),
         ("x=bm25 > 9 runs/b(m=9, n=x)", "x", Rerank(BM25, 9, Leaf("runs/b", (("m", "9"), ("n", "x"))))),
-        ("x=bm25 > 9 +b(n=1,rule=ranks, m=2)", "x", Rerank(BM25, 9, FEW, Mix(rule="ranks"))),
+        ("x=bm25 > 9 +b(n=1,rule=ranks, m=2)", "x", Rerank(BM25, 9, FEW, Fusion(rule="ranks"))),
         ("x=bm25 > 9 few(n=1) > 5 few", "x", Rerank(Rerank(BM25, 9, FEW), 5, Leaf("b", (("n", "0"), ("m", "2"))))),
         ("x=bm25 > 100 a > 10 runs/b", "x", Rerank(Rerank(BM25, 100, A), 10, B)),
         ("x=(bm25 > 100 a) > 10 runs/b", "x", Rerank(Rerank(BM25, 100, A), 10, B)),
@@ -43,7 +43,7 @@ KNOWN: dict[str, Expression] = {"a": A, "both": Fuse(BM25, A), "few": Leaf("b", 
         (
             "x=fuse(fuse(bm25, a), runs/b > 50 a, rule=ranks)",
             "x",
-            Fuse(Fuse(BM25, A), Rerank(B, 50, A), Mix(rule="ranks")),
+            Fuse(Fuse(BM25, A), Rerank(B, 50, A), Fusion(rule="ranks")),
         ),
     ],
 )
@@ -52,9 +52,9 @@ def test_a_text_is_a_name_and_a_tree(text: str, name: str, expression: Expressio
 
 
 MIXES = st.one_of(
-    st.builds(Mix, weight=st.floats(0, 1)),
-    st.builds(Mix, split=st.sampled_from(["dev", "train-1"])),
-    st.builds(Mix, rule=st.sampled_from([None, "scores", "ranks"])),
+    st.builds(Fusion, weight=st.floats(0, 1)),
+    st.builds(Fusion, split=st.sampled_from(["dev", "train-1"])),
+    st.builds(Fusion, rule=st.sampled_from([None, "scores", "ranks"])),
 )
 PATHS = st.text(min_size=1).filter(lambda path: path != "bm25")
 OWN = st.dictionaries(
@@ -147,5 +147,5 @@ def test_an_error_names_the_character(text: str, character: int, message: str) -
 
 
 def test_the_parts_of_a_tree_come_before_it() -> None:
-    tree = Rerank(Fuse(BM25, A), 5, B, Mix())
+    tree = Rerank(Fuse(BM25, A), 5, B, Fusion())
     assert list(walk(tree)) == [BM25, A, tree.first, tree]

@@ -10,7 +10,7 @@ from deepsiam.trainer.ranking.evaluation.results_file import (
     SystemResult,
     SystemStage,
 )
-from deepsiam.trainer.ranking.evaluation.significance import Pair
+from deepsiam.trainer.ranking.evaluation.significance import SystemPair
 from deepsiam.trainer.ranking.evaluation.table import compared, table
 
 METRICS = dict.fromkeys(("mrr@10", "ndcg@10", "recall@100", "r@1", "r@2", "r@5", "mrr", "map"), 0.5)
@@ -27,7 +27,7 @@ def results_of(systems: dict[str, list[SystemStage]], **about: Any) -> Results:
         },
         about=About(**{"collection": "c", "split": "test", "queries": 1, "corpus": 1, **about}),
         pairs=[
-            Pair(systems=[a, b], metric="mrr@10", difference=0, interval=[0, 0], p_value=1, p_value_holm=1)
+            SystemPair(systems=[a, b], metric="mrr@10", difference=0, interval=[0, 0], p_value=1, p_value_holm=1)
             for i, a in enumerate(names)
             for b in names[i + 1 :]
         ],

@@ -11,7 +11,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer.ranking.indexes import bm25 as bm25_module
 from deepsiam.trainer.ranking.indexes.bm25 import Bm25Index
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.registry import open_index
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.retrieval.bm25 import DESCRIPTION, FINGERPRINT, Bm25
@@ -46,7 +46,7 @@ def test_a_stopped_build_begins_again(index: Bm25Index, tmp_path: Path, monkeypa
         with pytest.raises(KeyboardInterrupt):
             Bm25Index.build(Bm25Ranker(index.collection), tmp_path / "index")
     with pytest.raises(InputError, match="an unfinished index"):
-        Folder.open(tmp_path / "index")
+        IndexFolder.open(tmp_path / "index")
     assert Bm25Index.build(Bm25Ranker(index.collection), tmp_path / "index").folder.manifest == index.folder.manifest
     monkeypatch.setattr(bm25_module, "index_words", lambda _: pytest.fail("it is there"))
     Bm25Index.build(Bm25Ranker(index.collection), tmp_path / "index")

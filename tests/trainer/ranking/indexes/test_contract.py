@@ -13,7 +13,7 @@ import pytest
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.ranking.indexes import centroids, residual, small_vectors, writer
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.registry import KINDS, open_index
 from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
@@ -109,7 +109,7 @@ def test_a_build_that_stops_anywhere_goes_on_to_the_same_bytes(
         with pytest.raises(KeyboardInterrupt):
             build_named(name, kinds.rankers, tmp_path / "i")
     with pytest.raises(InputError, match="an unfinished index: run trainer.index again, it goes on"):
-        Folder.open(tmp_path / "i")
+        IndexFolder.open(tmp_path / "i")
     written = {file: file.stat().st_mtime_ns for file in (tmp_path / "i" / "blocks").glob("*.npy")}
     build_named(name, kinds.rankers, tmp_path / "i")
     assert tree(tmp_path / "i") == tree(kinds.made[name].folder.directory)
@@ -173,7 +173,7 @@ def test_a_folder_of_another_collection_model_or_kind_or_of_nobody_is_left_alone
 
 def read(kind: str, ranker: Ranker, folder: Path) -> None:
     """Open an index, also for its approximate search."""
-    opened = KINDS[kind].open(Folder.open(folder), ranker)
+    opened = KINDS[kind].open(IndexFolder.open(folder), ranker)
     if kind == "multi_vector":
         opened.require(centroids.NAME)
 

@@ -11,7 +11,7 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.ranking.indexes import centroids
 from deepsiam.trainer.ranking.indexes.centroids import nearest_of_query, texts_of
-from deepsiam.trainer.ranking.indexes.folder import Folder
+from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.multi_vector import MultiVectorIndex
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.search import Ranked, merged, packed
@@ -144,7 +144,7 @@ def test_vectors_that_half_precision_cannot_hold_are_refused(copies: Collection,
 
 def test_missing_lists_are_made_again(index: MultiVectorIndex, tmp_path: Path) -> None:
     folder = shutil.copytree(index.folder.directory, tmp_path / "index")
-    opened, expected = MultiVectorIndex.open(Folder.open(folder), index.ranker), tree(folder)
+    opened, expected = MultiVectorIndex.open(IndexFolder.open(folder), index.ranker), tree(folder)
     lists = folder / "centroids"
     (lists / "000002.npy").unlink()
     before = (lists / "000001.npy").stat().st_mtime_ns

@@ -13,7 +13,7 @@ from deepsiam.trainer.ranking.indexes import small_vectors
 from deepsiam.trainer.ranking.indexes.blocks import Blocks
 from deepsiam.trainer.ranking.indexes.dense import DenseIndex
 from deepsiam.trainer.ranking.indexes.registry import open_index
-from deepsiam.trainer.ranking.indexes.small_vectors import CODES, Codes, bits_of, bytes_of, nearest_bits, ranges_of
+from deepsiam.trainer.ranking.indexes.small_vectors import CODES, IndexCodes, bits_of, bytes_of, nearest_bits, ranges_of
 from tests.trainer.ranking.indexes.conftest import Kinds
 from tests.trainer.ranking.indexes.five_blocks import (
     build,
@@ -34,12 +34,12 @@ def vectors(seed: int, number: int, width: int) -> np.ndarray:
     return (around + rng.standard_normal((number, width)) * 0.5).astype(np.float16)
 
 
-def coded(dtype: str, texts: np.ndarray, sizes: list[int]) -> tuple[Codes, Blocks]:
+def coded(dtype: str, texts: np.ndarray, sizes: list[int]) -> tuple[IndexCodes, Blocks]:
     """The codes and the vectors of texts in blocks of these sizes."""
     parts = np.split(texts, np.cumsum(sizes))
     ranges = ranges_of(texts[::3]) if dtype == "int8" else None
     codes = [bits_of(part) if ranges is None else bytes_of(part, ranges) for part in parts]
-    return Codes(Blocks(codes), ranges), Blocks(parts)
+    return IndexCodes(Blocks(codes), ranges), Blocks(parts)
 
 
 @pytest.mark.parametrize("width", [1, 5, 64, 100])

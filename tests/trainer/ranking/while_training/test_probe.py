@@ -24,7 +24,7 @@ from deepsiam.models.matching.siamese import Siamese, SiameseConfig
 from deepsiam.trainer.ranking.retrieval import shared
 from deepsiam.trainer.ranking.retrieval.encode import length_batches
 from deepsiam.trainer.ranking.while_training import probe as probe_module
-from deepsiam.trainer.ranking.while_training.probe import Probe, bottleneck_rises, figures, open_probe
+from deepsiam.trainer.ranking.while_training.probe import PretrainingProbe, bottleneck_rises, figures, open_probe
 from deepsiam.trainer.training.engine.world import World
 from deepsiam.trainer.training.recipe.schema import ShardProbeConfig
 from tests import toy
@@ -111,17 +111,19 @@ def tok(shards: Path) -> Tokenizer:
     return tokenizers.load(shards / "tokenizer.json")
 
 
-def probe_of(tok: Tokenizer, collection: Path, split: str = "train", **keys: int) -> Probe:
+def probe_of(tok: Tokenizer, collection: Path, split: str = "train", **keys: int) -> PretrainingProbe:
     return open_probe(ShardProbeConfig(collection=collection, split=split, every=3, max_tokens=16, **keys), tok)
 
 
 @pytest.fixture
-def probe(tok: Tokenizer, toy_collection: Path) -> Probe:
+def probe(tok: Tokenizer, toy_collection: Path) -> PretrainingProbe:
     return probe_of(tok, toy_collection, queries=5, documents=70)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
-def test_any_number_of_ranks_measures_the_same(probe: Probe, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_number_of_ranks_measures_the_same(
+    probe: PretrainingProbe, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(probe_module, "BATCH", 2)
     alone = probe.measure(Engine(0, 1), [], lambda: None)  # type: ignore[arg-type]
     batches = list(length_batches([len(row) for row in probe.rows], 2 * probe.max_tokens))
@@ -138,7 +140,7 @@ def test_any_number_of_ranks_measures_the_same(probe: Probe, ranks: int, monkeyp
     assert len(beats) == second.calls == math.ceil(len(batches) / ranks)
 
 
-def test_the_probe_has_the_queries_and_documents_that_the_recipe_asks_for(probe: Probe) -> None:
+def test_the_probe_has_the_queries_and_documents_that_the_recipe_asks_for(probe: PretrainingProbe) -> None:
     """In the toy collection, relevant documents are those that begin with the query."""
     assert len(probe.relevant) == 5
     assert all(probe.relevant)
@@ -201,7 +203,7 @@ def test_another_tokenizer_is_refused(tok: Tokenizer, toy_collection: Path) -> N
         probe_of(replace(tok, fingerprint="0" * 64), toy_collection)
 
 
-def test_a_fine_tuning_is_probed_by_its_own_embeddings(probe: Probe, tok: Tokenizer) -> None:
+def test_a_fine_tuning_is_probed_by_its_own_embeddings(probe: PretrainingProbe, tok: Tokenizer) -> None:
     """Not by the raw [CLS] state: pooling and similarity define the embedding."""
     from deepsiam.trainer.training.engine.engine import Engine as RealEngine
 
