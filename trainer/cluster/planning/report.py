@@ -51,8 +51,8 @@ def pays(limits: Sequence[Limit]) -> Iterator[str]:
     stages = sorted({limit.stage for limit in limits})
     rows = []
     for batch in sorted({limit.batch for limit in limits}):
-        of_batch = {limit.stage: limit for limit in limits if limit.batch == batch}
-        rows.append([f"{batch:,}", *(_limit(of_batch[stage]) for stage in stages)])
+        limits_by_stage = {limit.stage: limit for limit in limits if limit.batch == batch}
+        rows.append([f"{batch:,}", *(_limit(limits_by_stage[stage]) for stage in stages)])
     yield from table(["batch.size", *(f"ZeRO-{stage}" for stage in stages)], rows)
 
 

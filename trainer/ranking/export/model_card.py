@@ -65,7 +65,7 @@ def _metrics(trained: TrainedModel) -> Iterator[str]:
     """Yield a table of what was measured of the checkpoint: by the run itself, and by trainer.evaluate next to it."""
     run = trained.checkpoint.parent.parent
     run = run.parent if run.name == BEST_FOLDER and (run.parent / checkpoint.RECIPE).is_file() else run
-    rows = [("of the run", tag, value) for tag, value in _of_run(run, trained.step).items()]
+    rows = [("of the run", tag, value) for tag, value in _run_scalars(run, trained.step).items()]
     for file in sorted([*run.glob("*.json"), *run.parent.glob("*.json")]):
         rows += [(f"of {file.name}", name, value) for name, value in _of_results(file, trained.checkpoint).items()]
     if rows:
@@ -73,7 +73,7 @@ def _metrics(trained: TrainedModel) -> Iterator[str]:
         yield from (f"| {as_text(where)} | {as_text(name)} | {value:.4f} |" for where, name, value in rows)
 
 
-def _of_run(run: Path, step: int) -> Mapping[str, float]:
+def _run_scalars(run: Path, step: int) -> Mapping[str, float]:
     """Return the scalars of a step that tell how good the model is."""
     from deepsiam.trainer.training.run.events import scalars_at  # imports TensorBoard: a second
 

@@ -102,7 +102,8 @@ def central_order(orders: Sequence[Sequence[int]]) -> list[int]:
     precedence = (ranks[:, :, None] < ranks[:, None, :]).sum(axis=0)  # in how many orders item i is before item j
     borda = np.argsort(ranks.sum(axis=0), kind="stable").tolist()
     starts = [borda, *(np.argsort(order_ranks).tolist() for order_ranks in ranks)]
-    order = min(starts, key=lambda start: _distance(start, precedence))
+    # the fewest pairs of all orders reversed
+    order = min(starts, key=lambda start: int(np.tril(precedence[np.ix_(start, start)], -1).sum()))
     moved = True
     while moved:
         moved = False
@@ -112,10 +113,6 @@ def central_order(orders: Sequence[Sequence[int]]) -> list[int]:
                 order.insert(to, order.pop(place))
                 moved = True
     return [items[i] for i in order]
-
-
-def _distance(order: Sequence[int], precedence: np.ndarray) -> int:  # pairs of all orders that this one has reversed
-    return int(np.tril(precedence[np.ix_(order, order)], -1).sum())
 
 
 def _gains(order: Sequence[int], place: int, precedence: np.ndarray) -> list[int]:
