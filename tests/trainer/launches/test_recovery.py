@@ -80,7 +80,7 @@ def undisturbed(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return recipe.with_suffix("")
 
 
-@pytest.mark.parametrize("whom", ["the ranks, SIGUSR1", "one rank, SIGTERM", "the launcher, SIGTERM"])
+@pytest.mark.parametrize("whom", ["one rank, SIGUSR1", "the launcher, SIGTERM"])
 def test_stopped_on_request_it_saves_and_resumes_as_if_never_stopped(
     shards: Path, tmp_path: Path, undisturbed: Path, launcher: Path, whom: str
 ) -> None:
@@ -93,10 +93,9 @@ def test_stopped_on_request_it_saves_and_resumes_as_if_never_stopped(
     if whom == "the launcher, SIGTERM":
         host_launcher = ranks[0].parent()
         assert host_launcher is not None
-        host_launcher.send_signal(signal.SIGTERM)
+        host_launcher.send_signal(signal.SIGTERM)  # it sends the same to all ranks
     else:
-        for rank in ranks if "ranks" in whom else ranks[1:]:
-            rank.send_signal(signal.SIGUSR1 if "USR1" in whom else signal.SIGTERM)
+        ranks[1].send_signal(signal.SIGUSR1)
     code, printed = training.end(), training.printed.read_text()
     assert code == (1 if "launcher" in whom else stop.RESUME), printed  # the launcher has its own code
     assert "stopped on request after step" in printed
@@ -162,7 +161,7 @@ def test_two_processes_cannot_train_the_same_run(shards: Path, tmp_path: Path) -
 
 def test_a_run_resumes_with_more_ranks(shards: Path, tmp_path: Path) -> None:
     """With fewer, and under the other ZeRO stages: see test_half_precision, test_optimizers and test_step_negatives."""
-    changes = {"steps": 20, "checkpoint": {"every": 8, "keep": 4}, "batch": {"size": 16, "micro": 4}}
+    changes = {"steps": 12, "checkpoint": {"every": 8}, "batch": {"size": 16, "micro": 4}}
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, **changes)
     two = toy.launch(2, "trainer.pretrain", recipe)
     assert two.returncode == 0, two.stderr
@@ -174,7 +173,7 @@ def test_a_run_resumes_with_more_ranks(shards: Path, tmp_path: Path) -> None:
     for term in ("mlm", "decoder"):
         expected = toy.scalars(tmp_path / "run", f"loss/{term}")
         seen = toy.scalars(other, f"loss/{term}")
-        assert list(seen) == list(range(9, 21))
+        assert list(seen) == list(range(9, 13))
         assert seen == pytest.approx({step: expected[step] for step in seen}, rel=1e-4)
     assert not (other / "universal").exists()
 
@@ -285,7 +284,7 @@ def test_a_loader_worker_that_is_killed_or_stopped_ends_the_run_and_leaves_nothi
     shards: Path, tmp_path: Path, number: int, code: int
 ) -> None:
     data = {"shards": str(shards), "lanes": 4, "window": 2, "workers": 1}
-    faults = {"hang_seconds": 20}
+    faults = {"hang_seconds": 10}
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=1_000_000, data=data, faults=faults)
     training = Training(recipe)
     training.read_to("step 3/")
