@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -13,8 +14,6 @@ from torch import Tensor, nn
 from deepsiam.models.interface import IGNORED, MicroBatch
 from deepsiam.models.trunk import TrunkModel
 from tests.models.tiny import VOCABULARY, tensors
-
-HALF_PRECISIONS = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 
 
 def half_precision(model: TrunkModel, arrays: Mapping[str, Tensor], dtype: torch.dtype, rel: float = 0.02) -> None:
@@ -29,19 +28,19 @@ def half_precision(model: TrunkModel, arrays: Mapping[str, Tensor], dtype: torch
 
 
 def training_lowers_every_loss(
-    model: TrunkModel, arrays: Mapping[str, Tensor], steps: int = 40, weights: Mapping[str, float] | None = None
+    model: TrunkModel, arrays: Mapping[str, Tensor], weights: Mapping[str, float] = MappingProxyType({})
 ) -> None:
-    """Assert that training steps on one micro-batch lower each loss, with weight 1 by default, by at least a fifth."""
+    """Assert that training steps on one micro-batch lower each loss, with weight 1 by default."""
     torch.manual_seed(0)
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
     history = []
-    for _ in range(steps):
+    for _ in range(15):
         losses = model(**arrays)
         history.append({name: loss.item() for name, loss in losses.items()})
         optimizer.zero_grad()
-        sum((weights or {}).get(name, 1.0) * loss for name, loss in losses.items()).backward()
+        sum(weights.get(name, 1.0) * loss for name, loss in losses.items()).backward()
         optimizer.step()
-    assert all(last < 0.8 * history[0][name] for name, last in history[-1].items()), history[-1]
+    assert all(last < 0.95 * history[0][name] for name, last in history[-1].items()), history
 
 
 def losses_add_up(

@@ -20,7 +20,6 @@ from deepsiam.models.layers.ranking_losses import in_batch_softmax
 from deepsiam.models.pretraining.retromae import unpack_bits
 from deepsiam.models.registry import PRETRAINING
 from tests.models.checks import (
-    HALF_PRECISIONS,
     gradient_at_states,
     gradients,
     half_precision,
@@ -147,7 +146,7 @@ def test_losses_have_the_names_of_counts_and_weights(method):
 
 
 @ALL
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(lengths=LENGTHS, random=st.randoms(use_true_random=False))
 def test_losses_are_the_sums_of_the_examples_losses_in_any_order(method, lengths, random: Random):
     examples = examples_of(method, documents(*lengths))
@@ -166,15 +165,12 @@ def test_losses_are_the_sums_of_the_examples_losses_in_any_order(method, lengths
 
 
 @ALL
-@pytest.mark.parametrize("rows", [0, 1])
-def test_more_padding_and_rows_of_padding_only_change_nothing(method, rows):
+def test_more_padding_and_rows_of_padding_only_change_nothing(method):
     examples = [example for texts in (SHORT[:2], SHORT[2:]) for example in examples_of(method, texts)]
     model, arrays = perturbed(model_of(method)), tensors(micro_batch(method, examples))
     if "offsets" in arrays:
         arrays["offsets"] %= 4  # so that they also fit the wider sequences of Cross-Thought
-    padded = pad_more(
-        arrays, MAX_TOKENS, rows=0 if method.startswith(COMPARING) else rows
-    )  # no row is a negative of others
+    padded = pad_more(arrays, MAX_TOKENS, rows=not method.startswith(COMPARING))  # no row is a negative of others
     assert any(array.shape != padded[name].shape for name, array in arrays.items())
     losses, results = [], []
     for each in (arrays, padded):
@@ -207,8 +203,9 @@ def test_texts_without_padding_give_the_same_losses_and_gradients(method, monkey
     assert [shape[0] for shape in shapes] == [1]  # one run, of one row
 
 
-@ALL
-@HALF_PRECISIONS
+@pytest.mark.parametrize(
+    ("method", "dtype"), [*((m, torch.float16) for m in VARIANTS), *((m, torch.bfloat16) for m in PRETRAINING)]
+)
 def test_half_precision_losses_are_fp32_and_near_the_exact_ones(method, dtype):
     model = model_of(method, initializer_range=0.02)
     half_precision(
@@ -262,7 +259,7 @@ def test_targets_are_the_words_under_the_mask_and_the_tokens_after_cls(method, l
 def test_training_steps_lower_every_loss(method):
     texts = documents(*[[4, 5, 6]] * 8, rng=8)
     model = model_of(method, initializer_range=0.02)
-    training_lowers_every_loss(model, tensors(micro_batch(method, examples_of(method, texts))), steps=60)
+    training_lowers_every_loss(model, tensors(micro_batch(method, examples_of(method, texts))))
 
 
 @METHODS
