@@ -17,14 +17,19 @@ from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from deepsiam.trainer.ranking.rankers.sparse import SparseRanker
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
-from tests.toy import ROOT
+from tests import toy
 from tests.trainer.runs import write_run
 
 ANSERINI, VECTORS, RUN, SCORES, FROM_RUN = re.findall(
-    r"```python\n(.*?)```", (ROOT / "docs" / "search.md").read_text(), re.DOTALL
+    r"```python\n(.*?)```", (toy.ROOT / "docs" / "search.md").read_text(), re.DOTALL
 )
 TEXTS = ["abc de fghij", "", "a [MASK] and a [SEP] that are text", "unknown ☃ 漢字", " ".join(["long"] * 100)]
-LENGTHS: dict[str, Any] = {"max_query_tokens": 24, "max_document_tokens": 24}
+# one layer: the time to make a graph is that of its operations
+SIZES: dict[str, Any] = {
+    "trunk": {**toy.TRUNK, "num_hidden_layers": 1},
+    "max_query_tokens": 24,
+    "max_document_tokens": 24,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +39,7 @@ def _in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def exported(collection: Path, **method: Any) -> TrainedModel:
     """The run runs/mine, exported to exported/mine."""
-    trained = load_trained(write_run(Path("runs/mine"), collection / "tokenizer.json", **method, **LENGTHS))
+    trained = load_trained(write_run(Path("runs/mine"), collection / "tokenizer.json", **method, **SIZES))
     export_encoder(trained, Path("exported/mine"))
     return trained
 
@@ -76,7 +81,7 @@ def test_the_graph_of_a_cross_encoder(toy_collection: Path) -> None:
 @pytest.mark.slow
 def test_the_graph_of_a_network_that_no_library_computes(toy_collection: Path) -> None:
     method: dict[str, Any] = {"name": "siamese", "special_tokens": 3, "projection": 8, "towers": 2}
-    trained = load_trained(write_run(Path("runs/mine"), toy_collection / "tokenizer.json", **method, **LENGTHS))
+    trained = load_trained(write_run(Path("runs/mine"), toy_collection / "tokenizer.json", **method, **SIZES))
     ids, mask = trained.method.document_framing(trained.tokenizer).arrays(trained.tokenizer.encode(TEXTS)).values()  # type: ignore[attr-defined]
     with torch.no_grad():
         own = trained.model.embed_documents(torch.from_numpy(ids), torch.from_numpy(mask)).vectors[:, 0]  # type: ignore[operator]
@@ -85,7 +90,7 @@ def test_the_graph_of_a_network_that_no_library_computes(toy_collection: Path) -
 
 
 def test_the_lines_for_anserini_have_the_documents_and_their_weights(toy_collection: Path) -> None:
-    write_run(Path("runs/mine"), toy_collection / "tokenizer.json", name="sparse", **LENGTHS)
+    write_run(Path("runs/mine"), toy_collection / "tokenizer.json", name="sparse", **SIZES)
     index.main(["runs/mine", f"--collection={toy_collection}", "--out=indexes/mine"])
     exec(ANSERINI, {})
     lines = list(map(json.loads, Path("mine.jsonl").read_text().splitlines()))
