@@ -21,9 +21,18 @@ COMMANDS = {  # page name: the command on it that draws its figure
 }
 
 
+# every target takes a forward pass for each token
+SMALL = [
+    "trunk.hidden_size=16",
+    "trunk.num_hidden_layers=1",
+    "trunk.num_attention_heads=2",
+    "trunk.intermediate_size=16",
+]
+LAYERS = {"seed": ["method.decoder_layers=1"], "condenser": ["trunk.num_hidden_layers=2"]}  # as few as can be
+
+
 def wired(name: str, *overrides: str) -> dict[str, Wiring]:
-    narrow = ("trunk.hidden_size=16", "trunk.num_attention_heads=2", "trunk.intermediate_size=16")
-    return wiring(load(PretrainRecipe, ROOT / "recipes" / f"{name}_small.yaml", [*narrow, *overrides]))
+    return wiring(load(PretrainRecipe, ROOT / "recipes" / f"{name}_small.yaml", [*SMALL, *overrides]))
 
 
 def columns(loss: Wiring, array: str) -> np.ndarray:
@@ -43,7 +52,7 @@ def test_the_command_of_a_page_draws(
     monkeypatch.chdir(ROOT)
     command = shlex.split(COMMANDS[name])
     command[command.index("--out") + 1] = str(tmp_path / "figure.png")
-    main(command)
+    main([*command[:2], *SMALL, *LAYERS.get(name, []), *command[2:]])
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert " targets; each depends on " in capsys.readouterr().out
 
