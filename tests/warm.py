@@ -30,6 +30,7 @@ IMPORTED = [  # what the commands import once they have parsed
     "deepsiam.trainer.analysis.report",
     "deepsiam.trainer.ranking.export.export",
     "deepsiam.trainer.training.run.command",
+    "tests.frozen",
 ]
 # read at import; with several OpenBLAS threads, the server would have threads that its forks lack
 SETTINGS = {"DS_ACCELERATOR": "cpu", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}

@@ -228,7 +228,7 @@ def test_a_run_reports_the_probe_and_trains_as_without_it(
     shards: Path, toy_collection: Path, tmp_path: Path, config: str
 ) -> None:
     keys = {"collection": str(toy_collection), "split": "train", "every": 3, "queries": 4, "documents": 40}
-    changes = {"steps": 8, "deepspeed": config, "trunk": toy.TRUNK}  # with dropout
+    changes = {"steps": 5, "deepspeed": config, "trunk": toy.TRUNK}  # with dropout
     plain = toy.seed_recipe(tmp_path / "plain.yaml", shards, **changes)
     probed = toy.seed_recipe(tmp_path / "probed.yaml", shards, probe={**keys, "max_tokens": 16}, **changes)
     for recipe in (plain, probed):
@@ -239,7 +239,7 @@ def test_a_run_reports_the_probe_and_trains_as_without_it(
         assert toy.scalars(tmp_path / "probed", term) == toy.scalars(tmp_path / "plain", term)
     tags = ("alignment", "uniformity", "effective_rank", "bottleneck/decoder")
     two = {tag: toy.scalars(tmp_path / "probed", f"probe/{tag}") for tag in tags}
-    assert all(list(values) == [0, 3, 6] for values in two.values())
+    assert all(list(values) == [0, 3] for values in two.values())
     assert toy.launch(1, "trainer.pretrain", probed, f"run={tmp_path / 'one'}").returncode == 0
     for tag, values in two.items():  # not MRR, because a document's rank can jump
         one = toy.scalars(tmp_path / "one", f"probe/{tag}")
