@@ -3,13 +3,9 @@
 import errno
 import json
 import os
-import pickle
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +15,7 @@ from deepsiam.data_prep.common import workers
 from deepsiam.data_prep.sources.docstrings.modules import SourceFile, find
 from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from tests.data_prep import raw
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
@@ -44,12 +41,7 @@ def instant(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fork workers, as starting them anew takes a second of each; what they are given is pickled as for new ones."""
-
-    def pool(number: int, _: object, begin: Callable[..., None], arguments: Any) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(number, get_context("fork"), begin, pickle.loads(pickle.dumps(arguments)))
-
-    monkeypatch.setattr(workers, "ProcessPoolExecutor", pool)
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", raw.forked_pool)
 
 
 @pytest.fixture(scope="session")

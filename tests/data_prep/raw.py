@@ -1,9 +1,12 @@
 """Generate small raw inputs of every kind, and run the commands that prepare data sets of them."""
 
 import json
+import pickle
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from itertools import permutations
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -95,6 +98,11 @@ def vocabulary(path: Path, size: int = 300) -> Path:
 def run(source: str, *arguments: object, workers: int = 1) -> None:
     """Run the command in this process, with a small vocabulary if no tokenizer is named; it must succeed."""
     assert main(command(source, *arguments, workers=workers)) == 0
+
+
+def forked_pool(number: int, _: object, begin: Callable[..., None], arguments: Any) -> ProcessPoolExecutor:
+    """Fork workers: starting one anew takes a second. What they are given is pickled as for new ones."""
+    return ProcessPoolExecutor(number, get_context("fork"), begin, pickle.loads(pickle.dumps(arguments)))
 
 
 def command(source: str, *arguments: object, workers: int = 1) -> list[str]:

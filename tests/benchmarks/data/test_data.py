@@ -14,7 +14,9 @@ from benchmarks.common import made_up_shards
 from benchmarks.data import articles, loader, opening, preparation, shuffle
 from benchmarks.data.collection_size import measure
 from benchmarks.data.loader import LANES, WINDOW, Readers
+from deepsiam.data_prep.common import workers
 from deepsiam.data_prep.shards.verify import verify
+from tests.data_prep import raw
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +100,10 @@ def test_four_orders_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow
 def test_preparation_is_measured_with_its_rivals_its_passes_and_its_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], launcher: Path
 ) -> None:
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", raw.forked_pool)
+    monkeypatch.setattr(sys, "executable", str(launcher.with_name("python")))  # what `-m` starts is forked
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")  # the benchmark sets it
     options = ["--data", str(tmp_path / "nowhere"), "--megabytes", "0.1", "--rounds", "1"]
     monkeypatch.setattr(preparation, "TIMES", (1, 4))
