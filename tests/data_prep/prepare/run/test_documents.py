@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deepsiam.data_prep.__main__ import main
-from deepsiam.data_prep.prepare import output
+from deepsiam.data_prep.prepare import output, reading
 from deepsiam.data_prep.prepare.spool import key_of
 from deepsiam.data_prep.prepare.writing import is_held_out
 from deepsiam.data_prep.shards import verify
@@ -207,8 +207,11 @@ def test_the_counts_of_reddit_agree(tmp_path: Path, capfd: Capture) -> None:
     }
 
 
-def test_a_document_of_over_a_megabyte_is_cut_and_counted(tmp_path: Path, capfd: Capture) -> None:
-    long = "\n\n".join(raw.texts(16_000))
+def test_a_document_that_is_too_long_is_cut_and_counted(
+    tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "LONGEST", 1 << 16)
+    long = "\n\n".join(raw.texts(1000))
     out = prepared(tmp_path, [long, "Short."])
     check_counts(out, capfd)
     assert raw.ids(out) == {"1", "1#2", "1#3", "2"}
