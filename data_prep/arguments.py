@@ -63,7 +63,7 @@ def add_options(group: Any, *rows: tuple[Any, ...]) -> None:
 
 def _add_stages(parser: argparse.ArgumentParser, source: Source) -> None:
     group = parser.add_argument_group("what to do with the text besides normalising it")
-    language, threshold = source.language or language_id.ANY, language_id.THRESHOLD
+    language, threshold = source.language or language_id.ANY_LANGUAGE, language_id.THRESHOLD
     add_options(
         group, ("--repair", "undo mojibake"), ("--scrub", "replace e-mail addresses, phone numbers and IP addresses")
     )
@@ -78,7 +78,7 @@ def _add_stages(parser: argparse.ArgumentParser, source: Source) -> None:
         ("--max-words", "drop documents with more words", "N", positive, None),
         ("--language", language_help, "CODE", str, language),
     )
-    for flag, code in (("--english", "en"), ("--any-language", language_id.ANY)):
+    for flag, code in (("--english", "en"), ("--any-language", language_id.ANY_LANGUAGE)):
         flag_help = f"the same as --language {code}"
         group.add_argument(flag, dest="language", action="store_const", const=code, default=language, help=flag_help)
     near_help = "drop documents at least this similar to another one, such as 0.8"

@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     chosen = part_options(argv, "benchmarks.matching", __doc__ or "", PARTS, minutes=11.0, out="matching.json")
     with exit_on_input_error("benchmarks.matching"):
-        require("dev", "sentence_transformers", what="benchmarks.matching")
+        require("dev", "sentence_transformers", feature="benchmarks.matching")
         run_parts(chosen, PARTS, SIZES, described(), lines_of)
 
 

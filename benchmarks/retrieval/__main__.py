@@ -67,9 +67,9 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     chosen = part_options(argv, "benchmarks.retrieval", __doc__ or "", PARTS, minutes=25.0, out="retrieval.json")
     with exit_on_input_error("benchmarks.retrieval"):
-        require("dev", "sentence_transformers", what="benchmarks.retrieval")
-        require("faiss", "faiss", what="benchmarks.retrieval")
-        require("evaluate", "bm25s", what="benchmarks.retrieval")
+        require("dev", "sentence_transformers", feature="benchmarks.retrieval")
+        require("faiss", "faiss", feature="benchmarks.retrieval")
+        require("evaluate", "bm25s", feature="benchmarks.retrieval")
         use_one_thread()
         run_parts(chosen, PARTS, SIZES, described(), lines_of)
 

@@ -64,7 +64,7 @@ def derive(
 def expand(source: Collection, out: Path, added_tokens: Iterable[np.ndarray], about: Mapping[str, Any]) -> Collection:
     """Make and open the collection `out`: a copy of `source` whose documents end with other tokens.
 
-    `added` has the ids of each document's new tokens, whole words, which its text gets too; `about` is as for `derive`.
+    `added_tokens` are each document's new tokens, whole words, also added to its text; `about`: see `derive`.
     """
     corpus, words = source.corpus, source.tokenizer.texts
     names = ["text", "text_ends", "tokens", "token_ends", *(["part_ends", "parts"] if corpus.part_rows else [])]

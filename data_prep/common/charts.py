@@ -50,8 +50,8 @@ def histogram(title: str, groups: Mapping[str, np.ndarray], x_label: str, bins: 
     shapes = []
     for style, share in enumerate(shares.values()):
         steps = [(edges[0], 0.0)]
-        for left, right, height in zip(edges[:-1], edges[1:], share, strict=True):
-            steps += [(left, height), (right, height)]
+        for start, end, height in zip(edges[:-1], edges[1:], share, strict=True):
+            steps += [(start, height), (end, height)]
         points = " ".join(f"{frame.x(a):.1f},{frame.y(b):.1f}" for a, b in [*steps, (edges[-1], 0.0)])
         looks = f'fill="{_color(style)}" fill-opacity=".15" stroke="{_color(style)}" stroke-width="1.5"'
         shapes.append(f'<polygon {looks} stroke-dasharray="{_dash(style)}" points="{points}"/>')

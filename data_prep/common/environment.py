@@ -21,15 +21,15 @@ def usable_cores() -> int:
 @contextmanager
 def variable(name: str, value: str) -> Iterator[None]:
     """Set a variable inside the block; restore it afterwards."""
-    before = os.environ.get(name)
+    old_value = os.environ.get(name)
     os.environ[name] = value
     try:
         yield
     finally:
-        if before is None:
+        if old_value is None:
             del os.environ[name]
         else:
-            os.environ[name] = before
+            os.environ[name] = old_value
 
 
 def _quotas() -> Iterator[float]:

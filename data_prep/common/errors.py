@@ -51,10 +51,10 @@ def without_controls(line: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
-def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "", cutoff: float = 0.6) -> str:
+def did_you_mean(word: str, names: Iterable[str], *, prefix: str = "", cutoff: float = 0.6) -> str:
     """Return `; did you mean PREFIX...?` with the nearest of the known names; "" if none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
-    return f"; did you mean {prefix}{near[0]}?" if near else ""
+    matches = difflib.get_close_matches(word, list(names), n=1, cutoff=cutoff)
+    return f"; did you mean {prefix}{matches[0]}?" if matches else ""
 
 
 @contextmanager

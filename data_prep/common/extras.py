@@ -5,9 +5,9 @@ from importlib.util import find_spec
 from deepsiam.data_prep.common.errors import InputError
 
 
-def require(extra: str, *packages: str, what: str = "") -> None:
-    """Raise InputError, naming the extra to install, if packages that `what` needs are not installed."""
-    missing = ", ".join(package for package in packages if find_spec(package) is None)
-    if missing:
-        needs = f"{what} needs a package that is" if what else ""
-        raise InputError(f"{needs} not installed: {missing}; run: pip install 'deepsiam[{extra}]'".lstrip())
+def require(extra: str, *packages: str, feature: str = "") -> None:
+    """Raise InputError, naming the extra to install, if packages that `feature` needs are not installed."""
+    missing_packages = ", ".join(package for package in packages if find_spec(package) is None)
+    if missing_packages:
+        needs = f"{feature} needs a package that is" if feature else ""
+        raise InputError(f"{needs} not installed: {missing_packages}; run: pip install 'deepsiam[{extra}]'".lstrip())

@@ -111,18 +111,18 @@ def require_name(path: Path) -> None:
         raise InputError(f"{path}: is the name of no new folder: name one, such as {path / 'made'}")
 
 
-def replace_folder(new: Path, path: Path) -> None:
-    """Give the folder `new` the name `path` in place of a folder with that name; raise OSError if that fails.
+def replace_folder(new_folder: Path, path: Path) -> None:
+    """Give `new_folder` the name `path` in place of a folder with that name; raise OSError if that fails.
 
     Between two renames `path` does not exist; the old folder is at `path`.old.partial until the new one is in place.
     """
-    old = path.with_name(f"{path.name}.old{PARTIAL}")
-    remove(old)
+    old_folder = path.with_name(f"{path.name}.old{PARTIAL}")
+    remove(old_folder)
     if path.exists():
-        os.replace(path, old)
-    os.replace(new, path)
+        os.replace(path, old_folder)
+    os.replace(new_folder, path)
     sync(path.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(old_folder, ignore_errors=True)
 
 
 def remove(path: Path) -> None:
@@ -135,10 +135,10 @@ def remove(path: Path) -> None:
 
 def undo_replace(folder: Path) -> None:
     """Give what a kill between the renames of `replace_folder` left without its name in a folder that name again."""
-    for old in folder.glob(f"*.old{PARTIAL}"):
-        path = old.with_name(old.name.removesuffix(f".old{PARTIAL}"))
+    for old_folder in folder.glob(f"*.old{PARTIAL}"):
+        path = old_folder.with_name(old_folder.name.removesuffix(f".old{PARTIAL}"))
         if not path.exists():
-            os.replace(old, path)
+            os.replace(old_folder, path)
 
 
 def lock(path: Path, held: str) -> BinaryIO:
@@ -194,13 +194,13 @@ def make_directory(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
 
 
-def read_bytes(path: Path, most: int = LARGEST_JSON) -> bytes:
+def read_bytes(path: Path, limit: int = LARGEST_JSON) -> bytes:
     """Return a whole small file; raise InputError if it cannot be read, is not a plain file, or has more bytes."""
     require_plain_file(path)
     with os_errors_as_input_errors(path, "read"), open(path, "rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise InputError(f"{path}: larger than {most:,} bytes, the limit for such a file")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise InputError(f"{path}: larger than {limit:,} bytes, the limit for such a file")
     return content
 
 

@@ -60,11 +60,11 @@ def words_of(text: str) -> set[str]:
     return {word for word in words if len(word) >= SHORTEST_MARKED or not word.isascii()}
 
 
-def marked(text: str, words: set[str], most: int) -> str:
-    """Return the first characters of a text, at most `most`, as markup with some words marked."""
-    start = text if len(text) <= most else text[:most] + "…"
+def marked(text: str, words: set[str], limit: int) -> str:
+    """Return the first characters of a text, at most `limit`, as markup with some words marked."""
+    start = text if len(text) <= limit else text[:limit] + "…"
     parts = ((escape(piece), words.isdisjoint(split_words(piece))) for piece in pieces(start))
-    return "".join(part if plain else f"<mark>{part}</mark>" for part, plain in parts)
+    return "".join(part if is_plain else f"<mark>{part}</mark>" for part, is_plain in parts)
 
 
 def passage(about: str, text: str, words: set[str], *, relevant: bool) -> str:
@@ -79,8 +79,8 @@ def side_by_side(query: str, lists: Mapping[str, Iterable[str]]) -> str:
     return f'<section><p><b>{escape(query)}</b></p><div class="side-by-side">{columns}</div></section>'
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], best: int | None = None) -> str:
-    """Make a table of texts; columns of `Number` are right-aligned, row number `best` is bold."""
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], best_row: int | None = None) -> str:
+    """Make a table of texts; columns of `Number` are right-aligned, row number `best_row` is bold."""
     lines = [*rows]
     kinds = [bool(lines) and isinstance(cell, Number) for cell in (lines[0] if lines else headings)]
 
@@ -89,5 +89,5 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], best: int | No
         return "".join(f"<{tag}{number * kind}>{escape(cell)}</{tag}>" for cell, kind in zip(row, kinds, strict=True))
 
     is_best = ' class="best"'
-    body = "\n".join(f"<tr{is_best * (i == best)}>{cells('td', row)}</tr>" for i, row in enumerate(lines))
+    body = "\n".join(f"<tr{is_best * (i == best_row)}>{cells('td', row)}</tr>" for i, row in enumerate(lines))
     return f"<table><thead><tr>{cells('th', headings)}</tr></thead><tbody>\n{body}\n</tbody></table>"

@@ -21,9 +21,9 @@ class Record(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
 
 
-def read_json(path: Path, kind: type[T], remedy: str, most: int = LARGEST_JSON) -> T:
-    """Read a file of at most `most` bytes, as `parse_json` does; raise InputError if it cannot be read either."""
-    return parse_json(read_bytes(path, most), path, kind, remedy)
+def read_json(path: Path, kind: type[T], remedy: str, limit: int = LARGEST_JSON) -> T:
+    """Read a file of at most `limit` bytes, as `parse_json` does; raise InputError if it cannot be read either."""
+    return parse_json(read_bytes(path, limit), path, kind, remedy)
 
 
 def parse_json(content: bytes, path: Path, kind: type[T], remedy: str) -> T:

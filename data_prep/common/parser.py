@@ -55,15 +55,15 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse as argparse does, but refuse an unknown option here, where the known options are available."""
-        chosen, unknown = super().parse_known_args(args, namespace)
+        options, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
             if word.startswith("-"):
                 flag = word.partition("=")[0]
                 self.error(f"unknown option {flag}{did_you_mean(flag, self._option_string_actions)}")
-        return chosen, unknown
+        return options, unknown
 
     def error(self, message: str) -> NoReturn:
         """Print the line and exit."""
-        if found := _CHOICE.match(message):
-            message += did_you_mean(found[1], re.findall(r"[^\s,']+", found[2]))
+        if match := _CHOICE.match(message):
+            message += did_you_mean(match[1], re.findall(r"[^\s,']+", match[2]))
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")

@@ -14,18 +14,18 @@ BYTES = "bytes"  # the unit that is shown as MB or GB
 MEGABYTE, GIGABYTE = 1e6, 1e9
 
 
-def track(items: Iterable[Item], what: str, unit: str, total: int | None = None) -> Iterator[Item]:
+def track(items: Iterable[Item], title: str, unit: str, total: int | None = None) -> Iterator[Item]:
     """Yield the items and report on stderr how many are done, the rate and the time left."""
     if total is None and isinstance(items, Sized):
         total = len(items)
-    with meter(what, unit, total) as report:
-        for done, item in enumerate(items, 1):
+    with meter(title, unit, total) as report:
+        for count, item in enumerate(items, 1):
             yield item
-            report(done, "")
+            report(count, "")
 
 
 @contextmanager
-def meter(what: str, unit: str, total: int | None, later: float = 0.0) -> Iterator[Report]:
+def meter(title: str, unit: str, total: int | None, later: float = 0.0) -> Iterator[Report]:
     """Yield a function to call with the amount done, which reports it on stderr with the rate and the time left.
 
     Under a launcher, only rank 0 reports. `BYTES` are shown as MB or GB; a total of None is not known; `later` is about
@@ -33,51 +33,51 @@ def meter(what: str, unit: str, total: int | None, later: float = 0.0) -> Iterat
     """
     start = time.monotonic()
 
-    def state(done: int, note: str) -> str:
-        return _state(done, total, unit, time.monotonic() - start, later) + (f"; {note}" if note else "")
+    def state(count: int, note: str) -> str:
+        return _state(count, total, unit, time.monotonic() - start, later) + (f"; {note}" if note else "")
 
     if os.environ.get("RANK", "0") != "0":
-        yield lambda done, note: None
+        yield lambda count, note: None
     elif not sys.stderr.isatty():
-        yield _lines(what, state)
+        yield _lines(title, state)
     else:
         from rich.console import Console  # here: it takes .1 s, and only a terminal shows bars
         from rich.progress import BarColumn, Progress, TextColumn
 
-        columns = TextColumn(what), BarColumn(), TextColumn("{task.fields[state]}")
+        columns = TextColumn(title), BarColumn(), TextColumn("{task.fields[state]}")
         with Progress(*columns, console=Console(stderr=True)) as progress:
-            task = progress.add_task(what, total=total, state="")
-            yield lambda done, note: progress.update(task, completed=done, state=state(done, note))
+            task = progress.add_task(title, total=total, state="")
+            yield lambda count, note: progress.update(task, completed=count, state=state(count, note))
 
 
-def _lines(what: str, state: Callable[[int, str], str]) -> Report:
-    last = time.monotonic()
+def _lines(title: str, state: Callable[[int, str], str]) -> Report:
+    last_moment = time.monotonic()
 
-    def report(done: int, note: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= PERIOD:
-            last = now
-            print(f"{what}: {state(done, note)}", file=sys.stderr, flush=True)
+    def report(count: int, note: str) -> None:
+        nonlocal last_moment
+        moment = time.monotonic()
+        if moment - last_moment >= PERIOD:
+            last_moment = moment
+            print(f"{title}: {state(count, note)}", file=sys.stderr, flush=True)
 
     return report
 
 
-def _state(done: int, total: int | None, unit: str, seconds: float, later: float) -> str:
+def _state(count: int, total: int | None, unit: str, seconds: float, later: float) -> str:
     """Format as `4.2/11.7 MB, 1.3 MB/s, 6 s left, 14 s of all passes`."""
-    rate = done / seconds if seconds else 0.0
+    rate = count / seconds if seconds else 0.0
     if unit == BYTES:
-        size = GIGABYTE if max(done, total or 0) >= GIGABYTE else MEGABYTE
-        of = f"{done / size:,.1f}/" if total else ""
-        parts = [f"{of}{amount(total or done)}", f"{rate / MEGABYTE:,.1f} MB/s"]
+        size = GIGABYTE if max(count, total or 0) >= GIGABYTE else MEGABYTE
+        of = f"{count / size:,.1f}/" if total else ""
+        parts = [f"{of}{amount(total or count)}", f"{rate / MEGABYTE:,.1f} MB/s"]
     else:
         of = f"/{total:,}" if total else ""
-        parts = [f"{done:,}{of} {unit}", f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"]
+        parts = [f"{count:,}{of} {unit}", f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"]
     if total and rate:
-        left = max(total - done, 0) / rate
-        parts.append(f"{duration(left)} left")
+        seconds_left = max(total - count, 0) / rate
+        parts.append(f"{duration(seconds_left)} left")
         if later:
-            parts.append(f"about {duration(left + later * (seconds + left))} of all passes")
+            parts.append(f"about {duration(seconds_left + later * (seconds + seconds_left))} of all passes")
     return ", ".join(parts)
 
 

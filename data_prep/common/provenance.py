@@ -11,7 +11,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.json_file import Count, Sha256, first_problem
 
 MOST_SHARDS = 100_000  # of a split: what a manifest can list
-MOST = 1 << 53  # of any count: JSON readers agree on integers up to here
+MAX_COUNT = 1 << 53  # of any count: JSON readers agree on integers up to here
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -23,8 +23,8 @@ class Record(json_file.Record):
 
 
 class _Part(Record):
-    number: Annotated[int, Field(ge=1, le=MOST)]
-    of: Annotated[int, Field(ge=1, le=MOST)]
+    number: Annotated[int, Field(ge=1, le=MAX_COUNT)]
+    of: Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
     @model_validator(mode="after")
     def _within(self) -> "_Part":
@@ -42,7 +42,7 @@ class _Options(Record):
     keep_duplicates: bool
     near_duplicates: Share | None
     against: list[str]
-    chunk_tokens: Annotated[int, Field(ge=1, le=MOST)]
+    chunk_tokens: Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 
 class _File(Record):

@@ -49,9 +49,9 @@ def is_remote(location: str) -> bool:
         return False
     chained = "::" in re.sub(r"\[[^][]*\]|[?#].*", "", location)  # an IPv6 host is not a chain
     if scheme[1] not in SCHEMES or chained or not location.startswith(f"{scheme[1]}://"):
-        allowed = ", ".join(f"{name}://" for name in SCHEMES)
+        schemes = ", ".join(f"{name}://" for name in SCHEMES)
         raise InputError(
-            f"{without_secrets(location)}: not an address of shards; use a path or {allowed}; a path with a colon has "
+            f"{without_secrets(location)}: not an address of shards; use a path or {schemes}; a path with a colon has "
             "to begin with ./"
         )
     if scheme[1] == "file" and not re.match("file:///[^/]", location):
@@ -104,7 +104,7 @@ def read(url: str, limit: int, receive: Callable[[bytes], None]) -> None:
 
     scheme = urlsplit(url).scheme
     if scheme in PACKAGES:
-        require("remote", PACKAGES[scheme], what=f"{scheme}://")
+        require("remote", PACKAGES[scheme], feature=f"{scheme}://")
     try:
         if scheme == "file":
             with fsspec.filesystem("file").open(url, "rb") as file:

@@ -25,18 +25,18 @@ STOP_WORDS = frozenset(  # Lucene's, of English
 _BREAKABLE = "".join(rf"\p{{lb={kind}}}" for kind in ("ID", "CJ", "NS", "H2", "H3", "SA", "AK", "AS"))  # UAX 14
 _UNIT = rf"[[\w--\p{{M}}]&&[{_BREAKABLE}]]\p{{M}}*+"  # a letter with its marks
 _UNITS = regex.compile(_UNIT, regex.V1)
-_ONE, _OTHERS = r"(?<!\w['’])(?!_)", r"(?!['’]\w)"  # around a letter that is a word
+_START, _END = r"(?<!\w['’])(?!_)", r"(?!['’]\w)"  # around a letter that is a word
 _LETTER = rf"[\w--[{_BREAKABLE}]]"
 _WORDS = regex.compile(
-    rf"(?!\p{{M}})(?:{_LETTER}{{2,}}+|{_ONE}{_LETTER}{_OTHERS})|(?:{_UNIT})++|\p{{Emoji_Presentation}}", regex.V1
+    rf"(?!\p{{M}})(?:{_LETTER}{{2,}}+|{_START}{_LETTER}{_END})|(?:{_UNIT})++|\p{{Emoji_Presentation}}", regex.V1
 )
 # U+200B parts words; U+0640 stretches them; U+0307 is what Turkish İ leaves
 _OMITTED = regex.compile(r"[\p{DI}--\u200b]|\u0640|[[\p{scx=Arab}\p{scx=Hebr}]&&\p{Mn}]|(?<=i)\u0307", regex.V1)
 # Latin, Greek, Cyrillic and punctuation: there, a pattern that is four times as quick finds the same words
-_PLAIN = re.compile(
+_SCRIPTS = re.compile(
     "[\0-¬®-\u02ff\u0370-\u0482\u048a-\u052f\u1e00-\u200b\u2010-\u2029\u202f-\u203e\u20a0-\u20bf\u2100-\u22ff]*"
 )
-_PLAIN_WORDS = re.compile(rf"\w\w+|{_ONE}\w{_OTHERS}")
+_PLAIN_WORDS = re.compile(rf"\w\w+|{_START}\w{_END}")
 _PIECES = regex.compile(rf"({_UNIT}|{_LETTER}++|\p{{Emoji_Presentation}})", regex.V1)
 
 
@@ -44,7 +44,7 @@ def split_words(text: str) -> list[str]:
     """Return the words of a text, folded, in order."""
     # NFKC makes two letters of a trade mark, which would be joined to the word before
     folded = text.lower() if text.isascii() else normalize("NFKC", text.replace("™", " ")).casefold()
-    if folded.isascii() or _PLAIN.fullmatch(folded):
+    if folded.isascii() or _SCRIPTS.fullmatch(folded):
         return _PLAIN_WORDS.findall(folded)
     words: list[str] = []
     for word in _WORDS.findall(_OMITTED.sub("", folded)):

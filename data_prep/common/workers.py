@@ -50,15 +50,15 @@ def run(
     try:
         for task in tasks:
             if len(waiting) == AHEAD * workers:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
+                futures, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in futures)
             # pickled here, once: the pool keeps tasks until their results come, and objects take more memory than bytes
             content = pickle.dumps(task, pickle.HIGHEST_PROTOCOL)
             with _interrupts_held():  # this may start a worker
                 waiting.add(pool.submit(_do, content))
         while waiting:
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in done)
+            futures, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in futures)
     except BrokenProcessPool:
         raise StoppedError(
             "a worker was killed (out of memory?); run the same command with fewer --workers to continue"
@@ -73,12 +73,12 @@ def complete(
     start: Callable[..., Callable[[Task], Any]],
     arguments: tuple[Any, ...],
     workers: int,
-    what: str,
+    title: str,
     unit: str,
 ) -> None:
     """Do the tasks whose files do not exist yet, as `run` does; report the progress on stderr."""
-    missing = [task for task, path in zip(tasks, files, strict=True) if not path.exists()]
-    for _ in track(run(missing, start, arguments, workers), what, unit, len(missing)):
+    missing_tasks = [task for task, path in zip(tasks, files, strict=True) if not path.exists()]
+    for _ in track(run(missing_tasks, start, arguments, workers), title, unit, len(missing_tasks)):
         pass
 
 
@@ -101,11 +101,11 @@ def shared_memory_errors(remedy: str) -> Iterator[None]:
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Hold Ctrl-C back until the block ends; a process that starts in it never gets one, not even while it imports."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
 
 
 def _begin(start: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:

@@ -17,9 +17,9 @@ from deepsiam.data_prep.prepare import spool
 from deepsiam.data_prep.sources.bytes_read import counter
 from deepsiam.data_prep.sources.source import Choices, File, Piece, Source
 
-LEAST, LARGEST = 1 << 20, 1 << 24  # bytes of a batch's pieces
+MIN_BYTES, MAX_BYTES = 1 << 20, 1 << 24  # bytes of a batch's pieces
 BATCHES = 64  # of a small input, so that every worker has some
-MOST = 1 << 17  # pieces of a batch
+MAX_PIECES = 1 << 17  # pieces of a batch
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Batch:
-    """Pieces with their files; `read`: the bytes of the input up to the end of these pieces."""
+    """Pieces with their files; `bytes_read`: the bytes of the input up to the end of these pieces."""
 
     name: str
     pieces: tuple[tuple[File, Piece], ...]
-    read: int
+    bytes_read: int
 
 
 def batches(
@@ -56,7 +56,7 @@ def batches(
     files: Sequence[File],
     choices: Choices,
     part: Part,
-    what: str,
+    options_key: str,
     limit: int | None = None,
     cut_off: dict[str, int] | None = None,
 ) -> Iterator[Batch]:
@@ -65,7 +65,7 @@ def batches(
     Args:
         source, files, choices: what is read, and how.
         part: which of the pieces.
-        what: identifies the options in the name of a batch.
+        options_key: identifies the options in the name of a batch.
         limit: how many pieces are read for all parts together; None: all.
         cut_off: receives, under the name of each file that ends early, the number of its sound pieces, which are used;
             None: such a file is an error.
@@ -73,60 +73,60 @@ def batches(
     Raises:
         InputError: a file is damaged; all sound pieces before the damage have been yielded.
     """
-    done = came = 0
-    batch = _OpenBatch(what)
+    bytes_done = came = 0
+    batch = _OpenBatch(options_key)
     identities = [_identity(file) for file in files]
     # a power of two, which rarely changes when a file is left out
-    large = min(LARGEST, LEAST << (sum(size for size, _ in identities) // (LEAST * BATCHES)).bit_length())
+    large = min(MAX_BYTES, MIN_BYTES << (sum(size for size, _ in identities) // (MIN_BYTES * BATCHES)).bit_length())
     for index, (file, (size, identity)) in enumerate(zip(files, identities, strict=True)):
         if came == limit:
             break
-        before, first = counter.bytes, came
+        bytes_before, pieces_before = counter.bytes, came
         # this share of all files begin a batch, chosen independently of the files before
         if size > large or spool.key_of(identity) < size / large * spool.KEYS:
-            yield from batch.close(done)
+            yield from batch.close(bytes_done)
         try:
-            left = None if limit is None else limit - came
-            for ordinal, piece in enumerate(islice(source.records(file, choices), left)):
+            pieces_left = None if limit is None else limit - came
+            for ordinal, piece in enumerate(islice(source.records(file, choices), pieces_left)):
                 came += 1
                 if part.has(index + ordinal):
                     batch.add(file, identity, ordinal, piece)
-                if batch.size >= large or len(batch.pieces) >= MOST:
-                    yield from batch.close(done + min(size, counter.bytes - before))
+                if batch.size >= large or len(batch.pieces) >= MAX_PIECES:
+                    yield from batch.close(bytes_done + min(size, counter.bytes - bytes_before))
         except CutOffError as error:
-            yield from batch.close(done)
+            yield from batch.close(bytes_done)
             if cut_off is None:
                 raise InputError(f"{error}, or use what is before that with --accept-truncated") from None
-            cut_off[file.name] = came - first
+            cut_off[file.name] = came - pieces_before
         except InputError:
-            yield from batch.close(done)
+            yield from batch.close(bytes_done)
             raise
-        done += size
+        bytes_done += size
         if size > large:
-            yield from batch.close(done)
-    yield from batch.close(done)
+            yield from batch.close(bytes_done)
+    yield from batch.close(bytes_done)
 
 
 class _OpenBatch:
     """The batch that is being filled."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, options_key: str) -> None:
+        self.options_key = options_key
         self._empty()
 
     def _empty(self) -> None:
         self.size = 0
         self.pieces: list[tuple[File, Piece]] = []
-        self.digest = blake2b(self.what.encode(), digest_size=16)
+        self.digest = blake2b(self.options_key.encode(), digest_size=16)
 
     def add(self, file: File, identity: str, ordinal: int, piece: Piece) -> None:
         self.size += piece.size
         self.pieces.append((file, piece))
         self.digest.update(f"{identity} {ordinal}\n".encode())
 
-    def close(self, read: int) -> Iterator[Batch]:
+    def close(self, bytes_read: int) -> Iterator[Batch]:
         if self.pieces:
-            yield Batch(self.digest.hexdigest(), tuple(self.pieces), read)
+            yield Batch(self.digest.hexdigest(), tuple(self.pieces), bytes_read)
         self._empty()
 
 

@@ -31,13 +31,13 @@ def local_paths(locations: Sequence[str], folder: Path) -> list[Path]:
     return [_download_path(place, folder) if urls.is_remote(place) else Path(place) for place in locations]
 
 
-def found(source: Source, paths: Sequence[Path], own: Sequence[Path]) -> list[File]:
-    """Return the files of a source in `paths`, but not those in the folders `own`, which the preparation itself writes.
+def found(source: Source, paths: Sequence[Path], output_folders: Sequence[Path]) -> list[File]:
+    """Return the files of a source in `paths`, but not those in `output_folders`, which the preparation itself writes.
 
     They are below a folder of `paths` where the output is inside the input.
     """
     files = list(source.find(paths))
-    folders = [folder.resolve() for folder in own]
+    folders = [folder.resolve() for folder in output_folders]
     if not any(path.is_dir() and folders[0].is_relative_to(path.resolve()) for path in paths):
         return files
     return [file for file in files if not any(file.path.resolve().is_relative_to(folder) for folder in folders)]
@@ -74,10 +74,10 @@ def listed(files: Sequence[File]) -> list[dict[str, Any]]:
     return records
 
 
-def same(source: Mapping[str, Any], files: Sequence[File], folder: Path, made: Path) -> bool:
+def same(source: Mapping[str, Any], files: Sequence[File], folder: Path, manifest_file: Path) -> bool:
     """Return whether a data set was made from files with these names and sizes, as far as its manifest lists them.
 
-    The hashes of files that were written after the data set's manifest, `made`, are compared, too. Files that would be
+    The hashes of files that were written after the data set's `manifest_file` are compared, too. Files that would be
     downloaded to `folder` are compared by name only.
     """
     inputs = source.get("inputs", {})
@@ -86,10 +86,10 @@ def same(source: Mapping[str, Any], files: Sequence[File], folder: Path, made: P
     }
     if inputs.get("number") != len(files):
         return False
-    later = {file.name for file in files if file.name in sizes and _written(file.path) > _written(made)}
+    later = {file.name for file in files if file.name in sizes and _written(file.path) > _written(manifest_file)}
     if not inputs["files"]:  # too many to be listed
-        known = len(sizes) == len(files)
-        return not known or (
+        is_local = len(sizes) == len(files)
+        return not is_local or (
             sum(sizes.values()) == inputs["bytes"] and (not later or record(files)["sha256"] == inputs["sha256"])
         )
     return all(

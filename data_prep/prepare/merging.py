@@ -27,7 +27,7 @@ from deepsiam.data_prep.shards.manifest import NAME, REBUILD, Manifest
 from deepsiam.data_prep.shards.reader import Shard
 from deepsiam.data_prep.tokenizers import tokenizer
 
-WHOLE = asdict(Part())
+WHOLE_PART = asdict(Part())
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Parts:
     tokenizer: Path
     chunk_tokens: int
     keep_duplicates: bool
-    near: str = ""  # the file with the sorted keys of near-duplicates
+    near_file: str = ""  # the file with the sorted keys of near-duplicates
 
 
 def merge(folders: Sequence[Path], out: Path, processes: int) -> str:
@@ -48,7 +48,7 @@ def merge(folders: Sequence[Path], out: Path, processes: int) -> str:
         folder for _, folder in sorted(zip((source["part"]["number"] for source in sources), folders, strict=True))
     ]
     if output.is_finished(out):
-        if _identity(output.source_of(out)) != _identity({**sources[0], "part": WHOLE}):
+        if _identity(output.source_of(out)) != _identity({**sources[0], "part": WHOLE_PART}):
             raise InputError(output.MADE_DIFFERENTLY.format(out))
         output.check(out)
         return f"{out}: complete already, nothing to do"
@@ -69,9 +69,9 @@ def _agreeing(folders: Sequence[Path]) -> list[dict[str, Any]]:
         for name in ("command", "options", "inputs"):
             if source[name] != sources[0][name]:
                 raise InputError(f"{folder}: was made with other {name} than {folders[0]}; prepare one of them again")
-        part, first = ("{number}/{of}".format(**each["part"]) for each in (source, sources[0]))
+        part, origin = ("{number}/{of}".format(**entry["part"]) for entry in (source, sources[0]))
         if source["part"]["of"] != sources[0]["part"]["of"]:
-            raise InputError(f"{folder}: is part {part} but {folders[0]} is part {first}; name parts of one division")
+            raise InputError(f"{folder}: is part {part} but {folders[0]} is part {origin}; name parts of one division")
     require_every_part([source["part"]["number"] for source in sources], sources[0]["part"]["of"], folders[0])
     return sources
 
@@ -84,10 +84,10 @@ def _merge(folders: Sequence[Path], sources: Sequence[dict[str, Any]], out: Path
     plan = output.plan(spooled["documents"], spooled["bytes"], options["held_out"], options["shards"])
     make_directory(folder / "done")
     threshold = options["near_duplicates"]
-    near = None
+    result = None
     if threshold is not None:
         bands = [output.bands_of(part, threshold) for part in folders]
-        near = near_duplicates.search([], bands, [], folder, processes)
+        result = near_duplicates.search([], bands, [], folder, processes)
     tok = tokenizer.load(folders[0] / "shards" / "tokenizer.json")
     parts = Parts(
         {
@@ -97,19 +97,19 @@ def _merge(folders: Sequence[Path], sources: Sequence[dict[str, Any]], out: Path
         tok.path,
         options["chunk_tokens"],
         options["keep_duplicates"],
-        str(near.keys) if near else "",
+        str(result.keys) if result else "",
     )
     files = [writing.finished(folder, shard) for shard in plan]
     workers.complete(plan, files, _joiner, (parts, folder), processes, "merge", "shards")
-    stages, removed = zip(*(output.before_removal(source) for source in sources), strict=True)
-    source = {**sources[0], "part": WHOLE, "spooled": spooled, "stages": tally.shortened(tally.add(stages))}
-    output.finish(out, folder, plan, tok, source, near.pairs if near else None, sum(removed, Counter[str]()))
+    stages, removals = zip(*(output.before_removal(source) for source in sources), strict=True)
+    source = {**sources[0], "part": WHOLE_PART, "spooled": spooled, "stages": tally.shortened(tally.add(stages))}
+    output.finish(out, folder, plan, tok, source, result.pairs if result else None, sum(removals, Counter[str]()))
 
 
 def _joiner(parts: Parts, folder: Path) -> Callable[[ShardPlan], ShardPlan]:
     """Return a worker's task: write a shard of the whole."""
     tok = tokenizer.load(parts.tokenizer)
-    near = np.load(parts.near, mmap_mode="r") if parts.near else np.empty(0, spool.KEY)
+    near_keys = np.load(parts.near_file, mmap_mode="r") if parts.near_file else np.empty(0, spool.KEY)
 
     def write(shard: ShardPlan) -> ShardPlan:
         dropped: Counter[str] = Counter()
@@ -118,8 +118,8 @@ def _joiner(parts: Parts, folder: Path) -> Callable[[ShardPlan], ShardPlan]:
         if shard.split == "held_out":
             keys = {key for key, _ in documents}
             training = {key for key, _ in _in_range(parts, replace(shard, split="shards")) if key in keys}
-        unique = _unique(documents, training, parts.keep_duplicates, near, dropped)
-        writing.write_documents(folder, shard, unique, tok, parts.chunk_tokens, dropped)
+        unique_documents = _unique(documents, training, parts.keep_duplicates, near_keys, dropped)
+        writing.write_documents(folder, shard, unique_documents, tok, parts.chunk_tokens, dropped)
         return shard
 
     return write
@@ -151,18 +151,18 @@ def _unique(
     documents: Sequence[tuple[int, TokenDocument]],
     training: set[int],
     keep_duplicates: bool,
-    near: np.ndarray,
+    near_keys: np.ndarray,
     dropped: Counter[str],
 ) -> Iterator[TokenDocument]:
     """Yield the documents that stay, in order, by the rules of `writing.kept`; `training`: keys of training text."""
-    before = -1
+    last_key = -1
     # an id in the form that begins a spool record, so that both sort in the same order
     ids = {id_: json.dumps(id_, ensure_ascii=False).encode() for _, document in documents for id_ in [document.id]}
     for key, document in sorted(documents, key=lambda pair: (pair[0], ids[pair[1].id])):
-        if key in training or (key == before and not keep_duplicates):
+        if key in training or (key == last_key and not keep_duplicates):
             dropped["same_text"] += 1
-        elif writing.contains(near, key):
+        elif writing.contains(near_keys, key):
             dropped["near_duplicate"] += 1
         else:
             yield document
-        before = key
+        last_key = key

@@ -60,7 +60,7 @@ def bands(text: str, threshold: float) -> np.ndarray:
 @lru_cache(maxsize=1)
 def _no_shingles() -> Any:
     """Return the MinHash of an empty set, whose copies share its permutations."""
-    require("dumps", "datasketch", what="--near-duplicates")
+    require("dumps", "datasketch", feature="--near-duplicates")
     from datasketch import MinHash
 
     # 64 bits: with 32, a billion documents of one shingle would hold a hundred million accidental pairs

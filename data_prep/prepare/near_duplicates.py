@@ -24,32 +24,32 @@ class Result(NamedTuple):
 
 
 def search(
-    spooled: Sequence[Path], parts: Sequence[Path], others: Sequence[Path], folder: Path, processes: int
+    spooled: Sequence[Path], parts: Sequence[Path], other_pairs: Sequence[Path], folder: Path, processes: int
 ) -> Result:
     """Compare the documents of `spooled` files and of `parts`, the pairs of data sets, `processes` ranges at once.
 
-    They are compared with `others` too, the pairs of other data sets. Finished ranges are in `folder`.
+    They are compared with `other_pairs` too, the pairs of other data sets. Finished ranges are in `folder`.
     """
     size = sum(RECORD.itemsize * spool.about(path)["bands"] for path in spooled)
     bounds = spool.ranges(size + sum(path.stat().st_size for path in parts), RANGE_BYTES)
-    files = [_file(folder, "pairs", each) for each in bounds]
-    workers.complete(bounds, files, comparer, (spooled, parts, others, folder), processes, "near", "ranges")
+    files = [_file(folder, "pairs", limits) for limits in bounds]
+    workers.complete(bounds, files, comparer, (spooled, parts, other_pairs, folder), processes, "near", "ranges")
     return _joined(folder, bounds)
 
 
 def comparer(
-    spooled: Sequence[Path], parts: Sequence[Path], others: Sequence[Path], folder: Path
+    spooled: Sequence[Path], parts: Sequence[Path], other_pairs: Sequence[Path], folder: Path
 ) -> Callable[[Bounds], Bounds]:
     """Return a worker's task for a range: write FOLDER/keys-N.npy, FOLDER/elsewhere-N.npy and last FOLDER/pairs-N.npy.
 
     The first file has the keys of documents that share a band with a document of a smaller key; the second has the keys
-    of documents that share a band with `others`.
+    of documents that share a band with `other_pairs`.
     """
 
     def compare(bounds: Bounds) -> Bounds:
         pairs = np.unique(np.concatenate([spool.bands(spooled, *bounds), *(_saved(part, bounds) for part in parts)]))
         bands, keys = np.ascontiguousarray(pairs["band"]), np.ascontiguousarray(pairs["key"])
-        shared = [keys[np.isin(bands, _saved(other, bounds)["band"])] for other in others]
+        shared = [keys[np.isin(bands, _saved(file, bounds)["band"])] for file in other_pairs]
         save_array(_file(folder, "keys", bounds), minhash.surpassed(bands, keys))
         save_array(_file(folder, "elsewhere", bounds), np.unique(np.concatenate([np.empty(0, spool.KEY), *shared])))
         save_array(_file(folder, "pairs", bounds), pairs)
@@ -60,8 +60,8 @@ def comparer(
 
 def _saved(file: Path, bounds: Bounds) -> np.ndarray:
     pairs = np.load(file, mmap_mode="r")
-    first, last = spool.between(pairs["band"], *bounds)
-    return np.array(pairs[first:last])
+    start, end = spool.between(pairs["band"], *bounds)
+    return np.array(pairs[start:end])
 
 
 def _file(folder: Path, name: str, bounds: Bounds) -> Path:

@@ -67,5 +67,5 @@ def shares(grams: np.ndarray, table: np.ndarray) -> bool:
     if not len(table):
         return False
     ordered = np.sort(grams)  # sorted, so that each search begins where the previous one ended
-    nearest = np.minimum(np.searchsorted(table, ordered), len(table) - 1)
-    return bool((table[nearest] == ordered).any())
+    places = np.minimum(np.searchsorted(table, ordered), len(table) - 1)
+    return bool((table[places] == ordered).any())

@@ -77,7 +77,7 @@ def check_options(options: Options) -> None:
     for folder in options.against:
         output.comparable(Path(folder), options.near_duplicates)
     if options.near_duplicates is not None:
-        require("dumps", "datasketch", what="--near-duplicates")
+        require("dumps", "datasketch", feature="--near-duplicates")
         minhash.layout(options.near_duplicates)  # raises where that is no similarity
     for folder in options.stages.decontaminate:
         next(iter(texts_of(Path(folder))), None)
@@ -86,11 +86,11 @@ def check_options(options: Options) -> None:
 
 def check_inputs(locations: Sequence[str], options: Options) -> None:
     """Raise InputError where a local input does not exist, or a file or address is named twice."""
-    here = [Path(location) for location in locations if not urls.is_remote(location)]
+    paths = [Path(location) for location in locations if not urls.is_remote(location)]
     addresses = Counter(urls.unsigned(location) for location in locations if urls.is_remote(location))
     for address in (urls.without_secrets(address) for address, number in addresses.items() if number > 1):
         raise InputError(f"{address}: is named twice; name every file once")
-    if here:
-        files = list(registry.SOURCES[options.source].find(here))
+    if paths:
+        files = list(registry.SOURCES[options.source].find(paths))
         inputs.listed(files)
         require_once(file.path.resolve() for file in files)

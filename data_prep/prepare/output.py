@@ -37,7 +37,7 @@ from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 SPLITS = ("held_out", "shards")  # in the order in which they are moved into place
 REMOVALS = ("against", "duplicates", "near_duplicates")  # the last stages, which compare documents
 MADE_DIFFERENTLY = "{}: was made from other input or with other options; choose another --out or remove it"
-NAMED = 10  # unknown templates that are printed
+PRINTED_TEMPLATES = 10  # unknown templates that are printed
 NAMES = 5  # of the documents in a guessed encoding, that are printed for each
 LOCK, OF_TEXT = "lock", "text-only"  # in OUT/.partial: its lock, and the mark of a run that makes text, not shards
 BANDS = "near_duplicates.npy"  # the bands and keys of all documents that were compared
@@ -52,8 +52,8 @@ def work_folder(out: Path) -> Path:
     """Return OUT/.partial; raise InputError if OUT/shards or OUT/held_out exists but was not left there by a run."""
     for split in SPLITS:
         # a run moves a split with its manifest, and OUT/.partial exists until all splits are moved
-        ours = (out / split / manifest.NAME).is_file() and (is_finished(out) or (out / PARTIAL).exists())
-        if (out / split).exists() and not ours:
+        is_output = (out / split / manifest.NAME).is_file() and (is_finished(out) or (out / PARTIAL).exists())
+        if (out / split).exists() and not is_output:
             raise InputError(f"{out / split}: exists, and is not from an unfinished run; remove it")
     return out / PARTIAL
 
@@ -64,7 +64,7 @@ def alone(work: Path) -> Iterator[None]:
 
     A folder in which nothing has been finished is removed again when the block raises InputError.
     """
-    new = not work.parent.exists()
+    is_new = not work.parent.exists()
     make_directory(work)
     with lock(work / LOCK, f"{work.parent}: is being prepared by another process; wait for it, or stop it"):
         try:
@@ -72,14 +72,14 @@ def alone(work: Path) -> Iterator[None]:
         except InputError:
             if not any(path.is_file() for path in work.rglob("*") if path.name not in (LOCK, OF_TEXT)):
                 shutil.rmtree(work)
-                if new:
+                if is_new:
                     work.parent.rmdir()
             raise
 
 
-def plan(documents: int, size: int, held_out: float, wanted: int | None) -> list[ShardPlan]:
+def plan(documents: int, size: int, held_out: float, shards_wanted: int | None) -> list[ShardPlan]:
     """Return the shards to write for a number of documents and their bytes of text."""
-    shares = {"shards": (1 - held_out, wanted), "held_out": (held_out, None)}
+    shares = {"shards": (1 - held_out, shards_wanted), "held_out": (held_out, None)}
     shards: list[ShardPlan] = []
     for split, (share, number_wanted) in shares.items():
         if share:
@@ -105,21 +105,21 @@ def finish(
 
     `source` has the stages before the removal of duplicates; `dropped_before` counts what this removed in the parts.
     """
-    written = {split: writing.entries(folder, [shard for shard in shards if shard.split == split]) for split in SPLITS}
-    dropped = sum((counts for _, counts in written.values()), Counter(dropped_before))
+    results = {split: writing.entries(folder, [shard for shard in shards if shard.split == split]) for split in SPLITS}
+    dropped = sum((counts for _, counts in results.values()), Counter(dropped_before))
     stages = [*source["stages"], *last_stages(source, dropped)]
     hashes = {"bands": sha256_of(bands)} if bands else {}
     reasons = tally.dropped(stages)
-    if not written["shards"][0] and not manifest.is_part(source):
+    if not results["shards"][0] and not manifest.is_part(source):
         raise nothing_left(out, reasons, source["options"]["held_out"])
     ranges = {shard.split: shard.of for shard in shards}
-    held_out = sum(entry.documents for entry in written["held_out"][0])
-    kept = [split for split in SPLITS if written[split][0] or split == "shards"]  # a part may have no documents
-    for split in kept:
+    held_out = sum(entry.documents for entry in results["held_out"][0])
+    splits = [split for split in SPLITS if results[split][0] or split == "shards"]  # a part may have no documents
+    for split in splits:
         if (out / split).exists() and not (folder / split).exists():
             continue  # already moved by a run that was then killed
         make_directory(folder / split)
-        entries, _ = written[split]
+        entries, _ = results[split]
         counts: dict[str, Any] = {
             name: sum(getattr(entry, name) for entry in entries) for name in ("documents", "segments", "tokens")
         }
@@ -127,10 +127,10 @@ def finish(
         write_bytes(folder / split / "tokenizer.json", read_bytes(tok.path))
         about = {**source, "split": split, "ranges": ranges[split], "stages": stages, "counts": counts, **hashes}
         manifest.write(folder / split, tok, about, entries)
-    _move_into_place(folder, out, kept, bands)
+    _move_into_place(folder, out, splits, bands)
 
 
-def _move_into_place(folder: Path, out: Path, kept: Sequence[str], bands: Path | None) -> None:
+def _move_into_place(folder: Path, out: Path, splits: Sequence[str], bands: Path | None) -> None:
     """Move finished splits to OUT; replace those of a run that was killed here, perhaps one with other options."""
     with os_errors_as_input_errors(out, "write"):
         if bands is not None:
@@ -138,7 +138,7 @@ def _move_into_place(folder: Path, out: Path, kept: Sequence[str], bands: Path |
         else:
             (out / BANDS).unlink(missing_ok=True)
         for split in SPLITS:
-            if split not in kept:
+            if split not in splits:
                 shutil.rmtree(out / split, ignore_errors=True)
             elif (folder / split).exists():
                 shutil.rmtree(out / split, ignore_errors=True)
@@ -176,8 +176,8 @@ def last_stages(source: Mapping[str, Any], dropped: Counter[str]) -> Iterator[di
 def before_removal(source: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Return the stages before the removal of duplicates, and the counts of what the removal dropped."""
     stages = source["stages"]
-    last = [stage for stage in stages if stage["name"] in REMOVALS]
-    return [stage for stage in stages if stage["name"] not in REMOVALS], Counter(tally.dropped(last))
+    removals = [stage for stage in stages if stage["name"] in REMOVALS]
+    return [stage for stage in stages if stage["name"] not in REMOVALS], Counter(tally.dropped(removals))
 
 
 def check(out: Path) -> None:
@@ -283,8 +283,8 @@ def table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
         reasons += "".join(f"; {number:,} read as {name}" for name, number in stage.get("guessed", {}).items())
         lines.append(f"  {stage['name']:<16}{stage['in']:>14,}{stage['out']:>14,}  {reasons}".rstrip())
         if sentences := Counter(stage.get("sentences", {})):
-            commonest = ", ".join(f"{number:,} {name}" for name, number in sentences.most_common(NAMED))
-            dots = ", …" if len(sentences) > NAMED else ""
+            commonest = ", ".join(f"{number:,} {name}" for name, number in sentences.most_common(PRINTED_TEMPLATES))
+            dots = ", …" if len(sentences) > PRINTED_TEMPLATES else ""
             lines.append(f"    sentences left out for unknown templates: {sentences.total():,} ({commonest}{dots})")
         for name, names in stage.get("guessed_for", {}).items():
             dots = ", … (in the manifest)" if len(names) > NAMES else ""

@@ -23,10 +23,10 @@ from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 from deepsiam.data_prep.sources.source import EXPECTED, Choices, File, Piece, Source
 from deepsiam.data_prep.text.normalize import fold
 
-NAMED = 5  # bad records that are listed for each batch
+LISTED_RECORDS = 5  # bad records that are listed for each batch
 RECORDS = 7  # the version of spool files: a resumed run uses none of another version
 FEWEST_WORDS = 20  # a shorter document is never a near-duplicate
-LONGEST = 1 << 20  # bytes of a document; a longer one is split, since no chunk could hold it
+MAX_BYTES = 1 << 20  # bytes of a document; a longer one is split, since no chunk could hold it
 LARGEST_JOIN = 1 << 26  # bytes of the fragments with one hash; more are dropped
 
 
@@ -57,15 +57,15 @@ def batch_reader(reading: Reading, folder: Path) -> Callable[[Batch], str]:
     def read(batch: Batch) -> str:
         rejected = Rejected(reading.rejected)
         pieces = Tally("read", reading.choices, rejected)
-        bad: list[Bad] = []
-        items = _items(source, reading, batch.pieces, pieces, bad)
+        bad_records: list[Bad] = []
+        items = _items(source, reading, batch.pieces, pieces, bad_records)
         if finish:
             records, bands, tallies = finish(items, rejected)
         else:
             records = [(spool.key_of(item[0]), json.dumps(item, ensure_ascii=False).encode()) for item in items]
             bands, tallies = None, []
-        lines = [f"{item.file}: {item.where}: {item.reason}" for item in bad[:NAMED]]
-        about = {"bad": len(bad), "named": lines, "stages": [pieces.record(), *tallies]}
+        lines = [f"{item.file}: {item.where}: {item.reason}" for item in bad_records[:LISTED_RECORDS]]
+        about = {"bad": len(bad_records), "named": lines, "stages": [pieces.record(), *tallies]}
         rejected.write(folder / batch.name)
         spool.write(folder / batch.name, about, records, bands)
         return batch.name
@@ -84,9 +84,9 @@ def range_joiner(reading: Reading, files: Sequence[Path], folder: Path) -> Calla
     def join(bounds: tuple[int, int]) -> str:
         name = name_of(bounds)
         rejected = Rejected(reading.rejected)
-        joined = Tally("join", {}, rejected)
-        records, bands, tallies = finish(_joined(source, reading.choices, files, bounds, joined), rejected)
-        about = {"bad": 0, "named": [], "stages": [joined.record(), *tallies]}
+        join_tally = Tally("join", {}, rejected)
+        records, bands, tallies = finish(_joined(source, reading.choices, files, bounds, join_tally), rejected)
+        about = {"bad": 0, "named": [], "stages": [join_tally.record(), *tallies]}
         rejected.write(folder / name)
         spool.write(folder / name, about, records, bands)
         return name
@@ -100,23 +100,23 @@ def name_of(bounds: tuple[int, int]) -> str:
 
 
 def _items(
-    source: Source, reading: Reading, pieces: Iterable[tuple[File, Piece]], tally: Tally, bad: list[Bad]
+    source: Source, reading: Reading, pieces: Iterable[tuple[File, Piece]], tally: Tally, bad_records: list[Bad]
 ) -> Iterator[Any]:
-    """Yield the documents or fragments of pieces; append the bad ones to `bad`."""
+    """Yield the documents or fragments of pieces; append the bad ones to `bad_records`."""
     choices = {**reading.choices, EXPECTED: reading.stages.language}
     for file, piece in pieces:
-        joined = source.join if reading.part.of > 1 and not isinstance(piece.content, Dropped) else None
-        belongs = joined.belongs(piece) if joined else ""
+        join = source.join if reading.part.of > 1 and not isinstance(piece.content, Dropped) else None
+        belongs = join.belongs(piece) if join else ""
         if belongs and not reading.part.has(spool.key_of(belongs)):
             continue
         for item in source.items(file, piece, choices):
-            if joined and not belongs:  # the hash of a text decides to which part this belongs
+            if join and not belongs:  # the hash of a text decides to which part this belongs
                 left_out = isinstance(item, Bad | Dropped)
                 if not reading.part.has(spool.key_of(f"{file.name}: {piece.where}" if left_out else item[0])):
                     continue
             tally.came += 1
             if isinstance(item, Bad):
-                bad.append(item)
+                bad_records.append(item)
                 tally.drop("bad", f"{file.name}: {piece.where}: {item.reason}")
             elif isinstance(item, Dropped):
                 tally.drop(item.reason, f"{file.name}: {piece.where}")
@@ -166,7 +166,7 @@ class _Finish:
     ) -> tuple[list[tuple[int, bytes]], np.ndarray | None, list[dict[str, Any]]]:
         """Return the records with their keys, a row of bands for each, and the tallies of the stages."""
         tallies = [Tally(stage.name, stage.parameters, rejected) for stage in self.stages]
-        cuts = Tally("cut", {"bytes": LONGEST})
+        cuts = Tally("cut", {"bytes": MAX_BYTES})
         records: list[tuple[int, bytes]] = []
         rows: list[np.ndarray] = []
         for document in documents:
@@ -211,16 +211,16 @@ def document_of(record: bytes) -> Document:
 
 
 def cut(document: Document) -> Iterator[Document]:
-    """Cut a document of more than LONGEST bytes into parts `ID`, `ID#2`, ... of one group, mostly between segments."""
-    if sum(map(len, document.segments)) * 4 <= LONGEST:  # no character has more bytes
+    """Cut a document of more than MAX_BYTES into parts `ID`, `ID#2`, ... of one group, mostly between segments."""
+    if sum(map(len, document.segments)) * 4 <= MAX_BYTES:  # no character has more bytes
         yield document
         return
     pieces: list[list[tuple[str, bool]]] = [[]]
-    size, short = 0, LONGEST // 4  # the most characters of a part, which has at most LONGEST bytes
+    size, width = 0, MAX_BYTES // 4  # the most characters of a part, which has at most MAX_BYTES bytes
     for index, segment in enumerate(document.segments):
-        for part in [segment[start : start + short] for start in range(0, len(segment), short)] or [segment]:
+        for part in [segment[start : start + width] for start in range(0, len(segment), width)] or [segment]:
             length = len(part.encode())
-            if size + length > LONGEST:
+            if size + length > MAX_BYTES:
                 pieces.append([])
                 size = 0
             pieces[-1].append((part, index in document.headings))

@@ -15,15 +15,15 @@ SUFFIX = ".rejected"
 
 
 class Rejected:
-    """What one task leaves out; nothing is kept unless it is `wanted`."""
+    """What one task leaves out; nothing is kept unless it is `enabled`."""
 
-    def __init__(self, wanted: bool) -> None:
-        self.wanted = wanted
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = enabled
         self.lines: list[str] = []
 
     def add(self, stage: str, reason: str, where: str = "", document: Document | None = None) -> None:
         """Add a record by its place in the input, or a document; `stage` is the stage that it did not pass."""
-        if not self.wanted:
+        if not self.enabled:
             return
         line = {"stage": stage, "reason": reason.replace(" ", "_")}
         if where:

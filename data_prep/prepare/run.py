@@ -78,7 +78,7 @@ def prepare(
     if options.text:
         texts.check_free(out)
     check_inputs(locations, options)
-    new = not work.exists()
+    is_new = not work.exists()
     with output.alone(work):
         mark = work / output.OF_TEXT  # a run that makes text, not shards
         mark.touch() if options.text else mark.unlink(missing_ok=True)
@@ -86,7 +86,7 @@ def prepare(
         try:
             run.all()
         except InputError:
-            if new and run.totals.nothing_is_sound:  # the command for another kind of file: nothing to resume
+            if is_new and run.totals.nothing_is_sound:  # the command for another kind of file: nothing to resume
                 for folder in filter(Path.is_dir, list(work.iterdir())):
                     shutil.rmtree(folder)
             raise
@@ -100,8 +100,8 @@ def _check(locations: Sequence[str], out: Path, options: Options) -> str:
     files = inputs.found(registry.SOURCES[options.source], paths, _written(out, options))
     part = asdict(options.part)
     same_options = source["options"] == options.recorded() and source["part"] == part
-    made = out / cleaned.FOLDER / cleaned.NAME if options.text else out / "shards" / manifest.NAME
-    if not same_options or not inputs.same(source, files, downloads, made):
+    manifest_file = out / cleaned.FOLDER / cleaned.NAME if options.text else out / "shards" / manifest.NAME
+    if not same_options or not inputs.same(source, files, downloads, manifest_file):
         raise InputError(output.MADE_DIFFERENTLY.format(out))
     (texts if options.text else output).check(out)
     return f"{out}: complete already, nothing to do"
@@ -161,8 +161,8 @@ class _Run:
 
     def _reading(self) -> Reading:
         options = self.options
-        read = options.source, options.choices, options.part, options.stages, self.pairs, options.near_duplicates
-        steps = Reading(*read, rejected=self.rejects is not None)
+        settings = options.source, options.choices, options.part, options.stages, self.pairs, options.near_duplicates
+        steps = Reading(*settings, rejected=self.rejects is not None)
         if not options.stages.decontaminate:
             return steps
         table = ngrams.collection_ngrams(options.stages.decontaminate, options.stages.ngram)
@@ -186,7 +186,7 @@ class _Run:
             identity = steps.identity()
             for batch in batches(self.source, self.files, options.choices, part, identity, options.limit, cut_off):
                 names.append(batch.name)
-                position = batch.read
+                position = batch.bytes_read
                 if (folder / batch.name).exists():
                     self.totals.add(spool.about(folder / batch.name))
                 else:
@@ -220,17 +220,17 @@ class _Run:
 
     def _near(self, spooled: list[Path]) -> near_duplicates.Result:
         threshold = self.options.near_duplicates
-        others = [output.bands_of(Path(folder), threshold) for folder in self.options.against]
+        other_bands = [output.bands_of(Path(folder), threshold) for folder in self.options.against]
         folder = self._folder("near", _named(spooled), self.elsewhere_identity)
-        return near_duplicates.search(spooled, [], others, folder, self.processes)
+        return near_duplicates.search(spooled, [], other_bands, folder, self.processes)
 
     def _tokenizer(self, spooled: list[Path]) -> Tokenizer:
         """Return the tokenizer, copied or trained in the work folder."""
         options = self.options
         if options.tokenizer:
-            given = tokenizer.load(Path(options.tokenizer))
-            path = self._folder("tokenizer", given.fingerprint) / "tokenizer.json"
-            write_bytes(path, read_bytes(given.path))
+            source_tokenizer = tokenizer.load(Path(options.tokenizer))
+            path = self._folder("tokenizer", source_tokenizer.fingerprint) / "tokenizer.json"
+            write_bytes(path, read_bytes(source_tokenizer.path))
             return tokenizer.load(path)
         kinds = (options.tokenizer_kind, options.vocab_size, options.held_out, options.keep_duplicates)
         path = self._folder("tokenizer", _named(spooled), self._removed_identity, kinds)
@@ -239,19 +239,19 @@ class _Run:
             return tokenizer.load(path)
         dropped = Counter(tally.dropped(self.totals.stages))
         sample = self._sample(spooled, dropped)
-        first = next(sample, None)
-        if first is None:
+        first_text = next(sample, None)
+        if first_text is None:
             raise output.nothing_left(self.out, dropped, options.held_out)
         print(f"training a vocabulary of {options.vocab_size:,}", flush=True)
-        tok = tokenizer.train(chain([first], sample), options.vocab_size, path, options.tokenizer_kind)
+        tok = tokenizer.train(chain([first_text], sample), options.vocab_size, path, options.tokenizer_kind)
         if tok.vocab_size < options.vocab_size:
             print(f"the text has pieces for a vocabulary of {tok.vocab_size:,} only", flush=True)
         return tok
 
     @cached_property
     def _removed_identity(self) -> list[str]:
-        near = [sha256_of(path) for path in (self.near.keys, self.near.elsewhere)] if self.near else []
-        return [*self.elsewhere_identity, *near]
+        near_hashes = [sha256_of(path) for path in (self.near.keys, self.near.elsewhere)] if self.near else []
+        return [*self.elsewhere_identity, *near_hashes]
 
     def _sample(self, spooled: list[Path], dropped: Counter[str]) -> Iterator[str]:
         """Yield training texts with the smallest hashes, a fair sample; count the documents that are dropped."""
@@ -262,18 +262,18 @@ class _Run:
 
     def _selection(self, spooled: list[Path]) -> Selection:
         options = self.options
-        elsewhere = near = ""
+        elsewhere = near_file = ""
         if options.against:
             path = self._folder("elsewhere", self._removed_identity) / "keys.npy"
             if not path.exists():
                 similar = np.load(self.near.elsewhere) if self.near else np.empty(0, spool.KEY)
-                same = output.keys_of([Path(folder) for folder in options.against])
-                save_array(path, np.union1d(same, similar))
+                equal_keys = output.keys_of([Path(folder) for folder in options.against])
+                save_array(path, np.union1d(equal_keys, similar))
             elsewhere = str(path)
         if self.near and options.part.of == 1:  # only `merge` knows the near-duplicates across parts
-            near = str(self.near.keys)
-        wanted = self.rejects is not None
-        return Selection(tuple(spooled), options.keep_duplicates, options.held_out, near, elsewhere, wanted)
+            near_file = str(self.near.keys)
+        keeps_rejects = self.rejects is not None
+        return Selection(tuple(spooled), options.keep_duplicates, options.held_out, near_file, elsewhere, keeps_rejects)
 
     def _write(self, spooled: list[Path], tok: Tokenizer) -> None:
         documents, size = _size(spooled)
@@ -296,9 +296,9 @@ class _Run:
         self._collect(files)
         texts.finish(self.out, folder, plan, self._made(spooled))
 
-    def _collect(self, written: list[Path]) -> None:
+    def _collect(self, result_files: list[Path]) -> None:
         if self.rejects:
-            rejected.collect([*self.results, *written], self.rejects)
+            rejected.collect([*self.results, *result_files], self.rejects)
 
     def _write_folder(self, spooled: list[Path], *how: object) -> Path:
         made_of = _named(spooled), self._removed_identity, self.rejects is not None, *how

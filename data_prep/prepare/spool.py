@@ -33,9 +33,9 @@ def key_of(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def ranges(size: int, most: int) -> list[tuple[int, int]]:
-    """Divide all keys, of records of `size` bytes, into ranges (low, high) of about `most` bytes: low <= key < high."""
-    return list(pairwise(edges(-(-size // most) or 1)))
+def ranges(size: int, max_bytes: int) -> list[tuple[int, int]]:
+    """Divide all keys, of records of `size` bytes, into ranges (low, high) of about `max_bytes`: low <= key < high."""
+    return list(pairwise(edges(-(-size // max_bytes) or 1)))
 
 
 def edges(ranges: int) -> list[int]:
@@ -81,16 +81,16 @@ def gather(paths: Iterable[Path], low: int, high: int) -> Iterator[tuple[int, by
             if not number:
                 continue
             keys = np.memmap(path, KEY, "r", at, (number,))
-            first, last = between(keys, low, high)
-            if first == last:
+            low_row, high_row = between(keys, low, high)
+            if low_row == high_row:
                 continue
             ends = np.memmap(path, KEY, "r", at + 8 * number, (number,))
-            begin = int(ends[first - 1]) if first else 0
-            stops = ends[first:last].astype(np.int64) - begin
+            begin = int(ends[low_row - 1]) if low_row else 0
+            stops = ends[low_row:high_row].astype(np.int64) - begin
             file.seek(at + 16 * (number + header["bands"]) + begin)
             content = file.read(int(stops[-1]))
             starts = [0, *stops[:-1].tolist()]
-            inside = keys[first:last].tolist()
+            inside = keys[low_row:high_row].tolist()
         for key, start, stop in zip(inside, starts, stops.tolist(), strict=True):
             yield key, content[start:stop]
 
@@ -103,9 +103,9 @@ def sizes(paths: Iterable[Path], low: int, high: int) -> Counter[int]:
             number, at = json.loads(file.readline())["records"], file.tell()
             if number:
                 keys, ends = (np.memmap(path, KEY, "r", at + 8 * number * row, (number,)) for row in (0, 1))
-                first, last = between(keys, low, high)
-                lengths = np.diff(ends[:last].astype(np.int64), prepend=0)[first:]
-                for key, length in zip(keys[first:last].tolist(), lengths.tolist(), strict=True):
+                start, end = between(keys, low, high)
+                lengths = np.diff(ends[:end].astype(np.int64), prepend=0)[start:]
+                for key, length in zip(keys[start:end].tolist(), lengths.tolist(), strict=True):
                     totals[key] += length
     return totals
 
@@ -122,13 +122,13 @@ def bands(paths: Iterable[Path], low: int, high: int) -> np.ndarray:
             if not header["bands"]:
                 continue
             stored = np.memmap(path, KEY, "r", file.tell() + 16 * header["records"], (2, header["bands"]))
-        first, last = between(stored[0], low, high)
-        pairs.append(np.ascontiguousarray(stored[:, first:last].T).view(RECORD).ravel())
+        start, end = between(stored[0], low, high)
+        pairs.append(np.ascontiguousarray(stored[:, start:end].T).view(RECORD).ravel())
     return np.concatenate(pairs)
 
 
 def between(keys: np.ndarray, low: int, high: int) -> tuple[int, int]:
     """Return the slice of sorted keys with low <= key < high, as first and last + 1; `high` may be 2**64."""
-    first = int(np.searchsorted(keys, np.uint64(low)))
-    last = len(keys) if high >= KEYS else int(np.searchsorted(keys, np.uint64(high)))
-    return first, last
+    start = int(np.searchsorted(keys, np.uint64(low)))
+    end = len(keys) if high >= KEYS else int(np.searchsorted(keys, np.uint64(high)))
+    return start, end

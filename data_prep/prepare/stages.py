@@ -39,7 +39,7 @@ class StageOptions:
     sentences: bool = True  # split paragraphs into sentences
     min_words: int = 0  # drop documents of fewer words
     max_words: int | None = None  # drop documents of more words; None: no bound
-    language: str = language_id.ANY  # drop documents that are not in this language, an ISO 639 code; ANY: keep all
+    language: str = language_id.ANY_LANGUAGE  # the language of the documents to keep, an ISO 639 code, or any
     language_threshold: float = language_id.THRESHOLD  # log-odds (nats) from which a document counts as not in it
     quality: bool = False  # drop documents that do not read as text
     decontaminate: tuple[str, ...] = ()  # folders of collections: drop documents that share a run of words with one
@@ -79,12 +79,12 @@ def build(options: StageOptions, paragraphs: bool, evaluation: np.ndarray | None
     if pairs:
         stages.append(Stage("pairs", {"characters": LONGEST_PAIR}, _pair))
     if options.min_words > 0 or options.max_words is not None:
-        fewest, most = options.min_words, options.max_words
-        stages.append(Stage("length", {"min_words": fewest, "max_words": most}, partial(_length, fewest, most)))
-    if options.language != language_id.ANY:
-        wanted, threshold = options.language, options.language_threshold
+        low, high = options.min_words, options.max_words
+        stages.append(Stage("length", {"min_words": low, "max_words": high}, partial(_length, low, high)))
+    if options.language != language_id.ANY_LANGUAGE:
+        language, threshold = options.language, options.language_threshold
         stages.append(
-            Stage("language", {"language": wanted, "threshold": threshold}, partial(_language, wanted, threshold))
+            Stage("language", {"language": language, "threshold": threshold}, partial(_language, language, threshold))
         )
     if options.quality:
         stages.append(Stage("quality", QUALITY, _quality))
@@ -97,7 +97,7 @@ def build(options: StageOptions, paragraphs: bool, evaluation: np.ndarray | None
 
 
 def _ftfy() -> Any:
-    require("dumps", "ftfy", what="--repair")
+    require("dumps", "ftfy", feature="--repair")
     import ftfy
 
     return ftfy
@@ -125,12 +125,12 @@ def _resegmented(document: Document, split: Callable[[str, bool], list[str]]) ->
     segments: list[str] = []
     headings: list[int] = []
     context = 0
-    known = frozenset(document.headings)
+    heading_numbers = frozenset(document.headings)
     for index, segment in enumerate(document.segments):
-        first = len(segments)
-        segments += split(segment, index in known)
-        if index in known:
-            headings += range(first, len(segments))
+        start = len(segments)
+        segments += split(segment, index in heading_numbers)
+        if index in heading_numbers:
+            headings += range(start, len(segments))
         if index < document.context:
             context = len(segments)
     if context == len(segments):
@@ -162,14 +162,14 @@ def _language(language: str, threshold: float, document: Document) -> Document |
 def _quality(document: Document) -> Document | Dropped:
     text = _text(document)
     words = text.split()
-    shortest, longest = QUALITY["word_length"]
-    good = (
-        shortest * len(words) <= sum(map(len, words)) <= longest * len(words)
+    min_length, max_length = QUALITY["word_length"]
+    is_good = (
+        min_length * len(words) <= sum(map(len, words)) <= max_length * len(words)
         and max(text.count("#"), len(_ELLIPSIS.findall(text))) <= QUALITY["max_symbols_a_word"] * len(words)
         and len(_LETTERED_WORD.findall(text)) >= QUALITY["min_lettered_words"] * len(words)
         and len(set(document.segments)) >= (1 - QUALITY["max_repeated_segments"]) * len(document.segments)
     )
-    return document if good else Dropped("low_quality")
+    return document if is_good else Dropped("low_quality")
 
 
 def _decontaminate(table: np.ndarray, n: int, document: Document) -> Document | Dropped:

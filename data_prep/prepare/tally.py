@@ -11,9 +11,9 @@ from deepsiam.data_prep.prepare.rejected import NOT_WANTED, Rejected
 from deepsiam.data_prep.sources.document import Document
 
 CHECKED_FROM = 100_000  # records: from here on, too many bad ones end a run early
-NAMED = 5  # bad records that are printed
+PRINTED_RECORDS = 5  # bad records that are printed
 MOST_NAMES = 1000  # that a manifest lists: of unknown markup, and of documents in each guessed encoding
-OTHERS = "(others)"
+OTHER_NAMES = "(others)"
 
 
 class Tally:
@@ -80,9 +80,9 @@ def shortened(stages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _commonest(counts: Mapping[str, int]) -> dict[str, int]:
-    ordered = sorted(counts.items(), key=lambda item: (item[0] == OTHERS, -item[1], item[0]))
-    others = sum(number for _, number in ordered[MOST_NAMES:])
-    return dict(sorted(ordered[:MOST_NAMES])) | ({OTHERS: others} if others else {})
+    ordered = sorted(counts.items(), key=lambda item: (item[0] == OTHER_NAMES, -item[1], item[0]))
+    other_number = sum(number for _, number in ordered[MOST_NAMES:])
+    return dict(sorted(ordered[:MOST_NAMES])) | ({OTHER_NAMES: other_number} if other_number else {})
 
 
 def dropped(stages: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -108,7 +108,7 @@ class Totals:
         self.stages = add([self.stages, about["stages"]])
         self.bad += about["bad"]
         self.read = self.stages[0]["in"]
-        for line in about["named"][: NAMED - len(self.named)]:
+        for line in about["named"][: PRINTED_RECORDS - len(self.named)]:
             self.named.append(line)
             print(f"bad record: {printable(line)}", file=sys.stderr, flush=True)
         if self.read >= CHECKED_FROM:

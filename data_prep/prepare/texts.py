@@ -75,9 +75,9 @@ def writer(selection: Selection, source: str, folder: Path) -> Callable[[ShardPl
     return write
 
 
-def plan(documents: int, size: int, wanted: int | None) -> list[ShardPlan]:
+def plan(documents: int, size: int, shards_wanted: int | None) -> list[ShardPlan]:
     """Return the ranges to write for a number of documents and their bytes of text."""
-    return [replace(shard, split=FOLDER) for shard in output.plan(documents, size, 0.0, wanted)]
+    return [replace(shard, split=FOLDER) for shard in output.plan(documents, size, 0.0, shards_wanted)]
 
 
 def finish(out: Path, folder: Path, shards: Sequence[ShardPlan], source: Mapping[str, Any]) -> None:
@@ -131,6 +131,6 @@ def summary(out: Path) -> str:
     documents, segments, size = (
         sum(getattr(file, name) for file in texts.files) for name in ("documents", "segments", "bytes")
     )
-    first = f"{out / FOLDER}: {len(texts.files):,} files of cleaned text, {size / 1e6:,.1f} MB"
+    headline = f"{out / FOLDER}: {len(texts.files):,} files of cleaned text, {size / 1e6:,.1f} MB"
     stages = [stage.model_dump(by_alias=True) for stage in texts.source.stages]
-    return "\n".join([first, f"  {documents:,} documents, {segments:,} segments", *output.table(stages)])
+    return "\n".join([headline, f"  {documents:,} documents, {segments:,} segments", *output.table(stages)])

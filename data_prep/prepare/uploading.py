@@ -36,7 +36,7 @@ def check(url: str) -> None:
 
 def upload(out: Path, url: str) -> None:
     """Upload the data set OUT to `url`; files that were uploaded there before with the same SHA-256 are skipped."""
-    require("remote", "s3fs", what=f"{SCHEME}://")
+    require("remote", "s3fs", feature=f"{SCHEME}://")
     import fsspec
 
     system = fsspec.filesystem(SCHEME, skip_instance_cache=True)

@@ -36,7 +36,7 @@ class Selection:
     files: tuple[Path, ...]  # of the spool
     keep_duplicates: bool
     held_out: float  # the share of the groups
-    near: str = ""  # the file with the sorted keys of near-duplicates
+    near_file: str = ""  # the file with the sorted keys of near-duplicates
     elsewhere: str = ""  # the file with the sorted keys of other data sets
     rejected: bool = False  # write what is left out next to the result
 
@@ -56,10 +56,10 @@ class ShardPlan:
         return ends[self.number], ends[self.number + 1]
 
 
-def shards_of(documents: int, size: int, wanted: int | None) -> int:
+def shards_of(documents: int, size: int, shards_wanted: int | None) -> int:
     """Return the number of shards for a number of documents and their bytes of text."""
-    if wanted:
-        return wanted
+    if shards_wanted:
+        return shards_wanted
     return max(1, -(-size // SHARD_BYTES), min(FEW_SHARDS, documents // FEW_DOCUMENTS))
 
 
@@ -100,24 +100,24 @@ def kept(
     documents with the same text, held-out ones are dropped if any is training text; of the rest, the one with the
     smallest record stays (almost always the smallest id). Both rules give the same result part by part.
     """
-    near, elsewhere = (
+    near_keys, elsewhere = (
         np.load(file, mmap_mode="r") if file else np.empty(0, spool.KEY)
-        for file in (selection.near, selection.elsewhere)
+        for file in (selection.near_file, selection.elsewhere)
     )
 
     def drop(reason: str, *records: bytes) -> None:
         dropped[reason] += len(records)
-        for record in records if rejected.wanted else ():
+        for record in records if rejected.enabled else ():
             rejected.add("write", reason, document=document_of(record))
 
-    same: dict[int, list[bytes]] = {}
+    records_by_key: dict[int, list[bytes]] = {}
     for key, record in spool.gather(selection.files, low, high):
         if _is_held_out(record, selection.held_out) != held_out:
             continue
         if contains(elsewhere, key):
             drop("elsewhere", record)
             continue
-        records = same.setdefault(key, [])
+        records = records_by_key.setdefault(key, [])
         if records and not selection.keep_duplicates:
             drop("same_text", max(records[0], record))
             records[0] = min(records[0], record)
@@ -125,11 +125,11 @@ def kept(
             records.append(record)
     if held_out:  # a second pass, as the keys of all training text may not fit in memory
         for key, record in spool.gather(selection.files, low, high):
-            if key in same and not _is_held_out(record, selection.held_out):
-                drop("same_text", *same.pop(key))
-    for key in sorted(same):
-        is_near_duplicate = contains(near, key)
-        for record in sorted(same.pop(key)):
+            if key in records_by_key and not _is_held_out(record, selection.held_out):
+                drop("same_text", *records_by_key.pop(key))
+    for key in sorted(records_by_key):
+        is_near_duplicate = contains(near_keys, key)
+        for record in sorted(records_by_key.pop(key)):
             if is_near_duplicate:
                 drop("near_duplicate", record)
             else:
@@ -177,14 +177,14 @@ def tokenized(documents: Iterable[tuple[int, Document]], tok: Tokenizer, sentenc
 
 def entries(folder: Path, shards: Sequence[ShardPlan]) -> tuple[list[manifest.ShardEntry], Counter[str]]:
     """Return the manifest entries of finished shards, and what was dropped from all of them."""
-    written: list[manifest.ShardEntry] = []
+    shard_entries: list[manifest.ShardEntry] = []
     dropped: Counter[str] = Counter()
     for shard in shards:
         record: dict[str, Any] = json.loads(finished(folder, shard).read_bytes())
         dropped.update(record["dropped"])
         if record["entry"]:
-            written.append(manifest.ShardEntry(**record["entry"]))
-    return written, dropped
+            shard_entries.append(manifest.ShardEntry(**record["entry"]))
+    return shard_entries, dropped
 
 
 def finished(folder: Path, shard: ShardPlan) -> Path:

@@ -21,7 +21,7 @@ from deepsiam.data_prep.common.errors import CacheError
 from deepsiam.data_prep.common.files import PARTIAL, make_directory, os_errors_as_input_errors, sha256_of, sync
 from deepsiam.data_prep.shards.manifest import ShardEntry
 
-OURS = re.compile(rf".+-[0-9a-f]{{64}}\.tar({re.escape(PARTIAL)})?")  # other files are neither counted nor removed
+CACHE_FILE = re.compile(rf".+-[0-9a-f]{{64}}\.tar({re.escape(PARTIAL)})?")  # others are neither counted nor removed
 POLL = 0.1  # seconds between two attempts to make room
 PATIENCE = 50  # attempts while no download is running: another process may soon release a shard
 
@@ -125,11 +125,11 @@ class Store:
                     return None
                 _unlink_links(partial)
                 file = _open(partial, os.O_CREAT)
-                mine = _lock_unless_held(file)
-                if mine:
+                is_locked = _lock_unless_held(file)
+                if is_locked:
                     file.truncate(0)
-                    missing, downloading = self._make_room(size, partial)
-                    if missing <= 0:
+                    shortage, downloading = self._make_room(size, partial)
+                    if shortage <= 0:
                         file.truncate(size)
                         return file
                     partial.unlink()
@@ -137,7 +137,7 @@ class Store:
             if not wait:
                 file.close()
                 return None
-            if not mine:
+            if not is_locked:
                 fcntl.flock(file, fcntl.LOCK_SH)  # waits until the downloading process has succeeded or failed
                 unlock(file)
                 return None
@@ -145,20 +145,20 @@ class Store:
             if attempts > PATIENCE:
                 raise CacheError(
                     f"data.cache_bytes: {self.limit} bytes cannot hold the shards that are open at once; "
-                    f"set at least {self.limit + missing}"
+                    f"set at least {self.limit + shortage}"
                 )
             self.sleep(POLL)
 
-    def _make_room(self, size: int, mine: Path) -> tuple[int, bool]:
+    def _make_room(self, size: int, own_file: Path) -> tuple[int, bool]:
         """Remove idle shards until `size` more bytes fit, or none if removing all is not enough.
 
         Unfinished downloads of dead processes are removed first. Return the bytes that are still missing, and
         whether other downloads are running.
         """
-        used, downloading, finished = 0, False, []
+        used_bytes, downloading, complete_files = 0, False, []
         for item in list(os.scandir(self.directory)):
             path = Path(item.path)
-            if not OURS.fullmatch(item.name) or item.is_symlink() or path == mine:
+            if not CACHE_FILE.fullmatch(item.name) or item.is_symlink() or path == own_file:
                 continue
             if item.name.endswith(PARTIAL):
                 with _open(path) as file:
@@ -167,24 +167,24 @@ class Store:
                         continue
                 downloading = True
             else:
-                finished.append((item.stat().st_atime_ns, path, item.stat().st_size))
-            used += item.stat().st_size
-        missing = used + size - self.limit
+                complete_files.append((item.stat().st_atime_ns, path, item.stat().st_size))
+            used_bytes += item.stat().st_size
+        shortage = used_bytes + size - self.limit
         victims = []
-        for _, path, freed in sorted(finished):
-            if missing <= 0:
+        for _, path, freed in sorted(complete_files):
+            if shortage <= 0:
                 break
             file = _open(path)
             if _lock_unless_held(file):
                 victims.append((path, file))
-                missing -= freed
+                shortage -= freed
             else:
                 file.close()
         for path, file in victims:
-            if missing <= 0:
+            if shortage <= 0:
                 path.unlink()
             unlock(file)
-        return missing, downloading
+        return shortage, downloading
 
 
 def unlock(file: BinaryIO) -> None:

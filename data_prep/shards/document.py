@@ -65,7 +65,7 @@ def from_json(content: bytes, texts: Sequence[Sequence[np.ndarray]]) -> list[Tok
     for segments, heading_numbers, leading in zip(texts, headings, context, strict=True):
         if any(heading >= len(segments) for heading in heading_numbers) or leading > len(segments):
             raise ValueError(f"its .json names more segments than the {len(segments)} of a document")
-        if any(later <= former for former, later in pairwise(heading_numbers)):
+        if any(next_heading <= heading for heading, next_heading in pairwise(heading_numbers)):
             raise ValueError(f"its .json lists the headings {heading_numbers!r:.40} of a document out of order")
     return [
         TokenDocument(segments, id_, group or id_, tuple(heading_numbers), leading, key and int(key, 16))

@@ -36,10 +36,10 @@ def export_samples(lines: Iterable[str], out: Path) -> None:
         raise InputError(f"{out}: exists; remove it, or name another folder")
     records, number = map(json.loads, lines), count()
     with whole_folder(out) as folder:
-        for shard, first in enumerate(records):
+        for shard, first_record in enumerate(records):
             with open(folder / f"text-{shard:06d}.tar", "wb") as file, plain_tar(file) as tar:
                 size = 0
-                for record in chain([first], records):
+                for record in chain([first_record], records):
                     text = record.pop("text")
                     text = text if isinstance(text, str) else "\n".join(text)
                     size += tar.write({"__key__": f"{next(number):09d}", "txt": text, "json": record})

@@ -17,9 +17,9 @@ SEGMENTS, TOKENS = 200, 500  # how many segments of a document, and tokens of a 
 
 
 def find(
-    directory: Path, most: int, *, name: str | None = None, pattern: re.Pattern[str] | None = None
+    directory: Path, limit: int, *, name: str | None = None, pattern: re.Pattern[str] | None = None
 ) -> Iterator[str]:
-    """Yield the first `most` documents that match, in words, each with its shard.
+    """Yield the first `limit` documents that match, in words, each with its shard.
 
     They have the id `name` (as do the parts `ID#2`, ... that a long document was cut into), or a segment in which the
     `pattern` is found, as `Tokenizer.text_of` decodes it.
@@ -32,17 +32,17 @@ def find(
             return document.id == name or document.id.startswith(f"{name}#")
         return pattern is None or any(pattern.search(tok.text_of(segment)) for segment in document.segments)
 
-    found = (
+    lines = (
         f"{shard.entry.name}: {_shown(tok, document)}"
         for shard in (Shard.open(manifest, index) for index in track(range(len(manifest.shards)), "search", "shards"))
         for document in shard.documents()
         if matches(document)
     )
-    first = next(found, None)
-    if first is None:
+    first_line = next(lines, None)
+    if first_line is None:
         raise InputError(f"{directory}: no document of its {manifest.total('documents'):,} matches")
-    yield first
-    yield from islice(found, most - 1)
+    yield first_line
+    yield from islice(lines, limit - 1)
 
 
 def _shown(tok: Tokenizer, document: TokenDocument) -> str:

@@ -19,7 +19,7 @@ BLUE = COLORS[0]
 
 def draw(stats: Mapping[str, Any], dropped: Sequence[tuple[str, int]], folder: Path) -> list[Path]:
     """Draw the numbers of `stats.collect` and the reasons of dropped records, if any; return the PNGs in `folder`."""
-    require("evaluate", "matplotlib", what="--plots")
+    require("evaluate", "matplotlib", feature="--plots")
     lengths = stats["lengths"]
     figures = {
         "document-lengths": _draw_lengths("document", lengths["document_tokens"]),
@@ -32,22 +32,22 @@ def draw(stats: Mapping[str, Any], dropped: Sequence[tuple[str, int]], folder: P
     return [save(figure, folder / f"{name}.png") for name, figure in figures.items()]
 
 
-def _draw_lengths(what: str, lengths: Mapping[str, Any]) -> Figure:
-    figure, axes = _figure(f"{what}s: median {lengths['p50']:,}, mean {lengths['mean']:,.1f}, max {lengths['max']:,}")
+def _draw_lengths(unit: str, lengths: Mapping[str, Any]) -> Figure:
+    figure, axes = _figure(f"{unit}s: median {lengths['p50']:,}, mean {lengths['mean']:,.1f}, max {lengths['max']:,}")
     rows = lengths["histogram"]
     labels = [f"{low:,}" if low == high else f"{low:,} to {high:,}" for low, high, _ in rows]
     axes.bar(range(len(rows)), [number for *_, number in rows], color=BLUE)
     axes.set_xticks(range(len(rows)), labels, rotation=45, ha="right")
-    axes.set_xlabel(f"tokens of a {what}")
-    axes.set_ylabel(f"{what}s")
+    axes.set_xlabel(f"tokens of a {unit}")
+    axes.set_ylabel(f"{unit}s")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     return figure
 
 
 def _draw_vocabulary(vocabulary: Mapping[str, Any]) -> Figure:
     """Draw Zipf's plot: the number of each piece over its rank."""
-    used, size, half = (vocabulary[name] for name in ("used", "size", "tokens_of_half"))
-    figure, axes = _figure(f"vocabulary: {used:,} of {size:,} pieces occur, {half:,} make half of all tokens")
+    used_pieces, size, half = (vocabulary[name] for name in ("used", "size", "tokens_of_half"))
+    figure, axes = _figure(f"vocabulary: {used_pieces:,} of {size:,} pieces occur, {half:,} make half of all tokens")
     if vocabulary["frequencies"]:
         ranks, numbers = zip(*vocabulary["frequencies"], strict=True)
         axes.loglog(ranks, numbers, color=BLUE, marker="o", markersize=4)

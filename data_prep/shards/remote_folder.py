@@ -64,31 +64,31 @@ class Cache:
                 with whole_file(draft / name) as file:
                     file.write(content)
             try:
-                loaded = Manifest.load(draft)
+                manifest = Manifest.load(draft)
             except InputError as error:
                 raise InputError(f"{urls.without_secrets(self.url)}: {error}") from error
             with os_errors_as_input_errors(folder, "write"):
                 for name in contents:
                     os.replace(draft / name, folder / name)
-        self._check_room(loaded)
-        return replace(loaded, directory=folder)
+        self._check_room(manifest)
+        return replace(manifest, directory=folder)
 
     def open(self, index: int) -> Shard:
         """Return shard `index`, downloaded if missing, verified, and kept until it is released."""
-        mine = self._mine()
-        if index not in mine.held:
-            pending = mine.ahead.pop(index, None)
+        process = self._mine()
+        if index not in process.held:
+            pending = process.ahead.pop(index, None)
             if pending is not None and not pending.cancel():
                 pending.result()
             entry = self.manifest.shards[index]
             file = self._hold(entry)
             assert file is not None  # only None without `wait`
             try:
-                mine.held[index] = file, Shard.of_verified_file(self.manifest, entry, self.store.path(entry))
+                process.held[index] = file, Shard.of_verified_file(self.manifest, entry, self.store.path(entry))
             except BaseException:
                 self.store.let_go(file)
                 raise
-        return mine.held[index][1]
+        return process.held[index][1]
 
     def release(self, index: int) -> None:
         """Close an open shard; from now on it may be removed."""
@@ -100,22 +100,22 @@ class Cache:
 
         Shards that are not open may be removed for them. A failed download is reported when its shard is opened.
         """
-        mine = self._mine()
+        process = self._mine()
         for index in indices:
-            if index not in mine.held and (index not in mine.ahead or mine.ahead[index].done()):
-                mine.ahead[index] = Future()
-                mine.queue.put((index, mine.ahead[index]))
-        if mine.thread is None:
-            mine.thread = threading.Thread(target=self._fetch, args=(mine.queue,), daemon=True)
-            mine.thread.start()
+            if index not in process.held and (index not in process.ahead or process.ahead[index].done()):
+                process.ahead[index] = Future()
+                process.queue.put((index, process.ahead[index]))
+        if process.thread is None:
+            process.thread = threading.Thread(target=self._fetch, args=(process.queue,), daemon=True)
+            process.thread.start()
 
     def close(self) -> None:
         """Release every open shard and start no more downloads; a running one is finished."""
-        mine = self._mine()
-        for pending in mine.ahead.values():
+        process = self._mine()
+        for pending in process.ahead.values():
             pending.cancel()
-        mine.queue.put(None)
-        for index in list(mine.held):
+        process.queue.put(None)
+        for index in list(process.held):
             self.release(index)
         self._process = _Process()
 
@@ -185,9 +185,9 @@ class Cache:
 
     def _check_room(self, listed: Manifest) -> None:
         """Raise InputError where the largest shard alone exceeds the cache's limit."""
-        needed = max((entry.bytes for entry in listed.shards), default=0)
-        if needed > self.store.limit:
+        largest_bytes = max((entry.bytes for entry in listed.shards), default=0)
+        if largest_bytes > self.store.limit:
             raise InputError(
                 f"data.cache_bytes: {self.store.limit} bytes cannot hold the largest shard of "
-                f"{urls.without_secrets(self.url)}; set at least {needed}, and more for every lane"
+                f"{urls.without_secrets(self.url)}; set at least {largest_bytes}, and more for every lane"
             )

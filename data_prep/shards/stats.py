@@ -28,12 +28,12 @@ LONGEST_REASON = 60  # characters
 def run(directory: Path, as_json: bool, folder: Path | None) -> str:
     """Return what `python -m data_prep stats` prints, a table or JSON; draw PNGs into `folder`."""
     if folder:
-        require("evaluate", "matplotlib", what="--plots")  # before the long part
+        require("evaluate", "matplotlib", feature="--plots")  # before the long part
     stats = collect(directory)
-    drawn = plots.draw(stats, commonest(stats["counts"]["dropped"]), folder) if folder else []
+    plot_files = plots.draw(stats, commonest(stats["counts"]["dropped"]), folder) if folder else []
     if as_json:
         return json.dumps(stats, indent=1)
-    return "\n\n".join([str(shards_folder(directory)), table(stats), "\n".join(map(str, drawn))]).rstrip()
+    return "\n\n".join([str(shards_folder(directory)), table(stats), "\n".join(map(str, plot_files))]).rstrip()
 
 
 def collect(directory: Path) -> dict[str, Any]:
@@ -81,10 +81,10 @@ def collect(directory: Path) -> dict[str, Any]:
 
 def _count(counts: np.ndarray, values: Sequence[int] | np.ndarray) -> np.ndarray:
     """Add values to counts[value], int64 [largest value + 1]; return them, or a longer array in their place."""
-    more = np.bincount(np.asarray(values, np.int64))
-    if len(more) > len(counts):
-        counts, more = more, counts
-    counts[: len(more)] += more
+    addend = np.bincount(np.asarray(values, np.int64))
+    if len(addend) > len(counts):
+        counts, addend = addend, counts
+    counts[: len(addend)] += addend
     return counts
 
 

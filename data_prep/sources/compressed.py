@@ -63,7 +63,7 @@ class Format:
 
 
 def _zstd() -> Any:
-    require("dumps", "zstandard", what="reading .zst files")
+    require("dumps", "zstandard", feature="reading .zst files")
     import zstandard
 
     return zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()

@@ -133,7 +133,7 @@ def _is_listed(column: Any) -> bool:
 
 @contextmanager
 def _opened(path: Path, what: str, done: Sequence[int]) -> Iterator[Any]:
-    require("dumps", "pyarrow", what=f"{path}: reading Parquet")
+    require("dumps", "pyarrow", feature=f"{path}: reading Parquet")
     import pyarrow
     from pyarrow import parquet
 

@@ -29,7 +29,7 @@ from deepsiam.data_prep.sources.source import (
     walk,
 )
 from deepsiam.data_prep.text.encoding import GUESS, decode, known
-from deepsiam.data_prep.text.language_id import ANY
+from deepsiam.data_prep.text.language_id import ANY_LANGUAGE
 from deepsiam.data_prep.text.normalize import one_line
 from deepsiam.data_prep.text.paragraphs import paragraphs
 
@@ -99,7 +99,7 @@ def decoded(content: bytes, choices: Choices, *, is_file: bool = False) -> Text:
         hint = "; if each line is a sentence, use bookcorpus-sentences" if sentences else ""
         raise BadRecordError(f"more than {LONGEST:,} bytes{hint}")
     try:
-        return Text(*decode(content, choices.get("encoding", GUESS), choices.get(EXPECTED, ANY)))
+        return Text(*decode(content, choices.get("encoding", GUESS), choices.get(EXPECTED, ANY_LANGUAGE)))
     except ValueError as error:
         raise BadRecordError(str(error)) from None
 

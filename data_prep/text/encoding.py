@@ -9,7 +9,7 @@ from deepsiam.data_prep.text import guess, language_id
 
 GUESS = "guess"
 BEGINNING = 1 << 16  # bytes in which NULs are counted
-FEW = 3  # characters that are no text, and their share: a file with more is not text
+FEW_CHARACTERS = 3  # characters that are no text, and their share: a file with more is not text
 FEW_SHARE = 0.01
 
 _MARKS = {  # the mark of UTF-16 begins UTF-32's
@@ -22,10 +22,10 @@ _BIG_SPACES = [(0, space) for space in b"\t\n\r "]
 _NO_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffd\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U000f0000-\U0010ffff]")
 
 
-def decode(content: bytes, encoding: str, expected: str = language_id.ANY) -> tuple[str, str]:
+def decode(content: bytes, encoding: str, language: str = language_id.ANY_LANGUAGE) -> tuple[str, str]:
     """Return a text without byte-order mark, and the encoding that was guessed; "" for UTF-8 or the named encoding.
 
-    `encoding` is a name that `known` returned, or GUESS; a guess prefers the language `expected`. Raise ValueError,
+    `encoding` is a name that `known` returned, or GUESS; a guess prefers `language`. Raise ValueError,
     which says why, where the bytes are not in the encoding, none can be guessed, or what they say is not text.
     """
     if encoding != GUESS:
@@ -34,7 +34,7 @@ def decode(content: bytes, encoding: str, expected: str = language_id.ANY) -> tu
         except UnicodeError as error:
             raise ValueError(f"not {encoding}{_place(error)}") from None
     else:
-        text, guessed = _guessed(content, expected)
+        text, guessed = _guessed(content, language)
     text = text.removeprefix("\ufeff")
     if not _is_text(text):
         share = 100 * len(_NO_TEXT.findall(text)) / len(text)
@@ -43,7 +43,7 @@ def decode(content: bytes, encoding: str, expected: str = language_id.ANY) -> tu
     return text, guessed
 
 
-def _guessed(content: bytes, expected: str) -> tuple[str, str]:
+def _guessed(content: bytes, language: str) -> tuple[str, str]:
     if marked := next((name for name, marks in _MARKS.items() if content.startswith(marks)), ""):
         return _decode_wide(content, marked), marked
     problem = None
@@ -57,7 +57,7 @@ def _guessed(content: bytes, expected: str) -> tuple[str, str]:
         return wide_text, name
     if problem is None:
         return text, ""
-    if name := guess.likeliest(content, expected):
+    if name := guess.likeliest(content, language):
         return guess.decoded(content, name), name
     raise ValueError(problem)
 
@@ -106,7 +106,7 @@ def _decode_wide(content: bytes, encoding: str) -> str:
 
 def _is_text(text: str) -> bool:
     odd = sum(1 for _ in _NO_TEXT.finditer(text))  # characters that no text has
-    return odd <= FEW_SHARE * len(text) or (odd <= FEW and odd <= len(text) / 4)
+    return odd <= FEW_SHARE * len(text) or (odd <= FEW_CHARACTERS and odd <= len(text) / 4)
 
 
 def _place(error: UnicodeError) -> str:

@@ -17,7 +17,7 @@ SAMPLE = 1 << 12  # bytes of words that are weighed
 BEGINNING = 1 << 16  # bytes whose language is identified
 MARGIN = 8.0  # bits, and the share of all, by which another encoding must be likelier than the preferred one
 MARGIN_SHARE = 0.01
-WORST = 9.0  # bits for each byte that is not ASCII; text takes 2 to 6
+MAX_BITS = 9.0  # bits for each byte that is not ASCII; text takes 2 to 6
 RARE = 0.001  # of the bytes: so few may be anything, and are read as USUAL
 MIXED = "utf_8 and cp1252"  # UTF-8 in which some lines or characters are cp1252
 
@@ -46,7 +46,7 @@ def decoded(content: bytes, encoding: str) -> str:
     return content.decode(encoding, "replace")
 
 
-def likeliest(content: bytes, expected: str = language_id.ANY) -> str:
+def likeliest(content: bytes, language: str = language_id.ANY_LANGUAGE) -> str:
     """Return the likeliest encoding of bytes that are not UTF-8; "" if none makes likely text of them.
 
     Of nearly equal ones it is that of the expected language, or else cp1252.
@@ -54,16 +54,16 @@ def likeliest(content: bytes, expected: str = language_id.ANY) -> str:
     sample = _sample(content)
     bits: dict[str, float] = {}
     preferred = USUAL
-    for encoding, alphabet in _considered(content, expected):
+    for encoding, alphabet in _considered(content, language):
         cost = _bits(decoded(sample, encoding), alphabet)
-        if expected in alphabet.languages and (preferred == USUAL or cost < bits[preferred]):
+        if language in alphabet.languages and (preferred == USUAL or cost < bits[preferred]):
             preferred = encoding
         bits[encoding] = min(cost, bits.get(encoding, cost))
-    best = min(bits, key=lambda encoding: bits[encoding])  # the first of equals
-    if bits[preferred] - bits[best] <= max(MARGIN, MARGIN_SHARE * bits[preferred]):
-        best = preferred
-    likely = bits[best] <= WORST * _high(sample)
-    return best if likely else USUAL if _high(content) <= RARE * len(content) else ""
+    choice = min(bits, key=lambda encoding: bits[encoding])  # the first of equals
+    if bits[preferred] - bits[choice] <= max(MARGIN, MARGIN_SHARE * bits[preferred]):
+        choice = preferred
+    is_likely = bits[choice] <= MAX_BITS * _high(sample)
+    return choice if is_likely else USUAL if _high(content) <= RARE * len(content) else ""
 
 
 def _high(content: bytes) -> int:
@@ -77,17 +77,17 @@ def _sample(content: bytes) -> bytes:
     return b" ".join(words[::step])[: 2 * SAMPLE]
 
 
-def _considered(content: bytes, expected: str) -> Iterator[tuple[str, Alphabet]]:
+def _considered(content: bytes, language: str) -> Iterator[tuple[str, Alphabet]]:
     """Yield encodings, each with an alphabet of the language that the text has in it."""
     unicode = ("utf_8", MIXED)
     yield from ((encoding, WESTERN) for encoding in (*WESTERN.encodings, *unicode))
-    others = dict.fromkeys(encoding for alphabet in ALPHABETS for encoding in alphabet.encodings)
-    for encoding in (*others, *unicode):
-        languages = {expected, language_id.likeliest(decoded(content[:BEGINNING], encoding))}
+    encodings = dict.fromkeys(encoding for alphabet in ALPHABETS for encoding in alphabet.encodings)
+    for encoding in (*encodings, *unicode):
+        languages = {language, language_id.likeliest(decoded(content[:BEGINNING], encoding))}
         for alphabet in ALPHABETS:
             latin = alphabet.letters[0] < _LATIN_ENDS
-            possible = not latin or languages.intersection(alphabet.languages)
-            if possible and encoding in (*alphabet.encodings, *unicode):
+            is_possible = not latin or languages.intersection(alphabet.languages)
+            if is_possible and encoding in (*alphabet.encodings, *unicode):
                 yield encoding, alphabet
 
 
@@ -132,27 +132,27 @@ def _bits(text: str, alphabet: Alphabet) -> float:
     """Return the bits of a text's characters that are not ASCII."""
     costs = _costs(alphabet)
     total = 0.0
-    before = " "
-    for character, after in zip(text, f"{text[1:]} ", strict=True):
+    left_char = " "
+    for character, right_char in zip(text, f"{text[1:]} ", strict=True):
         if character > "\x7f":
-            total += costs[character] + _out_of_place(before, character, after)
+            total += costs[character] + _out_of_place(left_char, character, right_char)
         elif character < " ":
             total += _DAMAGED
-        before = character
+        left_char = character
     return total
 
 
-def _out_of_place(before: str, character: str, after: str) -> float:
+def _out_of_place(left_char: str, character: str, right_char: str) -> float:
     """Return the bits that a character takes more for standing between these two."""
     if not character.isalpha():
-        return _IN_WORD if before.isalpha() and after.isalpha() and character not in _JOINING else 0.0
+        return _IN_WORD if left_char.isalpha() and right_char.isalpha() and character not in _JOINING else 0.0
     if _LATIN_ENDS < character < _CJK_BEGINS:  # Greek to Thai: in words of their own, of more than one letter
-        alone = not (before.isalpha() or after.isalpha())
-        misplaced = alone or _is_latin(before) or _is_latin(after)
+        is_alone = not (left_char.isalpha() or right_char.isalpha())
+        misplaced = is_alone or _is_latin(left_char) or _is_latin(right_char)
     else:
         misplaced = False
     cased = character.islower() or character.isupper()
-    if cased and ((character.isupper() and before.islower()) or before.isdigit() or after.isdigit()):
+    if cased and ((character.isupper() and left_char.islower()) or left_char.isdigit() or right_char.isdigit()):
         misplaced = True
     return _OUT_OF_PLACE if misplaced else 0.0
 

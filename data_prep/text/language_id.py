@@ -6,7 +6,7 @@ from typing import Any
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.extras import require
 
-ANY = "any"  # in place of a language: keep all languages
+ANY_LANGUAGE = "any"  # in place of a language: keep all languages
 THRESHOLD = 20.0  # nats; docs/data.md shows what it keeps and drops
 SAMPLE = 4000  # characters of a long text that are examined
 WINDOWS = 4  # the number of places that they are taken from
@@ -18,7 +18,7 @@ def odds_against(text: str, language: str) -> float:
     They grow with the length of a text: a word may come from any language. A long text is judged by pieces spread over
     its whole length. For a text without letters, all languages are equally likely: 0.
     """
-    if language == ANY:
+    if language == ANY_LANGUAGE:
         return float("-inf")
     scores = dict(_identifier().rank(sampled(text)))
     score = scores.pop(language)
@@ -42,17 +42,17 @@ def sampled(text: str) -> str:
 def known(language: str) -> str:
     """Return a language that can be identified, an ISO 639 code in lower case, or ANY; raise InputError for others."""
     code = language.lower()
-    if code == ANY:
-        return ANY
+    if code == ANY_LANGUAGE:
+        return ANY_LANGUAGE
     labels = _identifier().labels
     if code not in labels:
-        raise InputError(f"--language {language}: not known; one of {ANY}, {', '.join(sorted(labels))}")
+        raise InputError(f"--language {language}: not known; one of {ANY_LANGUAGE}, {', '.join(sorted(labels))}")
     return code
 
 
 @cache
 def _identifier() -> Any:
-    require("dumps", "py3langid", what="--language, or guessing an encoding,")
+    require("dumps", "py3langid", feature="--language, or guessing an encoding,")
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE)

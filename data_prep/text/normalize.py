@@ -8,8 +8,8 @@ from deepsiam.data_prep.text import characters
 
 _C1 = re.compile(r"[\x80-\x9f]")  # no text has these controls: they are bytes of Windows-1252 that were read as Latin-1
 _WINDOWS = {byte: character for byte in range(0x80, 0xA0) if (character := bytes([byte]).decode("cp1252", "ignore"))}
-_LATE = {ord(late): "" if late == characters.SOFT_HYPHEN else " " for late in characters.LATE}
-_LATE_ONES = re.compile(f"[{characters.LATE}]")
+_LATE_TABLE = {ord(sign): "" if sign == characters.SOFT_HYPHEN else " " for sign in characters.LATE_CHARACTERS}
+_LATE_ONES = re.compile(f"[{characters.LATE_CHARACTERS}]")
 _BROKEN_WORD = re.compile("(?<!Ã)\u00ad *\n *")  # at the end of a line
 MOST_MARKS = 30  # on one letter, as in Unicode's stream-safe text; NFC takes quadratic time for longer runs
 _MARKS = re.compile(rf"[^\w\x00-\u02ff]{{{MOST_MARKS + 1},}}")
@@ -28,7 +28,7 @@ def normalise(text: str) -> str:
     Windows-1252 has as characters become these characters.
     """
     text = legible(text)
-    return legible(text.translate(_LATE)) if _LATE_ONES.search(text) else text
+    return legible(text.translate(_LATE_TABLE)) if _LATE_ONES.search(text) else text
 
 
 def legible(text: str) -> str:
@@ -58,12 +58,12 @@ def legible_line(text: str) -> str:
 
 def _fewer_marks(run: re.Match[str]) -> str:
     marks = 0
-    kept = []
+    result = []
     for character in run[0]:
         marks = marks + 1 if unicodedata.combining(character) else 0
         if marks <= MOST_MARKS:
-            kept.append(character)
-    return "".join(kept)
+            result.append(character)
+    return "".join(result)
 
 
 def fold(text: str) -> str:

@@ -14,7 +14,7 @@ REGION = "US"  # assumed for phone numbers without a country code
 _EMAIL = re.compile(r"(?<![\w.+%-])[\w.+%-]+@[\w-]+(?:\.[\w-]+)+")
 _IP = re.compile(r"(?<![\w.:-])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7})(?![\w:-]|\.\d)")
 _VERSION = re.compile(r"(?:\bv|version|release|build|kernel|firmware|driver)[.:]? ?$", re.IGNORECASE)
-_LONGEST = 10  # characters of the above
+_PREFIX_LENGTH = 10  # characters of the above
 # candidates for phone numbers: the exact search is slow
 _DIGITS = re.compile(r"\d(?:[\s()./–-]{0,3}\d){6,}")
 
@@ -29,27 +29,27 @@ def scrub(text: str) -> str:
     if not _DIGITS.search(text):
         return text
     package = phonenumbers()
-    kept = []
+    parts = []
     end = 0
-    for found in package.PhoneNumberMatcher(text, REGION, package.Leniency.STRICT_GROUPING):
-        kept += [text[end : found.start], PHONE]
-        end = found.end
-    return "".join(kept) + text[end:]
+    for match in package.PhoneNumberMatcher(text, REGION, package.Leniency.STRICT_GROUPING):
+        parts += [text[end : match.start], PHONE]
+        end = match.end
+    return "".join(parts) + text[end:]
 
 
-def _address(found: re.Match[str]) -> str:
-    if _VERSION.search(found.string[max(0, found.start() - _LONGEST) : found.start()]):
-        return found[0]
+def _address(match: re.Match[str]) -> str:
+    if _VERSION.search(match.string[max(0, match.start() - _PREFIX_LENGTH) : match.start()]):
+        return match[0]
     try:
-        return IP if ip_address(found[0]).is_global else found[0]
+        return IP if ip_address(match[0]).is_global else match[0]
     except ValueError:  # a time, a version with a number above 255
-        return found[0]
+        return match[0]
 
 
 @lru_cache
 def phonenumbers() -> Any:
     """Return the package; raise InputError where it is not installed."""
-    require("dumps", "phonenumbers", what="--scrub")
+    require("dumps", "phonenumbers", feature="--scrub")
     import phonenumbers
 
     return phonenumbers

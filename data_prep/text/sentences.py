@@ -17,10 +17,10 @@ NUMBERED = word_set(
 )
 WITHIN = word_set("approx ca cf e.g eg i.e ie pp resp v viz vs")
 
-_BEFORE = r"(?:^|[\s(\[\"'“‘—-])"
-_BEFORE_NAME = re.compile(rf"{_BEFORE}(?:{'|'.join(TITLES)})\.$")
-_BEFORE_NUMBER = re.compile(rf"{_BEFORE}(?i:{'|'.join(NUMBERED)})\.$")
-_BEFORE_ANY = re.compile(rf"{_BEFORE}(?i:{'|'.join(map(re.escape, WITHIN))})\.$")
+_WORD_START = r"(?:^|[\s(\[\"'“‘—-])"
+_BEFORE_NAME = re.compile(rf"{_WORD_START}(?:{'|'.join(TITLES)})\.$")
+_BEFORE_NUMBER = re.compile(rf"{_WORD_START}(?i:{'|'.join(NUMBERED)})\.$")
+_BEFORE_ANY = re.compile(rf"{_WORD_START}(?i:{'|'.join(map(re.escape, WITHIN))})\.$")
 _INITIAL = re.compile(r"[\"'“‘(]?[A-Z]\.")
 _SMALL = re.compile(r"[a-z]+\b(?![A-Z])")
 # a sentence may begin with a digit, but a year with a full stop or bracket belongs to the reference before it
@@ -39,22 +39,22 @@ def sentences(paragraph: str) -> list[str]:
     """
     result: list[list[str]] = []  # the pieces of each sentence: appending to a string would take quadratic time
     for piece in filter(None, map(str.strip, blingfire.text_to_sentences(paragraph).split("\n"))):
-        first, *others = _parts(piece)
-        if result and _belongs(first, result[-1][-1], first_of_all=len(result) == 1):
-            result[-1].append(first)
+        first_part, *other_parts = _parts(piece)
+        if result and _belongs(first_part, result[-1][-1], first_of_all=len(result) == 1):
+            result[-1].append(first_part)
         else:
-            result.append([first])
-        result += ([other] for other in others)
+            result.append([first_part])
+        result += ([part] for part in other_parts)
     return [" ".join(pieces) for pieces in result]
 
 
-def _belongs(part: str, before: str, first_of_all: bool) -> bool:
+def _belongs(part: str, sentence: str, first_of_all: bool) -> bool:
     """Return whether a part that blingfire splits off belongs to the sentence before it."""
-    if _SMALL.match(part) or _BEFORE_NAME.search(before) or _BEFORE_ANY.search(before):
+    if _SMALL.match(part) or _BEFORE_NAME.search(sentence) or _BEFORE_ANY.search(sentence):
         return True
     if part[0].isdigit():
-        return bool(_BEFORE_NUMBER.search(before))
-    return first_of_all and bool(_INITIAL.fullmatch(before))
+        return bool(_BEFORE_NUMBER.search(sentence))
+    return first_of_all and bool(_INITIAL.fullmatch(sentence))
 
 
 def _parts(piece: str) -> list[str]:
@@ -63,8 +63,8 @@ def _parts(piece: str) -> list[str]:
     start = 0
     for gap in _START.finditer(piece):
         end = gap.start()
-        last = piece[max(start, end - 12) : end]  # enough for the longest abbreviation
-        if not any(known.search(last) for known in (_BEFORE_NAME, _BEFORE_NUMBER, _BEFORE_ANY)):
+        ending = piece[max(start, end - 12) : end]  # enough for the longest abbreviation
+        if not any(pattern.search(ending) for pattern in (_BEFORE_NAME, _BEFORE_NUMBER, _BEFORE_ANY)):
             parts.append(piece[start:end])
             start = gap.end()
     return [*parts, piece[start:]]

@@ -12,17 +12,17 @@ COVERAGE = 0.9995  # of the characters of all words
 
 def learnable(words: Mapping[str, int]) -> dict[str, int]:
     """Return the counts of the words of at most LONGEST_WORD characters, the commonest MOST_CHARACTERS of these."""
-    short = {word: count for word, count in words.items() if len(word) <= LONGEST_WORD}
-    if sum(map(len, short)) <= MOST_CHARACTERS:
-        return short
-    kept: dict[str, int] = {}
+    candidates = {word: count for word, count in words.items() if len(word) <= LONGEST_WORD}
+    if sum(map(len, candidates)) <= MOST_CHARACTERS:
+        return candidates
+    choice: dict[str, int] = {}
     size = 0
-    for word in sorted(short, key=lambda word: (-short[word], word)):
+    for word in sorted(candidates, key=lambda word: (-candidates[word], word)):
         size += len(word)
         if size > MOST_CHARACTERS:
             break
-        kept[word] = short[word]
-    return kept
+        choice[word] = candidates[word]
+    return choice
 
 
 def alphabet(words: Mapping[str, int], room: int) -> list[str]:
@@ -39,23 +39,23 @@ def alphabet(words: Mapping[str, int], room: int) -> list[str]:
             counts[character] += count
         continuing.update(word[1:])
     commonest = sorted(counts, key=lambda character: (-counts[character], character))
-    kept = commonest[:FEWEST]
-    total, covered = counts.total(), sum(counts[character] for character in kept)
-    pieces = len(kept) + len(continuing.intersection(kept))
-    fitting, share = len(kept), covered / max(total, 1)
+    chars = commonest[:FEWEST]
+    total, covered = counts.total(), sum(counts[character] for character in chars)
+    pieces = len(chars) + len(continuing.intersection(chars))
+    fitting, share = len(chars), covered / max(total, 1)
     for character in commonest[FEWEST:]:
         if covered >= COVERAGE * total:
             break
-        kept.append(character)
+        chars.append(character)
         covered += counts[character]
         pieces += 1 + (character in continuing)
         if pieces <= room:
-            fitting, share = len(kept), covered / total
-    if fitting < len(kept):
+            fitting, share = len(chars), covered / total
+    if fitting < len(chars):
         print(
-            f"warning: a vocabulary with room for {room:,} pieces lacks {len(kept) - fitting:,} of the {len(kept):,} "
+            f"warning: a vocabulary with room for {room:,} pieces lacks {len(chars) - fitting:,} of the {len(chars):,} "
             f"characters that this text needs, {100 * (1 - share):.2f} % of it, whose words become [UNK]: raise "
             f"--vocab-size above {pieces:,}, or choose --tokenizer-kind bpe",
             file=sys.stderr,
         )
-    return sorted(kept[:fitting])
+    return sorted(chars[:fitting])

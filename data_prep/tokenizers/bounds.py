@@ -20,12 +20,12 @@ LONGEST_REPLACEMENT = 256  # bytes of a charsmap; nmt_nfkc's has 33, for one cha
 LONGEST_NAME = 100  # characters of the model's special tokens and prefixes
 MOST_ADDED = 50_000  # tokens, each of which is looked for in each text
 LONGEST_WORD = 1_000  # characters that WordPiece may take apart, in cubic time
-GROWTH, MORE = 32, 64  # characters that a text may become: so many times as many, and so many more
+GROWTH, EXTRA_LENGTH = 32, 64  # characters that a text may become: so many times as many, and so many more
 PROBED = 256  # characters of the patterns that are tried
 
 _PROBES = ("a", "A", "1", ".", " ", "\n", "é", "漢", "😀")
 _CHARSMAP = "precompiled_charsmap"
-_EMPTY = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}
+_EMPTY_TOKENIZER = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}
 _RUN: dict[str, Callable[[tokenizers.Tokenizer, str], str]] = {
     "normalizer": lambda backend, text: backend.normalizer.normalize_str(text),
     "pre_tokenizer": lambda backend, text: "".join(piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(text)),
@@ -107,12 +107,12 @@ def _require_short_replacements(charsmap: Any, part: str) -> None:
 
 def _require_little_growth(part: str, steps: list[dict[str, Any]], strings: list[str]) -> None:
     """Run the steps one by one on what is in their patterns, so that no text is longer than one step makes it."""
-    runs = [tokenizers.Tokenizer.from_str(json.dumps({**_EMPTY, part: step})) for step in steps]
+    runs = [tokenizers.Tokenizer.from_str(json.dumps({**_EMPTY_TOKENIZER, part: step})) for step in steps]
     probes = dict.fromkeys([*_PROBES, *sorted(set("".join(strings)))[:PROBED], *strings])
     for probe in filter(None, probes) if runs else ():
         text = probe * 8
         for backend in runs:
             text = _RUN[part](backend, text)
-            if len(text) > GROWTH * 8 * len(probe) + MORE:
+            if len(text) > GROWTH * 8 * len(probe) + EXTRA_LENGTH:
                 grown = f"{part} makes {len(text):,} characters or more of {8 * len(probe):,}"
                 raise ValueError(f"{grown}, as of {probe!r:.40}")

@@ -23,9 +23,9 @@ def read(backend: tokenizers.Tokenizer) -> Frames:
         ValueError: it makes tokens of no text, or does not keep the order of two texts.
     """
     probe = _probe(backend)
-    before, after = _around(backend.encode(probe))
-    first, between, last = _around(backend.encode(probe, probe))
-    return Frames((before, after), (first, between, last) if first or between or last else (before, after, after))
+    prefix, suffix = _around(backend.encode(probe))
+    head, between, tail = _around(backend.encode(probe, probe))
+    return Frames((prefix, suffix), (head, between, tail) if head or between or tail else (prefix, suffix, suffix))
 
 
 def _probe(backend: tokenizers.Tokenizer) -> str:

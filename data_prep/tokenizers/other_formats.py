@@ -33,9 +33,9 @@ def refuse_other_formats(path: Path) -> None:
     if snapshots := sorted(path.glob("snapshots/*/")):
         raise InputError(f"{path}: is a cache of the Hugging Face hub: name a folder in it, {snapshots[-1]}")
     if next(path.glob(SAFETENSORS), None) is None or not (path / CONFIG).is_file():
-        for pattern, what in WEIGHTS.items():
+        for pattern, description in WEIGHTS.items():
             if file := next(iter(sorted(path.glob(pattern))), None):
-                raise InputError(f"{file}: is {what}: {NAME}")
+                raise InputError(f"{file}: is {description}: {NAME}")
 
 
 def require_tokenizer(path: Path) -> None:
@@ -55,4 +55,4 @@ def require_tokenizer(path: Path) -> None:
 
 
 def _form(path: Path) -> str | None:
-    return next((what for pattern, what in WEIGHTS.items() if path.match(pattern)), None)
+    return next((description for pattern, description in WEIGHTS.items() if path.match(pattern)), None)

@@ -45,37 +45,37 @@ def find(backend: tokenizers.Tokenizer, content: Mapping[str, Any], vocabulary: 
     unk, kind = _unknown(content), content["model"].get("type")
     if unk not in vocabulary and kind in NEED_UNKNOWN:
         raise ValueError(f"the vocabulary lacks {unk or 'a token'} for what its {kind} model does not know: add it")
-    before, after = frame.read(backend).text
-    if len(before) + len(after) > LONGEST_FRAME:
-        around = backend.decode([*before, *after], skip_special_tokens=False)
+    prefix, suffix = frame.read(backend).text
+    if len(prefix) + len(suffix) > LONGEST_FRAME:
+        around = backend.decode([*prefix, *suffix], skip_special_tokens=False)
         raise ValueError(
-            f"post_processor makes {len(before)} + {len(after)} tokens around a text ({around:.80}), and at most "
+            f"post_processor makes {len(prefix)} + {len(suffix)} tokens around a text ({around:.80}), and at most "
             f"{LONGEST_FRAME} are supported: use another tokenizer"
         )
-    said = {
-        "cls": backend.id_to_token(before[0]) if before else None,
-        "sep": backend.id_to_token(after[-1]) if after else None,
+    framing = {
+        "cls": backend.id_to_token(prefix[0]) if prefix else None,
+        "sep": backend.id_to_token(suffix[-1]) if suffix else None,
         "unk": unk,
         "pad": (content.get("padding") or {}).get("pad_token"),
     }
-    found = {role: token for role, token in said.items() if token in vocabulary}
+    by_role = {role: token for role, token in framing.items() if token in vocabulary}
     marked = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
-    of_bert = _with_spelled(found, vocabulary, marked)
-    if bool(before) == bool(after) and len(of_bert) == len(SPELLINGS):
+    of_bert = _with_spelled(by_role, vocabulary, marked)
+    if bool(prefix) == bool(suffix) and len(of_bert) == len(SPELLINGS):
         return of_bert
-    framed = vocabulary if before or after else ()
-    found = _without_repeated(_with_spelled(found, marked or framed, marked))
-    padding = [found[role] for role in ("pad", "sep", "cls") if role in found] or sorted(marked)
+    framed = vocabulary if prefix or suffix else ()
+    by_role = _without_repeated(_with_spelled(by_role, marked or framed, marked))
+    padding = [by_role[role] for role in ("pad", "sep", "cls") if role in by_role] or sorted(marked)
     if not padding:
         raise ValueError(_lacking(of_bert))
-    return {**found, "pad": padding[0]}
+    return {**by_role, "pad": padding[0]}
 
 
-def _lacking(found: Mapping[str, str]) -> str:
+def _lacking(by_role: Mapping[str, str]) -> str:
     """Return what is wrong with a file without a usable special token, by the name of the nearer family."""
     families = (SPECIAL_TOKENS, ROBERTA_TOKENS)
-    nearer = max(families, key=lambda family: len(family.items() & found.items()))
-    lacks = " ".join(token for role, token in nearer.items() if role not in found)
+    nearer = max(families, key=lambda family: len(family.items() & by_role.items()))
+    lacks = " ".join(token for role, token in nearer.items() if role not in by_role)
     bert, roberta = (" ".join(family.values()) for family in families)
     return (
         f"the vocabulary lacks {lacks}; use a tokenizer.json that marks its special tokens, or one with a token for "
@@ -90,20 +90,20 @@ def _unknown(content: Mapping[str, Any]) -> str | None:
     return model.get("unk_token") if number is None else model["vocab"][number][0]
 
 
-def _with_spelled(found: Mapping[str, str], tokens: Collection[str], marked: Collection[str]) -> dict[str, str]:
+def _with_spelled(by_role: Mapping[str, str], tokens: Collection[str], marked: Collection[str]) -> dict[str, str]:
     """Return the roles that are found, and those that one of the tokens has by its spelling."""
-    given = dict(found)
-    for role in SPELLINGS.keys() - found.keys():
-        if token := _spelled(role, tokens, marked, like=found.get("cls", "[")):
-            given[role] = token
-    return {role: given[role] for role in SPELLINGS if role in given}
+    result = dict(by_role)
+    for role in SPELLINGS.keys() - by_role.keys():
+        if token := _spelled(role, tokens, marked, like=by_role.get("cls", "[")):
+            result[role] = token
+    return {role: result[role] for role in SPELLINGS if role in result}
 
 
-def _without_repeated(found: Mapping[str, str]) -> dict[str, str]:
+def _without_repeated(by_role: Mapping[str, str]) -> dict[str, str]:
     """Return the roles without those whose token has an earlier one: OPT begins and ends with </s>."""
     roles = ("cls", "sep", "mask", "unk", "pad")
-    by_token = {found[role]: role for role in reversed(roles[:-1]) if role in found}
-    return {role: token for role, token in found.items() if role == "pad" or by_token[token] == role}
+    by_token = {by_role[role]: role for role in reversed(roles[:-1]) if role in by_role}
+    return {role: token for role, token in by_role.items() if role == "pad" or by_token[token] == role}
 
 
 def _spelled(role: str, tokens: Collection[str], marked: Collection[str], like: str) -> str | None:

@@ -66,9 +66,9 @@ class Tokenizer(Vocabulary):
     @cached_property
     def frames(self) -> frame.Frames:
         """What its post-processor puts around a text and a pair; without one, [CLS] and [SEP], if it has all roles."""
-        said = frame.read(self._backend)
+        frames = frame.read(self._backend)
         bert_like = self.special_tokens.keys() == SPECIAL_TOKENS.keys()
-        return super().frames if bert_like and not any(said.text) else said
+        return super().frames if bert_like and not any(frames.text) else frames
 
     @cached_property
     def punctuation(self) -> tuple[int, ...]:
@@ -84,9 +84,9 @@ class Tokenizer(Vocabulary):
     @cached_property
     def words(self) -> tuple[int, ...]:
         """The ids of the tokens that are whole words or numbers: letters and digits, and no rest of a longer word."""
-        first = self._ids("a")
-        behind = self._backend.decode_batch([[*first, i] for i in range(self.vocab_size)], skip_special_tokens=False)
-        rests = [text[len(self.decode(first)) :] for text in behind]
+        letter = self._ids("a")
+        behind = self._backend.decode_batch([[*letter, i] for i in range(self.vocab_size)], skip_special_tokens=False)
+        rests = [text[len(self.decode(letter)) :] for text in behind]
         return tuple(i for i, text in enumerate(rests) if text[:1].isspace() and text.strip().isalnum())
 
     @cached_property
@@ -123,14 +123,14 @@ class Tokenizer(Vocabulary):
         stems = [self._stem(text, probe) for probe in PROBES]
         (stem, _), leaves_blanks_out = stems[0], all(self._ids(probe) == self._ids(f" {probe}") for probe in PROBES)
         apart = text[-1:].isspace() and leaves_blanks_out and {*stems} == {(stem, True)}
-        added = self._backend.get_added_tokens_decoder().keys() - {self.unk}
-        return Prompt(text, tuple(self._ids(text)), stem, apart, added, self._ids, self.decode)
+        added_ids = self._backend.get_added_tokens_decoder().keys() - {self.unk}
+        return Prompt(text, tuple(self._ids(text)), stem, apart, added_ids, self._ids, self.decode)
 
     def _stem(self, prompt: str, text: str) -> tuple[frame.Ids, bool]:
         """Return the ids of a prompt before a text that keeps its own, or else alone; and whether a word ends there."""
-        alone, encoding = self._ids(text), self._backend.encode(prompt + text, add_special_tokens=False)
-        at, words = len(encoding.ids) - len(alone), encoding.word_ids
-        if at < 0 or encoding.ids[at:] != alone:
+        text_ids, encoding = self._ids(text), self._backend.encode(prompt + text, add_special_tokens=False)
+        at, words = len(encoding.ids) - len(text_ids), encoding.word_ids
+        if at < 0 or encoding.ids[at:] != text_ids:
             return tuple(self._ids(prompt)), False
         return tuple(encoding.ids[:at]), not at or words[at - 1] != words[at]
 
@@ -161,21 +161,21 @@ class Tokenizer(Vocabulary):
     @cached_property
     def _special_texts(self) -> dict[int, str]:
         tokens = self._backend.get_added_tokens_decoder().items()
-        return {token: added.content for token, added in tokens if added.special}
+        return {token: entry.content for token, entry in tokens if entry.special}
 
-    def clipped(self, text: str, most: int, kept: str) -> tuple[str, int]:
-        """Return the first part of a text, or for `kept` "end" the last, of `most` tokens at most, and its number.
+    def clipped(self, text: str, limit: int, side: str) -> tuple[str, int]:
+        """Return the first part of a text, or for `side` "end" the last, of `limit` tokens at most, and its number.
 
         It ends between two characters; special tokens that it spells out are text.
         """
         self._backend.encode_special_tokens = True
         encoding = self._encoding(text)
         tokens = len(encoding.ids)
-        if tokens <= most:
+        if tokens <= limit:
             return text, tokens
-        if kept == "end":
-            return text[encoding.offsets[tokens - most - 1][1] :].strip(), most
-        return text[: encoding.offsets[most][0]].strip(), most
+        if side == "end":
+            return text[encoding.offsets[tokens - limit - 1][1] :].strip(), limit
+        return text[: encoding.offsets[limit][0]].strip(), limit
 
     def _encoding(self, text: str) -> tokenizers.Encoding:
         with bounds.panics_as_input_errors(self.path):
@@ -196,14 +196,14 @@ class Tokenizer(Vocabulary):
             for item, texts in batch:
                 yield item, list(islice(encoded, len(texts)))
 
-    def extends(self, other: "Tokenizer") -> bool:
+    def extends(self, base: "Tokenizer") -> bool:
         """Return whether a tokenizer gives the other's tokens the same ids, and adds at most special or marker tokens.
 
         Texts in the other's ids then mean the same here. How it normalises texts may differ.
         """
-        mine, theirs = self.vocabulary(), other.vocabulary()
-        added = {token.content for token in self._backend.get_added_tokens_decoder().values()}
-        return theirs.items() <= mine.items() and mine.keys() - theirs.keys() <= added
+        pieces, base_pieces = self.vocabulary(), base.vocabulary()
+        added_texts = {token.content for token in self._backend.get_added_tokens_decoder().values()}
+        return base_pieces.items() <= pieces.items() and pieces.keys() - base_pieces.keys() <= added_texts
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of `ids` with special tokens: the original (bpe), or lower-cased and respaced (wordpiece)."""
@@ -224,8 +224,8 @@ def id_type(vocab_size: int) -> np.dtype:
     return np.dtype(np.uint16 if vocab_size <= 65536 else np.uint32)
 
 
-def load(path: Path, read: Callable[[Path], bytes] = read_bytes) -> Tokenizer:
-    """Load a tokenizer.json; `path` is the file or its folder (that of a Hugging Face model), `read` reads its files.
+def load(path: Path, reader: Callable[[Path], bytes] = read_bytes) -> Tokenizer:
+    """Load a tokenizer.json; `path` is the file or its folder (that of a Hugging Face model), `reader` reads its files.
 
     Special tokens that a text spells out are text, except in the folder of an encoder, unless its tokenizer_config.json
     says so: the Hugging Face libraries find them in texts.
@@ -240,7 +240,7 @@ def load(path: Path, read: Callable[[Path], bytes] = read_bytes) -> Tokenizer:
         files = [path / "tokenizer.json", *sorted(path.glob("0_*/tokenizer.json"))]
         path = next((file for file in files if file.exists()), files[0])
     require_tokenizer(path)
-    content = read(path)
+    content = reader(path)
     try:
         record = json.loads(content)
         bounds.require_bounded(record)
@@ -261,15 +261,15 @@ def load(path: Path, read: Callable[[Path], bytes] = read_bytes) -> Tokenizer:
         raise InputError(f"{path}: ids up to {vocab_size - 1:,} for {len(vocabulary):,} tokens; number them from 0 on")
     if max(map(len, vocabulary)) > LONGEST_TOKEN:
         raise InputError(f"{path}: a token is longer than {LONGEST_TOKEN:,} characters; train or copy it again")
-    added = {token.content: token.special for token in backend.get_added_tokens_decoder().values()}
+    special_flags = {token.content: token.special for token in backend.get_added_tokens_decoder().values()}
     # else tokens that the file marks as ordinary match texts; MPNet's <unk> is a word, its unknown token is [UNK].
     # One that is marked as special stays as it is: RoBERTa's <mask> takes the blank before it
-    ordinary = [token for token in special.values() if not added.get(token)]
-    backend.add_special_tokens([token for token in ordinary if token != special["unk"] or token in added])
+    ordinary = [token for token in special.values() if not special_flags.get(token)]
+    backend.add_special_tokens([token for token in ordinary if token != special["unk"] or token in special_flags])
     if isinstance(backend.model, models.BPE):
         backend.model.dropout = None  # with dropout, a text has different ids each time
     ids = {role: vocabulary.get(special.get(role, "")) for role in SPECIAL_TOKENS if role != "pad"}
-    split = _split_special_tokens(path.with_name(TOKENIZER_CONFIG), read)
+    split = _split_special_tokens(path.with_name(TOKENIZER_CONFIG), reader)
     try:
         return Tokenizer(
             vocab_size,
@@ -285,11 +285,11 @@ def load(path: Path, read: Callable[[Path], bytes] = read_bytes) -> Tokenizer:
         raise InputError(f"{path}: {error}; train or copy it again") from None
 
 
-def _split_special_tokens(path: Path, read: Callable[[Path], bytes]) -> bool:
+def _split_special_tokens(path: Path, reader: Callable[[Path], bytes]) -> bool:
     if not path.is_file():
         return not path.with_name("config.json").is_file()  # of an encoder, whose tokenizer has transformers' defaults
     try:
-        split = json.loads(read(path)).get(SPLIT, False)
+        split = json.loads(reader(path)).get(SPLIT, False)
     except (ValueError, RecursionError, AttributeError):
         raise InputError(f"{path}: not a JSON object; copy the folder again") from None
     if not isinstance(split, bool):
@@ -316,8 +316,8 @@ def _train_bpe(texts: Iterable[str], vocab_size: int, path: Path) -> tokenizers.
     all_bytes = sorted(pre_tokenizers.ByteLevel.alphabet())
     _check_size(vocab_size, len(special) + len(all_bytes))
     texts = filter(str.strip, map(without_long_words, texts))
-    first = next(texts, None)
-    if first is None:
+    first_text = next(texts, None)
+    if first_text is None:
         raise InputError(f"{path}: no text to train a tokenizer on")
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -326,7 +326,7 @@ def _train_bpe(texts: Iterable[str], vocab_size: int, path: Path) -> tokenizers.
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size, min_frequency=2, special_tokens=special, initial_alphabet=all_bytes, show_progress=False
     )
-    backend.train_from_iterator(chain([first], texts), trainer)
+    backend.train_from_iterator(chain([first_text], texts), trainer)
     return backend
 
 

@@ -23,9 +23,9 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         """Refuse ids that no embedding table of `vocab_size` rows could hold."""
-        others = [i for i in (self.unk, self.cls, self.sep, self.mask) if i is not None]
-        distinct = len(set(others)) == len(others) and self.pad != self.mask
-        if not distinct or not all(0 <= i < self.vocab_size for i in (self.pad, *others)):
+        other_ids = [i for i in (self.unk, self.cls, self.sep, self.mask) if i is not None]
+        distinct = len(set(other_ids)) == len(other_ids) and self.pad != self.mask
+        if not distinct or not all(0 <= i < self.vocab_size for i in (self.pad, *other_ids)):
             raise ValueError(f"special token ids must differ and lie below vocab_size: {self}")
 
     @property

@@ -18,8 +18,8 @@ def learn(word_counts: Mapping[str, int], alphabet: list[str], size: int) -> lis
     The first pieces are the alphabet, and its continuations that occur. Words with a character outside the alphabet are
     ignored. Ties are broken by spelling; a pair that occurs once is not merged.
     """
-    known = set(alphabet)
-    spelled = {word: count for word, count in word_counts.items() if known.issuperset(word)}
+    known_characters = set(alphabet)
+    spelled = {word: count for word, count in word_counts.items() if known_characters.issuperset(word)}
     words = [[word[0], *("##" + character for character in word[1:])] for word in sorted(spelled)]
     counts = [spelled[word] for word in sorted(spelled)]
     continuing = {piece for word in words for piece in word[1:]}
@@ -40,34 +40,34 @@ def learn(word_counts: Mapping[str, int], alphabet: list[str], size: int) -> lis
             continue
         if -count < 2:
             break
-        merged = pair[0] + pair[1].removeprefix("##")
-        vocabulary[merged] = None
+        merged_piece = pair[0] + pair[1].removeprefix("##")
+        vocabulary[merged_piece] = None
         changes: Counter[Pair] = Counter()
         for index in places.pop(pair):
-            for new in _merge(words[index], pair, merged, counts[index], changes):
-                places[new].add(index)
-        for other, change in changes.items():
-            pair_counts[other] += change
-            if change and pair_counts[other] > 0:
-                heapq.heappush(queue, (-pair_counts[other], other))
+            for new_pair in _merge(words[index], pair, merged_piece, counts[index], changes):
+                places[new_pair].add(index)
+        for changed_pair, change in changes.items():
+            pair_counts[changed_pair] += change
+            if change and pair_counts[changed_pair] > 0:
+                heapq.heappush(queue, (-pair_counts[changed_pair], changed_pair))
     return list(vocabulary)
 
 
-def _merge(word: list[str], pair: Pair, merged: str, count: int, changes: Counter[Pair]) -> Iterator[Pair]:
+def _merge(word: list[str], pair: Pair, merged_piece: str, count: int, changes: Counter[Pair]) -> Iterator[Pair]:
     """Merge a pair in a word that occurs `count` times, add to the changes of all counts, and yield the new pairs."""
-    first, second = pair
+    head, tail = pair
     for position in range(len(word) - 1):
-        if word[position : position + 2] != [first, second]:  # beyond the end of a word that became shorter, too
+        if word[position : position + 2] != [head, tail]:  # beyond the end of a word that became shorter, too
             continue
         changes[pair] -= count
         if position:
-            before = word[position - 1]
-            changes[before, first] -= count
-            changes[before, merged] += count
-            yield before, merged
+            left_piece = word[position - 1]
+            changes[left_piece, head] -= count
+            changes[left_piece, merged_piece] += count
+            yield left_piece, merged_piece
         if position + 2 < len(word):
-            after = word[position + 2]
-            changes[second, after] -= count
-            changes[merged, after] += count
-            yield merged, after
-        word[position : position + 2] = [merged]
+            right_piece = word[position + 2]
+            changes[tail, right_piece] -= count
+            changes[merged_piece, right_piece] += count
+            yield merged_piece, right_piece
+        word[position : position + 2] = [merged_piece]

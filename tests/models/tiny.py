@@ -48,7 +48,7 @@ class Spelled(Vocabulary):
     def prompt(self, text: str) -> Prompt:
         """`a` has id 7."""
         ids = tuple(7 + ord(letter) - ord("a") for letter in text)
-        return Prompt(text, ids, ids, apart=True, added=(), encode=list, decode=str)
+        return Prompt(text, ids, ids, apart=True, added_tokens=(), encode=list, decode=str)
 
 
 class LongFrame(Vocabulary):

@@ -120,7 +120,7 @@ def _results(results: Results) -> Iterator[str]:
         [title(name), *(Number(f"{system.metrics[metric]:.4f}") for metric in columns)]
         for name, system in systems.items()
     ]
-    yield table(["system", *columns.values()], rows, best=values.index(max(values)))
+    yield table(["system", *columns.values()], rows, best_row=values.index(max(values)))
     if results.pairs:
         yield "<h3>Every pair</h3>"
         yield table(

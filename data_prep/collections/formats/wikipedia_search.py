@@ -116,7 +116,7 @@ class WikipediaSearch(Format):
         return articles_by_split
 
     def _lowest(self, split: str, limit: int) -> tuple[list[tuple[str, Where]], int]:
-        """Return the `most` articles of a split with the lowest hashes, lowest first, and its number of articles."""
+        """Return the `limit` articles of a split with the lowest hashes, lowest first, and its number of articles."""
         count = 0
 
         def hashed() -> Iterator[tuple[int, str, Where]]:

@@ -160,7 +160,7 @@ def test_no_text_can_become_markup() -> None:
 
 def test_a_page_needs_nothing_from_elsewhere() -> None:
     assert Reader(table(["a", "b"], [])).texts == ["a", "b"]
-    read = Reader(page("t", [section("s", table(["a", "n"], [["x", Number("1")], ["y", Number("2")]], best=1))]))
+    read = Reader(page("t", [section("s", table(["a", "n"], [["x", Number("1")], ["y", Number("2")]], best_row=1))]))
     assert not {"src", "href"} & {name for _, attributes in read.elements for name in attributes}
     assert not {"link", "script", "img", "iframe"} & {tag for tag, _ in read.elements}
     assert [attributes.get("class") for tag, attributes in read.elements if tag == "tr"] == [None, None, "best"]

@@ -252,7 +252,7 @@ def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
         "missing": "cannot read: No such file",
     }.items():
         with pytest.raises(InputError, match=words):
-            read_json(tmp_path / name, Whole, "make it again", most=10)
+            read_json(tmp_path / name, Whole, "make it again", limit=10)
 
 
 PROGRAM = """

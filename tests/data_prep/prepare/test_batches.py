@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.prepare import batches, rejected, tally, writing
-from deepsiam.data_prep.prepare.batches import LARGEST, LEAST, Batch, Part
+from deepsiam.data_prep.prepare.batches import MAX_BYTES, MIN_BYTES, Batch, Part
 from deepsiam.data_prep.prepare.tally import Tally, Totals
 from deepsiam.data_prep.sources.source import Choices, File, Piece, Source
 from tests.data_prep import raw
 from tests.data_prep.raw import Capture, contents, refusal, source_of
 
-HALF = LEAST // 2
+HALF = MIN_BYTES // 2
 ALL = Part()
 
 
@@ -57,7 +57,7 @@ def pieces(cut_batches: Sequence[Batch]) -> list[tuple[str, int]]:
     return [(file.name, piece.content) for batch in cut_batches for file, piece in batch.pieces]
 
 
-@given(st.lists(st.lists(st.integers(0, LEAST), max_size=6), min_size=1, max_size=8), st.integers(1, 4))
+@given(st.lists(st.lists(st.integers(0, MIN_BYTES), max_size=6), min_size=1, max_size=8), st.integers(1, 4))
 def test_parts_are_disjoint_and_together_all_in_order(sizes: list[list[int]], number: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = [numbers_file(Path(folder), str(index), row) for index, row in enumerate(sizes)]
@@ -69,21 +69,21 @@ def test_parts_are_disjoint_and_together_all_in_order(sizes: list[list[int]], nu
 
 
 def test_a_batch_closes_with_the_piece_that_fills_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = numbers_file(tmp_path, "a", [HALF, HALF, 3 * LEAST, 1, 1])
+    file = numbers_file(tmp_path, "a", [HALF, HALF, 3 * MIN_BYTES, 1, 1])
     assert [len(batch.pieces) for batch in cut([file])] == [2, 1, 2]
-    monkeypatch.setattr(batches, "MOST", 2)
+    monkeypatch.setattr(batches, "MAX_PIECES", 2)
     assert [len(batch.pieces) for batch in cut([numbers_file(tmp_path, "b", [1] * 5)])] == [2, 2, 1]
 
 
 def test_batches_grow_with_the_input_up_to_a_bound(tmp_path: Path) -> None:
-    for total, expected in [(1, LEAST), (100 * LEAST, 2 * LEAST), (1 << 40, LARGEST)]:
-        cut_batches = cut([numbers_file(tmp_path, str(total), [LEAST] * 40, total)])
-        assert len(cut_batches[0].pieces) == expected // LEAST
+    for total, expected in [(1, MIN_BYTES), (100 * MIN_BYTES, 2 * MIN_BYTES), (1 << 40, MAX_BYTES)]:
+        cut_batches = cut([numbers_file(tmp_path, str(total), [MIN_BYTES] * 40, total)])
+        assert len(cut_batches[0].pieces) == expected // MIN_BYTES
 
 
 def test_small_files_share_batches_and_large_ones_do_not(tmp_path: Path) -> None:
     small = [numbers_file(tmp_path, f"small {number}", [100, 100], 100) for number in range(20)]
-    large = numbers_file(tmp_path, "large", [100], LEAST + 1)
+    large = numbers_file(tmp_path, "large", [100], MIN_BYTES + 1)
     names = [{file.name for file, _ in batch.pieces} for batch in cut([*small[:10], large, *small[10:]])]
     assert {"large"} in names
     assert len(names) < 8
@@ -103,7 +103,7 @@ def test_the_name_of_a_batch_depends_on_its_content_and_options(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "sizes", [[3 * LEAST] * 40, [HALF] * 300, [5 * LEAST, 1000] * 60], ids=["large", "small", "mixed"]
+    "sizes", [[3 * MIN_BYTES] * 40, [HALF] * 300, [5 * MIN_BYTES, 1000] * 60], ids=["large", "small", "mixed"]
 )
 def test_a_file_left_out_or_changed_changes_few_batches(tmp_path: Path, sizes: list[int]) -> None:
     files = [numbers_file(tmp_path, f"file {number}", [size // 60] * 60, size) for number, size in enumerate(sizes)]
@@ -131,10 +131,10 @@ def test_sound_pieces_before_damage_are_yielded(tmp_path: Path) -> None:
 
 
 def test_the_reported_progress_grows_to_the_size_of_the_input(tmp_path: Path) -> None:
-    files = [numbers_file(tmp_path, str(number), [LEAST] * 3, LEAST + number) for number in range(1, 4)]
-    read = [batch.read for batch in cut(files)]
+    files = [numbers_file(tmp_path, str(number), [MIN_BYTES] * 3, MIN_BYTES + number) for number in range(1, 4)]
+    read = [batch.bytes_read for batch in cut(files)]
     assert read == sorted(read)
-    assert read[-1] <= 3 * LEAST + 6
+    assert read[-1] <= 3 * MIN_BYTES + 6
 
 
 @pytest.mark.parametrize("text", ["", "3", "0/2", "3/2", "-1/2", "1/2/3", "a/b", "1/", "1.0/2"])
@@ -196,8 +196,8 @@ def test_sentences_left_out_are_counted_and_the_rarest_not_named(monkeypatch: py
     twice = tally.add([[counted.record()], [counted.record()], [stage("read", 1)]])
     assert twice[0]["sentences"] == {"ape": 2, "cat": 4, "dog": 2, "fox": 6}
     short = tally.shortened(twice)
-    assert short[0]["sentences"] == {"cat": 4, "fox": 6, tally.OTHERS: 4}
-    assert tally.shortened(tally.add([short, short]))[0]["sentences"] == {"cat": 8, "fox": 12, tally.OTHERS: 8}
+    assert short[0]["sentences"] == {"cat": 4, "fox": 6, tally.OTHER_NAMES: 4}
+    assert tally.shortened(tally.add([short, short]))[0]["sentences"] == {"cat": 8, "fox": 12, tally.OTHER_NAMES: 8}
     assert "sentences" not in tally.shortened([stage("read", 1)])[0]
 
 

@@ -55,7 +55,7 @@ def test_a_batch_counts_its_records_by_stage(tmp_path: Path) -> None:
     records: list[Any] = [*raw.texts(5), {"no": 1}, "", "Too short.", *[{"text": 3}] * 9]
     recipe = replace(RECIPE, stages=StageOptions(min_words=3))
     about = spool.about(read(tmp_path, recipe, raw.write_jsonl(tmp_path / "a.jsonl", records)))
-    assert (about["bad"], len(about["named"])) == (10, reading.NAMED)
+    assert (about["bad"], len(about["named"])) == (10, reading.LISTED_RECORDS)
     assert about["named"][0] == f"{tmp_path}/a.jsonl: line 6: field 'text' is missing or not a string"
     assert [(one["name"], one["in"], one["out"], one["dropped"]) for one in about["stages"]] == [
         ("read", 17, 6, {"bad": 10, "empty": 1}),
@@ -140,7 +140,7 @@ def test_a_long_document_is_cut_into_parts_of_one_group(segments: list[str], dat
         "d", tuple(segments), headings, data.draw(st.integers(0, 1)), data.draw(st.sampled_from(["", "t"]))
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "LONGEST", 64)
+        patch.setattr(reading, "MAX_BYTES", 64)
         pieces = list(reading.cut(document))
     assert "".join("".join(piece.segments) for piece in pieces) == "".join(segments)
     assert [piece.id for piece in pieces] == ["d", *(f"d#{number}" for number in range(2, len(pieces) + 1))]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepsiam.data_prep.text.characters import INSTEAD, KEPT, TABLE, WINDOWS
+from deepsiam.data_prep.text.characters import INSTEAD, NO_CHANGE, TABLE, WINDOWS
 from deepsiam.data_prep.text.language import is_english, is_prose
 from deepsiam.data_prep.text.normalize import fold, legible, legible_line, normalise, one_line, unescape
 from deepsiam.data_prep.text.paragraphs import paragraphs
@@ -37,7 +37,7 @@ def test_every_character_is_in_one_row_of_its_category() -> None:
     for row, text in CHANGED.items():
         assert categories(text) == set(row.category.split(", "))
     kept = set(EVERY).difference(every)
-    plain, others = (set(row.category.split(", ")) for row in TABLE if row.becomes == KEPT)
+    plain, others = (set(row.category.split(", ")) for row in TABLE if row.becomes == NO_CHANGE)
     assert {category if category in others else category[0] for category in categories("".join(kept))} == plain | others
     assert not INVISIBLE.search("".join(kept))
 

@@ -11,7 +11,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.text import encoding as encoding_module
 from deepsiam.data_prep.text import guess, language_id
 from deepsiam.data_prep.text.encoding import GUESS, decode
-from deepsiam.data_prep.text.language_id import ANY, SAMPLE, THRESHOLD, odds_against, sampled
+from deepsiam.data_prep.text.language_id import ANY_LANGUAGE, SAMPLE, THRESHOLD, odds_against, sampled
 from deepsiam.data_prep.text.scrub import EMAIL, IP, PHONE, scrub
 
 for package in ("py3langid", "phonenumbers"):
@@ -206,7 +206,7 @@ def test_a_sentence_is_in_its_language_and_in_no_other(language: str) -> None:
     against = {other: odds_against(DECLARATION[language], other) for other in DECLARATION}
     assert against.pop(language) < 0
     assert min(against.values()) > THRESHOLD
-    assert odds_against(DECLARATION[language], ANY) < 0
+    assert odds_against(DECLARATION[language], ANY_LANGUAGE) < 0
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_a_sample_is_of_the_whole_length(text: str) -> None:
 
 
 def test_a_language_is_known_by_its_code() -> None:
-    assert (language_id.known("EN"), language_id.known("any")) == ("en", ANY)
+    assert (language_id.known("EN"), language_id.known("any")) == ("en", ANY_LANGUAGE)
     with pytest.raises(InputError, match="--language english: not known; one of any, .*, en, .*"):
         language_id.known("english")
 

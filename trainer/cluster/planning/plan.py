@@ -27,7 +27,7 @@ GB, MICROSECOND = 1e9, 1e-6
 def print_plan(arguments: argparse.Namespace) -> None:
     """Print the plan that the arguments of `trainer.plan` ask for; write its JSON and draw its chart, if named."""
     if arguments.chart:
-        require("evaluate", "matplotlib", what="--chart")
+        require("evaluate", "matplotlib", feature="--chart")
     for path in filter(None, (arguments.json, arguments.chart)):
         refuse_folder(path)
         in_a_folder(path)

@@ -38,7 +38,7 @@ def index_file(directory: Path, kind: str) -> Path:
 
 def require_faiss() -> None:
     """Raise InputError, with how to install faiss, where it is missing."""
-    require("faiss", "faiss", what="--approximate")
+    require("faiss", "faiss", feature="--approximate")
 
 
 def make(kind: str, vectors: Vectors, path: Path) -> None:

@@ -18,7 +18,7 @@ class Bm25Ranker(Ranker):
 
     def __init__(self, collection: Collection) -> None:
         """Raise InputError where bm25s is not installed."""
-        require("evaluate", "bm25s", what=NAME)
+        require("evaluate", "bm25s", feature=NAME)
         self.collection = collection
 
     def system(self, texts: Texts, encoded_pool: System | None = None) -> Bm25:

@@ -65,7 +65,7 @@ def open_retrieval_probe(recipe: FinetuneRecipe, model: TrunkModel) -> Retrieval
     keys = recipe.probe
     if keys is None:
         return None
-    require("evaluate", "ir_measures", "pytrec_eval", what="probe")
+    require("evaluate", "ir_measures", "pytrec_eval", feature="probe")
     best_metric = recipe.checkpoint.keep_best
     extra_metrics = more_metrics([best_metric] if best_metric else [], "checkpoint.keep_best")
     kind = RANKERS[str(getattr(model, "kind", None))]

@@ -68,7 +68,7 @@ def freeze_model(model: TrunkModel, recipe: AnyRecipe) -> AnyRecipe:
         if not isinstance(trained, Adapters):
             freeze(model, trained)
             return recipe
-        require("peft", "peft", what="optimizer.train.lora")
+        require("peft", "peft", feature="optimizer.train.lora")
         adapters = Adapters(lora=choose_targets(model.trunk, trained.lora))
     adapt_model(model, adapters, recipe.method)
     return recipe.model_copy(update={"optimizer": recipe.optimizer.model_copy(update={"train": adapters})})
@@ -76,5 +76,5 @@ def freeze_model(model: TrunkModel, recipe: AnyRecipe) -> AnyRecipe:
 
 def adapt_model(model: TrunkModel, adapters: Adapters, method: MethodConfig) -> list[LoraModel]:
     """Add adapters with known targets to a method's model, as `models.adapters.add_adapters` does."""
-    require("peft", "peft", what="a run with adapters")
+    require("peft", "peft", feature="a run with adapters")
     return add_adapters(model, adapters.lora, new_tokens=bool(method.added_tokens + method.markers))

@@ -260,7 +260,7 @@ def _check_needs(recipe: Recipe, world: World) -> None:
             f"exists and lists every host, or set ranks={world.size}"
         )
     if recipe.wandb:
-        require("wandb", "wandb", what="wandb")
+        require("wandb", "wandb", feature="wandb")
     ds_config.load(recipe.deepspeed)
 
 

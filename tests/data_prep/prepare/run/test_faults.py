@@ -30,7 +30,7 @@ SHARDS = 20
 def small_batches() -> Iterator[None]:
     """Make many batches of little text."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "LEAST", 1 << 12)
+        patch.setattr(batches, "MIN_BYTES", 1 << 12)
         yield
 
 

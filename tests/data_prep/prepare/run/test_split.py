@@ -129,7 +129,7 @@ def cleaned(folder: Path, texts: list[str]) -> Path:
 def test_documents_of_every_source_are_on_one_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, write: Callable[[Path, list[str]], Path]
 ) -> None:
-    monkeypatch.setattr(reading, "LONGEST", 600)
+    monkeypatch.setattr(reading, "MAX_BYTES", 600)
     monkeypatch.setattr(bookcorpus, "LINES", 1)
     some = unique_sentences()
     texts = [" ".join(next(some) for _ in range(20)) for _ in range(30)]
