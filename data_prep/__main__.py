@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
-    inputs = [location for given in arguments.inputs for location in SOURCES[arguments.source].expand(given)]
+    inputs = [location for name in arguments.inputs for location in SOURCES[arguments.source].expand(name)]
     out = local_folder(arguments)
     print(run.prepare(inputs, out, options_of(arguments), arguments.workers, arguments.max_bad, arguments.rejected))
     if uploading.is_wanted(arguments.out):
@@ -51,8 +51,8 @@ def _stats(arguments: argparse.Namespace) -> int:
 
 def _docstrings(arguments: argparse.Namespace) -> int:
     options = dataset.DemoOptions(arguments.vocab_size, arguments.chunk_tokens, arguments.chunks_per_shard)
-    given = tokenizer.load(arguments.tokenizer) if arguments.tokenizer else None
-    print(dataset.build(arguments.out, options, distributions.files(), arguments.workers, given))
+    tok = tokenizer.load(arguments.tokenizer) if arguments.tokenizer else None
+    print(dataset.build(arguments.out, options, distributions.files(), arguments.workers, tok))
     return 0
 
 
@@ -60,35 +60,35 @@ def _verify(arguments: argparse.Namespace) -> int:
     # a collection that lacks its manifest still has its texts or their arrays
     parts = [arguments.directory / name for name in ("corpus", "corpus.jsonl")]
     if collection.is_collection(arguments.directory) or any(part.exists() for part in parts):
-        bad = _print_problems(collection.verify(arguments.directory), f"{arguments.directory}: every array is whole")
-        return 2 if bad else 0
+        fails = _print_problems(collection.verify(arguments.directory), f"{arguments.directory}: every array is whole")
+        return 2 if fails else 0
     folder = cleaned.folder_of(arguments.directory)
-    whole = f"{folder}: every file of cleaned text is whole"
-    bad = folder is not None and _print_problems(cleaned.problems(folder), whole)
+    message = f"{folder}: every file of cleaned text is whole"
+    fails = folder is not None and _print_problems(cleaned.problems(folder), message)
     if folder is not None and not output.is_finished(arguments.directory):
-        return 2 if bad else 0
+        return 2 if fails else 0
     for directory in output.folders_of(arguments.directory):
         problems = verify.verify(directory)
         for _, problem in problems:
             print(f"data_prep: {printable(problem)}", file=sys.stderr)
         if problems:
-            bad = True
+            fails = True
             continue
         manifest = Manifest.load(directory)
         totals = ", ".join(f"{manifest.total(name):,} {name}" for name in ("documents", "segments", "tokens", "bytes"))
         print(f"{directory}: {len(manifest.shards):,} shards are whole: {totals}")
-    return 2 if bad else 0
+    return 2 if fails else 0
 
 
 def _print_problems(problems: Iterable[str], otherwise: str) -> bool:
     """Print every problem on stderr, or `otherwise` if there are none; return whether there were problems."""
-    bad = False
+    has_problems = False
     for problem in problems:
-        bad = True
+        has_problems = True
         print(f"data_prep: {printable(problem)}", file=sys.stderr)
-    if not bad:
+    if not has_problems:
         print(otherwise)
-    return bad
+    return has_problems
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -125,8 +125,8 @@ def _collection(arguments: argparse.Namespace) -> int:
     name, inputs, out = arguments.format, [Path(path) for path in arguments.inputs], arguments.out
     if name not in FORMATS:
         if inputs or out:
-            known = ", ".join(FORMATS)
-            raise InputError(f"{name}: not a format; write collection FORMAT INPUT... --out DIR with one of: {known}")
+            formats = ", ".join(FORMATS)
+            raise InputError(f"{name}: not a format; write collection FORMAT INPUT... --out DIR with one of: {formats}")
         name, inputs, out = "beir", [Path(name)], Path(name)  # tokenise a BEIR folder in place
     elif not inputs or not out:
         raise InputError(f"collection {name}: name its files or folder, and --out DIR")
@@ -148,8 +148,8 @@ def _parser() -> argparse.ArgumentParser:
     for name, source in SOURCES.items():
         prepare = commands.add_parser(
             name,
-            help=f"make shards from {source.what}",
-            description=f"Make shards from {source.what}.",
+            help=f"make shards from {source.summary}",
+            description=f"Make shards from {source.summary}.",
             example=f"python -m data_prep {name} {source.example}",
             page="docs/data.md",
         )
@@ -157,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
         prepare.set_defaults(run=_prepare)
     docstrings = "make shards and a collection from the docstrings of Python packages"
     labelled = "make a collection from labelled texts in a published format, to fine-tune and evaluate"
-    for name, run_command, what, add_arguments in (
+    for name, run_command, summary, add_arguments in (
         ("merge", _merge, "join the parts of a data set, prepared with --part", _add_merge),
         ("stats", _stats, "count what a folder of shards holds", _add_stats),
         ("docstrings", _docstrings, docstrings, _add_docstrings),
@@ -171,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
         ("inspect", _inspect, "print the first documents of shards, or those with an id or a pattern", _add_inspect),
         ("collection", _collection, labelled, _add_collection),
     ):
-        command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
+        command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         add_arguments(command)
         command.set_defaults(run=run_command)
     return parser
@@ -192,12 +192,12 @@ def _add_stats(parser: argparse.ArgumentParser) -> None:
 def _add_docstrings(parser: argparse.ArgumentParser) -> None:
     defaults = dataset.DemoOptions()
     parser.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder to write")
-    for option, default, what in [
+    for option, default, help_text in [
         ("--vocab-size", defaults.vocab_size, "pieces of the tokenizer's vocabulary"),
         ("--chunk-tokens", defaults.chunk_tokens, "tokens of a chunk"),
         ("--chunks-per-shard", defaults.chunks_per_shard, "chunks of a shard"),
     ]:
-        add_options(parser, (option, f"{what} ({default})", "N", positive, default))
+        add_options(parser, (option, f"{help_text} ({default})", "N", positive, default))
     existing = "an existing tokenizer.json, or its folder, instead of a new one"
     add_options(parser, ("--tokenizer", existing, "PATH", Path, None))
     workers_argument(parser)
@@ -205,23 +205,23 @@ def _add_docstrings(parser: argparse.ArgumentParser) -> None:
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser, "shards, a data set, or cleaned text")
-    which = parser.add_mutually_exclusive_group(required=True)
-    add_options(which, ("--jsonl", "as JSON lines"), ("--webdataset", "as tars of webdataset samples, .txt and .json"))
+    group = parser.add_mutually_exclusive_group(required=True)
+    add_options(group, ("--jsonl", "as JSON lines"), ("--webdataset", "as tars of webdataset samples, .txt and .json"))
     parser.add_argument("--out", type=Path, metavar="PATH", help="file to write, in place of stdout; or folder of tars")
 
 
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
     parser.add_argument("--documents", type=positive, default=5, metavar="N", help="number of documents to print (5)")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--id", metavar="ID", help="print the document with this id, from any shard")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--id", metavar="ID", help="print the document with this id, from any shard")
     matching = "print documents that match, from any shard; upper and lower case are the same"
-    which.add_argument("--grep", type=pattern, metavar="REGEX", help=matching)
+    group.add_argument("--grep", type=pattern, metavar="REGEX", help=matching)
 
 
 def _add_collection(parser: argparse.ArgumentParser) -> None:
     indent = 2 + max(map(len, FORMATS)) + 2
-    lines = (f"  {name}".ljust(indent) + known.summary for name, known in FORMATS.items())
+    lines = (f"  {name}".ljust(indent) + form.summary for name, form in FORMATS.items())
     wrapped = (textwrap.fill(line, 100, subsequent_indent=" " * indent, break_on_hyphens=False) for line in lines)
     example = "python -m data_prep collection beir scifact --tokenizer runs/seed --out data/mine"
     parser.epilog = "\n".join(["formats:", *wrapped, "", end_of_help(example, "docs/collections.md")])
@@ -238,8 +238,8 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser, "shards, a data set, a collection, or cleaned text")
 
 
-def _add_folder(parser: argparse.ArgumentParser, what: str = "shards, or a data set") -> None:
-    parser.add_argument("directory", type=Path, metavar="DIR", help=what)
+def _add_folder(parser: argparse.ArgumentParser, contents: str = "shards, or a data set") -> None:
+    parser.add_argument("directory", type=Path, metavar="DIR", help=contents)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class DemoOptions:
 
 
 def build(
-    out: Path, options: DemoOptions, files: Sequence[SourceFile], workers: int, given: Tokenizer | None = None
+    out: Path, options: DemoOptions, files: Sequence[SourceFile], workers: int, given_tokenizer: Tokenizer | None = None
 ) -> str:
     """Build OUT from Python files, or check an OUT that is complete, and return a summary to print.
 
@@ -49,11 +49,11 @@ def build(
     leaves nothing in OUT.
     """
     if (out / "shards" / NAME).exists():
-        return _check(out, options, given)
+        return _check(out, options, given_tokenizer)
     partial = out / PARTIAL
-    ours = (partial / BEGUN).exists()
+    is_begun = (partial / BEGUN).exists()
     for folder in (partial, out / "shards", out / "collection"):
-        if not ours and folder.exists() and any(folder.iterdir()):
+        if not is_begun and folder.exists() and any(folder.iterdir()):
             raise InputError(f"{folder}: exists, and is not from an unfinished run; remove it, or choose another --out")
     unfinished = [partial, out / "collection", out / "shards"]
     existed = out.exists()
@@ -63,7 +63,7 @@ def build(
             _remove(unfinished)  # left by a killed run
             make_directory(partial)
             (partial / BEGUN).touch()
-            _build(partial, options, files, workers, given)
+            _build(partial, options, files, workers, given_tokenizer)
             for name in ("collection", "shards"):  # the shards last: with their manifest, OUT is complete
                 replace_folder(partial / name, out / name)
             _remove([partial])
@@ -80,7 +80,7 @@ def _remove(folders: Iterable[Path]) -> None:
 
 
 def _build(
-    partial: Path, options: DemoOptions, files: Sequence[SourceFile], workers: int, given: Tokenizer | None
+    partial: Path, options: DemoOptions, files: Sequence[SourceFile], workers: int, given_tokenizer: Tokenizer | None
 ) -> None:
     """Write PARTIAL/shards and PARTIAL/collection."""
     docstrings: list[Docstring] = []
@@ -94,7 +94,7 @@ def _build(
     if not training or not all(parts.pairs[name] for name in SPLITS):
         raise InputError(f"{len(files)} Python files contain too little English to train on and to hold out")
     trained = partial / "tokenizer.json"
-    tok = given or tokenizer.train(_sample(training), options.vocab_size, trained)
+    tok = given_tokenizer or tokenizer.train(_sample(training), options.vocab_size, trained)
 
     write_collection(partial / "collection", parts.pairs)
     build_collection("beir", [partial / "collection"], partial / "collection", tok, workers)
@@ -115,14 +115,14 @@ def _build(
     trained.unlink(missing_ok=True)
 
 
-def _check(out: Path, options: DemoOptions, given: Tokenizer | None) -> str:
+def _check(out: Path, options: DemoOptions, given_tokenizer: Tokenizer | None) -> str:
     """Return a line for an OUT that is complete; raise InputError if it is damaged or was built with other options."""
     manifest = Manifest.load(out / "shards")
     if manifest.source.get("options") != asdict(options):
         recorded = manifest.source.get("options")
         raise InputError(f"{out}: was built with other options ({recorded}); choose another --out or remove it")
-    if given and manifest.tokenizer["fingerprint"] != given.fingerprint:
-        raise InputError(f"{out}: was built without {given.path}; choose another --out or remove it")
+    if given_tokenizer and manifest.tokenizer["fingerprint"] != given_tokenizer.fingerprint:
+        raise InputError(f"{out}: was built without {given_tokenizer.path}; choose another --out or remove it")
     for _, problem in verify(out / "shards"):
         raise InputError(f"{problem} (remove {out} to build it again)")
     Collection.open(out / "collection")
@@ -142,13 +142,13 @@ def _sample(training: Sequence[Docstring]) -> Iterator[str]:
 def _packages(parts: Split, files: Sequence[SourceFile]) -> dict[str, dict[str, Any]]:
     """Return what was read of each package: its version if known, files, documents kept, and its split."""
     number = Counter(file.package for file in files)
-    kept = Counter(docstring.package for own in parts.documents.values() for docstring in own)
+    documents = Counter(docstring.package for docstrings in parts.documents.values() for docstring in docstrings)
     releases = {file.package: file.release for file in files}
     return {
         package: {
             "version": releases[package],
             "files": number[package],
-            "documents": kept[package],
+            "documents": documents[package],
             "split": parts.packages.get(package),
         }
         for package in sorted(number)

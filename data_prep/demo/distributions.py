@@ -22,7 +22,7 @@ DISTRIBUTIONS = word_set(
 
 def files() -> list[SourceFile]:
     """Return the Python files of DISTRIBUTIONS and the standard library; print a line if some are not installed."""
-    present, missing = installed(sorted(DISTRIBUTIONS))
-    if missing:
-        print(f"not installed, so the demo's text lacks their docstrings: {', '.join(missing)}")
+    present, missing_names = installed(sorted(DISTRIBUTIONS))
+    if missing_names:
+        print(f"not installed, so the demo's text lacks their docstrings: {', '.join(missing_names)}")
     return present

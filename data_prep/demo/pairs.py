@@ -78,22 +78,22 @@ def split(docstrings: Sequence[Docstring]) -> Split:
             and summaries[fold(docstring.summary)] == bodies[fold(docstring.body)] == 1
         )
 
-    packages = hold_out({package: sum(map(is_pair, own.values())) for package, own in owned.items()})
-    seen: set[str] = set()  # texts, and bodies of held-out texts
+    packages = hold_out({package: sum(map(is_pair, items.values())) for package, items in owned.items()})
+    seen_keys: set[str] = set()  # texts, and bodies of held-out texts
     documents: dict[str, list[Docstring]] = {name: [] for name in SPLITS}
     for package in sorted(in_hash_order(packages), key=lambda package: SPLITS.index(packages[package])):
         held_out = packages[package] != "train"
         for key, docstring in owned[package].items():
             body = fold(docstring.body)
-            if key in seen or (body in seen and not held_out):
+            if key in seen_keys or (body in seen_keys and not held_out):
                 continue
-            seen.add(key)
+            seen_keys.add(key)
             if held_out and len(body.split()) >= MIN_BODY_WORDS:
-                seen.add(body)
+                seen_keys.add(body)
             documents[packages[package]].append(docstring)
-    kept = sum(map(len, documents.values()))
-    pairs = {name: [docstring for docstring in own if is_pair(docstring)] for name, own in documents.items()}
-    dropped = Counter({"repeated": len(docstrings) - kept})
+    number = sum(map(len, documents.values()))
+    pairs = {name: [docstring for docstring in items if is_pair(docstring)] for name, items in documents.items()}
+    dropped = Counter({"repeated": len(docstrings) - number})
     return Split(packages, documents, pairs, dropped)
 
 

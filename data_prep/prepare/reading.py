@@ -20,7 +20,7 @@ from deepsiam.data_prep.prepare.stages import Stage
 from deepsiam.data_prep.prepare.tally import Tally
 from deepsiam.data_prep.sources import registry
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
-from deepsiam.data_prep.sources.source import EXPECTED, Choices, File, Piece, Source
+from deepsiam.data_prep.sources.source import EXPECTED_LANGUAGE, Choices, File, Piece, Source
 from deepsiam.data_prep.text.normalize import fold
 
 LISTED_RECORDS = 5  # bad records that are listed for each batch
@@ -103,7 +103,7 @@ def _items(
     source: Source, reading: Reading, pieces: Iterable[tuple[File, Piece]], tally: Tally, bad_records: list[Bad]
 ) -> Iterator[Any]:
     """Yield the documents or fragments of pieces; append the bad ones to `bad_records`."""
-    choices = {**reading.choices, EXPECTED: reading.stages.language}
+    choices = {**reading.choices, EXPECTED_LANGUAGE: reading.stages.language}
     for file, piece in pieces:
         join = source.join if reading.part.of > 1 and not isinstance(piece.content, Dropped) else None
         belongs = join.belongs(piece) if join else ""

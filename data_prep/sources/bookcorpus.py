@@ -16,9 +16,9 @@ from deepsiam.data_prep.sources.document import Bad, BadRecordError, Document, D
 from deepsiam.data_prep.sources.gutenberg import without_frame
 from deepsiam.data_prep.sources.pairing import neighbours
 from deepsiam.data_prep.sources.plain_text import (
-    EMPTY,
     ENCODING,
-    LONGEST,
+    MAX_BYTES,
+    NO_TEXT,
     decoded,
     text_files,
     whole_file,
@@ -83,7 +83,7 @@ _NUMBERED = re.compile(
 _NUMERAL = re.compile(r"(?:[IVXLC]+|\d{1,3})\.?|[IVXLC]+\. [^a-z]+|[IVXLC]{2,} [^a-z]+")
 _MARKED = re.compile(r"^#{1,6} +(?=[^#\s])")
 _HUNDREDS = re.compile(r"[1-9]\d\d")
-_NAMED = re.compile(
+_TITLE = re.compile(
     r"(?:prologue|epilogue|preface|introduction|(?:table of )?contents|foreword|afterword|appendix|interlude"
     r"|dedication|acknowledge?ments?|conclusion|about the author)[.:]?",
     re.I,
@@ -126,7 +126,7 @@ def _books(file: File, choices: Choices) -> Iterator[Piece]:
         return
     names: Counter[str] = Counter()
     with open_input(file.path) as stream:
-        for member in members(stream, file.path, LONGEST + 1):
+        for member in members(stream, file.path, MAX_BYTES + 1):
             inside = one_line(member.name)
             where = f"member {inside}"
             if member.content.startswith(APPLE_DOUBLE):
@@ -150,7 +150,7 @@ def _read_book(file: File, piece: Piece, choices: Choices) -> Iterator[Document 
         reason = f"nearly all of its text is left out as a notice of Project Gutenberg from its line {mistaken:,} on"
         raise BadRecordError(f"{reason}; remove that line if it is wrong")
     segments, headings = _book(lines)
-    yield Document(name, segments, headings, guessed=guessed) if segments else EMPTY
+    yield Document(name, segments, headings, guessed=guessed) if segments else NO_TEXT
 
 
 def _runs(file: File, _: Choices) -> Iterator[Piece]:
@@ -220,10 +220,10 @@ def _read_run(file: File, piece: Piece, _: Choices) -> Iterator[Document | Bad]:
 
 def _book(lines: list[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the segments of a book, and the numbers of those that are headings."""
-    kept = "\n".join(_set_apart(lines))
+    content = "\n".join(_set_apart(lines))
     for markup, replacement in _MARKUP:
-        kept = markup.sub(replacement, kept)
-    parts = paragraphs(kept)
+        content = markup.sub(replacement, content)
+    parts = paragraphs(content)
     # a number on its own line begins a section, or in some scans a page; only page numbers reach hundreds
     if any(_HUNDREDS.fullmatch(paragraph) for paragraph in parts):
         parts = [paragraph for paragraph in parts if not paragraph.isdecimal()]
@@ -256,7 +256,7 @@ def _is_heading(paragraph: str, after_heading: bool) -> bool:
     if numbered := _NUMBERED.fullmatch(paragraph):
         title = numbered["title"]
         return paragraph[0].isupper() and (not title or bool(numbered["mark"]) or not title[0].islower())
-    if _MARKED.match(paragraph) or _NUMERAL.fullmatch(paragraph) or _NAMED.fullmatch(paragraph):
+    if _MARKED.match(paragraph) or _NUMERAL.fullmatch(paragraph) or _TITLE.fullmatch(paragraph):
         return True
     return not _SPOKEN.match(paragraph) and (paragraph.isupper() or (after_heading and _is_title(paragraph)))
 
@@ -270,10 +270,10 @@ def _is_title(text: str) -> bool:
 # One document per book, `bookcorpus/NAME`, from .txt files, folders of them, and tars, which are not unpacked.
 # Its segments are paragraphs and headings, in order. Project Gutenberg's frame, the licence notices at either end and
 # the remains of an e-book's markup are cut. Bad: a book of an unknown encoding, plainly not text, or longer than
-# `plain_text.LONGEST`, or a member of a tar that is a link, a device or the like. Dropped: a book without text, or a
+# `plain_text.MAX_BYTES`, or a member of a tar that is a link, a device or the like. Dropped: a book without text, or a
 # member not named .txt.
 BOOKCORPUS = Source(
-    what="books: .txt files, folders and tars of them",
+    summary="books: .txt files, folders and tars of them",
     find=_find_books,
     pieces=_books,
     read=_read_book,
@@ -289,7 +289,7 @@ BOOKCORPUS = Source(
 # stretches of 512 tokens. A line that is not UTF-8 or too long is Bad. Documents are named by line numbers, so bad
 # lines shift none.
 BOOKCORPUS_SENTENCES = Source(
-    what="a sentence a line: the first BookCorpus, or documents with blank lines between",
+    summary="a sentence a line: the first BookCorpus, or documents with blank lines between",
     find=named_files(KIND),
     pieces=_runs,
     read=_read_run,

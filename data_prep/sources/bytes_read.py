@@ -17,11 +17,11 @@ class ByteCounter:
 counter = ByteCounter()  # each reader of files adds to it
 
 
-def track_files(items: Iterable[Item], what: str, unit: str, files: Sequence[Path]) -> Iterator[Item]:
+def track_files(items: Iterable[Item], title: str, unit: str, files: Sequence[Path]) -> Iterator[Item]:
     """Yield items that are read from these files; report on stderr how much of them was read, and the time left."""
     total = sum(file.stat().st_size for file in files)
-    before = counter.bytes
-    with meter(what, BYTES, total) as report:
+    start = counter.bytes
+    with meter(title, BYTES, total) as report:
         for number, item in enumerate(items, 1):
             yield item
-            report(min(counter.bytes - before, total), f"{number:,} {unit}")
+            report(min(counter.bytes - start, total), f"{number:,} {unit}")

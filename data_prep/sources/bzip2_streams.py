@@ -23,17 +23,17 @@ class UnusualError(Exception):
     """A long stream, damage, a bomb, bytes after the last stream."""
 
 
-def inflated(read: Callable[[int], bytes], threads: int) -> Iterator[tuple[bytes, int]]:
+def inflated(reader: Callable[[int], bytes], threads: int) -> Iterator[tuple[bytes, int]]:
     """Yield the content of each stream of a bzip2 file, and the byte of the file where it ends.
 
-    `read` reads a number of bytes from the file, fewer only at its end; `threads` streams are inflated at once. Raise
+    `reader` reads a number of bytes from the file, fewer only at its end; `threads` streams are inflated at once. Raise
     UnusualError where what follows the stream yielded last must be read by another reader.
     """
     pool = ThreadPoolExecutor(threads, "bzip2")
     try:
         waiting: deque[tuple[Future[bytes], int]] = deque()
         position = 0
-        for stream in _streams(read):
+        for stream in _streams(reader):
             if len(waiting) == AHEAD * threads:
                 content, end = waiting.popleft()
                 yield content.result(), end
@@ -45,11 +45,11 @@ def inflated(read: Callable[[int], bytes], threads: int) -> Iterator[tuple[bytes
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _streams(read: Callable[[int], bytes]) -> Iterator[bytes]:
+def _streams(reader: Callable[[int], bytes]) -> Iterator[bytes]:
     """Split the file where streams seem to begin; raise UnusualError for a long one."""
     content = b""
-    while more := read(LARGEST):
-        content += more
+    while block := reader(LARGEST):
+        content += block
         starts = [0, *(mark.start() for mark in MAGIC.finditer(content, 1))]
         for start, end in pairwise(starts):
             yield content[start:end]

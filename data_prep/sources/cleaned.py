@@ -86,14 +86,14 @@ def _find(paths: Sequence[Path]) -> Iterator[File]:
     )
 
 
-def _require_whole(made: dict[Path, Made]) -> None:
+def _require_whole(sources: dict[Path, Made]) -> None:
     """Raise InputError where the parts of a preparation do not make up the whole."""
     divisions = defaultdict(list)
-    for folder, source in made.items():
+    for folder, source in sources.items():
         divisions[source.command, source.options.model_dump_json(), source.inputs.sha256, source.part.of].append(folder)
     for (*_, of), folders in divisions.items():
         if of > 1:
-            require_every_part([made[folder].part.number for folder in folders], of, folders[0])
+            require_every_part([sources[folder].part.number for folder in folders], of, folders[0])
 
 
 def require_whole(path: Path, listed: CleanedFile) -> None:
@@ -103,7 +103,7 @@ def require_whole(path: Path, listed: CleanedFile) -> None:
 
 
 def _pieces(file: File, _: Choices) -> Iterator[Piece]:
-    require_whole(file.path, next(each for each in load(file.path.parent).files if each.name == file.path.name))
+    require_whole(file.path, next(entry for entry in load(file.path.parent).files if entry.name == file.path.name))
     return line_pieces(file.path, LONGEST_LINE)
 
 
@@ -147,7 +147,7 @@ def _are(kind: str, files: Sequence[File], _: Choices) -> bool:
 # The documents as they were before tokenising: ids, groups, headings and context are those of the first step, and
 # sentences are not split again.
 CLEANED = Source(
-    what="cleaned text that an earlier command wrote with --text-only",
+    summary="cleaned text that an earlier command wrote with --text-only",
     find=_find,
     pieces=_pieces,
     read=lambda _, piece, __: [document(piece.content)],

@@ -44,11 +44,11 @@ _threads = 1
 def inflating_with(threads: int) -> Iterator[None]:
     """Inflate streams of bzip2 with this number of threads in the block, or in this thread alone if it is 1."""
     global _threads
-    before, _threads = _threads, threads
+    old_threads, _threads = _threads, threads
     try:
         yield
     finally:
-        _threads = before
+        _threads = old_threads
 
 
 @dataclass(frozen=True)
@@ -105,25 +105,25 @@ def open_input(path: Path, limits: Limits = LIMITS) -> Iterator["io.BufferedRead
         yield stream
 
 
-def lines(stream: BinaryIO, longest: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield each line without its line end, with its number from 1; None for a line of more than `longest` bytes.
+def lines(stream: BinaryIO, limit: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield each line without its line end, with its number from 1; None for a line of more than `limit` bytes.
 
-    No more than `longest` bytes of a line are in memory; the lines after a longer one are read as usual.
+    No more than `limit` bytes of a line are in memory; the lines after a longer one are read as usual.
     """
     number = 0
-    while line := stream.readline(longest + 2):
+    while line := stream.readline(limit + 2):
         number += 1
-        whole = line.endswith(b"\n") or len(line) < longest + 2
+        is_whole = line.endswith(b"\n") or len(line) < limit + 2
         content = line.removesuffix(b"\n").removesuffix(b"\r")
-        yield number, content if whole and len(content) <= longest else None
-        while not whole:
-            line = stream.readline(longest + 2)
-            whole = line.endswith(b"\n") or not line
+        yield number, content if is_whole and len(content) <= limit else None
+        while not is_whole:
+            line = stream.readline(limit + 2)
+            is_whole = line.endswith(b"\n") or not line
 
 
-def require_line_ends(path: Path, first: str) -> None:
+def require_line_ends(path: Path, line: str) -> None:
     """Raise InputError if the first line holds others: if a carriage return alone ends the lines, as on old Macs."""
-    if "\r" in first.rstrip("\r"):
+    if "\r" in line.rstrip("\r"):
         raise InputError(f"{path}: its lines end with a carriage return alone; convert it, as tr '\\r' '\\n' does")
 
 
@@ -151,10 +151,10 @@ class _Joined(io.RawIOBase):
 
 def _pieces(path: Path, file: BinaryIO, limits: Limits) -> Iterator[bytes]:
     data = _read(path, file, STEP)
-    actual = next((known for known in FORMATS if known.magic.match(data)), None)
-    named = next((known for known in FORMATS if path.suffix.lower() in known.suffixes), None)
-    if data and named and actual is not named:
-        problem = f"contains {actual.name}" if actual else f"does not begin as {named.name} does (byte 0)"
+    actual = next((form for form in FORMATS if form.magic.match(data)), None)
+    named_form = next((form for form in FORMATS if path.suffix.lower() in form.suffixes), None)
+    if data and named_form and actual is not named_form:
+        problem = f"contains {actual.name}" if actual else f"does not begin as {named_form.name} does (byte 0)"
         raise InputError(f"{path}: is named {path.suffix} but {problem}; get it again, or rename it")
     if actual:
         growth = Growth(path, actual.name, limits)

@@ -9,11 +9,11 @@ from deepsiam.data_prep.common.errors import InputError
 Place = TypeVar("Place")
 
 
-def csv_rows(lines: Iterable[tuple[Place, str]], longest: int) -> Iterator[tuple[Place, list[str]]]:
+def csv_rows(lines: Iterable[tuple[Place, str]], limit: int) -> Iterator[tuple[Place, list[str]]]:
     """Yield the rows, each with the place of the line that it begins on, without those that are a blank line.
 
     `lines` are all lines, without their ends, each with its place, which a message begins with; a cell has at most
-    `longest` characters.
+    `limit` characters.
     """
     began: list[Place] = []  # of the row that is being read
 
@@ -22,7 +22,7 @@ def csv_rows(lines: Iterable[tuple[Place, str]], longest: int) -> Iterator[tuple
             began.append(place)
             yield line + "\n"
 
-    csv.field_size_limit(longest)
+    csv.field_size_limit(limit)
     rows = csv.reader(read(), strict=True)
     while True:
         began.clear()

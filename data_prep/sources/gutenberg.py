@@ -11,9 +11,9 @@ from itertools import groupby, islice, pairwise
 from typing import NamedTuple
 
 # what a part is, by the line before it
-BEFORE = "before"  # a header: the beginning of a file, or after `The Project Gutenberg EBook of`
+HEADER = "before"  # a header: the beginning of a file, or after `The Project Gutenberg EBook of`
 BOOK = "book"  # after `*** START OF`
-AFTER = "after"  # after `End of Project Gutenberg's`
+FOOTER = "after"  # after `End of Project Gutenberg's`
 PRINT = "small print"  # after `***START**THE SMALL PRINT!`
 PRINTED = "after the small print"  # after `*END*THE SMALL PRINT!`: a book, if the small print comes before it
 
@@ -72,7 +72,7 @@ class _Part(NamedTuple):
         return len(_TYPICAL.findall("\n".join(self.lines))) * NOTICE > self.size
 
     def is_long(self) -> bool:
-        return sum(bool(line.strip()) and not before.strip() for before, line in pairwise(["", *self.lines])) > GAP
+        return sum(bool(text.strip()) and not line.strip() for line, text in pairwise(["", *self.lines])) > GAP
 
 
 def without_frame(lines: list[str]) -> tuple[list[str], int]:
@@ -84,21 +84,21 @@ def without_frame(lines: list[str]) -> tuple[list[str], int]:
     undecided: list[_Part] = []  # text, unless the next dividing line shows that it is a header
     frames: list[_Part] = []
     for part in _parts(lines):
-        begun = [before for before in undecided if before.kind in (BOOK, PRINTED)]
-        if part.kind == BOOK or (part.kind == PRINTED and part.size >= sum(before.size for before in undecided)):
-            texts = [before for before in begun if not before.is_notice()]
+        begun = [section for section in undecided if section.kind in (BOOK, PRINTED)]
+        if part.kind == BOOK or (part.kind == PRINTED and part.size >= sum(section.size for section in undecided)):
+            texts = [section for section in begun if not section.is_notice()]
             book += texts
             # this line takes the others away
-            frames += [before._replace(at=part.at) for before in undecided if before not in texts]
+            frames += [section._replace(at=part.at) for section in undecided if section not in texts]
             undecided = [part]
         elif part.kind == PRINT:
             frames.append(part)
         else:  # a book has ended, after the small print, too, since more was before it; or a header had a title here
-            ended = part.kind != BEFORE or begun or any(before.is_long() for before in undecided)
+            ended = part.kind != HEADER or begun or any(section.is_long() for section in undecided)
             (book if ended else frames).extend(undecided)
-            frame, rest = _divided(part)
+            frame, remainder = _divided(part)
             frames += [frame] * bool(frame.lines)
-            undecided = [rest]
+            undecided = [remainder]
     book += undecided
     size = sum(part.size for part in book)
     cut_size = sum(part.size for part in frames if not part.is_notice())
@@ -109,13 +109,13 @@ def without_frame(lines: list[str]) -> tuple[list[str], int]:
 
 def _parts(lines: list[str]) -> list[_Part]:
     """Divide a file at the lines of frames; a line that begins a book may continue on the next ones."""
-    parts = [_Part(BEFORE, 1, [])]
+    parts = [_Part(HEADER, 1, [])]
     continues = False
     for number, (line, following) in enumerate(zip(lines, [*lines[1:], ""], strict=True), 1):
         if continues and line.strip():
             continues = not line.rstrip().endswith("***")
         elif kind := _kind(f"{line}\n{following}"):
-            parts.append(_Part(kind, number, [line] if kind == BEFORE else []))
+            parts.append(_Part(kind, number, [line] if kind == HEADER else []))
             continues = kind in (BOOK, PRINTED) and not line.rstrip().endswith(("*", "]"))
         else:
             continues = False
@@ -125,25 +125,25 @@ def _parts(lines: list[str]) -> list[_Part]:
 
 def _kind(line: str) -> str:
     """Return which part begins after a line, which has the next one behind it; "" if none."""
-    lower = line.lower()
-    if not ("gutenberg" in lower or "small print" in lower or "text" in lower or "digital book" in lower):
+    text = line.lower()
+    if not ("gutenberg" in text or "small print" in text or "text" in text or "digital book" in text):
         return ""  # as nearly always, at a fifth of the cost
     if _BEGINS.match(line):
         return BOOK
     if _ENDS.match(line):
-        return AFTER
+        return FOOTER
     if _SMALL_PRINT.match(line):
         return PRINTED if _SMALL_PRINT_ENDS.match(line) else PRINT
-    return BEFORE if _HEADS.match(line) else ""
+    return HEADER if _HEADS.match(line) else ""
 
 
 def _divided(part: _Part) -> tuple[_Part, _Part]:
     """Split a part into its frame, up to its last typical paragraph, and the rest; after a book, a short rest goes."""
     end = _frame_end(part.lines)
-    if part.kind == BEFORE and not _GUTENBERG.search("\n".join(islice(filter(str.strip, part.lines), BEGINNING))):
+    if part.kind == HEADER and not _GUTENBERG.search("\n".join(islice(filter(str.strip, part.lines), BEGINNING))):
         end = 0
-    frame, rest = part._replace(lines=part.lines[:end]), part._replace(lines=part.lines[end:])
-    return (frame, rest) if part.kind == BEFORE or rest.is_long() else (part, rest._replace(lines=[]))
+    frame, remainder = part._replace(lines=part.lines[:end]), part._replace(lines=part.lines[end:])
+    return (frame, remainder) if part.kind == HEADER or remainder.is_long() else (part, remainder._replace(lines=[]))
 
 
 def _frame_end(lines: list[str]) -> int:

@@ -6,7 +6,7 @@ from itertools import takewhile
 
 from deepsiam.data_prep.sources.document import Document, Dropped
 
-SHORTEST = 20  # characters of a pair's document
+MIN_CHARACTERS = 20  # characters of a pair's document
 SHORTEST_PARAGRAPH = 40  # characters; a shorter one is a heading without markup, or an item
 PASSAGE = 600  # characters, some 100 words: the least of a passage, except the last of a section
 LONGEST_PASSAGE = 1500  # characters, some 350 tokens, unless its first paragraph alone has more
@@ -22,21 +22,21 @@ def pairs_of(document: Document, pairs: Iterable[tuple[str, str]]) -> Iterator[D
     Dropped: a pair whose document is short or missing, and a document of which no pair is left.
     """
     unknown, guessed = document.unknown, document.guessed  # counted once
-    left = False
+    has_pair = False
     for number, (query, text) in enumerate(pairs, 1):
         if is_short(text):
             yield Dropped("no text or short")
             continue
         group = document.group or document.id
         yield Document(f"{document.id}/{number}", (query, text), group=group, guessed=guessed, unknown=unknown)
-        left, unknown, guessed = True, (), ""
-    if not left:
+        has_pair, unknown, guessed = True, (), ""
+    if not has_pair:
         yield Dropped("no pair", unknown)
 
 
 def is_short(text: str) -> bool:
     """Return whether a text is too short to be the document of a pair."""
-    return len(text) < SHORTEST
+    return len(text) < MIN_CHARACTERS
 
 
 def lead(document: Document) -> str:

@@ -11,7 +11,7 @@ from deepsiam.data_prep.sources.compressed import lines, open_input, require_lin
 from deepsiam.data_prep.sources.csv_rows import csv_rows
 from deepsiam.data_prep.sources.document import Bad, BadRecordError, Document, Dropped
 from deepsiam.data_prep.sources.parquet import MAGIC, parquet_columns, parquet_rows
-from deepsiam.data_prep.sources.plain_text import LONGEST, Line, json_object, line_pieces, name_in, require_characters
+from deepsiam.data_prep.sources.plain_text import MAX_BYTES, Line, json_object, line_pieces, name_in, require_characters
 from deepsiam.data_prep.sources.source import Choices, File, Option, Piece, Source, finder, uncompressed
 from deepsiam.data_prep.sources.webdataset import Sample, expand, member, samples
 from deepsiam.data_prep.text.normalize import legible_line
@@ -22,7 +22,7 @@ MOST_COLUMNS = 20  # that a message lists
 LABELS = {"label", "labels", "score", "scores"}  # columns with these names, in sentence-transformers and in our formats
 NOT_UTF_8 = "not UTF-8; convert the file, as iconv does"
 
-_MISSING = "no .jsonl, .parquet, .csv, .tsv or .tar file in this folder; name a folder with such files, or files"
+_NO_FILES = "no .jsonl, .parquet, .csv, .tsv or .tar file in this folder; name a folder with such files, or files"
 _NAME = re.compile(r".*\.(?:jsonl|ndjson|json|parquet|csv|tsv|tar)", re.IGNORECASE | re.DOTALL)
 _ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{")  # how a JSON array of objects begins
 
@@ -47,7 +47,7 @@ def _pieces(file: File, choices: Choices) -> Iterator[Piece]:
         return _table(path, suffix, _fields(choices))
     if _ARRAY.match(start):
         raise InputError(f"{path}: a JSON array; write each of its objects on a line, as jq -c '.[]' does")
-    return _checked(path, _fields(choices), line_pieces(path, LONGEST))
+    return _checked(path, _fields(choices), line_pieces(path, MAX_BYTES))
 
 
 def _fields(choices: Choices) -> dict[str, str]:
@@ -73,7 +73,7 @@ def _parquet(path: Path, fields: Mapping[str, str]) -> Iterator[Piece]:
 
 def _table(path: Path, suffix: str, fields: Mapping[str, str]) -> Iterator[Piece]:
     lines_of = _text_lines(path)
-    rows = csv_rows(lines_of, LONGEST) if suffix == ".csv" else ((at, line.split("\t")) for at, line in lines_of)
+    rows = csv_rows(lines_of, MAX_BYTES) if suffix == ".csv" else ((at, line.split("\t")) for at, line in lines_of)
     _, header = next(rows, (None, []))
     names = [name.strip() for name in header]
     if not _is_utf_8(header):
@@ -125,10 +125,10 @@ class _At(NamedTuple):
 def _text_lines(path: Path) -> Iterator[tuple[_At, str]]:
     """Yield the lines with their places; a byte that is not UTF-8 becomes half of a surrogate pair."""
     with open_input(path) as stream:
-        for number, line in lines(stream, LONGEST):
+        for number, line in lines(stream, MAX_BYTES):
             at = _At(path, number)
             if line is None:
-                raise InputError(f"{at}: more than {LONGEST:,} bytes")
+                raise InputError(f"{at}: more than {MAX_BYTES:,} bytes")
             text = line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
             if number == 1:
                 require_line_ends(path, text)
@@ -142,8 +142,8 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Dro
         name = f"{file.name}/{name_in(record, choices['id'])}"
     group = f"{KIND}/{name_in(record, choices['group'])}" if choices["group"] else ""
     segments = tuple(_text(record, choices[side]) for side in ("query", "document"))
-    empty = next((side for side, segment in zip(("query", "document"), segments, strict=True) if not segment), None)
-    yield Dropped(f"empty {empty}") if empty else Document(name, segments, group=group)
+    gap = next((side for side, segment in zip(("query", "document"), segments, strict=True) if not segment), None)
+    yield Dropped(f"empty {gap}") if gap else Document(name, segments, group=group)
 
 
 def _record(content: Line | Sample | _Row) -> Mapping[str, Any]:
@@ -153,7 +153,7 @@ def _record(content: Line | Sample | _Row) -> Mapping[str, Any]:
     if isinstance(content, Sample):
         return json_object(member(content, "json"))
     if content.content is None:
-        raise BadRecordError(f"more than {LONGEST:,} bytes")
+        raise BadRecordError(f"more than {MAX_BYTES:,} bytes")
     return json_object(content.content)
 
 
@@ -171,8 +171,8 @@ def _text(record: Mapping[str, Any], field: str) -> str:
 # unique is not checked. Refused: a file whose columns, or first record, lack a field that an option names. Bad: a later
 # record without these fields, or with one that is null or no text. Dropped: a record whose query or document is blank.
 PAIRS = Source(
-    what="pairs of texts, a query and a document: JSON lines, Parquet, .csv, .tsv, tars of .json",
-    find=finder(KIND, _NAME, _MISSING),
+    summary="pairs of texts, a query and a document: JSON lines, Parquet, .csv, .tsv, tars of .json",
+    find=finder(KIND, _NAME, _NO_FILES),
     pieces=_pieces,
     read=_read,
     paragraphs=False,

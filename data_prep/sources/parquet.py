@@ -11,57 +11,57 @@ from deepsiam.data_prep.sources.bytes_read import counter
 from deepsiam.data_prep.sources.compressed import LIMITS, Growth, Limits
 from deepsiam.data_prep.sources.parquet_pages import pages
 
-READ = 1 << 27  # bytes: no more rows are decoded at once than surely fit in these
+READ_BYTES = 1 << 27  # bytes: no more rows are decoded at once than surely fit in these
 MOST_ROWS = 1_000
 BUFFER = 1 << 20  # bytes of a column, compressed, that are read at once
 MAGIC = b"PAR1"
 VALUE = 8  # bytes that a value takes at least, where a page may have a repeated one once
 
 
-def parquet_columns(path: Path, what: str = "a Parquet file") -> list[str]:
-    """Return the names of the columns in order; raise InputError if the file is not `what`, or pyarrow is missing."""
-    with _opened(path, what, []) as file:
+def parquet_columns(path: Path, description: str = "a Parquet file") -> list[str]:
+    """Return the names of the columns in order; raise InputError if the file is not one, or pyarrow is missing."""
+    with _opened(path, description, []) as file:
         return list(file.schema_arrow.names)
 
 
 def parquet_rows(
-    path: Path, columns: Sequence[str], what: str = "a Parquet file", limits: Limits = LIMITS
+    path: Path, columns: Sequence[str], description: str = "a Parquet file", limits: Limits = LIMITS
 ) -> Iterator[tuple[int, list[Any]]]:
     """Yield the number of each row from 1, and its values of the named columns.
 
     In place of a value that Python cannot hold is the exception that says why. A message says that the file is not
-    `what`; `limits` bound what few bytes may become.
+    `description`; `limits` bound what few bytes may become.
     """
-    done = [0]
+    row_count = [0]
     growths = [Growth(path, "Parquet", limits) for _ in columns]
-    with _opened(path, what, done) as file, open(path, "rb") as raw:
+    with _opened(path, description, row_count) as file, open(path, "rb") as raw:
         place = _Place(path.stat().st_size)
         for number in range(file.num_row_groups):
             group = file.metadata.row_group(number)
             size = sum(group.column(i).total_compressed_size for i in range(group.num_columns))
-            place = place._replace(before=place.position(place.rows), size=size, rows=max(group.num_rows, 1))
+            place = place._replace(start=place.position(place.rows), size=size, rows=max(group.num_rows, 1))
             at_once = [_rows_at_once(path, raw, number, file.metadata, name, limits) for name in columns]
             streams = [
-                _values(file, number, name, most, growth, place)
-                for name, most, growth in zip(columns, at_once, growths, strict=True)
+                _values(file, number, name, batch_rows, growth, place)
+                for name, batch_rows, growth in zip(columns, at_once, growths, strict=True)
             ]
             for row, values in enumerate(zip(*streams, strict=True), 1):
-                done[0] += 1
+                row_count[0] += 1
                 counter.bytes += place.position(row) - place.position(row - 1)
-                yield done[0], list(values)
+                yield row_count[0], list(values)
 
 
 class _Place(NamedTuple):
     """Where a row group is: the bytes of the file, those before the group and in it, and the number of its rows."""
 
     end: int
-    before: int = 0
+    start: int = 0
     size: int = 0
     rows: int = 1
 
     def position(self, row: int) -> int:
         """Return about how many bytes of the file a row of the group, from 1, and all before it take."""
-        return min(self.before + self.size * min(row, self.rows) // self.rows, self.end)
+        return min(self.start + self.size * min(row, self.rows) // self.rows, self.end)
 
 
 def _values(file: Any, group: int, name: str, at_once: int, growth: Growth, place: _Place) -> Iterator[Any]:
@@ -72,7 +72,7 @@ def _values(file: Any, group: int, name: str, at_once: int, growth: Growth, plac
         values = batch[name]
         size, row = _size(values), row + len(values)
         growth.add(size, place.position(row))
-        yield from map(_value, values.cast(kind) if size <= READ else values)  # faster than texts of a dictionary
+        yield from map(_value, values.cast(kind) if size <= READ_BYTES else values)  # faster than texts of a dictionary
 
 
 def _size(values: Any) -> int:
@@ -98,7 +98,7 @@ def _value(scalar: Any) -> Any:
 
 
 def _rows_at_once(path: Path, raw: BinaryIO, number: int, metadata: Any, name: str, limits: Limits) -> int:
-    """Return how many rows of a column surely fit in READ bytes.
+    """Return how many rows of a column surely fit in READ_BYTES.
 
     Raises:
         InputError: it takes too much to decode: before, as a page or a list is decoded whole.
@@ -123,7 +123,7 @@ def _rows_at_once(path: Path, raw: BinaryIO, number: int, metadata: Any, name: s
                 f"{path}: its column {column.path_in_schema} has texts of lists in the encoding {delta[0]}, which is "
                 "not read: write the file with another one, as pandas does"
             )
-    return min(max(READ // inflated, 1), MOST_ROWS)
+    return min(max(READ_BYTES // inflated, 1), MOST_ROWS)
 
 
 def _is_listed(column: Any) -> bool:
@@ -132,7 +132,7 @@ def _is_listed(column: Any) -> bool:
 
 
 @contextmanager
-def _opened(path: Path, what: str, done: Sequence[int]) -> Iterator[Any]:
+def _opened(path: Path, description: str, row_count: Sequence[int]) -> Iterator[Any]:
     require("dumps", "pyarrow", feature=f"{path}: reading Parquet")
     import pyarrow
     from pyarrow import parquet
@@ -147,5 +147,5 @@ def _opened(path: Path, what: str, done: Sequence[int]) -> Iterator[Any]:
             yield file
     except (pyarrow.ArrowException, OSError, KeyError, ValueError) as error:
         problem = getattr(error, "strerror", None) or error
-        after = f" after row {done[0]:,}" if done else ""
-        raise InputError(f"{path}: not {what}{after}: {problem}") from None
+        place = f" after row {row_count[0]:,}" if row_count else ""
+        raise InputError(f"{path}: not {description}{place}: {problem}") from None

@@ -1,6 +1,6 @@
 """Text of any origin: plain files, one document each, and JSON lines, one document per line.
 
-A document takes about 20 bytes of memory for each of its bytes, and at most 60 in hostile text (1 GiB for `LONGEST`).
+A document takes about 20 bytes of memory for each of its bytes, and at most 60 in hostile text (1 GiB for `MAX_BYTES`).
 """
 
 import codecs
@@ -17,7 +17,7 @@ from deepsiam.data_prep.sources.document import BadRecordError, Document, Droppe
 from deepsiam.data_prep.sources.pairing import neighbours
 from deepsiam.data_prep.sources.recognise import not_text
 from deepsiam.data_prep.sources.source import (
-    EXPECTED,
+    EXPECTED_LANGUAGE,
     PAIRS,
     Choices,
     File,
@@ -33,11 +33,11 @@ from deepsiam.data_prep.text.language_id import ANY_LANGUAGE
 from deepsiam.data_prep.text.normalize import one_line
 from deepsiam.data_prep.text.paragraphs import paragraphs
 
-LONGEST = 1 << 24  # bytes of a document
+MAX_BYTES = 1 << 24  # bytes of a document
 MANY_LINES = 10_000  # with so many, a file that is too long may be a list of sentences
 LONGEST_ID = 200  # characters
-EMPTY = Dropped("empty")
-WHOLE = "the file"  # where a record is that is a whole file
+NO_TEXT = Dropped("empty")
+WHOLE_FILE = "the file"  # where a record is that is a whole file
 ENCODING = Option("encoding", GUESS, "of files that are not UTF-8; by default it is guessed", "NAME", known)
 
 _NAME = re.compile(r".*\.txt", re.IGNORECASE | re.DOTALL)
@@ -67,7 +67,7 @@ def whole_file(file: File, _: Choices) -> Iterator[Piece]:
     """Yield a file as one piece, its path: a worker opens and inflates it."""
     with os_errors_as_input_errors(file.path, "read"):
         size = file.path.stat().st_size
-    yield Piece(WHOLE, size, file.path)
+    yield Piece(WHOLE_FILE, size, file.path)
 
 
 def whole_text(path: Path, choices: Choices) -> Text:
@@ -76,10 +76,10 @@ def whole_text(path: Path, choices: Choices) -> Text:
 
 
 def whole_bytes(path: Path) -> bytes:
-    """Return a file inflated, or one byte more than LONGEST of it; raise BadRecordError if it is cut off."""
+    """Return a file inflated, or one byte more than MAX_BYTES of it; raise BadRecordError if it is cut off."""
     try:
         with open_input(path) as stream:
-            return stream.read(LONGEST + 1)
+            return stream.read(MAX_BYTES + 1)
     except EmptyFileError:
         return b""
     except CutOffError as error:
@@ -87,27 +87,27 @@ def whole_bytes(path: Path) -> bytes:
 
 
 def decoded(content: bytes, choices: Choices, *, is_file: bool = False) -> Text:
-    """Return the text of at most LONGEST bytes.
+    """Return the text of at most MAX_BYTES.
 
     Raise BadRecordError if it is longer, clearly not text, not in the chosen encoding or, for GUESS, in none that can
     be guessed.
     """
     if kind := not_text(content):
         raise BadRecordError(kind)
-    if len(content) > LONGEST:
+    if len(content) > MAX_BYTES:
         sentences = is_file and content.count(b"\n") > MANY_LINES
         hint = "; if each line is a sentence, use bookcorpus-sentences" if sentences else ""
-        raise BadRecordError(f"more than {LONGEST:,} bytes{hint}")
+        raise BadRecordError(f"more than {MAX_BYTES:,} bytes{hint}")
     try:
-        return Text(*decode(content, choices.get("encoding", GUESS), choices.get(EXPECTED, ANY_LANGUAGE)))
+        return Text(*decode(content, choices.get("encoding", GUESS), choices.get(EXPECTED_LANGUAGE, ANY_LANGUAGE)))
     except ValueError as error:
         raise BadRecordError(str(error)) from None
 
 
-def line_pieces(path: Path, longest: int) -> Iterator[Piece]:
+def line_pieces(path: Path, limit: int) -> Iterator[Piece]:
     """Yield each line of a file that is not blank as a piece, a `Line`."""
     with open_input(path) as stream:
-        for number, line in lines(stream, longest):
+        for number, line in lines(stream, limit):
             if line is None or line.removeprefix(codecs.BOM_UTF8).strip():
                 yield Piece(f"line {number:,}", len(line or b""), Line(number, line))
 
@@ -115,26 +115,26 @@ def line_pieces(path: Path, longest: int) -> Iterator[Piece]:
 def _read_text(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Dropped]:
     text, guessed = whole_text(piece.content, choices)
     segments = paragraphs(text)
-    yield Document(file.name, tuple(segments), guessed=guessed) if segments else EMPTY
+    yield Document(file.name, tuple(segments), guessed=guessed) if segments else NO_TEXT
 
 
 def _read_line(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Dropped]:
     line, text = piece.content, choices["text"]
     if line.content is None:
-        raise BadRecordError(f"more than {LONGEST:,} bytes")
+        raise BadRecordError(f"more than {MAX_BYTES:,} bytes")
     record = json_object(line.content)
     content = record.get(text)
     if not isinstance(content, str):
         raise BadRecordError(f"field {text!r} is missing or not a string")
     require_characters(content)
     name, segments = name_in(record, choices["id"]) if choices["id"] else line.number, paragraphs(content)
-    yield Document(f"{file.name}/{name}", tuple(segments)) if segments else EMPTY
+    yield Document(f"{file.name}/{name}", tuple(segments)) if segments else NO_TEXT
 
 
-def json_line(line: Line, longest: int) -> dict[str, Any]:
-    """Return the JSON object of a line; raise BadRecordError if it has over `longest` bytes or none."""
+def json_line(line: Line, limit: int) -> dict[str, Any]:
+    """Return the JSON object of a line; raise BadRecordError if it has over `limit` bytes or none."""
     if line.content is None:
-        raise BadRecordError(f"longer than {longest:,} bytes")
+        raise BadRecordError(f"longer than {limit:,} bytes")
     return json_object(line.content)
 
 
@@ -170,9 +170,9 @@ def require_characters(text: str) -> None:
 
 
 # One document per file, `text/NAME`, from files and from the .txt files of folders.
-# Bad: a file of an unknown encoding, plainly not text, or longer than `LONGEST`. Dropped: a file without text.
+# Bad: a file of an unknown encoding, plainly not text, or longer than `MAX_BYTES`. Dropped: a file without text.
 TEXT = Source(
-    what="text files, one document each",
+    summary="text files, one document each",
     find=lambda paths: named("text", text_files(paths)),
     pieces=whole_file,
     read=_read_text,
@@ -182,12 +182,12 @@ TEXT = Source(
 )
 
 # One document per line, `jsonl/FILE/ID`; blank lines are skipped. Whether a file's own ids are unique is not checked.
-# Bad: a line that is not such a record or longer than `LONGEST`. Dropped: a line whose text is blank.
+# Bad: a line that is not such a record or longer than `MAX_BYTES`. Dropped: a line whose text is blank.
 JSONL = Source(
-    what="JSON lines, one document each",
+    summary="JSON lines, one document each",
     example="a.jsonl b.jsonl.zst --out data/mine --text body",
     find=named_files("jsonl"),
-    pieces=lambda file, _: line_pieces(file.path, LONGEST),
+    pieces=lambda file, _: line_pieces(file.path, MAX_BYTES),
     read=_read_line,
     pairing=neighbours,
     options=(

@@ -19,7 +19,7 @@ APPLE_DOUBLE = b"\0\5\x16\7"  # how such a file begins
 OF_A_MAC = Dropped("a Mac's ._ file")
 
 Choices = Mapping[str, Any]  # the values of the source's own options, by name
-EXPECTED = "expected_language"  # in the choices that `read` gets: the language that the stages keep, for a guess
+EXPECTED_LANGUAGE = "expected_language"  # in the choices that `read` gets: what the stages keep, for a guess
 
 
 class File(NamedTuple):
@@ -74,7 +74,7 @@ class Source:
     each an answer to the one before; a query and a document. If one is a function, the files and options decide.
     """
 
-    what: str  # it reads, for the command's help
+    summary: str  # it reads, for the command's help
     find: Callable[[Sequence[Path]], Iterable[File]]  # in an order that depends only on the names
     pieces: Callable[[File, Choices], Iterator[Piece]]  # the records of a file in order, sound or damaged
     read: Callable[[File, Piece, Choices], Iterable[Any]]
@@ -124,16 +124,16 @@ class Source:
         """Return whether the documents of these files are pairs."""
         return self.pairs if isinstance(self.pairs, bool) else self.pairs(files, choices)
 
-    def choices(self, **chosen: Any) -> dict[str, Any]:
+    def choices(self, **values: Any) -> dict[str, Any]:
         """Return the values of all options, with the default of those that are not chosen."""
         choices = {option.name: option.default for option in self.options}
         if self.language:
             choices |= {"language": self.language, "language_threshold": language_id.THRESHOLD}
-        return choices | chosen
+        return choices | values
 
-    def documents(self, paths: Sequence[Path], **chosen: Any) -> Iterator[Document | Bad | Dropped]:
+    def documents(self, paths: Sequence[Path], **values: Any) -> Iterator[Document | Bad | Dropped]:
         """Yield everything in the paths, in this process."""
-        choices = self.choices(**chosen)
+        choices = self.choices(**values)
         together: dict[str, list[Any]] = {}
         for file in self.find(paths):
             for piece in self.records(file, choices):
@@ -147,39 +147,39 @@ class Source:
             yield from self.join.documents(together[name], choices)
 
 
-def walk(paths: Iterable[Path], wanted: re.Pattern[str], missing: str) -> Iterator[tuple[Path, str]]:
+def walk(paths: Iterable[Path], pattern: re.Pattern[str], problem: str) -> Iterator[tuple[Path, str]]:
     """Yield given files, and those in given folders with a wanted name, compressed or not; each with its name."""
     for path in paths:
         with os_errors_as_input_errors(path, "list"):
             if path.is_dir():
-                within = sorted(file for file in _below(path, set()) if wanted.fullmatch(uncompressed(file)))
+                within = sorted(file for file in _below(path, set()) if pattern.fullmatch(uncompressed(file)))
                 files = [(file, file.relative_to(path).as_posix()) for file in within]
             else:
                 files = [(path, path.name)]
         if not files:
-            raise InputError(f"{path}: {missing}")
+            raise InputError(f"{path}: {problem}")
         yield from files
 
 
-def _below(folder: Path, seen: set[Path]) -> Iterator[Path]:
+def _below(folder: Path, seen_folders: set[Path]) -> Iterator[Path]:
     """Yield the files below a folder, but not those of unfinished preparations.
 
     Linked folders are followed, and each folder is read once: a link may lead back up.
     """
-    real = folder.resolve()
-    if real in seen:
+    real_folder = folder.resolve()
+    if real_folder in seen_folders:
         return
-    seen.add(real)
+    seen_folders.add(real_folder)
     for path in sorted(folder.iterdir(), key=lambda path: (path.is_symlink(), path)):  # a folder under its own name
         if path.is_dir():
-            yield from _below(path, seen) if path.name != PARTIAL else ()
+            yield from _below(path, seen_folders) if path.name != PARTIAL else ()
         else:
             yield path
 
 
-def finder(kind: str, wanted: re.Pattern[str], missing: str) -> Callable[[Sequence[Path]], Iterator[File]]:
+def finder(kind: str, pattern: re.Pattern[str], problem: str) -> Callable[[Sequence[Path]], Iterator[File]]:
     """Return a `find` for a source of given files and of files in folders, as `walk` yields them."""
-    return lambda paths: named(kind, walk(paths, wanted, missing))
+    return lambda paths: named(kind, walk(paths, pattern, problem))
 
 
 def named_files(kind: str) -> Callable[[Sequence[Path]], Iterator[File]]:
@@ -197,7 +197,7 @@ def is_of_a_mac(path: Path) -> bool:
 
 def uncompressed(path: Path) -> str:
     """Return the name of a file without .gz and the like."""
-    return path.stem if any(path.suffix.lower() in known.suffixes for known in FORMATS) else path.name
+    return path.stem if any(path.suffix.lower() in form.suffixes for form in FORMATS) else path.name
 
 
 def named(kind: str, files: Iterable[tuple[Path, str]]) -> Iterator[File]:

@@ -36,8 +36,8 @@ class Member:
     content: bytes
 
 
-def members(stream: BinaryIO, path: object, most: int) -> Iterator[Member]:
-    """Yield the members of the tar `path`, which `stream` reads, except folders; at most `most` bytes of each.
+def members(stream: BinaryIO, path: object, limit: int) -> Iterator[Member]:
+    """Yield the members of the tar `path`, which `stream` reads, except folders; at most `limit` bytes of each.
 
     Tars may follow one another, as `cat` joins them; of other bytes after the end, a line on stderr says so.
 
@@ -75,7 +75,7 @@ def members(stream: BinaryIO, path: object, most: int) -> Iterator[Member]:
         regular = info.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not any(
             k.startswith("GNU.sparse") for k in attributes
         )
-        content = reader.content(int(listed), most if regular else 0)
+        content = reader.content(int(listed), limit if regular else 0)
         if not info.isdir():
             yield Member(attributes.get("path", info.name), regular, content)
         attributes = {}
@@ -102,8 +102,8 @@ class _Reader:
         self.at = 0
         self.header = 0  # where the latest header is
 
-    def damage(self, what: str) -> InputError:
-        return InputError(f"{self.path}: not a tar from byte {self.header:,} of its content on ({what}); get it again")
+    def damage(self, fault: str) -> InputError:
+        return InputError(f"{self.path}: not a tar from byte {self.header:,} of its content on ({fault}); get it again")
 
     def take(self, size: int) -> bytes:
         content = self._read(size)
@@ -119,8 +119,8 @@ class _Reader:
         """Read to the end, to detect damage there, and say how much there is."""
         while self._read(1 << 20):
             pass
-        rest = f"{self.at - self.header:,} bytes after the end of the tar, from byte {self.header:,} of its content on"
-        print(printable(f"warning: {self.path}: {rest}, are no tar and are left out"), file=sys.stderr)
+        tail = f"{self.at - self.header:,} bytes after the end of the tar, from byte {self.header:,} of its content on"
+        print(printable(f"warning: {self.path}: {tail}, are no tar and are left out"), file=sys.stderr)
 
     def _read(self, size: int) -> bytes:
         content = self.stream.read(size)
@@ -137,10 +137,10 @@ class _Reader:
             raise self.damage("a size below 0")
         return info
 
-    def content(self, size: int, most: int) -> bytes:
-        """Return the first `most` of `size` bytes; skip the others and the padding of their last block."""
-        taken = self.take(min(size, most))
-        left = size - len(taken) + -size % BLOCK
-        while left:
-            left -= len(self.take(min(left, 1 << 20)))
-        return taken
+    def content(self, size: int, limit: int) -> bytes:
+        """Return the first `limit` of `size` bytes; skip the others and the padding of their last block."""
+        content = self.take(min(size, limit))
+        bytes_left = size - len(content) + -size % BLOCK
+        while bytes_left:
+            bytes_left -= len(self.take(min(bytes_left, 1 << 20)))
+        return content

@@ -17,7 +17,7 @@ from deepsiam.data_prep.common.errors import CutOffError, InputError, StoppedErr
 from deepsiam.data_prep.common.webdataset_without_torch import expand_urls, group_by_keys
 from deepsiam.data_prep.sources.compressed import lines, open_input
 from deepsiam.data_prep.sources.document import Bad, BadRecordError, Document, Dropped
-from deepsiam.data_prep.sources.plain_text import EMPTY, LONGEST, decoded, json_object, name_in, require_characters
+from deepsiam.data_prep.sources.plain_text import MAX_BYTES, NO_TEXT, decoded, json_object, name_in, require_characters
 from deepsiam.data_prep.sources.source import Choices, File, Option, Piece, Source, finder, numbered
 from deepsiam.data_prep.sources.tar_stream import members
 from deepsiam.data_prep.text.normalize import legible_line, one_line
@@ -58,8 +58,8 @@ def expand(location: str) -> list[str]:
         raise InputError(f"{location}: {error}; write many tars as tars-{{0000..0099}}.tar") from None
 
 
-def samples(file: File, wanted: Collection[str]) -> Iterator[Piece]:
-    """Yield the samples of a tar with their members of the `wanted` extensions; if it is damaged, a Bad at the end."""
+def samples(file: File, extensions: Collection[str]) -> Iterator[Piece]:
+    """Yield the samples of a tar with their members of the `extensions`; if it is damaged, a Bad at the end."""
     names: Counter[str] = Counter()
     repeated: set[str] = set()  # why the open sample is bad
 
@@ -69,7 +69,7 @@ def samples(file: File, wanted: Collection[str]) -> Iterator[Piece]:
 
     try:
         for sample in group_by_keys(
-            _files(file.path), suffixes={*wanted} | {f"{name}.gz" for name in wanted}, handler=note
+            _files(file.path), suffixes={*extensions} | {f"{name}.gz" for name in extensions}, handler=note
         ):
             key = one_line(sample["__key__"])
             name, where = numbered(f"{file.name}/{key}", names), f"sample {key}"
@@ -86,7 +86,7 @@ def samples(file: File, wanted: Collection[str]) -> Iterator[Piece]:
 def _files(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the members of a tar in the form that `group_by_keys` takes."""
     with open_input(path) as stream:
-        for member in members(stream, path, LONGEST + 1):
+        for member in members(stream, path, MAX_BYTES + 1):
             yield {"fname": member.name, "data": member.content if member.regular else None, "__url__": path}
 
 
@@ -97,7 +97,7 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Bad
     if not text.extension.endswith("jsonl"):
         yield _document(file, piece.where, sample.id, content, about, choices)
         return
-    for number, line in lines(io.BytesIO(content), LONGEST):
+    for number, line in lines(io.BytesIO(content), MAX_BYTES):
         if line and line.strip():
             yield _document(file, f"{piece.where}, line {number:,}", f"{sample.id}/{number}", line, line, choices)
 
@@ -110,14 +110,14 @@ def member(sample: Sample, extension: str) -> bytes:
     content = sample.members[name]
     if content is None:
         raise BadRecordError(f"its .{name} is not a regular file")
-    if name != extension and len(content) <= LONGEST:
+    if name != extension and len(content) <= MAX_BYTES:
         try:
             with gzip.open(io.BytesIO(content)) as inflated:
-                content = inflated.read(LONGEST + 1)
+                content = inflated.read(MAX_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise BadRecordError(f"its .{name} is damaged ({error})") from None
-    if len(content) > LONGEST:
-        raise BadRecordError(f"its .{name} has more than {LONGEST:,} bytes")
+    if len(content) > MAX_BYTES:
+        raise BadRecordError(f"its .{name} has more than {MAX_BYTES:,} bytes")
     return content
 
 
@@ -135,7 +135,7 @@ def _document(
         group = f"{KIND}/{name_in(json_object(about), group)}" if group else ""
     except BadRecordError as error:
         return Bad(str(file.path), where, str(error))
-    return Document(name, segments, group=group, guessed=guessed) if segments else EMPTY
+    return Document(name, segments, group=group, guessed=guessed) if segments else NO_TEXT
 
 
 def _segments(text: Any, field: str, kind: str) -> tuple[str, ...]:
@@ -155,25 +155,25 @@ def _text(choices: Choices) -> _Text:
     return _Text(member["extension"].lower(), member["key"] or "text")
 
 
-def _known_text(given: str) -> str:
-    if not _MEMBER.fullmatch(given):
-        raise InputError(f"--text: {given!r} is not an extension; write txt, json:FIELD or jsonl:FIELD")
-    return given
+def _known_text(value: str) -> str:
+    if not _MEMBER.fullmatch(value):
+        raise InputError(f"--text: {value!r} is not an extension; write txt, json:FIELD or jsonl:FIELD")
+    return value
 
 
-def _known_segments(given: str) -> str:
-    if given not in ("", *SEGMENTS):
-        raise InputError(f"--segments: {given!r} is not one of {', '.join(SEGMENTS)}")
-    return given
+def _known_segments(value: str) -> str:
+    if value not in ("", *SEGMENTS):
+        raise InputError(f"--segments: {value!r} is not one of {', '.join(SEGMENTS)}")
+    return value
 
 
 # One document per sample, `webdataset/TAR/KEY`, or per line of its .jsonl, `webdataset/TAR/KEY/LINE`.
 # Bad: a sample without the member or field, of which two members have one name, or whose member is a link, damaged or
-# longer than `LONGEST`, inflated; and once for a damaged tar, what is after the damage. Dropped: a sample without text.
+# longer than `MAX_BYTES`, inflated; and once for a damaged tar, what is after the damage. Dropped: one without text.
 WEBDATASET = Source(
-    what="tars of samples, as webdataset reads them",
+    summary="tars of samples, as webdataset reads them",
     find=finder(KIND, _NAME, "no .tar file in this folder; name the folder with the tars"),
-    pieces=lambda file, chosen: samples(file, {_text(chosen).extension, *(["json"] if chosen["group"] else [])}),
+    pieces=lambda file, choices: samples(file, {_text(choices).extension, *(["json"] if choices["group"] else [])}),
     read=_read,
     paragraphs=lambda choices: not choices["segments"],
     dialogues=lambda _, choices: bool(choices["segments"] == "utterances"),

@@ -47,8 +47,8 @@ class Row(NamedTuple):
     name: str
     characters: str  # a regex class
     becomes: str
-    exception: str = ""  # where they belong to the spelling, in words
-    where: str = ""  # the same as a regex, in which _ANY stands for the class
+    site: str = ""  # where they belong to the spelling, in words
+    where: str = ""  # the same as a regex, in which _ROW stands for the class
 
 
 _ROWS = [
@@ -85,7 +85,7 @@ TABLE = (
 )
 
 _CHANGED = [row for row in TABLE if row.becomes in INSTEAD]
-_WHERE = {row: re.compile(row.where.replace(_ROW, f"[{row.characters}]")) for row in TABLE if row.exception}
+_WHERE = {row: re.compile(row.where.replace(_ROW, f"[{row.characters}]")) for row in TABLE if row.site}
 _INVISIBLE = re.compile(f"[{''.join(row.characters for row in _WHERE)}]")
 _NOT_LATE = "".join(row.characters for row in _CHANGED if row.characters != SOFT_HYPHEN).replace(UNDEFINED, "")
 _EARLY_CHARACTERS = re.compile(f"[{_NOT_LATE}]")
@@ -99,13 +99,13 @@ def row_of(character: str) -> Row:
 
 
 def settle(text: str) -> str:
-    """Treat each character as its row says, except with those of LATE and with what Windows-1252 has."""
+    """Treat each character as its row says, except with those of LATE_CHARACTERS and with what Windows-1252 has."""
     return _EARLY_CHARACTERS.sub(_settled, text)
 
 
 def _settled(match: re.Match[str]) -> str:
     row = row_of(match[0])
-    if row.exception and _WHERE[row].match(match.string, match.start()):
+    if row.site and _WHERE[row].match(match.string, match.start()):
         return match[0]
     return INSTEAD[row.becomes]
 

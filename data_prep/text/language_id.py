@@ -40,7 +40,7 @@ def sampled(text: str) -> str:
 
 
 def known(language: str) -> str:
-    """Return a language that can be identified, an ISO 639 code in lower case, or ANY; raise InputError for others."""
+    """Return a language that can be identified, a lower-case ISO 639 code, or ANY_LANGUAGE; else raise InputError."""
     code = language.lower()
     if code == ANY_LANGUAGE:
         return ANY_LANGUAGE

@@ -43,16 +43,16 @@ def installed(distributions: Iterable[str]) -> tuple[list[SourceFile], list[str]
     """
     library = Path(sysconfig.get_path("stdlib"))
     files = find(library, STANDARD_LIBRARY, f"{platform.python_implementation()} {platform.python_version()}")
-    missing = []
+    missing_names = []
     for name in distributions:
         try:
             distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
-            missing.append(name)
+            missing_names.append(name)
             continue
         paths = [(path, Path(str(path.locate()))) for path in distribution.files or () if path.suffix == ".py"]
         files += _importable(paths, None, f"{distribution.metadata['Name']} {distribution.version}")
-    return _in_order(files), missing
+    return _in_order(files), missing_names
 
 
 def find(root: Path, package: str | None = None, release: str | None = None) -> list[SourceFile]:
@@ -147,9 +147,9 @@ def docstrings_of(content: bytes, where: str, package: str = "") -> tuple[list[D
     for name, docstring in _walk(tree, ""):
         names[name] += 1  # overloads and alternatives under `if` share a name
         number = f"#{names[name]}" if names[name] > 1 else ""
-        opening, rest = paragraphs(docstring)
-        first = sentences(opening) if opening else []
-        segments = first + [sentence for paragraph in rest for sentence in sentences(paragraph)]
+        opening, other_paragraphs = paragraphs(docstring)
+        summary = sentences(opening) if opening else []
+        segments = summary + [sentence for paragraph in other_paragraphs for sentence in sentences(paragraph)]
         text = " ".join(segments)
         if not segments:
             dropped["no prose"] += 1
@@ -159,7 +159,7 @@ def docstrings_of(content: bytes, where: str, package: str = "") -> tuple[list[D
             dropped["not English"] += 1
         else:
             document = Document(f"{where}:{name or '<module>'}{number}", tuple(segments))
-            docstrings.append(Docstring(package, document, len(first)))
+            docstrings.append(Docstring(package, document, len(summary)))
     return docstrings, dropped
 
 

@@ -148,8 +148,8 @@ class _Reader:
         elif match := _BULLET.match(text):
             self._end()
             field = self.section in FIELDS
-            named = (_ENTRY if field and indent == self.base else _TYPED).match(match[1])
-            self._begin((named[1] or "") if named else match[1], indent, item=True, field=field)
+            entry = (_ENTRY if field and indent == self.base else _TYPED).match(match[1])
+            self._begin((entry[1] or "") if entry else match[1], indent, item=True, field=field)
         else:
             return False
         return True
@@ -208,14 +208,14 @@ class _Reader:
             for pattern, replacement in _MARKUP:
                 text = pattern.sub(replacement, text)
         text = " ".join(text.split())
-        first, self.begun = not self.begun, True
+        is_first, self.begun = not self.begun, True
         if self.section in DROPPED or not is_prose(text):
             return
         if self.field and len(text.split()) < MIN_FIELD_WORDS:
             return
         if self.item and text[-1].isalnum():
             text += "."  # items and fields often have no full stop, and would merge
-        if first:
+        if is_first:
             self.opening = text
         else:
             self.rest.append(text)

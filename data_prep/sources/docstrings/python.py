@@ -7,7 +7,7 @@ from dataclasses import replace
 from deepsiam.data_prep.sources.docstrings.modules import TEST_FOLDERS, Docstring, docstrings_of
 from deepsiam.data_prep.sources.document import BadRecordError, Document, Dropped
 from deepsiam.data_prep.sources.pairing import pairs_of
-from deepsiam.data_prep.sources.plain_text import EMPTY, LONGEST, whole_bytes, whole_file
+from deepsiam.data_prep.sources.plain_text import MAX_BYTES, NO_TEXT, whole_bytes, whole_file
 from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Piece, Source, finder
 
 KIND = "python"
@@ -22,10 +22,10 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Document | Dro
         return
     content = whole_bytes(piece.content)
     if not content:
-        yield EMPTY
+        yield NO_TEXT
         return
-    if len(content) > LONGEST:
-        raise BadRecordError(f"more than {LONGEST:,} bytes")
+    if len(content) > MAX_BYTES:
+        raise BadRecordError(f"more than {MAX_BYTES:,} bytes")
     docstrings, dropped = docstrings_of(content, file.name)
     for reason in dropped.elements():
         yield Dropped(reason)
@@ -51,7 +51,7 @@ def _described(docstring: Docstring) -> Iterator[tuple[str, str]]:
 # One document per docstring of English prose, `python/FILE:NAME`; its file is its group. Dropped: docstrings of tests,
 # without prose, too short or in another language, and files that this version of Python cannot parse.
 PYTHON = Source(
-    what="the docstrings of Python files, one document each",
+    summary="the docstrings of Python files, one document each",
     find=finder(KIND, _NAME, "no .py file in this folder; name a folder of Python packages"),
     pieces=whole_file,
     read=_read,

@@ -43,14 +43,14 @@ _TIDY = [(re.compile(r"\(\s*\)"), ""), (re.compile(r" (?=[.,;!?](?:\s|$))"), "")
 
 def paragraphs(markdown: str) -> list[str]:
     """Return the paragraphs, list items and headings of a text; none is empty, and line breaks are blanks."""
-    plain = map(_plain, _blocks(legible(unescape(markdown)).split("\n")))
-    return [text for text in plain if text]
+    texts = map(_plain, _blocks(legible(unescape(markdown)).split("\n")))
+    return [text for text in texts if text]
 
 
 def is_links_only(markdown: str) -> bool:
     """Return whether a text has links, but no letter outside them and their labels."""
-    rest, links = _ANY_LINK.subn("", unescape(markdown))
-    return links > 0 and not any(map(str.isalpha, rest))
+    remainder, links = _ANY_LINK.subn("", unescape(markdown))
+    return links > 0 and not any(map(str.isalpha, remainder))
 
 
 def _blocks(lines: list[str]) -> Iterator[str]:

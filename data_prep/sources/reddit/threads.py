@@ -43,34 +43,34 @@ class Utterance(NamedTuple):
     title: int = 0  # for pairs: how many of the text's first characters are the title
 
 
-def cut(thread: list[Utterance], wanted: Callable[[str], bool]) -> Iterator[Document | Dropped]:
+def cut(thread: list[Utterance], is_wanted: Callable[[str], bool]) -> Iterator[Document | Dropped]:
     """Yield the documents of a thread and its dropped utterances; the order of the utterances does not matter.
 
     Replies to a dropped or missing utterance have no parent: they begin documents. An utterance without parent and
     replies is dropped as `alone`. A circle of replies is cut before its first utterance.
     """
-    kept = yield from select(thread, wanted)
-    parents = {u.id: u.parent for u in kept.values() if u.parent in kept}
-    for name in _circles(kept, parents):
+    utterances = yield from select(thread, is_wanted)
+    parents = {u.id: u.parent for u in utterances.values() if u.parent in utterances}
+    for name in _circles(utterances, parents):
         del parents[name]
     replies: dict[str, list[str]] = {}
     for name, parent in parents.items():
         replies.setdefault(parent, []).append(name)
-    for name in kept:
+    for name in utterances:
         if name in replies and name not in parents:
-            yield from _documents(name, kept, parents, replies)
+            yield from _documents(name, utterances, parents, replies)
         elif name not in parents:
             yield Dropped("alone")
 
 
-def select(thread: list[Utterance], wanted: Callable[[str], bool]) -> Generator[Dropped, None, dict[str, Utterance]]:
+def select(thread: list[Utterance], is_wanted: Callable[[str], bool]) -> Generator[Dropped, None, dict[str, Utterance]]:
     """Yield the dropped utterances of a thread; return the others by their ids, by time, then id.
 
-    Doubtful utterances are kept if `wanted` accepts all texts of the thread, including those in another language. If
+    Doubtful utterances are kept if `is_wanted` accepts all texts of the thread, including those in another language. If
     several utterances have the same id and content, all but one are dropped as `duplicate`; if several have the same
     id, all but the newest as `older version`.
     """
-    kept: dict[str, Utterance] = {}
+    utterances: dict[str, Utterance] = {}
     texts = []
     for utterance in _newest(thread):
         if isinstance(utterance, Dropped):
@@ -80,31 +80,31 @@ def select(thread: list[Utterance], wanted: Callable[[str], bool]) -> Generator[
         if utterance.dropped:
             yield Dropped(utterance.dropped)
         else:
-            kept[utterance.id] = utterance
-    doubtful = [name for name, utterance in kept.items() if utterance.doubtful]
-    if doubtful and not wanted("\n".join(filter(None, texts))):
+            utterances[utterance.id] = utterance
+    doubtful = [name for name, utterance in utterances.items() if utterance.doubtful]
+    if doubtful and not is_wanted("\n".join(filter(None, texts))):
         for name in doubtful:
-            del kept[name]
+            del utterances[name]
             yield Dropped(OTHER_LANGUAGE)
-    return kept
+    return utterances
 
 
 def _newest(thread: list[Utterance]) -> Iterator[Utterance | Dropped]:
     """Yield the newest version of each utterance, by time, then id, and the other versions as Dropped."""
     newest: dict[str, Utterance] = {}
-    for utterance, same in groupby(sorted(thread, key=lambda u: (u.retrieved, u.score, u))):
-        yield from [Dropped("duplicate")] * (len(list(same)) - 1)
+    for utterance, copies in groupby(sorted(thread, key=lambda u: (u.retrieved, u.score, u))):
+        yield from [Dropped("duplicate")] * (len(list(copies)) - 1)
         if utterance.id in newest:
             yield Dropped("older version")
         newest[utterance.id] = utterance
     yield from sorted(newest.values(), key=lambda u: (u.created, u.id))
 
 
-def _circles(kept: dict[str, Utterance], parents: dict[str, str]) -> list[str]:
+def _circles(utterances: dict[str, Utterance], parents: dict[str, str]) -> list[str]:
     """Return the first utterance, by time, then id, of each circle of replies."""
     firsts = []
     walks: dict[str, str] = {}  # utterance -> the start of the walk towards a root that first passed it
-    for start in kept:
+    for start in utterances:
         name = start
         while name in parents and name not in walks:
             walks[name] = start
@@ -113,66 +113,66 @@ def _circles(kept: dict[str, Utterance], parents: dict[str, str]) -> list[str]:
             circle = [name]
             while parents[circle[-1]] != name:
                 circle.append(parents[circle[-1]])
-            firsts.append(min(circle, key=lambda name: (kept[name].created, name)))
+            firsts.append(min(circle, key=lambda name: (utterances[name].created, name)))
     return firsts
 
 
 def _documents(
-    root: str, kept: dict[str, Utterance], parents: dict[str, str], replies: dict[str, list[str]]
+    root: str, utterances: dict[str, Utterance], parents: dict[str, str], replies: dict[str, list[str]]
 ) -> Iterator[Document]:
     """Yield the documents of the tree under `root`, which has replies."""
     openings = [root]
     while openings:
         opening = name = openings.pop()
-        segments = _context(opening, kept, parents)
+        segments = _context(opening, utterances, parents)
         context = len(segments)
-        segments.append(kept[opening].text)
+        segments.append(utterances[opening].text)
         while name in replies:
-            follower, *others = replies[name]
-            openings += others[::-1]
+            follower, *siblings = replies[name]
+            openings += siblings[::-1]
             if len(segments) == context + UTTERANCES:
                 openings.append(follower)
                 break
-            segments.append(kept[follower].text)
+            segments.append(utterances[follower].text)
             name = follower
-        thread = kept[opening].thread
+        thread = utterances[opening].thread
         path = thread if opening == thread else f"{thread}/{opening}"
         yield Document(f"reddit/{path}", tuple(segments), context=context, group=f"reddit/{thread}")
 
 
-def _context(name: str, kept: dict[str, Utterance], parents: dict[str, str]) -> list[str]:
+def _context(name: str, utterances: dict[str, Utterance], parents: dict[str, str]) -> list[str]:
     """Return the utterances before this one, oldest first, as many as the bounds allow."""
     texts: list[str] = []
     while name in parents and len(texts) < CONTEXT:
         name = parents[name]
-        if texts and sum(map(len, texts)) + len(kept[name].text) > CONTEXT_CHARACTERS:
+        if texts and sum(map(len, texts)) + len(utterances[name].text) > CONTEXT_CHARACTERS:
             break
-        texts.append(kept[name].text)
+        texts.append(utterances[name].text)
     return texts[::-1]
 
 
-BEST = 3  # comments of a post
+BEST_COMMENTS = 3  # comments of a post
 
 
-def best_pairs(kept: dict[str, Utterance]) -> Iterator[Document | Dropped]:
+def best_pairs(utterances: dict[str, Utterance]) -> Iterator[Document | Dropped]:
     """Yield the pairs of the kept utterances of a thread, which is their group.
 
     A comment is an answer to the post itself by someone else; the best are those with the highest scores, of equal ones
     the earliest. Dropped: all other utterances, and pairs whose document is too short.
     """
-    post = next((utterance for utterance in kept.values() if utterance.id == utterance.thread), None)
+    post = next((utterance for utterance in utterances.values() if utterance.id == utterance.thread), None)
     answers = [
         utterance
-        for utterance in kept.values()
+        for utterance in utterances.values()
         if post and utterance.parent == post.id and (utterance.author != post.author or not post.author)
     ]
-    best = sorted(answers, key=lambda answer: (-answer.score, answer.created, answer.id))[:BEST]
-    yield from [Dropped("not among the best comments")] * (len(kept) - len(best) - bool(post))
+    comments = sorted(answers, key=lambda answer: (-answer.score, answer.created, answer.id))[:BEST_COMMENTS]
+    yield from [Dropped("not among the best comments")] * (len(utterances) - len(comments) - bool(post))
     if post and (body := post.text[post.title :].strip()):
         yield _pair(post, "body", post.text[: post.title], body)
-    elif post and not best:
+    elif post and not comments:
         yield Dropped("alone")
-    for answer in best:
+    for answer in comments:
         yield _pair(answer, answer.id, post.text if post else "", answer.text)
 
 

@@ -15,12 +15,12 @@ from deepsiam.data_prep.text.normalize import unescape
 
 LONGEST_MARKDOWN = 100_000  # characters; Reddit allows 40,000, before escaping
 LONGEST_NOTICE = 500  # characters
-FEWEST, MOST = 5, 2048  # characters of an utterance
+MIN_CHARACTERS, MAX_CHARACTERS = 5, 2048  # characters of an utterance
 BOTS = word_set("automoderator autotldr imgur_rehost totesmessenger ubottu ubotu")  # the last two are on IRC
 
 _BOT = re.compile(r".*bot[\d_-]*|bot[_-].*", re.I)
 _SAYS_BOT = re.compile(r"\bI(?: a|['’])m (?:just )?a (?:\w+ )?bot\b", re.I)
-_WHOLE = re.compile(r"[+-]?\d{1,9}", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 # what Reddit puts in place of a text; since 2021 with the reason: [ Removed by Reddit on account of violating the
 # [content policy](/help/contentpolicy). ]
 _TEXT = r"(?:(?:sorry|this|the|user|reddit|post|comment|submission|content|message|text|title|account),? ){0,4}"
@@ -56,21 +56,21 @@ def record(utterance: Mapping[str, Any], texts: list[str], score: int | None, ch
         return "quarantined"
     if _among(subreddit, choices["without"]) or (only is not None and not _among(subreddit, only)):
         return "unwanted subreddit"
-    least = choices["min_score"]
-    return "low score" if least is not None and score is not None and score < least else ""
+    min_score = choices["min_score"]
+    return "low score" if min_score is not None and score is not None and score < min_score else ""
 
 
-def text(texts: list[str], plain: str) -> str:
+def text(texts: list[str], words: str) -> str:
     """Return why an utterance is left out for its text, as Markdown and plain; "" if it is not."""
-    if len(texts[0]) > LONGEST_MARKDOWN or len(plain) > MOST:
+    if len(texts[0]) > LONGEST_MARKDOWN or len(words) > MAX_CHARACTERS:
         return "too long"
     if is_links_only(texts[0]):
         return "links only"
-    if not plain:
+    if not words:
         return "empty"
-    if len(plain) < FEWEST:
+    if len(words) < MIN_CHARACTERS:
         return "too short"
-    return "bot" if _SAYS_BOT.search(plain) else ""
+    return "bot" if _SAYS_BOT.search(words) else ""
 
 
 def names(prefix: str, path: str) -> list[str]:
@@ -84,7 +84,7 @@ subreddits, authors = partial(names, "r/"), partial(names, "u/")
 
 def least_score(number: str) -> int:
     """Return a whole number, which may be negative; raise InputError for anything else."""
-    if not _WHOLE.fullmatch(number):
+    if not _INTEGER.fullmatch(number):
         raise InputError(f"--min-score {number}: not a whole number")
     return int(number)
 

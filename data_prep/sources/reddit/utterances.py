@@ -16,7 +16,7 @@ from deepsiam.data_prep.sources.plain_text import Line, json_line, line_pieces, 
 from deepsiam.data_prep.sources.reddit import unwanted
 from deepsiam.data_prep.sources.reddit.markdown import paragraphs
 from deepsiam.data_prep.sources.reddit.threads import OTHER_LANGUAGE, Utterance, best_pairs, cut, select
-from deepsiam.data_prep.sources.reddit.unwanted import LONGEST_MARKDOWN, MOST
+from deepsiam.data_prep.sources.reddit.unwanted import LONGEST_MARKDOWN, MAX_CHARACTERS
 from deepsiam.data_prep.sources.source import PAIRS, Choices, Join, Option, Piece, Source, finder
 from deepsiam.data_prep.text import language_id
 
@@ -44,8 +44,8 @@ def _documents(fragments: list[Any], choices: Choices) -> Iterator[Document | Dr
     if not choices["pairs"]:
         yield from cut(thread, wanted)
         return
-    kept = yield from select(thread, wanted)
-    yield from best_pairs(kept)
+    utterances = yield from select(thread, wanted)
+    yield from best_pairs(utterances)
 
 
 def _utterance(line: Line, choices: Choices) -> Utterance:
@@ -131,20 +131,20 @@ def _whole(value: Any) -> int | None:
 
 
 def _plain(texts: list[str]) -> str:
-    """Return a comment, or a title with as many first paragraphs of its selftext as fit in MOST characters."""
-    first, *rest = [paragraphs(text) if len(text) <= LONGEST_MARKDOWN else [] for text in texts]
-    plain = " ".join(first)
-    for paragraph in rest[0] if rest else []:
-        if len(plain) + 1 + len(paragraph) > MOST:
+    """Return a comment, or a title with as many first paragraphs of its selftext as fit in MAX_CHARACTERS."""
+    first_paragraphs, *other_texts = [paragraphs(text) if len(text) <= LONGEST_MARKDOWN else [] for text in texts]
+    content = " ".join(first_paragraphs)
+    for paragraph in other_texts[0] if other_texts else []:
+        if len(content) + 1 + len(paragraph) > MAX_CHARACTERS:
             break
-        plain += " " + paragraph
-    return plain.strip()
+        content += " " + paragraph
+    return content.strip()
 
 
 # Comments (`RC_*`) and submissions (`RS_*`), in any order. Every line that is not blank becomes exactly one of these: a
 # Bad, a Dropped, or a segment after the context of a document (threads.py defines a document).
 REDDIT = Source(
-    what="Reddit's comments and submissions, as dialogues",
+    summary="Reddit's comments and submissions, as dialogues",
     find=finder("reddit", _DUMP, "no RC_* or RS_* file in this folder; name the dumps, or their folder"),
     pieces=lambda file, _: line_pieces(file.path, LONGEST_LINE),
     read=lambda _, piece, choices: [_utterance(piece.content, choices)],

@@ -12,7 +12,7 @@ from deepsiam.data_prep.sources.compressed import open_input
 from deepsiam.data_prep.sources.document import Bad, BadRecordError, Document, Dropped
 from deepsiam.data_prep.sources.pairing import titled
 from deepsiam.data_prep.sources.parquet import parquet_columns, parquet_rows
-from deepsiam.data_prep.sources.plain_text import EMPTY, Line, line_pieces
+from deepsiam.data_prep.sources.plain_text import NO_TEXT, Line, line_pieces
 from deepsiam.data_prep.sources.source import PAIRS, Choices, File, Option, Piece, Source, finder
 from deepsiam.data_prep.sources.wikipedia.wikitext import HIDING, MEDIA, Wiki, plain
 from deepsiam.data_prep.sources.wikipedia.xml_export import LARGEST_PAGE, Export, Page
@@ -24,7 +24,7 @@ BEGINNING = 1 << 12  # bytes of a file that determine its format
 
 # a whole dump, or a part of a large one: pages-articles1.xml-p1p41242.bz2
 _NAME = re.compile(r"wiki_\d+|.*\.parquet|.*pages-articles.*\.xml(-p\d+p\d+)?", re.DOTALL)
-_MISSING = "no wiki_NN, .parquet or pages-articles .xml file in this folder; name a folder with such files, or files"
+_NO_FILES = "no wiki_NN, .parquet or pages-articles .xml file in this folder; name a folder with such files, or files"
 _REDIRECT = re.compile(r"\s*#\s*redirect\b", re.IGNORECASE)
 # The templates of the English Wikipedia, without those that occur in articles: hatnotes, {{disambiguation needed}}.
 _DISAMBIGUATION = re.compile(
@@ -101,7 +101,7 @@ def article(markup: Article, choices: Choices) -> Document | Dropped:
         return Dropped(reason)
     segments, headings, unknown = plain(page.text, wiki, choices["keep_references"], choices["infoboxes"])
     if not segments:
-        return Dropped(EMPTY.reason, tuple(unknown))
+        return Dropped(NO_TEXT.reason, tuple(unknown))
     name, title = f"wikipedia/{page.id}", legible_line(page.title)
     return Document(name, tuple(segments), tuple(headings), title=title, unknown=tuple(unknown))
 
@@ -145,7 +145,7 @@ def _plain(number: Any, text: Any, title: Any) -> Document | Dropped:
     lines = (" ".join(line.split()) for line in legible(text).split("\n"))
     paragraphs = tuple(line for line in lines if _ANY_WORD.search(line))
     title = legible_line(title) if isinstance(title, str) else ""
-    return Document(f"wikipedia/{number}", paragraphs, title=title) if paragraphs else EMPTY
+    return Document(f"wikipedia/{number}", paragraphs, title=title) if paragraphs else NO_TEXT
 
 
 # One document per article, `wikipedia/ID`.
@@ -159,8 +159,8 @@ def _plain(number: Any, text: Any, title: Any) -> Document | Dropped:
 # another form, with an id that is not a number or without text, or a line of more than LARGEST_LINE bytes. These files
 # do not distinguish headings from short paragraphs.
 WIKIPEDIA = Source(
-    what="Wikipedia: XML dumps, WikiExtractor's JSON, Parquet files",
-    find=finder("wikipedia", _NAME, _MISSING),
+    summary="Wikipedia: XML dumps, WikiExtractor's JSON, Parquet files",
+    find=finder("wikipedia", _NAME, _NO_FILES),
     pieces=_pieces,
     read=_read,
     pairing=titled,

@@ -5,7 +5,7 @@ import unicodedata
 
 from deepsiam.data_prep.text.language import word_set
 
-LONGEST = 200  # characters
+MAX_CHARACTERS = 200  # characters
 
 # commands that are written without the backslash, those that show nothing or a blank, and those of symbols
 _WORDS = word_set("sin cos tan log ln exp min max lim det dim ker deg") | frozenset("{}%$#&_")
@@ -29,23 +29,23 @@ _SYMBOLS = _pairs(
 )
 _COMMAND = re.compile(r"\\([A-Za-z]+|[^A-Za-z])\s*")
 _STYLE = re.compile(r"\\(?:mathrm|mathbf|mathit|mathsf|text|textrm|operatorname|rm|bf|boldsymbol)\s*\{([^{}\\]*)\}")
-_SHORT = re.compile(r"([_^])\{([^{}_^]+)\}")  # after which no brackets are needed, if it is one word
+_SCRIPT = re.compile(r"([_^])\{([^{}_^]+)\}")  # after which no brackets are needed, if it is one word
 _ATOM = re.compile(r"[-+−]?\w+|[∗′°]")
 _FRACTION = re.compile(r"\\[dt]?frac\{([^{}\\]+)\}\s*\{([^{}\\]+)\}")
 _ROOT = re.compile(r"\\sqrt\{([^{}\\]+)\}")
-_OTHER = re.compile(r"[{}\\]")
+_MARKUP = re.compile(r"[{}\\]")
 
 
 def formula_text(latex: str) -> str | None:
     """Return a formula as plain text, or None if it needs more than symbols, indices and exponents."""
-    if len(latex) > LONGEST:
+    if len(latex) > MAX_CHARACTERS:
         return None
     text = _STYLE.sub(r"\1", latex)
     text = _COMMAND.sub(_sign, text)
-    text = _SHORT.sub(lambda found: found[1] + _bracketed(found[2]), text)
-    text = _ROOT.sub(lambda found: "√" + _bracketed(found[1]), text)
-    text = _FRACTION.sub(lambda found: f"{_bracketed(found[1])}/{_bracketed(found[2])}", text)
-    return None if _OTHER.search(text) else " ".join(text.split())
+    text = _SCRIPT.sub(lambda match: match[1] + _bracketed(match[2]), text)
+    text = _ROOT.sub(lambda match: "√" + _bracketed(match[1]), text)
+    text = _FRACTION.sub(lambda match: f"{_bracketed(match[1])}/{_bracketed(match[2])}", text)
+    return None if _MARKUP.search(text) else " ".join(text.split())
 
 
 def _bracketed(part: str) -> str:

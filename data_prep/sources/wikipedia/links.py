@@ -14,7 +14,7 @@ from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA, Article, ar
 from deepsiam.data_prep.sources.wikipedia.wikitext import Wiki, plain
 from deepsiam.data_prep.text.normalize import fold, unescape
 
-BEST = 3  # names of a page
+BEST_NAMES = 3  # names of a page
 
 # [[target|words]]ending; a link to a section does not lead to a lead
 _LINK = re.compile(r"\[\[([^\[\]{}|<>\n#]{1,255})(?:\|([^\[\]{}|\n]{1,200}))?\]\]([^\W\d_]*)")
@@ -54,8 +54,8 @@ def _read(file: File, piece: Piece, choices: Choices) -> Iterator[Mention | Drop
     elif reason:
         yield Dropped(reason)
     else:
-        first = _SECTION.split(page.text, maxsplit=1)[0]
-        document = article(Article(replace(page, text=first), wiki), WIKIPEDIA.choices())
+        excerpt = _SECTION.split(page.text, maxsplit=1)[0]
+        document = article(Article(replace(page, text=excerpt), wiki), WIKIPEDIA.choices())
         beginning = lead(document) if isinstance(document, Document) else ""
         yield Mention(canonical(page.title), page.title, page.id, beginning)
         for target, name in dict.fromkeys(_links(page.text, wiki)):
@@ -73,13 +73,13 @@ def _links(text: str, wiki: Wiki) -> Iterator[tuple[str, str]]:
 
 
 def _documents(fragments: list[Any], _: Choices) -> Iterator[Document | Dropped]:
-    """Yield a page's lead with each of its BEST names: those that most pages use, of equal ones the first.
+    """Yield a page's lead with each of its BEST_NAMES: those that most pages use, of equal ones the first.
 
     Names differ if their letters and digits do, except for case: AtlasShrugged is Atlas Shrugged. The title makes no
     pair, nor does a name without a letter, such as a year.
     """
-    mentions = [Mention(*fragment) for fragment in fragments]
-    page = min((one for one in mentions if one.id), key=lambda one: (len(one.id), one.id), default=None)
+    entries = [Mention(*fragment) for fragment in fragments]
+    page = min((entry for entry in entries if entry.id), key=lambda entry: (len(entry.id), entry.id), default=None)
     if page is None:
         yield Dropped("no such page")
         return
@@ -87,14 +87,14 @@ def _documents(fragments: list[Any], _: Choices) -> Iterator[Document | Dropped]
         yield Dropped("no text or short")
         return
     spellings: dict[str, Counter[str]] = defaultdict(Counter)
-    for one in mentions:
-        if not one.id and any(map(str.isalpha, one.name)):
-            spellings[_letters(one.name)][one.name] += 1
+    for entry in entries:
+        if not entry.id and any(map(str.isalpha, entry.name)):
+            spellings[_letters(entry.name)][entry.name] += 1
     spellings.pop(_letters(page.name), None)
-    best = sorted(spellings, key=lambda name: (-spellings[name].total(), name))[:BEST]
-    if not best:
+    names = sorted(spellings, key=lambda name: (-spellings[name].total(), name))[:BEST_NAMES]
+    if not names:
         yield Dropped("no other name")
-    for number, spelt in enumerate((spellings[letters] for letters in best), 1):
+    for number, spelt in enumerate((spellings[letters] for letters in names), 1):
         name = min(spelt, key=lambda name: (-spelt[name], name))
         yield Document(f"wikipedia/{page.id}/link/{number}", (name, page.lead), group=f"wikipedia/{page.id}")
 
@@ -106,7 +106,7 @@ def _letters(name: str) -> str:
 # Every page of the dump is a Mention, or is Dropped for the reasons of articles.py. A redirect is a name of the page
 # that it leads to; links to the redirect are not followed to that page.
 WIKIPEDIA_LINKS = Source(
-    what="Wikipedia's links, as pairs: what a page is called and its lead (XML dumps)",
+    summary="Wikipedia's links, as pairs: what a page is called and its lead (XML dumps)",
     find=WIKIPEDIA.find,
     pieces=_pieces,
     read=_read,

@@ -12,23 +12,23 @@ from deepsiam.data_prep.text.sentences import sentences
 HOLE = "\x02"
 _END = "\x03"
 _ASIDE, _ASIDE_END = "\x04", "\x05"  # around a pronunciation
-ITALIC, BOLD, BOTH = "\x06", "\x07", "\x08"  # runs of quotes
+ITALIC, BOLD, BOLD_ITALIC = "\x06", "\x07", "\x08"  # runs of quotes
 WALL = "\x0e"  # what parts them
-_CHARACTERS = HOLE + _END + _ASIDE + _ASIDE_END + ITALIC + BOLD + BOTH + WALL
+_CHARACTERS = HOLE + _END + _ASIDE + _ASIDE_END + ITALIC + BOLD + BOLD_ITALIC + WALL
 _MARK = rf"{HOLE}\d{{1,9}}{_END}"
 _HOLE = re.compile(_MARK)
 _NAME = "Name"  # stands for a hole while sentences are split: most holes are nouns or numbers
 
 # Holes with lines of their own, such as displayed formulas. If the next line begins with a small letter, the sentence
 # goes on there; an indented hole may also end it. Any other is a box, or a notice, which is not of a sentence.
-_OWN = rf"(?:{_MARK}[ \t.,;]*)+"
-_GOES_ON = re.compile(rf"(?<=[^\s=.!?>])\n[ \t:*#]*({_OWN})\n+[ \t:]*(?=[a-zß-öø-ÿ])")
-_ENDED_BY = re.compile(rf"(?<=[^\s=.!?:;>])\n[ \t]*:+[ \t]*({_OWN})(?=\n|\Z)")
-_BOX = re.compile(rf"^[ \t:*#]*{_OWN}$", re.MULTILINE)
+_MARK_RUN = rf"(?:{_MARK}[ \t.,;]*)+"
+_GOES_ON = re.compile(rf"(?<=[^\s=.!?>])\n[ \t:*#]*({_MARK_RUN})\n+[ \t:]*(?=[a-zß-öø-ÿ])")
+_ENDED_BY = re.compile(rf"(?<=[^\s=.!?:;>])\n[ \t]*:+[ \t]*({_MARK_RUN})(?=\n|\Z)")
+_BOX = re.compile(rf"^[ \t:*#]*{_MARK_RUN}$", re.MULTILINE)
 
 _BRACKET = re.compile(f"[(){_ASIDE}{_ASIDE_END}]")
-_SAID = re.compile(r"(?:\b(?:pronounced|pronunciation|ipa|locally|also|or|uk|us)[\s:]*){1,4}$", re.IGNORECASE)
-_LONGEST_SAID = 60
+_LABEL = re.compile(r"(?:\b(?:pronounced|pronunciation|ipa|locally|also|or|uk|us)[\s:]*){1,4}$", re.IGNORECASE)
+_LONGEST_LABEL = 60
 _IN_BRACKETS = re.compile(r"(?<![^\s(])\(([^()]*)\)")
 _ITEM = re.compile(rf"(?<![^,;])\s*(?:{_MARK}\s*)+(?![^,;])")
 _AFTER_STOP = re.compile(rf"(?<=[.!?])([\"'”’)\]]{{0,3}})(?:{_MARK})+(?=\s|$)")
@@ -74,7 +74,7 @@ def whole_sentences(paragraph: str) -> tuple[str, list[int]]:
     start = _AT_START.match(paragraph)
     if start and not start[1].islower():
         paragraph = paragraph[start.end() :]
-    paragraph = _IN_BRACKETS.sub(lambda found: f"({_ITEM.sub(' ', found[1])})", paragraph)
+    paragraph = _IN_BRACKETS.sub(lambda match: f"({_ITEM.sub(' ', match[1])})", paragraph)
     paragraph = _AFTER_STOP.sub(r"\1", paragraph)
     return _kept(paragraph)
 
@@ -96,9 +96,9 @@ def _without_asides(paragraph: str) -> str:
                     begun = len(parts)
             case _ if begun is not None:
                 del parts[begun:]
-                before = parts.pop() if parts else ""
-                said = _SAID.search(before[-_LONGEST_SAID:])
-                parts.append(before[: len(before) - len(said[0])] if said else before)
+                opening = parts.pop() if parts else ""
+                label = _LABEL.search(opening[-_LONGEST_LABEL:])
+                parts.append(opening[: len(opening) - len(label[0])] if label else opening)
                 begun = None
     return "".join(parts) + paragraph[at:]
 
@@ -113,25 +113,25 @@ def _kept(paragraph: str) -> tuple[str, list[int]]:
     # where each hole begins, and each sentence ends, in the filled text
     begins = list(accumulate((len(_NAME) + len(piece) for piece in pieces[1:-1]), initial=len(pieces[0])))
     ends = accumulate(len(part) + 1 for part in parts)
-    kept: list[str] = []
+    sentence_parts: list[str] = []
     dropped: list[int] = []
     passed = 0  # holes
     for part, end in zip(parts, ends, strict=True):
-        first = passed
+        first_hole = passed
         while passed < len(holes) and begins[passed] < end:
             passed += 1
-        if first == passed:
-            kept.append(part)
-        elif len(_ANY_WORD.findall(part)) > (passed - first) * len(_NAME):
-            dropped.append(holes[first])
-    return " ".join(kept), dropped
+        if first_hole == passed:
+            sentence_parts.append(part)
+        elif len(_ANY_WORD.findall(part)) > (passed - first_hole) * len(_NAME):
+            dropped.append(holes[first_hole])
+    return " ".join(sentence_parts), dropped
 
 
 # The quotes of wiki markup, paired as in MediaWiki (`Parser::doQuotes`). A run is what stands together in the source:
 # templates, links, tags and entities part it, comments do not. So each run becomes a mark before anything else is
 # replaced by its text.
 _RUN = re.compile(r"<[a-z][a-z0-9]*\s[^<>]*>|'{2,}", re.IGNORECASE)  # those in the attributes of a tag are none
-_QUOTE_MARK = re.compile(f"([{ITALIC}{BOLD}{BOTH}])")
+_QUOTE_MARK = re.compile(f"([{ITALIC}{BOLD}{BOLD_ITALIC}])")
 _MARKS = {2: ITALIC, 3: BOLD, 4: "'" + BOLD}
 
 
@@ -143,7 +143,7 @@ def marked(text: str) -> str:
 
 
 def _mark(quotes: int) -> str:
-    return _MARKS.get(quotes) or "'" * (quotes - 5) + BOTH
+    return _MARKS.get(quotes) or "'" * (quotes - 5) + BOLD_ITALIC
 
 
 def paired(text: str) -> str:
@@ -153,7 +153,7 @@ def paired(text: str) -> str:
 
 def _repaired(line: str) -> str:
     """Make an apostrophe and '' of the likeliest ''': best after a lone letter (l'''Orso''), worst after a blank."""
-    doubles = line.count(BOTH)
+    doubles = line.count(BOLD_ITALIC)
     if (line.count(BOLD) + doubles) % 2 == 0 or (line.count(ITALIC) + doubles) % 2 == 0:
         return line
     pieces = _QUOTE_MARK.split(line)
@@ -163,8 +163,8 @@ def _repaired(line: str) -> str:
     return "".join(pieces)
 
 
-def _unlikely(before: str) -> int:
-    return 2 if before.endswith(" ") else 0 if before[-2:-1] == " " else 1
+def _unlikely(text: str) -> int:
+    return 2 if text.endswith(" ") else 0 if text[-2:-1] == " " else 1
 
 
 def unquoted(text: str) -> str:

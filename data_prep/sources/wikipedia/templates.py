@@ -7,7 +7,7 @@ from typing import NamedTuple
 from deepsiam.data_prep.sources.wikipedia.marks import aside
 from deepsiam.data_prep.sources.wikipedia.template_table import ASIDES, INVISIBLE, INVISIBLE_NAMES, SHOWN, UNITS
 
-MOST = 1000  # arguments without a name that are kept
+MAX_ARGUMENTS = 1000  # arguments without a name that are kept
 
 _NAME = re.compile(r"[\w -]{1,30}")
 _PREFIX = re.compile(r"\A\s*(?:template|subst|safesubst|msgnw|raw)\s*:\s*", re.IGNORECASE)
@@ -18,7 +18,7 @@ class Arguments(NamedTuple):
 
     template: str
     listed: list[str]  # those without a name or named by a number
-    named: dict[str, str]
+    by_name: dict[str, str]
 
     def at(self, index: int, default: str = "") -> str:
         """Return an argument without a name, or `default` if it is missing or empty."""
@@ -26,7 +26,7 @@ class Arguments(NamedTuple):
 
     def given(self, *names: str) -> str:
         """Return the first of the named arguments that is not empty; "" if none is."""
-        return next((self.named[name] for name in names if self.named.get(name)), "")
+        return next((self.by_name[name] for name in names if self.by_name.get(name)), "")
 
 
 def template_name(start: str) -> str:
@@ -40,7 +40,7 @@ def template_name(start: str) -> str:
 def arguments_of(content: str) -> Arguments:
     """Return the arguments in the content of a template, which is between its braces."""
     listed: dict[int, str] = {}
-    named: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     following = 1
     for part in content.split("|")[1:]:
         name, equals, value = part.partition("=")
@@ -51,9 +51,9 @@ def arguments_of(content: str) -> Arguments:
         elif name.isdecimal() and name.isascii():
             listed[int(name)] = value.strip()
         else:
-            named[name] = value.strip()
-    last = max((index for index in listed if index <= MOST), default=0)
-    return Arguments(template_name(content), [listed.get(index, "") for index in range(1, last + 1)], named)
+            by_name[name] = value.strip()
+    last_index = max((index for index in listed if index <= MAX_ARGUMENTS), default=0)
+    return Arguments(template_name(content), [listed.get(index, "") for index in range(1, last_index + 1)], by_name)
 
 
 _WORD = re.compile(r"\w")
@@ -62,7 +62,7 @@ _ITEM = re.compile(r"(?<!\s)\s*\n[*#:;]*\s*")
 _NOT_SHOWN = re.compile(
     r"image|img|logo|map|caption|signature|alt|size|width|upright|foot|url|website|color|colour|style"
 )
-_LONG = re.compile(r"(?<![\d.,])\d{4,30}(?![\d,])")
+_LONG_NUMBER = re.compile(r"(?<![\d.,])\d{4,30}(?![\d,])")
 _NOT_SOUNDS = frozenset(("uk", "us", "en", "also", "pron", "lang", "local", "audio", "au", "nz", "ca", "sa"))
 
 # the numbers of a {{convert}}, and their unit; the first two parts of 6|ft|2|in count as numbers
@@ -85,12 +85,12 @@ class _Fields(dict[str, str]):
 
 
 def _grouped(text: str) -> str:
-    return _LONG.sub(lambda digits: f"{int(digits[0]):,}", text)
+    return _LONG_NUMBER.sub(lambda digits: f"{int(digits[0]):,}", text)
 
 
 def _date(arguments: Arguments) -> str:
     """Return a date of year, month and day, 1809-02-12, or one that is written out."""
-    return "-".join(f"{one:0>2}" for one in arguments.listed[:3] if one.isdecimal()) or arguments.at(0)
+    return "-".join(f"{value:0>2}" for value in arguments.listed[:3] if value.isdecimal()) or arguments.at(0)
 
 
 _FIELDS: dict[str, Callable[[Arguments], str]] = {
@@ -104,21 +104,21 @@ _FIELDS: dict[str, Callable[[Arguments], str]] = {
     "defn": lambda arguments: arguments.given("defn", "content") or arguments.at(0),
     "dots": lambda arguments: " · ".join(filter(None, arguments.listed)),
     "plus": lambda arguments: "+".join(filter(None, arguments.listed)),
-    "items": lambda arguments: "\n".join(f"* {one}" for one in arguments.listed if one),
+    "items": lambda arguments: "\n".join(f"* {text}" for text in arguments.listed if text),
     "syllables": lambda arguments: "-".join(filter(None, arguments.listed)),
-    "sounds": lambda arguments: "".join(one for one in arguments.listed if one.lower() not in _NOT_SOUNDS),
+    "sounds": lambda arguments: "".join(text for text in arguments.listed if text.lower() not in _NOT_SOUNDS),
     "authors": lambda arguments: " & ".join(arguments.listed[:-1]),
     "ship": lambda arguments: arguments.template.upper(),
     "target": lambda arguments: (  # {{ill|Ziel|de|Target}}, not {{ill|de|Target|Ziel}} as until 2015
-        arguments.given("lt", "display") or next((one for one in arguments.listed if len(one) > 3), arguments.at(0))
+        arguments.given("lt", "display") or next((text for text in arguments.listed if len(text) > 3), arguments.at(0))
     ),
     "as_of": lambda arguments: (
         arguments.given("alt") or f"{'as' if arguments.given('lc') else 'As'} of {_date(arguments)}"
     ),
     "date": _date,
-    "span": lambda arguments: "–".join([one for one in arguments.listed if one][:2]),
+    "span": lambda arguments: "–".join([text for text in arguments.listed if text][:2]),
     "money": lambda arguments: _grouped(  # with `million` and other words as given; a second sum makes a range
-        "–".join((arguments.at(0), *(one for one in arguments.listed[1:2] if one[:1].isdigit())))
+        "–".join((arguments.at(0), *(text for text in arguments.listed[1:2] if text[:1].isdigit())))
     ),
     "grouped": lambda arguments: _grouped(arguments.at(0)),
     # 1{{frac|1|2}} is 1 1/2
@@ -150,10 +150,10 @@ def template_text(content: str) -> str | None:
 
 def _measure(arguments: Arguments) -> str | None:
     """Return a quantity in the unit that the article gives: 8–12 km, 6 ft 2 in."""
-    found = _MEASURE.match("|".join(arguments.listed))
-    if not found or arguments.named.get("disp", "").startswith(_ANOTHER):
+    match = _MEASURE.match("|".join(arguments.listed))
+    if not match or arguments.by_name.get("disp", "").startswith(_ANOTHER):
         return None
-    numbers, unit = re.sub(rf"\|(?:{_RANGE})\|", "–", found[1]), found[2] or ""
+    numbers, unit = re.sub(rf"\|(?:{_RANGE})\|", "–", match[1]), match[2] or ""
     numbers = re.sub(r"(?<=\d)\+(?=\d)", " ", numbers)  # 1+3/4
     for code, text in UNITS.items():
         unit = re.sub(code, text, unit)

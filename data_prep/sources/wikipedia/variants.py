@@ -22,9 +22,9 @@ def variant_text(content: str, language: str) -> str | None:
     title, or of words elsewhere on it, shows nothing.
     """
     codes = VARIANTS[language]
-    head, bar, rest = content.partition("|")
+    head, bar, tail = content.partition("|")
     flags = {flag.strip() for flag in head.split(";")} if bar else set()
-    rules = rest if bar else content
+    rules = tail if bar else content
     if "R" in flags or not flags.isdisjoint(codes):
         return rules
     if not flags.isdisjoint(("-", "H")) or flags == {"T"}:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from deepsiam.data_prep.sources.wikipedia.formulas import formula_text
 from deepsiam.data_prep.sources.wikipedia.marks import (
     BOLD,
-    BOTH,
+    BOLD_ITALIC,
     ITALIC,
     WALL,
     hole,
@@ -64,7 +64,7 @@ _KEPT_IF_OPEN = {"{|": "|", "-{": "-{"}  # of a bracket that is never closed; a 
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z-]+)?|simple")
 _FILE = re.compile(r"\.(?:gif|jpe?g|mid|mp[34]|og[agv]|pdf|png|svg|tiff?|web[mp])", re.IGNORECASE)
 
-_QUOTE = ITALIC + BOLD + BOTH
+_QUOTE = ITALIC + BOLD + BOLD_ITALIC
 _EXTERNAL = re.compile(
     r"\[(?:https?:|ftps?:|mailto:|news:|irc:|//)"
     rf"[^\s\]\[<>\"{_QUOTE}]*(?:(?:[^\S\n]|(?=[{_QUOTE}]))([^\]\[\n]*))?\]",
@@ -241,14 +241,14 @@ class _Page:
 
     def add(self, line: str) -> None:
         """Add the next line of the page, without blanks around it."""
-        first = line[:1]
-        if not line or first == "|" or (first == "!" and "|" in line) or line.startswith("----"):
+        mark = line[:1]
+        if not line or mark == "|" or (mark == "!" and "|" in line) or line.startswith("----"):
             # bars are the remains of a broken table
             self.end_paragraph()
-        elif first == "=" and line[-1] == "=" and line.strip("= "):
+        elif mark == "=" and line[-1] == "=" and line.strip("= "):
             self.end_paragraph()
             self._head(line)
-        elif first in "*#:;":
+        elif mark in "*#:;":
             self.end_paragraph()
             self._lines.append(unquoted(line.lstrip("*#:; ")))
             self.end_paragraph()
@@ -295,18 +295,18 @@ class _Page:
 
 def _closed_up(run: str) -> str:
     """Close a hole: `( ; ` becomes ` (`, ` , ` becomes `, `, and ` ()` is removed."""
-    kept: list[str] = []
+    result: list[str] = []
     for character in run:
-        if character in ",;:)" and kept and kept[-1] == " ":
-            kept.pop()
-        last = kept[-1] if kept else ""
+        if character in ",;:)" and result and result[-1] == " ":
+            result.pop()
+        end = result[-1] if result else ""
         if character == ")":
-            while kept and kept[-1] in " ,;:":
-                kept.pop()
-            if kept[-2:] == [" ", "("]:
-                del kept[-2:]
+            while result and result[-1] in " ,;:":
+                result.pop()
+            if result[-2:] == [" ", "("]:
+                del result[-2:]
                 continue
-        elif (character in ",;" and last in ("(", ",", ";")) or (character == " " and last in ("(", " ")):
+        elif (character in ",;" and end in ("(", ",", ";")) or (character == " " and end in ("(", " ")):
             continue
-        kept.append(character)
-    return "".join(kept)
+        result.append(character)
+    return "".join(result)

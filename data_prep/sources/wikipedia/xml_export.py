@@ -83,33 +83,33 @@ class Export:
             InputError: the XML is cut off (CutOffError), damaged or not an export; the pages before that have been
                 yielded.
         """
-        read = 0
+        position = 0
         ended = False
         while not ended:
             chunk = self._stream.read1(CHUNK)  # not `read`, which loses what came before an exception
             ended = not chunk
-            read += len(chunk)
+            position += len(chunk)
             failure = None
             try:
                 self._parser.Parse(chunk, ended)
-                self._check_bounds(read)
+                self._check_bounds(position)
             except InputError as error:
                 failure = error
             except expat.ExpatError as error:
-                what = f"cut off at byte {read:,}" if ended else f"damaged at byte {self._parser.ErrorByteIndex:,}"
-                what = f"{what} ({expat.errors.messages[error.code]})" if read else "empty"
-                failure = self._failure(what, CutOffError if ended and read else InputError)
+                fault = f"cut off at byte {position:,}" if ended else f"damaged at byte {self._parser.ErrorByteIndex:,}"
+                fault = f"{fault} ({expat.errors.messages[error.code]})" if position else "empty"
+                failure = self._failure(fault, CutOffError if ended and position else InputError)
             pages, self._finished = self._finished, []
             yield from pages
             if failure:
                 raise failure
 
-    def _failure(self, what: str, kind: type[InputError] = InputError) -> InputError:
-        return kind(f"{self._name}: {what}, after {self._valid:,} valid pages; get the file again")
+    def _failure(self, fault: str, kind: type[InputError] = InputError) -> InputError:
+        return kind(f"{self._name}: {fault}, after {self._valid:,} valid pages; get the file again")
 
-    def _check_bounds(self, read: int) -> None:
+    def _check_bounds(self, position: int) -> None:
         at = self._parser.CurrentByteIndex
-        if read - at > LARGEST_TAG:
+        if position - at > LARGEST_TAG:
             raise self._failure(f"a tag of more than {LARGEST_TAG:,} bytes at byte {at:,}")
         if len(self._parser.intern) > MOST_NAMES:
             raise self._failure(f"more than {MOST_NAMES:,} different tags before byte {at:,}")

@@ -118,8 +118,8 @@ def test_tars_are_read_without_being_unpacked(tmp_path: Path, monkeypatch: pytes
     }.items():
         path = tmp_path / name
         path.write_bytes(content)
-        monkeypatch.setattr(plain_text, "LONGEST", 200)
-        monkeypatch.setattr(bookcorpus, "LONGEST", 200)
+        monkeypatch.setattr(plain_text, "MAX_BYTES", 200)
+        monkeypatch.setattr(bookcorpus, "MAX_BYTES", 200)
         before = sorted(tmp_path.rglob("*"))
         assert list(BOOKCORPUS.documents([path])) == [
             Document("bookcorpus/../../books1/epubtxt/fox.epub.txt", (STORY[0],)),

@@ -20,7 +20,7 @@ from deepsiam.data_prep.sources.bookcorpus import BOOKCORPUS
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 from deepsiam.data_prep.sources.pairing import neighbours, pairs_of, titled
 from deepsiam.data_prep.sources.pairs import PAIRS
-from deepsiam.data_prep.sources.plain_text import EMPTY, TEXT
+from deepsiam.data_prep.sources.plain_text import NO_TEXT, TEXT
 from deepsiam.data_prep.sources.registry import SOURCES
 from deepsiam.data_prep.sources.source import APPLE_DOUBLE, OF_A_MAC, Source
 from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
@@ -282,7 +282,7 @@ def test_it_reads_what_its_text_says(subtitles: Source, tmp_path: Path) -> None:
     spoken, bad, nothing = subtitles.documents([tmp_path])
     assert spoken == Document("subtitles/a.srt", ("The fox jumps\nover the dog.", "It sleeps."))
     assert isinstance(bad, Bad)
-    assert nothing == EMPTY
+    assert nothing == NO_TEXT
 
 
 def test_registered_it_is_a_command(subtitles: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

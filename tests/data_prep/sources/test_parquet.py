@@ -39,7 +39,7 @@ def test_rows_of_all_row_groups_in_the_order_of_the_wanted_columns(file: Path) -
 
 @pytest.mark.parametrize("lying", [False, True], ids=["a true footer", "a lying footer"])
 def test_texts_of_a_file_do_not_fill_the_memory(file: Path, monkeypatch: pytest.MonkeyPatch, lying: bool) -> None:
-    monkeypatch.setattr(parquet, "READ", 1 << 22)
+    monkeypatch.setattr(parquet, "READ_BYTES", 1 << 22)
     table = pyarrow.table({"text": ["x" * (1 << 20)] * 64, "number": range(64)})
     pyarrow_parquet.write_table(table, file)
     del table
@@ -117,7 +117,7 @@ def test_a_text_that_a_list_repeats_is_refused_before_it_fills_the_memory(file: 
 
 @pytest.mark.parametrize("read", [1 << 27, 1], ids=["at once", "each text by itself"])
 def test_texts_in_lists_are_as_pyarrow_reads_them(file: Path, monkeypatch: pytest.MonkeyPatch, read: int) -> None:
-    monkeypatch.setattr(parquet, "READ", read)
+    monkeypatch.setattr(parquet, "READ_BYTES", read)
     of_texts = {
         "list": [["a", "b"], None, [], ["a", None]],
         "structs": [[{"t": "x", "n": 1}], [], None, [{"t": None, "n": 2}]],

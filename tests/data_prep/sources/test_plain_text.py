@@ -64,7 +64,7 @@ def test_a_worker_opens_a_text_and_the_reader_splits_lines(folder: Path) -> None
 
 
 def test_a_file_or_a_line_that_is_too_long_is_bad(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_text, "LONGEST", 16)
+    monkeypatch.setattr(plain_text, "MAX_BYTES", 16)
     path = folder / "b" / "one.txt"
     lines = write(folder / "a.jsonl", b'{"text": "a fox that is long"}', b'{"text": "fox"}')
     assert [*TEXT.documents([folder / "a.TXT", path]), *JSONL.documents([lines])] == [

@@ -14,7 +14,7 @@ import webdataset
 from deepsiam.data_prep.common.errors import CutOffError, InputError
 from deepsiam.data_prep.sources.compressed import Limits
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
-from deepsiam.data_prep.sources.plain_text import LONGEST
+from deepsiam.data_prep.sources.plain_text import MAX_BYTES
 from deepsiam.data_prep.sources.webdataset import WEBDATASET
 from tests.data_prep import raw
 from tests.data_prep.forge import TouchesAFile
@@ -130,7 +130,7 @@ def test_what_is_no_text_is_bad(tmp_path: Path) -> None:
         joined(
             packed({"a.txt": FOX.encode(), "../../b.txt": DOG.encode()}),
             *(packed({f"{name}.txt": b""}, type=kind, linkname="/etc/passwd") for name, kind in kinds.items()),
-            packed({"c.txt": b"\xff\x81\x00\x98", "d.txt": b"x" * (LONGEST + 1), "e.jpg": b"", "f.txt": b" \n"}),
+            packed({"c.txt": b"\xff\x81\x00\x98", "d.txt": b"x" * (MAX_BYTES + 1), "e.jpg": b"", "f.txt": b" \n"}),
             packed({"g.txt": FOX.encode()}),
             packed({"g.txt": FOX.encode()}),
             packed({"h.txt.gz": gzip.compress(FOX.encode())[:20], "i.txt.gz": b"no gzip"}),
@@ -145,7 +145,7 @@ def test_what_is_no_text_is_bad(tmp_path: Path) -> None:
     assert [(where, reason.partition(" (")[0]) for where, reason in reasons(path)] == [
         *((f"sample {name}", "its .txt is not a regular file") for name in kinds),
         ("sample c", "not UTF-8 at byte 0, nor of a known encoding; name it with --encoding"),
-        ("sample d", f"its .txt has more than {LONGEST:,} bytes"),
+        ("sample d", f"its .txt has more than {MAX_BYTES:,} bytes"),
         ("sample e", "has no member .txt"),
         ("sample g", "has two members of one name"),
         ("sample h", "its .txt.gz is damaged"),
@@ -198,10 +198,10 @@ def test_bombs_take_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = tmp_path / "a.tar"
     path.write_bytes(packed({"a.txt.gz": zeros.getvalue(), "b.txt": FOX.encode()}))
     tracemalloc.start()
-    assert reasons(path) == [("sample a", f"its .txt.gz has more than {LONGEST:,} bytes")]
+    assert reasons(path) == [("sample a", f"its .txt.gz has more than {MAX_BYTES:,} bytes")]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 8 * LONGEST
+    assert peak < 8 * MAX_BYTES
     monkeypatch.setattr(
         "deepsiam.data_prep.sources.compressed.open_input.__wrapped__.__defaults__", (Limits(200, 1 << 20),)
     )

@@ -102,7 +102,7 @@ def test_one_pass_is_enough(text: str) -> None:
 
 def test_the_page_has_the_table() -> None:
     page = (ROOT / "docs" / "characters.md").read_text()
-    rows = [f"| {row.category} | {row.name} | {row.becomes}{f'; kept {row.kept}' * bool(row.kept)} |" for row in TABLE]
+    rows = [f"| {row.category} | {row.name} | {row.becomes}{f'; kept {row.site}' * bool(row.site)} |" for row in TABLE]
     assert "\n".join(["| category | characters | become |", "|---|---|---|", *rows, ""]) in page
 
 

@@ -182,5 +182,5 @@ def test_files_of_another_python_and_long_ones_are_left_out(package: Path, monke
     path = package / "old.py"
     path.write_text("print 'fox'")
     assert list(PYTHON.documents([path])) == [Dropped("file cannot be parsed")]
-    monkeypatch.setattr(python, "LONGEST", 10)
+    monkeypatch.setattr(python, "MAX_BYTES", 10)
     assert list(PYTHON.documents([path])) == [Bad(str(path), "the file", "more than 10 bytes")]

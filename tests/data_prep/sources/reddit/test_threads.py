@@ -29,7 +29,7 @@ SUBMISSION = comment(0, 0)
 
 
 def cut(thread: list[Utterance]) -> Iterator[Document | Dropped]:
-    return threads.cut(thread, wanted=lambda text: "yes" in text.split("\n"))
+    return threads.cut(thread, is_wanted=lambda text: "yes" in text.split("\n"))
 
 
 def documents(thread: list[Utterance]) -> dict[str, tuple[tuple[str, ...], int]]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.sources.document import Document, Dropped
 from deepsiam.data_prep.sources.wikipedia.formulas import formula_text
-from deepsiam.data_prep.sources.wikipedia.links import BEST, WIKIPEDIA_LINKS, canonical
+from deepsiam.data_prep.sources.wikipedia.links import BEST_NAMES, WIKIPEDIA_LINKS, canonical
 from deepsiam.data_prep.sources.wikipedia.wikitext import plain
 from tests.data_prep.sources.sound import sound
 from tests.data_prep.sources.wikipedia.test_xml_export import dump, page
@@ -147,7 +147,7 @@ def test_the_names_that_most_pages_use_come_first() -> None:
         "wikipedia/7/link/2": ("the fox", LEAD),  # the commonest spelling
         "wikipedia/7/link/3": ("V. vulpes", LEAD),
     }
-    assert len(found) == BEST
+    assert len(found) == BEST_NAMES
 
 
 def test_a_page_counts_once_for_a_name() -> None:
