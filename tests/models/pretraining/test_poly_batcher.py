@@ -104,7 +104,7 @@ def test_every_reply_of_a_thread_is_a_label_exactly_once(parents, random: Random
     random.shuffle(thread)
     window = [
         Text([np.array([int(text)]) for text in d.segments], d.headings, d.context)
-        for d in cut(thread, wanted=lambda _: True)
+        for d in cut(thread, is_wanted=lambda _: True)
         if isinstance(d, Document)
     ]
     pairs = as_tuples(cut_pairs(window, "utterances", 20))
