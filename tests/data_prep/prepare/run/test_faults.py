@@ -4,6 +4,7 @@ import glob
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -81,17 +82,28 @@ def forked(begin: Callable[[], None], *command: Any, number: int = 1) -> int:
 
 
 def killed_once_there_are(number: int, pattern: str, *command: Any) -> bool:
-    """Run a command that is killed right after so many files or folders that match are made; return whether it was."""
+    """Run a command that is killed when so many files or folders that match are made; return whether it was.
+
+    It has then written one half of the next file.
+    """
     left = number
 
-    def kill(event: str, arguments: tuple[Any, ...]) -> None:
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal left
-        if event == "open" and left <= 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if event in ("os.mkdir", "os.rename"):  # it is about to be made
+        if event in ("os.mkdir", "os.rename"):
             left -= Path(arguments[event == "os.rename"]).match(pattern)
 
-    _, status = os.waitpid(forked(lambda: sys.addaudithook(kill), *command), 0)
+    def kill(descriptor: int) -> None:
+        written = os.fstat(descriptor)
+        if left <= 0 and stat.S_ISREG(written.st_mode):
+            os.truncate(descriptor, written.st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def begin() -> None:
+        os.fsync = kill
+        sys.addaudithook(note)
+
+    _, status = os.waitpid(forked(begin, *command), 0)
     assert status in (0, signal.SIGKILL)
     return status == signal.SIGKILL
 
