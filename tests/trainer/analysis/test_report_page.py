@@ -75,7 +75,7 @@ def test_it_says_what_it_is_of(folder: Path, text: str, toy_collection: Path) ->
 
 
 def test_without_run_files_it_says_how_to_get_them(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder, tmp_path / "runs", ignore=shutil.ignore_patterns("rankings"))
+    shutil.copytree(folder, tmp_path / "runs", ignore=shutil.ignore_patterns("rankings", "two"))
     report.main([str(tmp_path / "runs")])
     texts = Reader((tmp_path / "runs" / "report.html").read_text()).texts
     assert any(f"trainer.evaluate --write-runs {tmp_path / 'runs' / 'rankings'}" in line for line in texts)
@@ -83,7 +83,7 @@ def test_without_run_files_it_says_how_to_get_them(folder: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("changed", ["ranking", "collection", "split"])
 def test_rankings_of_another_evaluation_are_not_shown(changed: str, folder: Path, tmp_path: Path) -> None:
-    runs = shutil.copytree(folder, tmp_path / "runs")
+    runs = shutil.copytree(folder, tmp_path / "runs", ignore=shutil.ignore_patterns("two"))
     if changed == "ranking":
         lines = (runs / "rankings" / "one.trec").read_text().splitlines()
         fewer = [line for line in lines if int(line.split()[3]) > 3]  # the first three of each query are gone
@@ -101,7 +101,7 @@ def test_rankings_of_another_evaluation_are_not_shown(changed: str, folder: Path
 def test_a_run_file_of_something_else_is_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(folder, tmp_path / "runs", ignore=shutil.ignore_patterns("report.html"))
+    shutil.copytree(folder, tmp_path / "runs", ignore=shutil.ignore_patterns("report.html", "two"))
     (tmp_path / "runs" / "rankings" / "one.trec").write_text("q Q0 d 1 0.5 one\n")
     with pytest.raises(SystemExit) as exit_:
         report.main([str(tmp_path / "runs")])
