@@ -3,14 +3,12 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests import toy
+from tests import toy, warm
 from tests.trainer.runs import write_run
 
 
@@ -39,13 +37,9 @@ def add_method(checkout: Path, room: str, config: str) -> None:
 
 def run(checkout: Path, module: str, *arguments: object) -> str:
     """Run a command of the copy in one process; return its output."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)],
-        cwd=checkout,
-        capture_output=True,
-        text=True,
-        env=toy.environment() | {"PYTHONPATH": str(checkout), "MASTER_PORT": str(toy.free_port())},
-    )
+    environment = toy.environment() | {"MASTER_PORT": str(toy.free_port())}
+    words = ("tests.models.copy_of_packages", str(checkout), module, *map(str, arguments))
+    done = warm.run(*words, ranks=0, environment=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -54,7 +48,6 @@ def losses(recipe: Path, term: str) -> list[float]:
     return list(toy.scalars(recipe.with_suffix(""), f"loss/{term}").values())
 
 
-@pytest.mark.slow  # a real process
 def test_a_pretraining_method_is_a_file_and_a_line(checkout: Path, shards: Path) -> None:
     recipe = toy.seed_recipe(checkout / "run.yaml", shards, steps=2, method={"name": "bag_of_words", "max_tokens": 32})
     add_method(checkout, "pretraining", "BagOfWordsConfig")
@@ -62,7 +55,6 @@ def test_a_pretraining_method_is_a_file_and_a_line(checkout: Path, shards: Path)
     assert losses(recipe, "bag") == pytest.approx([np.log(300)] * 2, abs=0.3)  # chance, with 300 tokens
 
 
-@pytest.mark.slow  # two real processes
 def test_a_matching_model_is_a_file_and_a_line(checkout: Path, shards: Path, toy_collection: Path) -> None:
     pretrained = write_run(checkout / "seed", shards / "tokenizer.json", name="seed", max_tokens=32, decoder_layers=2)
     recipe = toy.write_recipe(

@@ -1,13 +1,17 @@
 """An export is loaded offline."""
 
 import socket
+from typing import Any
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise AssertionError("loading an export asked the network for something")
+    connect = socket.socket.connect
+
+    def refuse(own: socket.socket, address: Any) -> None:
+        assert own.family == socket.AF_UNIX, "loading an export asked the network for something"
+        connect(own, address)
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
