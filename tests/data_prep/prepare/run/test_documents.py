@@ -210,7 +210,7 @@ def test_the_counts_of_reddit_agree(tmp_path: Path, capfd: Capture) -> None:
 def test_a_document_that_is_too_long_is_cut_and_counted(
     tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "LONGEST", 1 << 16)
+    monkeypatch.setattr(reading, "MAX_BYTES", 1 << 16)
     long = "\n\n".join(raw.texts(1000))
     out = prepared(tmp_path, [long, "Short."])
     check_counts(out, capfd)
