@@ -1,7 +1,7 @@
 """Fixtures shared by the tests of every room."""
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from deepsiam.data_prep.common import progress
-from tests import toy, warm_python
+from tests import toy
 
 # hypothesis's deadlines would fail on a busy machine; fixed examples, so that every push is judged by the same ones
 anywhere = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -53,10 +53,9 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def launcher() -> Path:
     """DeepSpeed's launcher; it is forked, and so are its ranks: `tests.warm_python`."""
-    with warm_python.programs(folder := tmp_path_factory.mktemp("programs")):
-        yield folder / "deepspeed"
+    return toy.forked_python().with_name("deepspeed")
 
 
 @pytest.fixture(scope="session")

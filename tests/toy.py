@@ -1,11 +1,15 @@
 """Small data and real processes for the tests: shards and a collection in a made-up language, and launches."""
 
+import atexit
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,7 +21,7 @@ from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.derive import NewCandidates, derive
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.tokenizers import tokenizer
-from tests import warm
+from tests import warm, warm_python
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -199,6 +203,16 @@ def finetune_recipe(path: Path, collection: Path, **changes: Any) -> Path:
     return write_recipe(path, **finetune_values(path.with_suffix(""), collection, **changes))
 
 
+@cache
+def forked_python() -> Path:
+    """A `python` that is forked, with `deepspeed` beside it; what forked commands start is forked by it, too."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    folder = Path(stack.enter_context(TemporaryDirectory()))
+    stack.enter_context(warm_python.programs(folder))
+    return folder / "python"
+
+
 def launch_command(launcher: Path, ranks: int, module: str, *arguments: object, port: int | None = None) -> list[str]:
     """The command line of DeepSpeed's launcher for `ranks` processes on this host."""
     started = [str(launcher), "--num_accelerators", str(ranks), "--master_port", str(port or free_port())]
@@ -221,7 +235,7 @@ def launch(
     if launcher:
         command = launch_command(launcher, ranks, module, *arguments, port=port)
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=warm.PATIENCE, env=own)
-    own["MASTER_PORT"] = str(port or free_port())
+    own |= {"MASTER_PORT": str(port or free_port()), warm.EXECUTABLE: str(forked_python())}
     return warm.run(module, *map(str, arguments), ranks=ranks, environment=own)
 
 
@@ -229,7 +243,7 @@ def run(
     module: str, *arguments: object, timeout: float = warm.PATIENCE, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m module argument ...` to its end, with environment variables, forked as in `launch`."""
-    own = environment() | {"MASTER_PORT": str(free_port())} | variables
+    own = environment() | {"MASTER_PORT": str(free_port()), warm.EXECUTABLE: str(forked_python())} | variables
     return warm.run(module, *map(str, arguments), ranks=0, environment=own, timeout=timeout)
 
 
@@ -243,7 +257,7 @@ def start(
             return subprocess.Popen(
                 command, cwd=ROOT, env=environment(), stdout=out, stderr=out, start_new_session=True
             )
-    own = environment() | {"MASTER_PORT": str(free_port())}
+    own = environment() | {"MASTER_PORT": str(free_port()), warm.EXECUTABLE: str(forked_python())}
     return warm.start(module, *map(str, arguments), ranks=ranks, environment=own, out=printed, err=printed)
 
 

@@ -22,6 +22,7 @@ from unittest.mock import patch
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
+EXECUTABLE = "FORKED_PYTHON"  # the variable that names a forked command's `sys.executable`
 PATIENCE = 1200.0  # seconds after which a command counts as hung: a busy machine takes ten times as long as a quiet one
 IMPORTED = [  # what the commands import once they have parsed
     "deepspeed.launcher.launch",
@@ -110,6 +111,7 @@ def _begin(
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     os.chdir(ROOT)
     set_environment(environment)
+    sys.executable = environment.get(EXECUTABLE, sys.executable)
     command(*arguments)
 
 
