@@ -15,13 +15,6 @@ from tests import toy
 FOLDERS = {"data_prep": "py", "models": "py", "trainer": "py", "recipes": "yaml", "ds_configs": "json"}  # of files
 USERS_OWN = ("models.py", "trainer.py", "data_prep.py", "recipes.py", "models/config.py", "trainer/__init__.py")
 
-# commands in one process, which imports torch once; as with -m, the user's folder comes first in sys.path
-ONE_AFTER_ANOTHER = """
-import json, runpy, sys
-for sys.argv in json.loads(sys.argv[1]):
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-"""
-
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -65,18 +58,22 @@ def test_it_trains_ranks_and_exports_beside_a_user_s_own_modules(
         path.parent.mkdir(exist_ok=True)
         path.write_text("raise SystemExit('a module of the user was imported')\n")
 
-    launched = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-    variables = {**toy.environment(), **launched, "MASTER_PORT": str(toy.free_port())}
-
-    def run(*words: str) -> str:
-        done = subprocess.run([str(python), *words], cwd=tmp_path, env=variables, capture_output=True, text=True)
+    def run(*command: object) -> str:
+        words = [str(python), "-m", *map(str, command)]
+        done = subprocess.run(words, cwd=tmp_path, env=toy.environment(), capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    keys = ["run=run", f"data.collection={toy_collection}", "init_from=null", f"trunk={json.dumps(toy.TRUNK)}"]
-    sizes = ["steps=2", "batch.size=8", "batch.micro=4", "deepspeed=cpu"]
-    run("-m", "deepsiam.trainer.finetune", "siamese_small", *keys, *sizes)
+    launch = ["deepspeed.launcher.runner", "--num_accelerators=1", f"--master_port={toy.free_port()}", "--module"]
+    keys = [
+        "run=run",
+        f"data.collection={toy_collection}",
+        "init_from=null",
+        f"trunk={json.dumps(toy.TRUNK)}",
+        "steps=2",
+    ]
+    run(*launch, "deepsiam.trainer.finetune", "siamese_small", *keys, "batch.size=8", "batch.micro=4", "deepspeed=cpu")
     ranked = [f"--collection={toy_collection}", "--split=test", "--system=run", "--out=results.json"]
-    commands = ["deepsiam.trainer.evaluate", *ranked], ["deepsiam.trainer.export", "run", "export"]
-    assert "MRR@10" in run("-c", ONE_AFTER_ANOTHER, json.dumps(commands))
+    assert "MRR@10" in run("deepsiam.trainer.evaluate", *ranked)
+    run("deepsiam.trainer.export", "run", "export")
     assert (tmp_path / "export" / "modules.json").is_file()
