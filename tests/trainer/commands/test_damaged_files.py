@@ -102,7 +102,7 @@ def check_damages(
     vouched: bool = True,
 ) -> None:
     """Run a command over a folder that is sound, then with one damage after another, drawn by the case's name."""
-    rng, refused, tries = random.Random(" ".join(case)), 0, int(os.environ.get("DAMAGES", "8"))
+    rng, refused, tries = random.Random(" ".join(case)), 0, int(os.environ.get("DAMAGES", "12"))
     assert check(main, arguments, capsys, "undamaged"), capsys.readouterr()
     for _ in range(tries):
         with one_damage(folder, rng, vouched=vouched) as what:
