@@ -58,6 +58,19 @@ def test_a_new_encoder_needs_no_start(toy_collection: Path, tmp_path: Path) -> N
             recipe_of(toy_collection, tmp_path, **start)
 
 
+@pytest.mark.parametrize("random_weights", [False, True])
+def test_new_weights_are_those_of_the_seed(toy_collection: Path, tmp_path: Path, random_weights: bool) -> None:
+    start: dict[str, Any] = {"trunk": toy.TRUNK}
+    if random_weights:
+        run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS[1])
+        start = {"init_from": str(run), "random_weights": True}
+    one, other = (
+        finetuning.build(recipe_of(toy_collection, tmp_path, seed=seed, **start)).model.state_dict() for seed in (1, 2)
+    )
+    name = "trunk.encoder.layer.0.output.dense.weight"
+    assert not torch.equal(one[name], other[name])
+
+
 DECODER = {**toy.TRUNK, "hidden_size": 16, "num_hidden_layers": 1}
 GROUPED = {**DECODER, "num_key_value_heads": 1, "bos_token_id": 2, "eos_token_id": 3}
 DECODERS: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
-from deepsiam.trainer.training.recipe.yaml_file import build
+from deepsiam.trainer.training.recipe.yaml_file import build, load
 from deepsiam.trainer.training.run.job import Job
 from tests import toy
 from tests.data_prep.tokenizers.families import WORDS
@@ -74,6 +74,14 @@ def gradients_of(job: Job) -> list[torch.Tensor]:
     losses = job.model(**{name: torch.from_numpy(array) for name, array in arrays.items()})
     sum(losses.values()).backward()
     return [parameter.grad for parameter in job.model.trunk.parameters() if parameter.grad is not None]
+
+
+def test_new_weights_are_those_of_the_seed(shards: Path, tmp_path: Path) -> None:
+    recipes = (load(PretrainRecipe, toy.seed_recipe(tmp_path / "a.yaml", shards, seed=seed), []) for seed in (1, 1, 2))
+    one, same, other = (pretraining.build(recipe).model.state_dict() for recipe in recipes)
+    assert all(torch.equal(weight, same[name]) for name, weight in one.items())
+    for name in ("trunk.encoder.layer.0.output.dense.weight", "lm_head.dense.weight"):
+        assert not torch.equal(one[name], other[name])
 
 
 @pytest.mark.parametrize("kind", REFUSED)
