@@ -97,13 +97,19 @@ def test_graded_lists_are_measured_as_by_ir_measures(shards: Path, tmp_path: Pat
     assert 0 < means["ndcg@10"] < 0.6
 
 
+def list_with_its_query(folder: Path, tokenizer_json: Path, qrels: str) -> Collection:
+    """One list of three candidates, the first of which is the query."""
+    (folder / "in").mkdir()
+    (folder / "in" / "top1000.x").write_text("a-1\ta-1\tfox\tfox\na-1\ta-2\tfox\tdog\na-1\ta-3\tfox\tcat\n")
+    (folder / "in" / "qrels.x.tsv").write_text(qrels)
+    return build("msmarco", [folder / "in"], folder / "made", tokenizers.load(tokenizer_json))
+
+
 @pytest.mark.parametrize("relevant", [False, True])
 def test_the_candidate_that_is_the_query_is_left_out(shards: Path, tmp_path: Path, relevant: bool) -> None:
     """If it is relevant, it counts as not found."""
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "top1000.x").write_text("a-1\ta-1\tfox\tfox\na-1\ta-2\tfox\tdog\na-1\ta-3\tfox\tcat\n")
-    (tmp_path / "in" / "qrels.x.tsv").write_text("a-1 0 a-1 1\n" * relevant + "a-1 0 a-2 1\n")
-    opened = build("msmarco", [tmp_path / "in"], tmp_path / "made", tokenizers.load(shards / "tokenizer.json"))
+    qrels = "a-1 0 a-1 1\n" * relevant + "a-1 0 a-2 1\n"
+    opened = list_with_its_query(tmp_path, shards / "tokenizer.json", qrels)
     sizes, found = {}, {}
     for rule in IDENTICAL_IDS:
         task = CandidateTask.of(opened, "top1000.x", rule)
@@ -113,6 +119,12 @@ def test_the_candidate_that_is_the_query_is_left_out(shards: Path, tmp_path: Pat
         found[rule] = task.measure([best_first]).means["r@5"]
     assert sizes == {"auto": (3, 0, 3) if relevant else (2, 1, 2), "on": (2, 1, 2), "off": (3, 0, 3)}
     assert found == {"auto": 1, "on": 0.5 if relevant else 1, "off": 1}
+
+
+def test_lists_whose_one_relevant_candidate_is_the_query_are_refused(shards: Path, tmp_path: Path) -> None:
+    opened = list_with_its_query(tmp_path, shards / "tokenizer.json", "a-1 0 a-1 1\n")
+    with pytest.raises(InputError, match="has no candidate lists, with a relevant candidate and another one"):
+        CandidateTask.of(opened, "top1000.x", "on")
 
 
 def test_a_comparison(lists: Collection, siamese: TrainedModel) -> None:
