@@ -76,12 +76,21 @@ def gradients_of(job: Job) -> list[torch.Tensor]:
     return [parameter.grad for parameter in job.model.trunk.parameters() if parameter.grad is not None]
 
 
-def test_new_weights_are_those_of_the_seed(shards: Path, tmp_path: Path) -> None:
-    recipes = (load(PretrainRecipe, toy.seed_recipe(tmp_path / "a.yaml", shards, seed=seed), []) for seed in (1, 1, 2))
-    one, same, other = (pretraining.build(recipe).model.state_dict() for recipe in recipes)
-    assert all(torch.equal(weight, same[name]) for name, weight in one.items())
-    for name in ("trunk.encoder.layer.0.output.dense.weight", "lm_head.dense.weight"):
-        assert not torch.equal(one[name], other[name])
+def test_the_seed_decides_new_weights_the_order_and_what_validation_masks(shards: Path, tmp_path: Path) -> None:
+    def drawn(seed: int) -> dict[str, np.ndarray]:
+        keys = {"seed": seed, "validation": {"shards": str(shards), "every": 4}}
+        job = pretraining.build(load(PretrainRecipe, toy.seed_recipe(tmp_path / "a.yaml", shards, **keys), []))
+        batch = next(iter(job.order.stream(job.order.start(), 0, 1))).micro_batch
+        return {
+            "trunk": job.model.trunk.encoder.layer[0].output.dense.weight.detach().numpy(),
+            "head": job.model.lm_head.dense.weight.detach().numpy(),
+            "order": batch.arrays["input_ids"],
+            "validation": job.data.held_out[0].first().arrays["input_ids"],
+        }
+
+    one, same, other = (drawn(seed) for seed in (1, 1, 2))
+    assert all(np.array_equal(values, same[name]) for name, values in one.items())
+    assert not any(np.array_equal(values, other[name]) for name, values in one.items())
 
 
 @pytest.mark.parametrize("kind", REFUSED)
