@@ -324,7 +324,7 @@ def test_hosts_of_a_killed_test_are_removed_with_what_runs_on_them(hosts: Hosts)
     ended.wait()
     subprocess.run(["ip", "netns", "add", f"deepsiam-{ended.pid}-0"], check=True)
     left = subprocess.Popen(["ip", "netns", "exec", f"deepsiam-{ended.pid}-0", "sleep", "600"])
-    while b"sleep" not in Path(f"/proc/{left.pid}/cmdline").read_bytes().split(b"\0"):
+    while not Path(f"/proc/{left.pid}/cmdline").read_bytes().startswith(b"sleep\0"):  # `ip` has entered and run it
         time.sleep(0.05)
     remove_stale()
     assert left.wait() == -signal.SIGKILL
