@@ -108,21 +108,26 @@ def killed_once_there_are(number: int, pattern: str, *command: Any) -> bool:
     return status == signal.SIGKILL
 
 
-def kill_the_parent_once_there_are(number: int, pattern: str, *command: Any) -> None:
-    """Start a command with two workers and kill their parent alone; return when they have ended by themselves."""
+def kill_the_parent_once_there_are(number: int, pattern: str, *command: Any) -> bool:
+    """Start a command with two workers and kill their parent alone, once so many files match; return whether it was.
+
+    The workers have then ended by themselves.
+    """
 
     def start_workers_anew() -> None:
         workers.ProcessPoolExecutor = ProcessPoolExecutor
 
     parent = forked(start_workers_anew, *command, number=2)
     while len([path for path in glob.glob(pattern) if not path.endswith(".partial")]) < number:
-        assert os.waitpid(parent, os.WNOHANG) == (0, 0), f"over before {pattern}"
+        if os.waitpid(parent, os.WNOHANG) != (0, 0):
+            return False
         time.sleep(0.001)
     group = psutil.Process(parent).children(recursive=True)
     os.kill(parent, signal.SIGKILL)
     os.waitpid(parent, 0)
     assert len(group) >= 2
     wait_until_ended(group)  # waits for ever if they do not end
+    return True
 
 
 def finished_files(work: Path) -> dict[str, int]:
@@ -156,37 +161,29 @@ def go_on(monkeypatch: pytest.MonkeyPatch, out: Path, *command: Any) -> None:
     assert not (out / ".partial").exists()
 
 
-@pytest.mark.parametrize(("number", "pattern"), [(2, "read/*"), (3, "written-*/done/*")], ids=["reading", "writing"])
-def test_a_run_whose_parent_alone_is_killed_goes_on(
-    files: list[Path],
-    whole: dict[str, bytes],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    number: int,
-    pattern: str,
-) -> None:
-    out = tmp_path / "out"
-    command = ("jsonl", *files, *options(out))
-    kill_the_parent_once_there_are(number, f"{out}/.partial/{pattern}", *command)
-    go_on(monkeypatch, out, *command)
-    assert contents(out) == whole
-
-
 @pytest.mark.parametrize(
-    ("number", "pattern"), [(1, "tokenizer-*"), (SHARDS - 5, "done/*")], ids=["training", "writing"]
+    ("kill", "number", "pattern"),
+    [
+        pytest.param(kill_the_parent_once_there_are, 2, "read/*", id="reading, the parent"),
+        pytest.param(kill_the_parent_once_there_are, 3, "written-*/done/*", id="writing, the parent"),
+        pytest.param(killed_once_there_are, 1, "tokenizer-*", id="training"),
+        pytest.param(killed_once_there_are, SHARDS - 5, "written-*/done/*", id="writing"),
+    ],
 )
 def test_a_killed_run_goes_on(
     files: list[Path],
     whole: dict[str, bytes],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    kill: Callable[..., bool],
     number: int,
     pattern: str,
 ) -> None:
-    command = ("jsonl", *files, *options(tmp_path / "out"))
-    assert killed_once_there_are(number, pattern, *command)
-    go_on(monkeypatch, tmp_path / "out", *command)
-    assert contents(tmp_path / "out") == whole
+    out = tmp_path / "out"
+    command = ("jsonl", *files, *options(out))
+    assert kill(number, f"{out}/.partial/{pattern}", *command)
+    go_on(monkeypatch, out, *command)
+    assert contents(out) == whole
 
 
 @pytest.fixture(scope="module")
