@@ -213,6 +213,12 @@ def forked_python() -> Path:
     return folder / "python"
 
 
+def _forked_environment(port: int | None = None, **variables: object) -> dict[str, str]:
+    """Return the variables of a forked command: what it starts as `python` is forked, too."""
+    forked = {"MASTER_PORT": port or free_port(), warm.EXECUTABLE: forked_python()}
+    return environment() | {name: str(value) for name, value in {**forked, **variables}.items()}
+
+
 def launch_command(launcher: Path, ranks: int, module: str, *arguments: object, port: int | None = None) -> list[str]:
     """The command line of DeepSpeed's launcher for `ranks` processes on this host."""
     started = [str(launcher), "--num_accelerators", str(ranks), "--master_port", str(port or free_port())]
@@ -231,20 +237,19 @@ def launch(
 
     They are forked from a process that has their imports, or started by DeepSpeed's launcher: LAUNCHER as a user would.
     """
-    own = environment() | {name: str(value) for name, value in variables.items()}
     if launcher:
         command = launch_command(launcher, ranks, module, *arguments, port=port)
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=warm.PATIENCE, env=own)
-    own |= {"MASTER_PORT": str(port or free_port()), warm.EXECUTABLE: str(forked_python())}
-    return warm.run(module, *map(str, arguments), ranks=ranks, environment=own)
+        typed = environment() | {name: str(value) for name, value in variables.items()}
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=warm.PATIENCE, env=typed)
+    return warm.run(module, *map(str, arguments), ranks=ranks, environment=_forked_environment(port, **variables))
 
 
 def run(
     module: str, *arguments: object, timeout: float = warm.PATIENCE, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m module argument ...` to its end, with environment variables, forked as in `launch`."""
-    own = environment() | {"MASTER_PORT": str(free_port()), warm.EXECUTABLE: str(forked_python())} | variables
-    return warm.run(module, *map(str, arguments), ranks=0, environment=own, timeout=timeout)
+    variables = _forked_environment(**variables)
+    return warm.run(module, *map(str, arguments), ranks=0, environment=variables, timeout=timeout)
 
 
 def start(
@@ -257,8 +262,8 @@ def start(
             return subprocess.Popen(
                 command, cwd=ROOT, env=environment(), stdout=out, stderr=out, start_new_session=True
             )
-    own = environment() | {"MASTER_PORT": str(free_port()), warm.EXECUTABLE: str(forked_python())}
-    return warm.start(module, *map(str, arguments), ranks=ranks, environment=own, out=printed, err=printed)
+    variables = _forked_environment()
+    return warm.start(module, *map(str, arguments), ranks=ranks, environment=variables, out=printed, err=printed)
 
 
 def example(part: str) -> str:
