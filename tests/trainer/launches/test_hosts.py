@@ -114,6 +114,7 @@ def test_no_pulled_cable_killed_rank_or_stop_changes_a_bit_of_the_result(
             "step 8/": lambda _: hosts.cut(),
             "starting again in": lambda _: hosts.mend(),
             "step 11/": lambda _: kill(recipe, 1),
+            "ended with code 247": lambda _: None,  # rank 0 may print a step or two more
             "step 12/": lambda supervisor: supervisor.send_signal(signal.SIGTERM),
         },
     )
