@@ -17,6 +17,7 @@ from tests import toy, warm_python
 # what comes before the module: it is run as one process, or by ranks of this host
 PYTHON = re.compile(r"\S*python -m ")
 DEEPSPEED = re.compile(r"\S*deepspeed (?:-q )?--num_accelerators (\d+) (?:--master_port \d+ )?--module ")
+LAUNCHER = re.compile(r"^\S*deepspeed .*?(?=--module )")
 
 
 def main() -> None:
@@ -37,6 +38,8 @@ def run(command: str, started: set[re.Pattern[str]], programs: str) -> subproces
     if not way or way.re not in started:
         if way:
             started.add(way.re)
+        # the last one counts: at the default port another suite on this machine may be meeting
+        command = LAUNCHER.sub(rf"\g<0>--master_port {toy.free_port()} ", command)
         forked = "" if way else f"PATH={programs}:$PATH; "
         line = ["bash", "-c", f"set -e; source .venv/bin/activate; {forked}{command}"]
         typed = {name: value for name, value in toy.environment().items() if name != "OMP_NUM_THREADS"}  # of a test
