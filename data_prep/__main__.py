@@ -3,7 +3,8 @@
 import argparse
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from deepsiam.data_prep.arguments import add_options, add_preparation, local_folder, options_of, workers_argument
@@ -23,9 +24,18 @@ from deepsiam.data_prep.tokenizers import tokenizer, unknown
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return 0, or 2 after one line on stderr for each problem."""
-    arguments = _parser().parse_args(argv)
     with exit_on_input_error("data_prep"):
+        words = sys.argv[1:] if argv is None else argv
+        arguments = _parser(*_listed(words)).parse_args(words)
         return arguments.run(arguments)
+
+
+def _listed(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the sources and the formats to list: other packages' only where help is asked for or one is named."""
+    if not words or {"-h", "--help"} & set(words):
+        return tuple(SOURCES), tuple(FORMATS)
+    named = words[:1] if words[0] in SOURCES else ()
+    return tuple(dict.fromkeys([*SOURCES.ours, *named])), FORMATS.ours
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
@@ -142,10 +152,12 @@ def _collection(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(sources: Sequence[str], formats: Sequence[str]) -> argparse.ArgumentParser:
+    """Declare the commands of these sources and the others; the help of `collection` lists these formats."""
     parser = Parser(prog="python -m data_prep", description=__doc__, epilog="docs/data.md has examples of all.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, source in SOURCES.items():
+    for name in sources:
+        source = SOURCES[name]
         prepare = commands.add_parser(
             name,
             help=f"make shards from {source.summary}",
@@ -169,7 +181,7 @@ def _parser() -> argparse.ArgumentParser:
             _add_export,
         ),
         ("inspect", _inspect, "print the first documents of shards, or those with an id or a pattern", _add_inspect),
-        ("collection", _collection, labelled, _add_collection),
+        ("collection", _collection, labelled, partial(_add_collection, formats=formats)),
     ):
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         add_arguments(command)
@@ -219,9 +231,9 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--grep", type=pattern, metavar="REGEX", help=matching)
 
 
-def _add_collection(parser: argparse.ArgumentParser) -> None:
-    indent = 2 + max(map(len, FORMATS)) + 2
-    lines = (f"  {name}".ljust(indent) + form.summary for name, form in FORMATS.items())
+def _add_collection(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
+    indent = 2 + max(map(len, formats)) + 2
+    lines = (f"  {name}".ljust(indent) + FORMATS[name].summary for name in formats)
     wrapped = (textwrap.fill(line, 100, subsequent_indent=" " * indent, break_on_hyphens=False) for line in lines)
     example = "python -m data_prep collection beir scifact --tokenizer runs/seed --out data/mine"
     parser.epilog = "\n".join(["formats:", *wrapped, "", end_of_help(example, "docs/collections.md")])

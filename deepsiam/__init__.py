@@ -3,3 +3,5 @@
 Beside this file stand links to the project's folders, so that `deepsiam.trainer` is `trainer/` in a checkout, for
 Python, editors and mypy alike; a wheel holds the folders themselves.
 """
+
+from deepsiam.registry import register as register

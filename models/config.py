@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic_core import CoreSchema, core_schema
 from transformers import PreTrainedModel
 
 from deepsiam.models.causality import is_causal
 from deepsiam.models.interface import Vocabulary
 from deepsiam.models.sizes import check_sizes
 from deepsiam.models.trunk import TrunkModel, token_embedding
+from deepsiam.registry import Registry
 
 Side = Literal["query", "document"]
 
@@ -31,6 +33,25 @@ def unhashed(default: Any, **bounds: Any) -> Any:
     A key that comes later would otherwise change the hash of all recipes, and so what older runs may resume.
     """
     return Field(default, exclude_if=lambda value: value == default, **bounds)
+
+
+class OrRegistered:
+    """Marks a key that names one of a few, a Literal, as one that may also name what users register."""
+
+    def __init__(self, registry: Registry[Any]) -> None:
+        self.registry = registry
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        as_it_is = core_schema.plain_serializer_function_ser_schema(str)  # pydantic warns of what is no Literal
+        return core_schema.no_info_wrap_validator_function(self._read, handler(source), serialization=as_it_is)
+
+    def _read(self, value: Any, literal: Callable[[Any], Any]) -> Any:
+        try:
+            return literal(value)
+        except ValidationError:
+            if value in self.registry and value not in self.registry.ours:
+                return value
+            raise
 
 
 class MethodConfig(Section):

@@ -19,7 +19,7 @@ from deepsiam.data_prep.collections.relevant import IDENTICAL_IDS
 from deepsiam.data_prep.common.argument_types import positive
 from deepsiam.data_prep.common.errors import exit_on_input_error
 from deepsiam.trainer.ranking.choices import DIMENSIONS_HELP, PRECISION_HELP, PRECISIONS
-from deepsiam.trainer.ranking.evaluation.metrics import IR_MEASURES
+from deepsiam.trainer.ranking.evaluation.metrics import METRICS
 from deepsiam.trainer.training.run.arguments import RanksParser
 
 OF_ONE_COLLECTION = ("write_runs", "all_pairs", "candidates", "classes", "dimensions")
@@ -63,7 +63,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--metrics",
         nargs="+",
         metavar="NAME@K",
-        help=f"more columns: {', '.join(IR_MEASURES)}, each of the first K documents, such as map@1000",
+        help=f"more columns: {', '.join(METRICS.ours)}, each of the first K documents, such as map@1000",
     )
     parser.add_argument(
         "--write-runs", type=Path, metavar="FOLDER", help="write each system's ranking there, as a TREC run file"

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -34,6 +35,10 @@ class CacheError(StoppedError):
 
 class CutOffError(InputError):
     """A file ends early; everything read before that is sound."""
+
+
+class FailedImportError(InputError):
+    """A user's module raised an exception, the cause of this one, as it was imported."""
 
 
 def printable(text: str) -> str:
@@ -71,6 +76,8 @@ def exit_on_input_error(prefix: str) -> Iterator[None]:
         _leave_stdout()
         raise SystemExit(141) from None
     except InputError as error:
+        if isinstance(error, FailedImportError):
+            traceback.print_exception(error.__cause__)
         print(f"{prefix}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except OSError as error:

@@ -1,25 +1,21 @@
 """The sources of `python -m data_prep`, by the names of its commands."""
 
-from deepsiam.data_prep.sources.bookcorpus import BOOKCORPUS, BOOKCORPUS_SENTENCES
-from deepsiam.data_prep.sources.cleaned import CLEANED
-from deepsiam.data_prep.sources.docstrings.python import PYTHON
-from deepsiam.data_prep.sources.pairs import PAIRS
-from deepsiam.data_prep.sources.plain_text import JSONL, TEXT
-from deepsiam.data_prep.sources.reddit.utterances import REDDIT
-from deepsiam.data_prep.sources.webdataset import WEBDATASET
-from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
-from deepsiam.data_prep.sources.wikipedia.links import WIKIPEDIA_LINKS
+from deepsiam.data_prep.sources.source import Source
+from deepsiam.registry import Registry
 
-SOURCES = {
-    "wikipedia": WIKIPEDIA,
-    "wikipedia-links": WIKIPEDIA_LINKS,
-    "bookcorpus": BOOKCORPUS,
-    "bookcorpus-sentences": BOOKCORPUS_SENTENCES,
-    "reddit": REDDIT,
-    "text": TEXT,
-    "jsonl": JSONL,
-    "webdataset": WEBDATASET,
-    "python": PYTHON,
-    "pairs": PAIRS,
-    "cleaned": CLEANED,
-}
+SOURCES: Registry[Source] = Registry(
+    "source",
+    {
+        "wikipedia": "deepsiam.data_prep.sources.wikipedia.articles.WIKIPEDIA",
+        "wikipedia-links": "deepsiam.data_prep.sources.wikipedia.links.WIKIPEDIA_LINKS",
+        "bookcorpus": "deepsiam.data_prep.sources.bookcorpus.BOOKCORPUS",
+        "bookcorpus-sentences": "deepsiam.data_prep.sources.bookcorpus.BOOKCORPUS_SENTENCES",
+        "reddit": "deepsiam.data_prep.sources.reddit.utterances.REDDIT",
+        "text": "deepsiam.data_prep.sources.plain_text.TEXT",
+        "jsonl": "deepsiam.data_prep.sources.plain_text.JSONL",
+        "webdataset": "deepsiam.data_prep.sources.webdataset.WEBDATASET",
+        "python": "deepsiam.data_prep.sources.docstrings.python.PYTHON",
+        "pairs": "deepsiam.data_prep.sources.pairs.PAIRS",
+        "cleaned": "deepsiam.data_prep.sources.cleaned.CLEANED",
+    },
+)

@@ -4,33 +4,33 @@ Common arguments: `scores` fp32 [Q, n] of each query's own candidates, and `mask
 fewer than n. Losses with a positive expect it in column 0; a query without negatives counts 0 in these.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from deepsiam.registry import Registry
+
+
+class RankingLoss(NamedTuple):
+    """A loss over each query's own candidates, by the name in a recipe's `method.loss`.
+
+    `compute` has the common arguments, and a third: the candidates' `labels` (relevance) and, where the loss learns a
+    teacher's, their `scores`, fp32 [Q, n]. It returns the sum over queries, a scalar in fp32.
+    """
+
+    compute: Callable[[Tensor, Tensor, Mapping[str, Tensor]], Tensor]
+    has_teacher: bool = False
+    needs_negatives: bool = False  # at least one for each query
+
 
 def candidates_losses(
     losses: Iterable[str], scores: Tensor, mask: Tensor, supervision: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Compute each named loss over each query's own candidates, as `candidates_loss` does: scalars, fp32."""
-    return {loss: candidates_loss(loss, scores, mask, supervision) for loss in losses}
-
-
-def candidates_loss(loss: str, scores: Tensor, mask: Tensor, supervision: Mapping[str, Tensor]) -> Tensor:
-    """Compute the named loss over each query's own candidates.
-
-    `supervision`: their `labels` (relevance) or a teacher's `scores`, fp32 [Q, n]; a loss reads what it needs of them.
-    """
-    if loss == "softmax":
-        return softmax(scores, mask)
-    if loss == "hinge":
-        return triplet_hinge(scores, mask)
-    if loss == "binary":
-        return binary(scores, mask, supervision["labels"] > 0)
-    by_teacher = {"kl": distillation, "margin_mse": margin_mse, "rank_net": rank_net}
-    return by_teacher[loss](scores, mask, supervision["scores"])
+    """Compute each named loss over each query's own candidates; `supervision` is the third argument of `LOSSES`."""
+    return {loss: LOSSES[loss].compute(scores, mask, supervision) for loss in losses}
 
 
 def triplet_hinge(scores: Tensor, mask: Tensor, margin: float = 1.0) -> Tensor:
@@ -111,3 +111,18 @@ def rank_net(scores: Tensor, mask: Tensor, teacher: Tensor) -> Tensor:
     ranks = 1 + prefers.sum(dim=1)  # [Q, j]: how many the teacher prefers to j
     weights = prefers / (ranks[:, :, None] + ranks[:, None, :]).to(scores.dtype)
     return (F.softplus(scores[:, None, :] - scores[:, :, None]) * weights).sum()
+
+
+LOSSES: Registry[RankingLoss] = Registry(
+    "loss",
+    {
+        "softmax": RankingLoss(lambda scores, mask, given: softmax(scores, mask)),
+        "hinge": RankingLoss(lambda scores, mask, given: triplet_hinge(scores, mask), needs_negatives=True),
+        "binary": RankingLoss(lambda scores, mask, given: binary(scores, mask, given["labels"] > 0)),
+        "kl": RankingLoss(lambda scores, mask, given: distillation(scores, mask, given["scores"]), has_teacher=True),
+        "margin_mse": RankingLoss(
+            lambda scores, mask, given: margin_mse(scores, mask, given["scores"]), has_teacher=True
+        ),
+        "rank_net": RankingLoss(lambda scores, mask, given: rank_net(scores, mask, given["scores"]), has_teacher=True),
+    },
+)

@@ -13,10 +13,9 @@ from deepsiam.models.batching.candidates import Candidates, Example, Scale, Unit
 from deepsiam.models.batching.framing import Framing, TextEnd
 from deepsiam.models.config import MethodConfig, Section, unhashed
 from deepsiam.models.interface import Batcher, Vocabulary
+from deepsiam.models.layers.ranking_losses import LOSSES
 from deepsiam.models.trunk import TrunkModel
 
-TEACHERS = ("kl", "margin_mse", "rank_net")  # the losses that learn a teacher's scores
-NEEDS_NEGATIVES = ("hinge",)  # the losses that need at least one negative
 NEED_OF_NEGATIVES = (
     "needs a query's own negatives: set method.hard_negatives, which are given with the query, or "
     "method.negatives_per_query, which are drawn at random"
@@ -62,7 +61,7 @@ class MatchingConfig(MethodConfig):
     @model_validator(mode="after")
     def _loss_suits_its_candidates(self) -> MatchingConfig:
         for loss in self.losses if not self.has_own_negatives else ():
-            has_none = loss in NEEDS_NEGATIVES and not self.has_batch_negatives
+            has_none = loss in LOSSES and LOSSES[loss].needs_negatives and not self.has_batch_negatives
             if has_none or (loss == "binary" and self.unit == "positive"):
                 raise ValueError(f"method.loss={loss} {NEED_OF_NEGATIVES}")
         if self.own_negatives and (self.taught or self.unit != "positive"):
@@ -72,11 +71,12 @@ class MatchingConfig(MethodConfig):
                 f"method.loss={learner} learns {supervision} that the data give, and draws no negatives: leave out "
                 f"method.hard_negatives and method.negatives_per_query, or set them to 0{instead}"
             )
+        learners = ", ".join(loss for loss in LOSSES if LOSSES[loss].has_teacher)
         for key in () if self.taught else ("candidates", "teacher_scale"):
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(
                     f"method.{key} belongs to a teacher's scores, which method.loss={', '.join(self.losses)} does not "
-                    f"learn: leave it out, or add one of the losses {', '.join(TEACHERS)}"
+                    f"learn: leave it out, or add one of the losses {learners}"
                 )
         return self
 
@@ -88,7 +88,7 @@ class MatchingConfig(MethodConfig):
     @property
     def taught(self) -> list[str]:
         """The terms that learn a teacher's scores."""
-        return [loss for loss in self.losses if loss in TEACHERS]
+        return [loss for loss in self.losses if loss in LOSSES and LOSSES[loss].has_teacher]
 
     def terms(self, loss: str) -> list[str]:
         """The loss terms that a loss makes: itself, unless the model computes it for several sizes of its vectors."""

@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,16 +17,17 @@ from transformers import PreTrainedModel
 
 from deepsiam.models.batching.candidates import Candidates, Example
 from deepsiam.models.batching.framing import Framing, arguments_of, side_arrays
-from deepsiam.models.config import Side, unhashed
+from deepsiam.models.config import OrRegistered, Side, unhashed
 from deepsiam.models.encode import as_rows, in_one_run, unpadding_kernel
 from deepsiam.models.interface import MicroBatch, Prompt, Vocabulary
 from deepsiam.models.layers import ranking_losses
+from deepsiam.models.layers.ranking_losses import LOSSES
 from deepsiam.models.matching.batcher import CandidateBatcher
 from deepsiam.models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig, compares_batch
 from deepsiam.models.trunk import Encoder
 from deepsiam.models.vectors import Vectors
 
-Loss = Literal["softmax", "hinge", "binary", "kl", "margin_mse"]
+Loss = Annotated[Literal["softmax", "hinge", "binary", "kl", "margin_mse"], OrRegistered(LOSSES)]
 Negatives = Literal["own", "micro_batch", "step"]
 Kind = Literal["dense", "multi_vector", "sparse", "poly", "lists"]
 # the losses that support in-batch negatives

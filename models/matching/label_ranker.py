@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from string import ascii_uppercase
-from typing import Literal, Protocol, cast
+from typing import Annotated, Literal, Protocol, cast
 
 import numpy as np
 import torch.nn.functional as F
@@ -23,16 +23,17 @@ from deepsiam.models.batching.candidates import Candidates, Example, Unit
 from deepsiam.models.batching.packing import text_tokens
 from deepsiam.models.batching.prompts import LINE_PLACES, PLACES, PromptFraming, Reader, places_of
 from deepsiam.models.causality import is_causal
+from deepsiam.models.config import OrRegistered
 from deepsiam.models.encode import encode_texts
 from deepsiam.models.interface import MicroBatch, Vocabulary
-from deepsiam.models.layers import ranking_losses
 from deepsiam.models.layers.label_head import LabelHead
 from deepsiam.models.layers.pooling import pool
+from deepsiam.models.layers.ranking_losses import LOSSES, candidates_losses
 from deepsiam.models.matching.batcher import ExampleBatcher
 from deepsiam.models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
 from deepsiam.models.trunk import TrunkModel
 
-Loss = Literal["softmax", "binary", "kl", "margin_mse", "rank_net"]
+Loss = Annotated[Literal["softmax", "binary", "kl", "margin_mse", "rank_net"], OrRegistered(LOSSES)]
 TEMPLATE = (
     "Search query: {query}\n\nPassages:\n{passages}\nRank the passages by their relevance to the search query, the "
     "most relevant one first. Answer with their letters alone, as in: {labels}\n\nAnswer:\n"
@@ -202,4 +203,4 @@ class LabelRanker(TrunkModel):
         logits = self.label_logits(prompt_ids, prompt_mask)
         scores = logits.flatten() if self.keys.is_list else logits[:, YES] - logits[:, NO]
         candidate_scores = scores[candidates.clamp(min=0)]  # [Q, n]
-        return ranking_losses.candidates_losses(self.keys.losses, candidate_scores, candidates >= 0, arrays)
+        return candidates_losses(self.keys.losses, candidate_scores, candidates >= 0, arrays)

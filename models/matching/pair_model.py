@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch.nn.functional as F
@@ -13,13 +13,14 @@ from torch import Tensor
 
 from deepsiam.models.batching.candidates import Candidates, Example
 from deepsiam.models.batching.framing import PairFraming
+from deepsiam.models.config import OrRegistered
 from deepsiam.models.interface import Vocabulary
-from deepsiam.models.layers import ranking_losses
+from deepsiam.models.layers.ranking_losses import LOSSES, candidates_losses
 from deepsiam.models.matching.batcher import CandidateBatcher
 from deepsiam.models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig
 from deepsiam.models.trunk import TrunkModel
 
-Loss = Literal["softmax", "binary", "classes", "kl", "margin_mse"]
+Loss = Annotated[Literal["softmax", "binary", "classes", "kl", "margin_mse"], OrRegistered(LOSSES)]
 
 
 class PairModelConfig(MatchingConfig):
@@ -80,4 +81,4 @@ class PairModel(TrunkModel):
             # an example of this loss is one pair, so there is one column of labels
             return {"classes": F.cross_entropy(scores, arrays["labels"][:, 0].long(), reduction="sum")}
         candidate_scores = scores[candidates.clamp(min=0)]  # [Q, n]
-        return ranking_losses.candidates_losses(self.keys.losses, candidate_scores, candidates >= 0, arrays)
+        return candidates_losses(self.keys.losses, candidate_scores, candidates >= 0, arrays)

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 from deepsiam.data_prep import __main__
-from deepsiam.data_prep.collections.registry import FORMATS
 from deepsiam.data_prep.common import workers
 from deepsiam.data_prep.sources.docstrings.modules import SourceFile, find
-from deepsiam.data_prep.sources.registry import SOURCES
 from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep import raw
@@ -30,10 +28,8 @@ WORDS = "the of fox dog is that it jumps lazy quick brown over sees and counts r
 @pytest.fixture(scope="session", autouse=True)
 def one_parser() -> Iterator[None]:
     """Make the commands' parser once for the names that are registered: that takes as long as a small command."""
-    parser = __main__._parser
-    made = cache(lambda *names: parser())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(__main__, "_parser", lambda: made(*SOURCES, *FORMATS))
+        patch.setattr(__main__, "_parser", cache(__main__._parser))
         yield
 
 

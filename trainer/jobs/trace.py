@@ -23,8 +23,8 @@ from deepsiam.trainer.training.data.open_pairs import pair_data
 from deepsiam.trainer.training.data.open_shards import shard_data
 from deepsiam.trainer.training.data.opened import Data, resume_invariants
 from deepsiam.trainer.training.data.order import LaneBatch
-from deepsiam.trainer.training.recipe import schema, yaml_file
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load_any
 
 if TYPE_CHECKING:
     from deepsiam.trainer.training.run.job import Refresh
@@ -35,8 +35,7 @@ MODEL_KEYS = ("trunk", "init_from", "bidirectional", "random_weights", "optimize
 
 def print_steps(arguments: argparse.Namespace) -> None:
     """Print the steps that the arguments of `trainer.trace` choose: a digest of each, or what one contains."""
-    values = yaml_file.read(arguments.recipe, arguments.overrides)
-    recipe = with_keys_from_folder(yaml_file.build(schema.kind_of(values), values, str(arguments.recipe)))
+    recipe = with_keys_from_folder(load_any(arguments.recipe, arguments.overrides))
     data = shard_data(recipe) if isinstance(recipe, PretrainRecipe) else pair_data(recipe)
     check_layout(data.order.lanes, recipe.batch.micro_batches, arguments.world_size, arguments.workers)
     first_step, last_step = (arguments.show, arguments.show) if arguments.show else arguments.steps

@@ -21,8 +21,8 @@ from deepsiam.trainer.cluster.hosts.launch import Launch
 from deepsiam.trainer.jobs import finetuning, pretraining
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.engine import ds_config, launcher
-from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
-from deepsiam.trainer.training.recipe.yaml_file import build, read
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load_any
 from deepsiam.trainer.training.run.job import Job, check_job
 
 THIS_HOST = "this host"
@@ -70,8 +70,7 @@ class Cluster:
 
 def report(arguments: argparse.Namespace) -> None:
     """Print the findings on the recipe and hosts that the arguments name; raise SystemExit(2) if anything is wrong."""
-    values = read(arguments.recipe, arguments.overrides)
-    recipe = build(kind_of(values), values, str(arguments.recipe))
+    recipe = load_any(arguments.recipe, arguments.overrides)
     findings = list(examine(recipe, arguments.recipe, Cluster.from_options(arguments), arguments.full))
     print(json.dumps([asdict(finding) for finding in findings], indent=1) if arguments.json else table(findings))
     if any(finding.state == "wrong" for finding in findings):

@@ -18,8 +18,8 @@ from deepsiam.trainer.cluster.planning.roofline import Roofline
 from deepsiam.trainer.cluster.planning.training import Machines, limits, plan
 from deepsiam.trainer.training.engine import ds_config
 from deepsiam.trainer.training.engine.hardware import DEVICES, LAUNCH, WITHOUT_BF16
-from deepsiam.trainer.training.recipe.schema import PretrainRecipe, kind_of
-from deepsiam.trainer.training.recipe.yaml_file import build, read
+from deepsiam.trainer.training.recipe.schema import PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import load_any
 
 GB, MICROSECOND = 1e9, 1e-6
 
@@ -31,10 +31,9 @@ def print_plan(arguments: argparse.Namespace) -> None:
     for path in filter(None, (arguments.json, arguments.chart)):
         refuse_folder(path)
         in_a_folder(path)
-    values = read(arguments.recipe, arguments.overrides)
-    if kind_of(values) is not PretrainRecipe:
+    recipe = load_any(arguments.recipe, arguments.overrides)
+    if not isinstance(recipe, PretrainRecipe):
         raise InputError(f"{arguments.recipe}: fine-tunes; a plan is for pre-training: name such a recipe")
-    recipe = build(PretrainRecipe, values, str(arguments.recipe))
     usual = (
         "cpu" if arguments.gpu == "cpu" else "zero1_fp16" if arguments.gpu.startswith(WITHOUT_BF16) else "zero1_bf16"
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.registry import Registry
 
 HEADINGS = {
     "mrr@10": "MRR@10",
@@ -19,12 +20,32 @@ HEADINGS = {
 LIST_HEADINGS = {"r@1": "R@1", "r@2": "R@2", "r@5": "R@5", "mrr": "MRR", "map": "MAP"}  # of candidate lists
 MIND = ("auc", "mrr_all", "ndcg@5", "ndcg@10")  # more metrics of candidate lists: those of papers on MIND
 CLASS_HEADINGS = {"accuracy": "accuracy"}
-IR_MEASURES = {"mrr": "RR", "ndcg": "nDCG", "recall": "R", "map": "AP"}  # our name: the name in ir_measures
-TITLES = {"mrr": "MRR", "ndcg": "nDCG", "recall": "Recall", "map": "MAP"}
 MAX_DEPTH = 10_000  # the longest ranking that a metric may read
 DEPTH = 100  # the longest ranking that the metrics of HEADINGS read
 ROUNDS = 10_000  # of the permutation test
 FLIPS = 2**22  # drawn at once: 16 bytes each
+
+
+class RankingMetric(NamedTuple):
+    """A metric of the first K documents of a query's ranking.
+
+    `measure` is its name in ir_measures, or a function of the grades of these documents, fp64 [n], n <= K, best first,
+    0 where there is no judgement, and of all grades of the query, fp64 [J], at least one above 0; none is below 0.
+    """
+
+    title: str
+    measure: str | Callable[[np.ndarray, np.ndarray], float]
+
+
+METRICS: Registry[RankingMetric] = Registry(
+    "metric",
+    {
+        "mrr": RankingMetric("MRR", "RR"),
+        "ndcg": RankingMetric("nDCG", "nDCG"),
+        "recall": RankingMetric("Recall", "R"),
+        "map": RankingMetric("MAP", "AP"),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -42,27 +63,28 @@ class Metrics:
 class Metric(NamedTuple):
     """A metric of the first K documents of a ranking."""
 
-    kind: str  # a key of IR_MEASURES
+    kind: str  # a key of METRICS
     depth: int
 
     @classmethod
     def of(cls, name: str) -> Metric:
         """Parse a name such as `mrr@100`; raise ValueError where it is not a metric."""
         kind, _, depth = name.partition("@")
-        if kind not in IR_MEASURES or not re.fullmatch("[1-9][0-9]{0,4}", depth) or int(depth) > MAX_DEPTH:
-            kinds = ", ".join(f"{kind}@K" for kind in IR_MEASURES)
+        if kind not in METRICS or not re.fullmatch("[1-9][0-9]{0,4}", depth) or int(depth) > MAX_DEPTH:
+            kinds = ", ".join(f"{kind}@K" for kind in METRICS)
             raise ValueError(f"{name!r} is not a metric: write {kinds}, with K from 1 to {MAX_DEPTH:,}")
         return cls(kind, int(depth))
 
     @property
     def title(self) -> str:
         """The title of the metric's column."""
-        return f"{TITLES[self.kind]}@{self.depth}"
+        return f"{METRICS[self.kind].title}@{self.depth}"
 
     @property
-    def theirs(self) -> str:
-        """The metric's name in ir_measures."""
-        return f"{IR_MEASURES[self.kind]}@{self.depth}"
+    def measure(self) -> str | Callable[[np.ndarray, np.ndarray], float]:
+        """The metric's name in ir_measures, or its function of the first `depth` documents."""
+        measure = METRICS[self.kind].measure
+        return f"{measure}@{self.depth}" if isinstance(measure, str) else measure
 
 
 def more_metrics(names: Sequence[str], where: str) -> tuple[str, ...]:
@@ -98,11 +120,25 @@ def measure(
         for rank, document in enumerate(documents)
     ]
     row = {query: i for i, query in enumerate(qrels)}
-    names = {ir_measures.parse_measure(Metric.of(name).theirs): name for name in (*HEADINGS, *extra_metrics)}
-    values = {name: np.zeros(len(qrels)) for name in (*HEADINGS, *extra_metrics)}
+    metrics = {name: Metric.of(name) for name in (*HEADINGS, *extra_metrics)}
+    theirs = {name: metric.measure for name, metric in metrics.items() if isinstance(metric.measure, str)}
+    names = {ir_measures.parse_measure(measure): name for name, measure in theirs.items()}
+    values = {name: np.zeros(len(qrels)) for name in metrics}
     for result in ir_measures.iter_calc(list(names), judgements, run):
         values[names[result.measure]][row[result.query_id]] = result.value
+    for name in metrics.keys() - theirs.keys():
+        for query, judged in qrels.items():
+            values[name][row[query]] = _measure_query(metrics[name], judged, ranked.get(query, ()))
     return Metrics(values)
+
+
+def _measure_query(metric: Metric, judged: Mapping[str, int], ranked: Sequence[str]) -> float:
+    """Compute a metric that is a function, of one query; 0 where it has no ranking or no relevant document."""
+    grades = np.maximum([*judged.values()], 0.0)
+    if not len(ranked) or not grades.any():
+        return 0.0
+    assert callable(metric.measure)
+    return metric.measure(np.maximum([judged.get(i, 0) for i in ranked[: metric.depth]], 0.0), grades)
 
 
 def measure_lists(ranked: Sequence[np.ndarray], elsewhere: Sequence[np.ndarray]) -> Metrics:

@@ -6,22 +6,22 @@ from pathlib import Path
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.trainer.ranking.indexes.bm25 import Bm25Index
-from deepsiam.trainer.ranking.indexes.dense import DenseIndex
+from deepsiam.registry import Registry
 from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.index import Index
-from deepsiam.trainer.ranking.indexes.multi_vector import MultiVectorIndex
-from deepsiam.trainer.ranking.indexes.sparse import SparseIndex
 from deepsiam.trainer.ranking.ranker import PROMPTS, Ranker, VectorRanker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from deepsiam.trainer.ranking.retrieval.bm25 import NAME
 
-KINDS: dict[str, type[Index]] = {
-    "dense": DenseIndex,
-    "multi_vector": MultiVectorIndex,
-    "sparse": SparseIndex,
-    "bm25": Bm25Index,
-}
+KINDS: Registry[type[Index]] = Registry(
+    "index",
+    {
+        "dense": "deepsiam.trainer.ranking.indexes.dense.DenseIndex",
+        "multi_vector": "deepsiam.trainer.ranking.indexes.multi_vector.MultiVectorIndex",
+        "sparse": "deepsiam.trainer.ranking.indexes.sparse.SparseIndex",
+        "bm25": "deepsiam.trainer.ranking.indexes.bm25.Bm25Index",
+    },
+)
 
 
 def kind_of(ranker: Ranker) -> type[Index]:

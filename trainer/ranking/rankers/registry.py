@@ -7,32 +7,29 @@ from pathlib import Path
 from deepsiam.data_prep.collections.collection import Collection, remedy
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
+from deepsiam.registry import Registry
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.ranker import ModelRanker, Ranker
 from deepsiam.trainer.ranking.rankers import generated
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
-from deepsiam.trainer.ranking.rankers.dense import DenseRanker
-from deepsiam.trainer.ranking.rankers.duels import DuelRanker
-from deepsiam.trainer.ranking.rankers.labels import Listwise, Pointwise
-from deepsiam.trainer.ranking.rankers.likelihoods import LikelihoodRanker
-from deepsiam.trainer.ranking.rankers.multi_vector import ListRanker, MultiVectorRanker
-from deepsiam.trainer.ranking.rankers.pairs import PairRanker
-from deepsiam.trainer.ranking.rankers.sparse import SparseRanker
 from deepsiam.trainer.ranking.retrieval.bm25 import NAME
 
-RANKERS: dict[str, type[ModelRanker]] = {
-    "dense": DenseRanker,
-    "multi_vector": MultiVectorRanker,
-    "poly": MultiVectorRanker,
-    "sparse": SparseRanker,
-    "lists": ListRanker,
-    "likelihoods": LikelihoodRanker,
-    "pairs": PairRanker,
-    "duels": DuelRanker,
-    "pointwise": Pointwise,
-    "listwise": Listwise,
-}
+RANKERS: Registry[type[ModelRanker]] = Registry(
+    "ranker",
+    {
+        "dense": "deepsiam.trainer.ranking.rankers.dense.DenseRanker",
+        "multi_vector": "deepsiam.trainer.ranking.rankers.multi_vector.MultiVectorRanker",
+        "poly": "deepsiam.trainer.ranking.rankers.multi_vector.MultiVectorRanker",
+        "sparse": "deepsiam.trainer.ranking.rankers.sparse.SparseRanker",
+        "lists": "deepsiam.trainer.ranking.rankers.multi_vector.ListRanker",
+        "likelihoods": "deepsiam.trainer.ranking.rankers.likelihoods.LikelihoodRanker",
+        "pairs": "deepsiam.trainer.ranking.rankers.pairs.PairRanker",
+        "duels": "deepsiam.trainer.ranking.rankers.duels.DuelRanker",
+        "pointwise": "deepsiam.trainer.ranking.rankers.labels.Pointwise",
+        "listwise": "deepsiam.trainer.ranking.rankers.labels.Listwise",
+    },
+)
 
 
 def open_ranker(model: str | Path, collection: Collection, precision: str | None = None) -> Ranker:

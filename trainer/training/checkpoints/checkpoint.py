@@ -4,6 +4,7 @@ RUN/checkpoints/step-00001000/
     weights.safetensors   every parameter in fp32, for fine-tuning, evaluation and export (no pickle)
     base.json             of a run with adapters: the encoder that they were added to, which the weights leave out
     recipe.yaml           the recipe as it ran
+    imports.json          of a run with code of the user's own: its modules (see own_code.py)
     tokenizer.json        the tokenizer of its data
     trunk.json            the encoder's configuration
     state.json            step, every lane's position, validations, and the settings that a resumed run must match
@@ -45,7 +46,8 @@ WEIGHTS, STATE, MANIFEST, ENGINE = "weights.safetensors", "state.json", "manifes
 BEST_FOLDER = "best"  # folder in a run's
 FORMAT = 2
 Result = TypeVar("Result")
-RECIPE, TOKENIZER, TRUNK, BASE = "recipe.yaml", "tokenizer.json", "trunk.json", "base.json"
+RECIPE, IMPORTS = "recipe.yaml", "imports.json"
+TOKENIZER, TRUNK, BASE = "tokenizer.json", "trunk.json", "base.json"
 MICRO = "batch.micro"
 LOCATIONS = ("shards", "collection")  # keys of `data` and of its sources that say where the data are
 REMEDIES = {

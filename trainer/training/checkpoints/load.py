@@ -15,7 +15,7 @@ from deepsiam.models.adapters import Adapters
 from deepsiam.models.causality import is_causal
 from deepsiam.models.trunk import TrunkModel, make_bidirectional
 from deepsiam.trainer.interop.model import LoadedModel
-from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints import checkpoint, own_code
 from deepsiam.trainer.training.checkpoints.base import read_base
 from deepsiam.trainer.training.recipe.build import adapt_model, build_model, trunk_of
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, kind_of
@@ -57,9 +57,14 @@ def load_trained(path: Path) -> TrainedModel:
 
 
 def recipe_of(folder: Path) -> PretrainRecipe | FinetuneRecipe:
-    """Read the recipe of a checkpoint."""
+    """Read the recipe of a checkpoint; import nothing that it names."""
     values = read_one(folder / checkpoint.RECIPE)
-    return build_recipe(kind_of(values), values, str(folder / checkpoint.RECIPE))
+    try:
+        return build_recipe(kind_of(values), values, str(folder / checkpoint.RECIPE))
+    except InputError as error:
+        if remedy := own_code.remedy(folder):
+            raise InputError(f"{error}{remedy}") from None
+        raise
 
 
 def saved_trunk(folder: Path) -> PreTrainedModel:

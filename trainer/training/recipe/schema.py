@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import reprlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
+import torch
 from pydantic import (
     Discriminator,
     Field,
@@ -22,9 +23,10 @@ from pydantic import (
 
 from deepsiam.data_prep.common.errors import did_you_mean
 from deepsiam.models.adapters import Adapters
-from deepsiam.models.config import MethodConfig, Section, unhashed
+from deepsiam.models.config import MethodConfig, OrRegistered, Section, unhashed
 from deepsiam.models.matching.config import LOSS_TAGS, MatchingConfig, compares_batch
 from deepsiam.models.registry import MATCHING, MatchingMethod, PretrainingMethod
+from deepsiam.registry import Registry
 from deepsiam.trainer.training.recipe.data_keys import (
     OVERRIDDEN,
     LanesConfig,
@@ -54,7 +56,16 @@ class BatchConfig(Section):
         return self.size // self.micro
 
 
+# name: a function of parameter groups, each with its weight_decay, and of the optimizer's keys
+OPTIMIZERS: Registry[Callable[[list[dict[str, Any]], OptimizerConfig], torch.optim.Optimizer]] = Registry(
+    "optimizer",
+    {
+        "adamw": "deepsiam.trainer.training.engine.optimizer.adamw",
+        "adamax": "deepsiam.trainer.training.engine.optimizer.adamax",
+    },
+)
 Schedule = Literal["linear", "cosine", "wsd", "inverse_sqrt", "constant"]
+ModuleName = Annotated[str, Field(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*$")]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Layers = Annotated[int, Field(ge=0, strict=True)]  # strict: true is not 1
 Trained = Annotated[
@@ -72,9 +83,9 @@ class PlateauConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """AdamW or Adamax, linear warm-up, then a schedule's decay; weight decay is for matrices only."""
+    """The optimizer; linear warm-up, then a schedule's decay; weight decay is for matrices only."""
 
-    name: Literal["adamw", "adamax"] = "adamw"
+    name: Annotated[Literal["adamw", "adamax"], OrRegistered(OPTIMIZERS)] = "adamw"
     train: Trained = "all"
     lr: PositiveFloat
     betas: tuple[Beta, Beta] = (0.9, 0.999)
@@ -196,6 +207,7 @@ class Recipe(Section):
     other_negatives: ClassVar[str] = ""  # how a query gets some that are not of its batch
 
     run: Path  # the folder of this run: checkpoints, TensorBoard events, its recipe
+    imports: tuple[ModuleName, ...] = unhashed(())  # modules of one's own that register what the recipe names
     seed: int = Field(1, ge=0, lt=2**63)
     steps: int = Field(ge=1, lt=1 << 48)  # optimizer steps
     batch: BatchConfig

@@ -14,9 +14,10 @@ from pydantic import BaseModel, ValidationError
 
 from deepsiam.data_prep.common.errors import InputError, did_you_mean
 from deepsiam.data_prep.common.files import read_bytes
-from deepsiam.models.registry import METHODS
+from deepsiam.models.registry import config_of
+from deepsiam.registry import import_named
 from deepsiam.trainer.training.recipe.data_keys import EXCLUSIVE
-from deepsiam.trainer.training.recipe.schema import AnyRecipe
+from deepsiam.trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, PretrainRecipe, kind_of
 
 RECIPES = Path(__file__).resolve().parents[3] / "recipes"
 LARGEST, MOST_VALUES, DEEPEST = 1 << 18, 10_000, 50  # bytes; values, aliases written out; levels, also of `extends`
@@ -71,8 +72,21 @@ _Loader.add_implicit_resolver(
 
 
 def load(kind: type[AnyRecipe], path: Path, overrides: Sequence[str] = ()) -> AnyRecipe:
-    """Read a recipe file, the files it extends, and `key=value` overrides; raise InputError naming the key at fault."""
-    return build(kind, read(path, overrides), str(path))
+    """Read a recipe file, the files it extends, and `key=value` overrides; import the modules that it names.
+
+    Raises:
+        InputError: a key is at fault, or such a module; the message names it.
+    """
+    values = read(path, overrides)
+    _import_named_in(values, str(path))
+    return build(kind, values, str(path))
+
+
+def load_any(path: Path, overrides: Sequence[str] = ()) -> PretrainRecipe | FinetuneRecipe:
+    """Do as `load` does, for a recipe of the kind that its method has."""
+    values = read(path, overrides)
+    _import_named_in(values, str(path))
+    return build(kind_of(values), values, str(path))
 
 
 def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -100,10 +114,17 @@ def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRe
         return kind.model_validate(values)
     except ValidationError as error:
         method = values.get("method")
-        config = METHODS.get(str(method.get("name"))) if isinstance(method, Mapping) else None
+        config = config_of(str(method.get("name"))) if isinstance(method, Mapping) else None
         keys = _paths(kind, config)
         problems = "; ".join(dict.fromkeys(_explain(keys, problem) for problem in error.errors()))
         raise InputError(f"{where}: {problems}") from None
+
+
+def _import_named_in(values: Mapping[str, Any], where: str) -> None:
+    modules = values.get("imports")
+    for module in modules if isinstance(modules, list) else ():  # what is no list of names, the schema refuses
+        if isinstance(module, str) and all(map(str.isidentifier, module.split("."))):
+            import_named(module, f"{where}: imports")
 
 
 def read_one(path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from deepsiam.data_prep.tokenizers.tokenizer import SPLIT, TOKENIZER_CONFIG
 from deepsiam.models.build_trunk import settings_of
 from deepsiam.models.layer_modes import recompute_layers
 from deepsiam.models.trunk import TrunkModel
-from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints import checkpoint, own_code
 from deepsiam.trainer.training.checkpoints.base import Base
 from deepsiam.trainer.training.checkpoints.load import drop_absent, restore_frozen
 from deepsiam.trainer.training.data.opened import Data, resume_invariants
@@ -74,6 +74,7 @@ class Job:
         }
         if not tokenizer.split_special_tokens:
             files[TOKENIZER_CONFIG] = json.dumps({SPLIT: False}).encode()
+        files |= own_code.sidecar_files()
         if self.base:
             files[checkpoint.BASE] = self.base.model_dump_json(indent=1).encode()
         return files
