@@ -68,7 +68,7 @@ class Registry(Mapping[str, Value]):
         return iter({**self._values, **_installed(self.kind)})
 
     def __len__(self) -> int:
-        return len([*self])
+        return sum(1 for _ in self)
 
     def add(self, name: str, value: Value | str, module: str) -> None:
         """Add what a module registers; raise InputError if another module has registered the name."""

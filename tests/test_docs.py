@@ -12,8 +12,13 @@ from deepsiam.models.registry import MATCHING
 from tests.test_imports import ROOMS
 from tests.toy import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FOLDERS = "data_prep|models|trainer|ds_configs|recipes|benchmarks|tests|docs|constraints"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "examples/README.md",
+]
+FOLDERS = "data_prep|models|trainer|ds_configs|recipes|benchmarks|tests|docs|constraints|examples"
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))  # their comments also name files
 
 

@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -27,7 +26,6 @@ from tests.ports import free_port
 ROOT = Path(__file__).resolve().parent.parent
 FULL_TESTS = bool(os.environ.get("FULL_TESTS"))  # every combination and more drawn examples: CONTRIBUTING.md
 LAUNCHER = Path(sys.executable).with_name("deepspeed")
-CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 TRUNK = {
     "model_type": "bert",
     "hidden_size": 32,
@@ -264,13 +262,6 @@ def start(
             )
     variables = _forked_environment()
     return warm.start(module, *map(str, arguments), ranks=ranks, environment=variables, out=printed, err=printed)
-
-
-def example(part: str) -> str:
-    """The whole Python file in CONTRIBUTING.md that has `part`."""
-    files = re.findall(r"```python\n(.*?)```", CONTRIBUTING.read_text(), re.DOTALL)
-    (code,) = (file for file in files if part in file)
-    return code
 
 
 def environment() -> dict[str, str]:

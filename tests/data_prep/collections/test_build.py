@@ -57,7 +57,7 @@ class Dialogues(Format):
 
 @pytest.fixture
 def dialogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setitem(FORMATS, "dialogues", Dialogues)
+    monkeypatch.setitem(FORMATS._values, "dialogues", Dialogues)
     path = tmp_path / "dialogues.txt"
     lines = ["hello fox\thello dog = quick\tbrown\tquick", "hello fox = brown", "hello fox\thello dog = fox\tquick"]
     path.write_text("\n".join(lines) + "\n")

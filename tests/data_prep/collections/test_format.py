@@ -91,7 +91,7 @@ def test_several_files_of_a_split_and_a_missing_one(tmp_path: Path) -> None:
 
 def test_every_format_has_its_tests() -> None:
     tests = {file.stem.removeprefix("test_") for file in Path(__file__).with_name("formats").glob("test_*.py")}
-    assert tests == {*FORMATS, "example"}  # the example is the format in CONTRIBUTING.md
+    assert tests == {*FORMATS, "example"}  # that of examples/
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))

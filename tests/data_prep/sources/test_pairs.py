@@ -5,7 +5,7 @@ import csv
 import gzip
 import json
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from deepsiam.data_prep.sources.plain_text import NO_TEXT, TEXT
 from deepsiam.data_prep.sources.registry import SOURCES
 from deepsiam.data_prep.sources.source import APPLE_DOUBLE, OF_A_MAC, Source
 from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
+from deepsiam.registry import import_named
 from tests.data_prep.collections.raw_formats import write_lines, write_parquet
 from tests.data_prep.sources.sound import sound
 from tests.data_prep.sources.test_tar_stream import packed
-from tests.toy import CONTRIBUTING, example
+from tests.own_code import EXAMPLES, own_code
 
 ROWS = [
     {"q": "Who jumps?", "d": "The fox\njumps, and\tthe dog does not.", "page": "a", "other": "1"},
@@ -268,10 +269,10 @@ SPOKEN = (
 
 
 @pytest.fixture
-def subtitles() -> Source:
-    module: dict[str, Source] = {}
-    exec(example("SUBTITLES = "), module)
-    return module["SUBTITLES"]
+def subtitles() -> Iterator[Source]:
+    with own_code(EXAMPLES):
+        import_named("deepsiam_examples.subtitles", "the test")
+        yield SOURCES["subtitles"]
 
 
 def test_it_reads_what_its_text_says(subtitles: Source, tmp_path: Path) -> None:
@@ -285,9 +286,7 @@ def test_it_reads_what_its_text_says(subtitles: Source, tmp_path: Path) -> None:
     assert nothing == NO_TEXT
 
 
-def test_registered_it_is_a_command(subtitles: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert '`"subtitles": SUBTITLES` in `SOURCES`' in CONTRIBUTING.read_text()
-    monkeypatch.setitem(SOURCES, "subtitles", subtitles)
+def test_registered_it_is_a_command(subtitles: Source, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.srt").write_text(SPOKEN)
     options = ["--out", str(tmp_path / "out"), "--vocab-size", "100", "--workers", "1"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from deepsiam.models.layers.ranking_losses import (
-    candidates_loss,
+    LOSSES,
     in_batch_hinge,
     triplet_hinge,
     without_higher,
@@ -15,8 +15,8 @@ from deepsiam.models.layers.ranking_losses import (
 
 def test_rank_net_does_not_compare_equal_scores() -> None:
     own, real = torch.tensor([[2.0, -1.5, 3.0]]), torch.ones(1, 3, dtype=torch.bool)
-    assert candidates_loss("rank_net", own, real, {"scores": torch.tensor([[7.0, 7.0, 7.0]])}).item() == 0
-    assert candidates_loss("rank_net", own, real, {"scores": torch.tensor([[1.0, 1.0, 0.0]])}).item() == pytest.approx(
+    assert LOSSES["rank_net"].compute(own, real, {"scores": torch.tensor([[7.0, 7.0, 7.0]])}).item() == 0
+    assert LOSSES["rank_net"].compute(own, real, {"scores": torch.tensor([[1.0, 1.0, 0.0]])}).item() == pytest.approx(
         (math.log1p(math.exp(1)) + math.log1p(math.exp(4.5))) / (1 + 3)
     )
 

@@ -1,20 +1,19 @@
-"""A format is one file and one line: the example in CONTRIBUTING.md keeps the contract of all formats."""
+"""A format is one file: the example in examples/ keeps the contract of all formats."""
 
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from deepsiam.data_prep.collections.registry import FORMATS
+from deepsiam.registry import import_named
 from tests.data_prep.collections.formats.contract import FormatContract
-from tests.toy import CONTRIBUTING, example
+from tests.own_code import EXAMPLES, own_code
 
 
 @pytest.fixture(autouse=True)
-def faq(monkeypatch: pytest.MonkeyPatch) -> None:
-    names: dict[str, Any] = {"__name__": "faq"}
-    exec(example("class Faq("), names)
-    assert '`"faq": Faq` in `FORMATS`' in CONTRIBUTING.read_text()
-    monkeypatch.setitem(FORMATS, "faq", names["Faq"])
+def faq() -> Iterator[None]:
+    with own_code(EXAMPLES):
+        import_named("deepsiam_examples.faq", "the test")
+        yield
 
 
 class TestFaq(FormatContract):

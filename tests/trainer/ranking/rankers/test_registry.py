@@ -1,7 +1,7 @@
-"""A kind of ranker is one file and one line: the example in CONTRIBUTING.md ranks, scores and mines as printed."""
+"""A kind of ranker is one file and one line: that of examples/ ranks, scores and mines."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.relevant import Relevant
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.registry import import_named
 from deepsiam.trainer.ranking.evaluation.compare import compare
 from deepsiam.trainer.ranking.evaluation.expression import read_systems
 from deepsiam.trainer.ranking.evaluation.systems import Systems
@@ -19,22 +20,20 @@ from deepsiam.trainer.ranking.rankers import registry
 from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
 from deepsiam.trainer.ranking.retrieval.system import Texts
 from deepsiam.trainer.training.checkpoints.load import load_trained
-from tests.toy import CONTRIBUTING, example
+from tests.own_code import EXAMPLES, own_code
 from tests.trainer.ranking.retrieval.fakes import overlap_run, tokens_run
 from tests.trainer.runs import write_run
 
 
 @pytest.fixture
-def euclidean(opened: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelRanker:
-    """A ranker of the kind in CONTRIBUTING.md, around a trained Siamese network."""
-    assert '`"euclidean": Euclidean` in `RANKERS`' in CONTRIBUTING.read_text()
-    module = ModuleType("euclidean")
-    exec(example("(VectorRanker)"), module.__dict__)
-    monkeypatch.setitem(registry.RANKERS, "euclidean", module.Euclidean)
+def euclidean(opened: Collection, tmp_path: Path) -> Iterator[ModelRanker]:
+    """A ranker of the kind in examples/, around a trained Siamese network."""
     keys = {"name": "siamese", "max_query_tokens": 16, "max_document_tokens": 24}
     loaded = load_trained(write_run(tmp_path / "run", opened.directory / "tokenizer.json", seed=3, **keys))
     loaded.model.kind = "euclidean"  # type: ignore[assignment]
-    return ranker_of(loaded, opened)
+    with own_code(EXAMPLES):
+        import_named("deepsiam_examples.euclidean", "the test")
+        yield ranker_of(loaded, opened)
 
 
 def test_a_kind_of_ranker_is_a_file_and_a_line(euclidean: ModelRanker, opened: Collection) -> None:
@@ -57,7 +56,7 @@ def test_a_kind_of_ranker_is_a_file_and_a_line(euclidean: ModelRanker, opened: C
 def test_a_kind_of_ranker_is_evaluated_and_fused(
     euclidean: ModelRanker, opened: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(registry.RANKERS, "dense", type(euclidean))
+    monkeypatch.setitem(registry.RANKERS._values, "dense", type(euclidean))
     run = str(euclidean.loaded.checkpoint.parents[1])
     systems = Systems.open(opened, read_systems([f"one={run}", "both=fuse(bm25, one)"]))
     found = compare(systems, "test").systems
