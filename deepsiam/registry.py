@@ -55,7 +55,7 @@ class Registry(Mapping[str, Value]):
             module, _, attribute = value.rpartition(".")
             imported = import_module(module) if name in self.ours else import_named(module, f"{self.kind} {name}")
             value = self._values[name] = getattr(imported, attribute)
-        return value  # type: ignore[no-any-return]
+        return value
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):

@@ -18,7 +18,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "examples/README.md",
 ]
-FOLDERS = "data_prep|models|trainer|ds_configs|recipes|benchmarks|tests|docs|constraints|examples"
+FOLDERS = "data_prep|models|trainer|ds_configs|recipes|benchmarks|tests|docs|constraints"
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))  # their comments also name files
 
 

@@ -121,7 +121,7 @@ def test_without_the_package_each_command_says_so_in_one_line(
     assert "method.name: input should be one of 'seed', " in line
     assert line.endswith("not 'bag_of_words'; for one of your own, name its module in imports")
     options = ["--collection", toy_collection, "--split", "test", "--out", finetuned.with_name("none.json")]
-    evaluate = ["trainer.evaluate", *options, "--system", finetuned]
+    evaluate = ["trainer.evaluate", *options, "--system", f"it={finetuned}"]
     done = toy.run(*map(str, evaluate))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()

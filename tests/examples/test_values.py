@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -115,11 +114,3 @@ def test_a_recipe_imports_what_it_names(tmp_path: Path) -> None:
     assert load(PretrainRecipe, file, ["imports=[deepsiam_examples.faq]"]).imports == ("deepsiam_examples.faq",)
     assert build(PretrainRecipe, {**toy.SEED_RECIPE, "imports": ["no_such_module"]}, "as a checkpoint's").imports
     assert "imports" not in build(PretrainRecipe, toy.SEED_RECIPE, "x").model_dump()
-
-
-def test_only_the_module_of_the_optimizer_is_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
-    from deepspeed.runtime.zero.utils import is_zero_supported_optimizer
-
-    build_optimizer(nn.Linear(2, 2), OptimizerConfig(name="radam", lr=0.1))  # type: ignore[arg-type]
-    assert is_zero_supported_optimizer(torch.optim.RAdam([nn.Parameter(torch.ones(1))]))
-    assert not is_zero_supported_optimizer(SimpleNamespace())

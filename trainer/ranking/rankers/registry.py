@@ -54,7 +54,9 @@ def ranker_of(trained: LoadedModel, collection: Collection, precision: str | Non
         InputError: it was not trained to compare texts, or its tokenizer is not the collection's.
     """
     kind = getattr(trained.model, "kind", None)
-    if kind not in RANKERS:
+    if kind is not None and kind not in RANKERS:
+        raise InputError(f"{trained.checkpoint}: the kind of its model: {RANKERS.refusal(kind)}")
+    if kind is None:
         raise InputError(
             f"{trained.checkpoint}: a {trained.kind} pre-training run, which was not trained to compare texts: "
             f"fine-tune it first (deepspeed --module trainer.finetune RECIPE init_from={trained.checkpoint})"
