@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -36,7 +36,6 @@ REGISTRIES = {  # kind: where its registry is
     "index": "deepsiam.trainer.ranking.indexes.registry.KINDS",
     "metric": "deepsiam.trainer.ranking.evaluation.metrics.METRICS",
 }
-_imported = dict[str, ModuleType]()  # users' modules that were named, by anything but a plain import
 
 
 class Registry(Mapping[str, Value]):
@@ -46,7 +45,7 @@ class Registry(Mapping[str, Value]):
         """`ours` has each value, or its place, `package.module.name`."""
         self.kind, self.ours = kind, tuple(ours)
         self._values: dict[str, Any] = dict(ours)
-        self._homes = dict.fromkeys(ours, "deepsiam")  # the module that registered each name
+        self.homes = dict.fromkeys(ours, "deepsiam")  # the module that registered each name
 
     def __getitem__(self, name: str) -> Value:
         self._look_for(name)
@@ -72,9 +71,9 @@ class Registry(Mapping[str, Value]):
 
     def add(self, name: str, value: Value | str, module: str) -> None:
         """Add what a module registers; raise InputError if another module has registered the name."""
-        if self._homes.setdefault(name, module) != module:
+        if self.homes.setdefault(name, module) != module:
             raise InputError(
-                f"{module}: registers the {self.kind} {name!r}, as {self._homes[name]} does: give it another name"
+                f"{module}: registers the {self.kind} {name!r}, as {self.homes[name]} does: give it another name"
             )
         self._values[name] = value
 
@@ -118,7 +117,7 @@ def import_named(module: str, where: str) -> ModuleType:
         InputError: there is no such module, or, with the user's exception as its cause, it cannot be imported.
     """
     try:
-        _imported[module] = import_module(module)
+        return import_module(module)
     except InputError:
         raise
     except (Exception, SystemExit) as error:
@@ -127,12 +126,17 @@ def import_named(module: str, where: str) -> ModuleType:
             raise InputError(f"{where}: Python finds no module {module}: {remedy}") from None
         message = f"{where}: importing {module} failed: {type(error).__name__}: {error}"
         raise FailedImportError(message) from error.with_traceback(_from_module_on(error))
-    return _imported[module]
 
 
-def imported() -> dict[str, str]:
-    """Return the SHA-256 of the source of each module that `import_named` imported; of a package, of all its files."""
-    return {name: _sha256(module) for name, module in sorted(_imported.items())}
+def sha256_of(module: str) -> str:
+    """Return the SHA-256 of an imported module's source; of a package, of all its files in the order of their names."""
+    imported = sys.modules[module]
+    folders = [Path(folder) for folder in getattr(imported, "__path__", ())]
+    alone = [Path(imported.__file__)] if getattr(imported, "__file__", None) else []
+    digest = hashlib.sha256()
+    for file in sorted(file for folder in folders for file in folder.rglob("*.py")) or alone:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def _import_variable() -> None:
@@ -154,17 +158,3 @@ def _from_module_on(error: BaseException) -> Any:
     while trace and trace.tb_frame.f_globals.get("__name__", "").split(".")[0] in ("deepsiam", "importlib"):
         trace = trace.tb_next
     return trace
-
-
-def _sha256(module: ModuleType) -> str:
-    digest = hashlib.sha256()
-    for file in _sources(module):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
-
-
-def _sources(module: ModuleType) -> Iterable[Path]:
-    """Return the .py files of a module or package, in an order of their names."""
-    folders = [Path(folder) for folder in getattr(module, "__path__", ())]
-    files = {file for folder in folders for file in folder.rglob("*.py")}
-    return sorted(files) if folders else [Path(module.__file__)] if module.__file__ else []

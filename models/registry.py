@@ -1,5 +1,6 @@
 """The methods that a recipe can name: to add a method, add one line for its configuration."""
 
+from collections import ChainMap
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -42,9 +43,8 @@ MATCHING: Registry[type[MatchingConfig]] = Registry(
 )
 
 
-def config_of(name: str) -> type[MethodConfig] | None:
-    """Return the configuration of a pre-training method or a matching model; None where there is none of this name."""
-    return PRETRAINING.get(name) or MATCHING.get(name)
+# only read; those of MATCHING come last, as a ChainMap lists its maps in reverse
+METHODS: Mapping[str, type[MethodConfig]] = ChainMap(MATCHING, PRETRAINING)  # type: ignore[arg-type]
 
 
 def _named_by(methods: Registry[Any]) -> WrapValidator:
@@ -57,9 +57,8 @@ def _named_by(methods: Registry[Any]) -> WrapValidator:
             raise ValueError("method.name: missing")
         if (name := value["name"]) in methods:
             return methods[name].model_validate(value)
-        others = MATCHING if methods is PRETRAINING else PRETRAINING
         command = "trainer.finetune" if name in MATCHING else "trainer.pretrain"
-        instead = f": train it by {command}" if name in others else ""
+        instead = f": train it by {command}" if name in METHODS else ""
         raise ValueError(f"method.name: {methods.refusal(name, instead)}")
 
     return WrapValidator(read)

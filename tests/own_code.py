@@ -24,9 +24,8 @@ def own_code(*folders: Path) -> Iterator[None]:
     before = {*sys.modules}
     with ExitStack() as stack:
         for kind in registry.REGISTRIES:
-            for table in (registry_of(kind)._values, registry_of(kind)._homes):
+            for table in (registry_of(kind)._values, registry_of(kind).homes):
                 stack.enter_context(patch.dict(table))
-        stack.enter_context(patch.dict(registry._imported))
         stack.enter_context(patch.object(sys, "path", [*map(str, folders), *sys.path]))
         stack.callback(registry._installed.cache_clear)
         registry._installed.cache_clear()

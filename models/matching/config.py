@@ -71,7 +71,7 @@ class MatchingConfig(MethodConfig):
                 f"method.loss={learner} learns {supervision} that the data give, and draws no negatives: leave out "
                 f"method.hard_negatives and method.negatives_per_query, or set them to 0{instead}"
             )
-        learners = ", ".join(loss for loss in LOSSES if LOSSES[loss].has_teacher)
+        learners = ", ".join(loss for loss in LOSSES.ours if LOSSES[loss].has_teacher)
         for key in () if self.taught else ("candidates", "teacher_scale"):
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(

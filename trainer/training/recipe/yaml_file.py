@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from deepsiam.data_prep.common.errors import InputError, did_you_mean
 from deepsiam.data_prep.common.files import read_bytes
-from deepsiam.models.registry import config_of
+from deepsiam.models.registry import METHODS
 from deepsiam.registry import import_named
 from deepsiam.trainer.training.recipe.data_keys import EXCLUSIVE
 from deepsiam.trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, PretrainRecipe, kind_of
@@ -114,9 +114,11 @@ def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRe
         return kind.model_validate(values)
     except ValidationError as error:
         method = values.get("method")
-        config = config_of(str(method.get("name"))) if isinstance(method, Mapping) else None
-        keys = _paths(kind, config)
-        problems = "; ".join(dict.fromkeys(_explain(keys, problem) for problem in error.errors()))
+        name = str(method.get("name")) if isinstance(method, Mapping) else ""
+        keys, found = _paths(kind, METHODS.get(name)), error.errors()
+        if name not in METHODS:  # other problems may come of a recipe that is of another kind
+            found = [problem for problem in found if problem["loc"] == ("method",)] or found
+        problems = "; ".join(dict.fromkeys(_explain(keys, problem) for problem in found))
         raise InputError(f"{where}: {problems}") from None
 
 

@@ -23,7 +23,6 @@ from deepsiam.data_prep.common import streams
 from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
 from deepsiam.data_prep.common.extras import require
 from deepsiam.data_prep.common.files import lock, make_directory, undo_replace, whole_file
-from deepsiam.registry import imported
 from deepsiam.trainer.training.checkpoints import checkpoint, own_code
 from deepsiam.trainer.training.data.loader import check_layout
 from deepsiam.trainer.training.data.opened import check_cache_room
@@ -240,7 +239,7 @@ def _resume_from(recipe: Recipe, resume: bool) -> Path | None:
 
 def _check_continues(job: Job, resume_from: Path) -> None:
     """Raise InputError unless a job continues a checkpoint; print that its order of data changes, if it does."""
-    own_code.check_continues(resume_from)
+    own_code.check_continues(resume_from, job.own_code)
     checkpoint.check_continues(resume_from, job.resume_invariants)
     state = checkpoint.read_state(resume_from)
     job.order.check(state.cursor.positions, resume_from)
@@ -313,7 +312,7 @@ def check_same(job: Job) -> None:
     A recipe may be edited while rank 0 opens the data, or lie on each host; `deepspeed: auto` depends on the device.
     """
     config = {"deepspeed's file": ds_config.load(job.recipe.deepspeed)[1]}
-    settings = {**job.resume_invariants, **complete(job.recipe), **config, "SHA-256 of imports": imported()}
+    settings = {**job.resume_invariants, **complete(job.recipe), **config, "SHA-256 of its own code": job.own_code}
     rank_0_settings = [settings]
     dist.broadcast_object_list(rank_0_settings)
     changes = checkpoint.differences(rank_0_settings[0], settings)

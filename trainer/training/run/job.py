@@ -74,10 +74,16 @@ class Job:
         }
         if not tokenizer.split_special_tokens:
             files[TOKENIZER_CONFIG] = json.dumps({SPLIT: False}).encode()
-        files |= own_code.sidecar_files()
+        if self.own_code:
+            files[checkpoint.IMPORTS] = json.dumps(self.own_code, indent=1).encode()
         if self.base:
             files[checkpoint.BASE] = self.base.model_dump_json(indent=1).encode()
         return files
+
+    @cached_property
+    def own_code(self) -> dict[str, str]:
+        """The modules of the user's own that it is trained with, and the SHA-256 of their source."""
+        return own_code.modules_of(self.recipe)
 
     @cached_property
     def resume_invariants(self) -> dict[str, Any]:
