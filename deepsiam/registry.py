@@ -132,10 +132,11 @@ def sha256_of(module: str) -> str:
     """Return the SHA-256 of an imported module's source; of a package, of all its files in the order of their names."""
     imported = sys.modules[module]
     folders = [Path(folder) for folder in getattr(imported, "__path__", ())]
-    alone = [Path(imported.__file__)] if getattr(imported, "__file__", None) else []
+    file = getattr(imported, "__file__", None)  # None: a namespace's, or of a prompt
+    alone = [Path(file)] if file else []
     digest = hashlib.sha256()
-    for file in sorted(file for folder in folders for file in folder.rglob("*.py")) or alone:
-        digest.update(file.read_bytes())
+    for source in sorted(source for folder in folders for source in folder.rglob("*.py")) or alone:
+        digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
