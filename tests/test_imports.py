@@ -47,6 +47,7 @@ ROOMS = {
             "supervise",
             "plan",
         },
+        {"interface"},
         {"analysis"},
         {"cluster"},
         {"jobs"},

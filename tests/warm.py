@@ -27,9 +27,9 @@ PATIENCE = 1200.0  # seconds after which a command counts as hung: a busy machin
 IMPORTED = [  # what the commands import once they have parsed
     "deepspeed.launcher.launch",
     "tests.trainer.many_runs",
-    "deepsiam.trainer.ranking.evaluation.command",
+    "deepsiam.trainer.interface.evaluation",
     "deepsiam.trainer.analysis.report",
-    "deepsiam.trainer.ranking.export.export",
+    "deepsiam.trainer.interface.export",
     "deepsiam.trainer.training.run.command",
     "tests.frozen",
 ]

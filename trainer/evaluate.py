@@ -29,9 +29,32 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     arguments = _arguments(argv)
     with exit_on_input_error("trainer.evaluate"):
-        from deepsiam.trainer.ranking.evaluation.command import evaluate
+        if arguments.collections:
+            from deepsiam.trainer.ranking.evaluation.many_collections import evaluate_many
 
-        evaluate(arguments)
+            evaluate_many(arguments)
+        else:
+            _evaluate(arguments)
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    from deepsiam.trainer.interface.evaluation import evaluate
+    from deepsiam.trainer.training.engine.world import say
+
+    evaluation = evaluate(
+        arguments.collection,
+        arguments.system,
+        arguments.split,
+        metrics=arguments.metrics or (),
+        candidates=arguments.candidates,
+        classes=arguments.classes,
+        ignore_identical_ids=arguments.ignore_identical_ids,
+        dimensions=arguments.dimensions,
+        precision=arguments.precision,
+        write_runs=arguments.write_runs,
+        out=arguments.out,
+    )
+    say(*evaluation.table(all_pairs=arguments.all_pairs).split("\n"))
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

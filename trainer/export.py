@@ -37,14 +37,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--with-decoder", action="store_true", help="also export the heads of a pre-training run")
     arguments = parser.parse_args(argv)
     with exit_on_input_error("trainer.export"):
-        from deepsiam.trainer.interop.poly_encoder import BECOMES, KIND
-        from deepsiam.trainer.ranking.export.export import export_encoder
-        from deepsiam.trainer.training.checkpoints.load import load_trained
+        from deepsiam.trainer.interface.export import export
 
-        trained = load_trained(arguments.run)
-        export_encoder(trained, arguments.out, arguments.with_decoder, arguments.format)
-        is_split = arguments.format == "stock" and trained.method.folder_kind == KIND
-        print(f"exported {trained.checkpoint} to {arguments.out}{f' as {BECOMES}' if is_split else ''}")
+        export(arguments.run, arguments.out, format=arguments.format, with_decoder=arguments.with_decoder)
 
 
 if __name__ == "__main__":

@@ -116,5 +116,5 @@ def _make_index(folder: Path) -> None:
 
 def _search(folder: Path, queries: int) -> None:
     index = open_index(folder / "index")
-    found = index.search([index.collection.queries.text(i) for i in range(queries)], BEST)
+    found = index.search_share([index.collection.queries.text(i) for i in range(queries)], BEST)
     assert np.all([len(of_query.documents) == min(BEST, len(index.collection.corpus)) for of_query in found])

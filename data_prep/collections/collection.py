@@ -11,7 +11,7 @@ share the pages. `verify` checks every byte.
 
 import json
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -100,6 +100,12 @@ class Collection:
             if len(texts) != manifest["counts"][part]["texts"]:
                 raise InputError(f"{directory / part}: damaged (its number of texts); {remedy(directory)}")
         return cls(directory, tokenizer, corpus, queries, manifest)
+
+    @classmethod
+    def of_texts(cls, queries: Sequence[str], documents: Sequence[str], tokenizer: Tokenizer) -> "Collection":
+        """Hold texts in memory, in no folder: enough for a ranker of lists."""
+        corpus, asked = Texts.of(documents, tokenizer), Texts.of(queries, tokenizer)
+        return cls(Path("texts"), tokenizer, corpus, asked, {})
 
     @property
     def sha256(self) -> str:

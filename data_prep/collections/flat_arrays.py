@@ -1,6 +1,6 @@
 """Flat .npy arrays that are written piece by piece and read as memory maps, alone or cut into rows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -79,6 +79,12 @@ class Rows:
         if (rows.ends[-1] if len(rows) else 0) != len(rows.flat):
             raise InputError(f"{ends}: damaged (it does not end where {flat.name} does); make the collection again")
         return rows
+
+    @classmethod
+    def of(cls, rows: Sequence[np.ndarray], dtype: npt.DTypeLike) -> "Rows":
+        """Hold rows in memory."""
+        flat = np.concatenate([np.empty(0, dtype), *rows], dtype=dtype)
+        return cls(flat, np.cumsum([len(row) for row in rows], dtype=np.int64))
 
     def __len__(self) -> int:
         """The number of rows."""

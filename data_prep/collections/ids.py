@@ -29,6 +29,11 @@ def is_content_id(name: str) -> bool:
     return re.fullmatch("[0-9a-f]{24}", name) is not None
 
 
+def utf8_of(text: str) -> np.ndarray:
+    """Return the bytes of a text, uint8."""
+    return np.frombuffer(text.encode(), np.uint8)
+
+
 def zeros_hint(name: str, ids: Container[str]) -> str:
     """Return a remark if the number that ends an unknown id differs from a known id's only by leading zeros."""
     digits = name[len(name.rstrip("0123456789")) :]
@@ -54,6 +59,13 @@ class Ids(Sequence[str]):
         if not len(names) == len(hashes) == len(order):
             raise InputError(f"{folder}: damaged (its ids and their index differ in length); make the collection again")
         return cls(names, hashes, order)
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> "Ids":
+        """Hold ids in memory."""
+        hashes = np.fromiter(map(hash_of, names), HASH, len(names))
+        order = np.argsort(hashes, kind="stable")
+        return cls(Rows.of([utf8_of(name) for name in names], np.uint8), hashes[order], order)
 
     def __len__(self) -> int:
         """The number of ids."""

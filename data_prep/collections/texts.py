@@ -6,16 +6,17 @@ part_ends.npy, parts.npy        where each part ends in tokens; only if some tex
 ids.npy, id_ends.npy, id_hashes.npy, id_order.npy       see ids.py
 """
 
-from collections.abc import Iterator
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from deepsiam.data_prep.collections.flat_arrays import Rows
-from deepsiam.data_prep.collections.ids import Ids, content_id, is_content_id
+from deepsiam.data_prep.collections.ids import Ids, content_id, is_content_id, utf8_of
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.tokenizers.tokenizer import id_type
+from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer, id_type
 
 SHOWN = 50  # characters of a text in a message
 
@@ -42,6 +43,13 @@ class Texts:
         if any(len(rows) != len(ids) for rows in (utf8, tokens, *([parts] if parts else []))):
             raise InputError(f"{folder}: damaged (its arrays are of different texts); make the collection again")
         return cls(ids, utf8, tokens, parts, vocab_size)
+
+    @classmethod
+    def of(cls, texts: Sequence[str], tokenizer: Tokenizer) -> "Texts":
+        """Hold texts in memory; the id of text i is its number."""
+        tokens = Rows.of(tokenizer.encode(texts), tokenizer.dtype)
+        utf8 = Rows.of([utf8_of(text) for text in texts], np.uint8)
+        return cls(Ids.of([*map(str, range(len(texts)))]), utf8, tokens, None, tokenizer.vocab_size)
 
     def __len__(self) -> int:
         """The number of texts."""
@@ -79,3 +87,29 @@ class Texts:
     def texts(self) -> Iterator[str]:
         """Yield every text in order."""
         return (self.text(i) for i in range(len(self)))
+
+
+def checked_texts(texts: str | Iterable[str] | Mapping[str, str], name: str) -> list[str]:
+    """Return the texts that a function is given, without the white space around them; one text is a list of one.
+
+    Raises:
+        InputError: one is not a string, or has half a character; the message names its place, as `texts[3]`.
+    """
+    if isinstance(texts, str):
+        texts = [texts]
+    checked = list[str]()
+    for key, text in texts.items() if isinstance(texts, Mapping) else enumerate(texts):
+        where = f"{name}[{key!r}]"
+        if not isinstance(text, str):
+            raise InputError(f"{where}: {reprlib.repr(text)} is not a string")
+        require_utf8(text, where)
+        checked.append(text.strip())
+    return checked
+
+
+def require_utf8(text: str, where: str) -> None:
+    """Raise InputError for a text with bytes that Python could not decode, or half a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{where}: {reprlib.repr(text)} is not UTF-8; convert it, as iconv does") from None

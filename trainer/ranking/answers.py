@@ -16,10 +16,11 @@ import numpy as np
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.format import text_lines
 from deepsiam.data_prep.collections.relevant import IdenticalIds, left_out, unranked
+from deepsiam.data_prep.collections.texts import require_utf8
 from deepsiam.data_prep.common.errors import InputError, printable
 from deepsiam.data_prep.common.files import refuse_folder
 from deepsiam.trainer.ranking.evaluation import run_file
-from deepsiam.trainer.ranking.indexes.index import Found, Index, in_words, require_choice
+from deepsiam.trainer.ranking.indexes.index import Hit, Index, in_words, require_choice
 from deepsiam.trainer.ranking.indexes.registry import open_index
 from deepsiam.trainer.ranking.indexes.serve import make_server
 from deepsiam.trainer.ranking.retrieval.search import Ranked
@@ -38,7 +39,7 @@ def answer(arguments: argparse.Namespace) -> None:
             if world.size > 1 and not arguments.queries:
                 raise InputError("several ranks search for the queries of a file or split: give --queries")
             for query in arguments.words:
-                _require_utf8(query, "QUERY")
+                require_utf8(query, "QUERY")
             if arguments.write_run:
                 refuse_folder(arguments.write_run)
             index = open_index(arguments.index, arguments.collection, arguments.model)
@@ -59,7 +60,7 @@ def answer(arguments: argparse.Namespace) -> None:
                 _write_run(index, queries, absent, arguments, world)
         elif arguments.words or not arguments.verify:
             for words in [arguments.words] if arguments.words else ([query] for query in _typed()):
-                _show(words, index.find(words, arguments.k, arguments.approximate))
+                _show(words, index.search(words, arguments.k, arguments.approximate))
 
 
 def read_queries(
@@ -105,7 +106,7 @@ def _serve(index: Index, arguments: argparse.Namespace) -> None:
             beside.require(approximation)
         indexes[str(arguments.beside)] = beside, approximation
     systems = {
-        name: lambda query, k, of=of, by=approximation: of.find([query], k, by)[0]
+        name: lambda query, k, of=of, by=approximation: of.search(query, k, by)
         for name, (of, approximation) in indexes.items()
     }
     with make_server(systems, arguments.host, arguments.serve, arguments.k) as server:
@@ -127,7 +128,7 @@ def _write_run(
         query_ids = iter(queries)
         while names := list(islice(query_ids, AT_ONCE)):
             texts = [queries[name] for name in names]
-            shard = index.search(texts, k, arguments.approximate, world.rank, world.size)
+            shard = index.search_share(texts, k, arguments.approximate, world.rank, world.size)
             for name, (documents, scores) in zip(names, merge(shard, k, world.rank, world.size) or (), strict=False):
                 mask = ~np.isin(documents, absent.get(name, ()))
                 yield name, Ranked(documents[mask][: arguments.k], scores[mask][: arguments.k])
@@ -158,19 +159,11 @@ def _typed() -> Iterator[str]:
         if not line or (not query and sys.stdin.isatty()):
             return
         if query:
-            _require_utf8(query, f"standard input:{number}")
+            require_utf8(query, f"standard input:{number}")
             yield query
 
 
-def _require_utf8(query: str, where: str) -> None:
-    """Raise InputError for a query with bytes that Python could not decode."""
-    try:
-        query.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{where}: {query!r} is not UTF-8; convert it, as iconv does") from None
-
-
-def _show(queries: Sequence[str], rankings: Sequence[Sequence[Found]]) -> None:
+def _show(queries: Sequence[str], rankings: Sequence[Sequence[Hit]]) -> None:
     for query, documents in zip(queries, rankings, strict=True):
         print(printable(query))
         for rank, (name, score, text, terms) in enumerate(documents, 1):

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import save_array, whole_folder
 from deepsiam.data_prep.common.progress import meter
@@ -64,7 +65,7 @@ class Filter:
             raise InputError(f"{trained.checkpoint}: a {trained.kind} has no one vector for a text to filter pairs by")
         remedy = f"prepare the pairs again with --tokenizer {trained.tokenizer.path}"
         require_same_tokenizer(trained.tokenizer, trained.checkpoint, pairs.tokenizer["fingerprint"], shards, remedy)
-        ranker = DenseRanker(trained, None, precision)  # type: ignore[arg-type]  # the texts are in no collection
+        ranker = DenseRanker(trained, Collection.of_texts([], [], trained.tokenizer), precision)
         return cls(pairs, ranker, k, size, seed)
 
     @property

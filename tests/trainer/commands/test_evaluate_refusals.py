@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from deepsiam.trainer import evaluate
-from deepsiam.trainer.ranking.evaluation import command
+from deepsiam.trainer.interface import evaluation
 from tests.trainer.ranking.retrieval.small_collections import candidate_lists, labelled_pairs
 from tests.trainer.runs import write_run
 
@@ -125,7 +125,7 @@ def test_refuses_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in ("compare", "compare_lists"):
-        monkeypatch.setattr(command, name, Mock(side_effect=AssertionError("ranked")))
+        monkeypatch.setattr(evaluation, name, Mock(side_effect=AssertionError("ranked")))
     known = {name: f"{places.name}/{name}" for name in (*RUNS, "LISTS", "PAIRS", "FILES")}
     monkeypatch.chdir(places.parent)
 

@@ -17,7 +17,7 @@ from deepsiam.data_prep.common.files import sha256_of
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer import index, search
 from deepsiam.trainer.ranking import answers
-from deepsiam.trainer.ranking.indexes.index import Found
+from deepsiam.trainer.ranking.indexes.index import Hit
 from deepsiam.trainer.ranking.rankers.bm25 import Bm25Ranker
 from deepsiam.trainer.ranking.rankers.registry import ranker_of
 from deepsiam.trainer.ranking.retrieval.system import Texts
@@ -122,7 +122,7 @@ def test_a_query_that_is_not_utf_8_is_refused_in_one_line(
 
 def test_no_text_controls_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     escape, bell = "\x1b[2J", "\x07"
-    found = Found(f"d{escape}", 0.5, f"word {escape}{bell}\n" * 50, ((f"term{escape}", 0.25),))
+    found = Hit(f"d{escape}", 0.5, f"word {escape}{bell}\n" * 50, ((f"term{escape}", 0.25),))
     index = SimpleNamespace(find=lambda *_: [[found]], collection=SimpleNamespace(corpus=[found]))
     monkeypatch.setattr(answers, "open_index", lambda *_: index)
     search.main(["index", f"query {escape}"])

@@ -87,7 +87,7 @@ def test_an_index_keeps_its_prompts_and_dimensions(
     found, ranker = open_index(tmp_path / "index"), ranker_of(load_trained(run), opened).with_options(PROMPTS).cut(9)
     texts = Texts(opened, [0, 1, 2], list(range(len(opened.corpus))))
     words = [opened.queries.text(i) for i in texts.queries]
-    for ranked, other in zip(found.search(words, 10), ranker.system(texts).rank(10), strict=True):
+    for ranked, other in zip(found.search_share(words, 10), ranker.system(texts).rank(10), strict=True):
         assert ranked.documents.tolist() == other.documents.tolist()
         np.testing.assert_allclose(ranked.scores, other.scores, atol=1e-6)
     for number in ("--dimensions=8", "--dimensions=32"):

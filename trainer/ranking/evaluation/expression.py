@@ -45,7 +45,7 @@ class Leaf:
 
     def __str__(self) -> str:
         """Format as text; a path without a slash is quoted, as it could be a name."""
-        path = _quoted(self.path, word=self.path in NO_PATHS or "/" in self.path)
+        path = quoted(self.path, word=self.path in NO_PATHS or "/" in self.path)
         return path + (f"({', '.join(map(_option, self.options))})" if self.options else "")
 
 
@@ -213,7 +213,7 @@ def problem(text: str, at: int, message: str) -> InputError:
     return InputError(f"--system '{shown}': character {at + 1}: {message}")
 
 
-def _quoted(text: str, *, word: bool = True) -> str:
+def quoted(text: str, *, word: bool = True) -> str:
     """Return a text as it is, where a word may stand and it is one, or in quotation marks."""
     if word and re.fullmatch(_WORD, text):
         return text
@@ -222,7 +222,7 @@ def _quoted(text: str, *, word: bool = True) -> str:
 
 
 def _option(option: tuple[str, str]) -> str:
-    return f"{option[0]}={_quoted(option[1])}"
+    return f"{option[0]}={quoted(option[1])}"
 
 
 class _Token(NamedTuple):

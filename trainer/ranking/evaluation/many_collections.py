@@ -14,11 +14,12 @@ from deepsiam.data_prep.collections.collection import Collection, is_collection
 from deepsiam.data_prep.collections.formats.beir import Beir
 from deepsiam.data_prep.collections.relevant import IdenticalIds
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.extras import require
 from deepsiam.data_prep.common.files import make_directory, sha256_of
 from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
 from deepsiam.trainer.ranking.evaluation.compare import compare
-from deepsiam.trainer.ranking.evaluation.expression import NO_PATHS, Given, is_run_file, leaves
-from deepsiam.trainer.ranking.evaluation.metrics import ROUNDS, Metric, paired_permutation_test
+from deepsiam.trainer.ranking.evaluation.expression import NO_PATHS, Given, is_run_file, leaves, read_systems
+from deepsiam.trainer.ranking.evaluation.metrics import ROUNDS, Metric, more_metrics, paired_permutation_test
 from deepsiam.trainer.ranking.evaluation.results_file import Results, SystemStage, read_results, write_results
 from deepsiam.trainer.ranking.evaluation.systems import Systems, contents_sha256
 from deepsiam.trainer.ranking.evaluation.table import title
@@ -28,13 +29,24 @@ from deepsiam.trainer.ranking.ranker import usual_precision
 from deepsiam.trainer.ranking.retrieval.shared import rank_0_first, shared_by
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.engine.device import this_device
-from deepsiam.trainer.training.engine.world import World, rank_0_speaks
+from deepsiam.trainer.training.engine.world import World, failed_rank_exits_first, joined, rank_0_speaks
 
 METRIC = "ndcg@10"  # BEIR's; every metric of --metrics has a table of its own
 PREPARED = "collections"  # in the folder of results: the collections made of folders in BEIR's layout
 
 
-def compare_many(
+def evaluate_many(arguments: argparse.Namespace) -> None:
+    """Do what the arguments of `trainer.evaluate --collections` ask for, on all ranks together."""
+    with failed_rank_exits_first():
+        require("evaluate", "bm25s", "ir_measures", "pytrec_eval")
+        world = joined()
+        with rank_0_first(world.rank, world.size):
+            named_systems = read_systems(arguments.system)
+            metrics = more_metrics(arguments.metrics or [], "--metrics")
+        _compare_many(arguments, named_systems, metrics, world)
+
+
+def _compare_many(
     arguments: argparse.Namespace, named_systems: list[Given], metrics: Sequence[str], world: World
 ) -> None:
     """Rank each collection that has no results yet; print one table of all."""
@@ -98,7 +110,7 @@ def prepare(folders: Mapping[str, Path], named_systems: Sequence[Given], out: Pa
         if made_of != list(map(sha256_of, Beir([copies[name]]).paths)):
             raise InputError(f"{out / name}: was made of other files than {copies[name]}: remove it")
     if raw:
-        if not (models := _models(named_systems)):
+        if not (models := models_of(named_systems)):
             name, path = next(iter(raw.items()))
             raise InputError(
                 f"{path}: is not tokenised, and no system has a tokenizer: add a model, or run "
@@ -110,7 +122,8 @@ def prepare(folders: Mapping[str, Path], named_systems: Sequence[Given], out: Pa
     return {name: Collection.open(path if is_collection(path) else out / name) for name, path in folders.items()}
 
 
-def _models(named_systems: Sequence[Given]) -> list[str]:
+def models_of(named_systems: Sequence[Given]) -> list[str]:
+    """Return the paths of the models of some systems, in their order."""
     every = [leaf for system in named_systems for leaf in leaves(system.expression)]
     return [leaf.path for leaf in every if leaf.path not in NO_PATHS and not is_run_file(leaf)]
 
@@ -122,7 +135,7 @@ def check(collections: Mapping[str, Collection], named_systems: Sequence[Given],
         InputError: a split has no relevant document or none to choose a weight on, or the tokenizers differ.
     """
     first_collection, *later_collections = collections.values()
-    for collection_after in later_collections if _models(named_systems) else ():
+    for collection_after in later_collections if models_of(named_systems) else ():
         names = first_collection.directory, collection_after.tokenizer.fingerprint, collection_after.directory
         require_same_tokenizer(first_collection.tokenizer, *names, "compare these systems on each by itself")
     for collection in collections.values():

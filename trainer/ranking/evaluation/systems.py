@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from deepsiam.data_prep.collections.collection import Collection
@@ -58,16 +59,20 @@ class Systems:
         named_systems: list[Given],
         precision: str | None = None,
         dimensions: int | None = None,
+        loaded: Mapping[str, ModelRanker] = MappingProxyType({}),
     ) -> Systems:
         """Open BM25 and each model; raise InputError for one that cannot rank the collection, or lacks an option.
 
         Models of one vector per text rank by the first `dimensions` numbers, unless the option names another number.
+        `loaded` are models that are not opened again, by their paths.
         """
         opened, rankers = dict[str, Ranker](), dict[Leaf, Ranker]()
         for _, expression, text in named_systems:
             for leaf in leaves(expression):
                 if not is_run_file(leaf):
-                    if leaf.path not in opened:
+                    if leaf.path in loaded:
+                        opened[leaf.path] = loaded[leaf.path].with_collection(collection)
+                    elif leaf.path not in opened:
                         opened[leaf.path] = open_ranker(leaf.path, collection, precision)
                 elif leaf.options:
                     raise problem(text, leaf.at, f"'{leaf.path}' is a run file, which has no options")

@@ -56,7 +56,7 @@ class Bm25Index(Index):
     def __str__(self) -> str:
         return f"{self.folder.manifest['documents']:,} documents; {DESCRIPTION}"
 
-    def search(
+    def search_share(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
         def find(part: slice) -> list[Ranked]:

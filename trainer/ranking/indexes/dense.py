@@ -89,7 +89,7 @@ class DenseIndex(Index):
             file = approximate.index_file(self.folder.directory, approximation)
             self.faiss[approximation] = approximate.load(file, self.vectors)
 
-    def search(
+    def search_share(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
         vectors = self.ranker.queries.embeddings(self.collection.tokenizer.encode(list(queries)))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection as Container
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar, overload
 
 from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.collections.texts import checked_texts
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.writer import Writer
@@ -34,10 +35,10 @@ def in_words(terms: Terms) -> str:
     return ", ".join(f"{name} {weight:.2f}" for name, weight in terms)
 
 
-class Found(NamedTuple):
-    """What to show of a document that was found."""
+class Hit(NamedTuple):
+    """A document that was found."""
 
-    name: str  # its id
+    id: str
     score: float
     text: str
     terms: Terms = ()  # that it shares with the query, where a kind of index tells
@@ -47,7 +48,7 @@ class Found(NamedTuple):
 class Index(ABC):
     """An opened index of a kind: it has the ranker of its documents, to read queries.
 
-    All ranks must call `build`, `prepare` and `search`: each rank does its share of the work.
+    All ranks must call `build`, `prepare` and `search_share`: each rank does its share of the work.
     """
 
     folder: IndexFolder
@@ -102,7 +103,7 @@ class Index(ABC):
         require_choice("--approximate", approximation, self.APPROXIMATIONS, str(self.folder.directory))
 
     @abstractmethod
-    def search(
+    def search_share(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
         """Find the k best documents for each query in this rank's share of the index, ties in the order of documents.
@@ -116,17 +117,37 @@ class Index(ABC):
             InputError: an embedding is not finite.
         """
 
-    def find(self, queries: Sequence[str], k: int, approximation: str | None = None) -> list[list[Found]]:
-        """Search on a single rank, for documents to show."""
-        names, corpus = self.collection.corpus.ids, self.collection.corpus
-        ranking = self.search(queries, k, approximation)
-        return [
+    @overload
+    def search(self, queries: str, k: int = 10, approximation: str | None = None) -> list[Hit]: ...
+
+    @overload
+    def search(self, queries: Iterable[str], k: int = 10, approximation: str | None = None) -> list[list[Hit]]: ...
+
+    def search(
+        self, queries: str | Iterable[str], k: int = 10, approximation: str | None = None
+    ) -> list[Hit] | list[list[Hit]]:
+        """Find the k best documents for a query, or for each of several: best first, ties in the order of documents.
+
+        The search is exact unless the index has codes, or an `approximation` is named that trainer.index has prepared.
+
+        Raises:
+            InputError: a query is not a string (the message names its position), k is below 1, or the approximation is
+                not prepared.
+        """
+        texts, corpus = checked_texts(queries, "queries"), self.collection.corpus
+        if k < 1:
+            raise InputError(f"k: {k} is no number of documents to find: give 1 or more")
+        if approximation:
+            self.require(approximation)
+        ranking = self.search_share(texts, min(k, len(corpus)), approximation) if texts else []
+        found = [
             [
-                Found(names[i], score, corpus.text(i), terms)
+                Hit(corpus.ids[i], score, corpus.text(i), terms)
                 for i, score, terms in zip(*map(list, ranked), document_terms, strict=True)
             ]
-            for ranked, document_terms in zip(ranking, self.matches(queries, ranking), strict=True)
+            for ranked, document_terms in zip(ranking, self.matches(texts, ranking), strict=True)
         ]
+        return found[0] if isinstance(queries, str) else found
 
     def matches(self, queries: Sequence[str], ranking: Sequence[Ranked]) -> list[list[Terms]]:
         """Return the terms that each document shares with its query, the most important first; by default none."""

@@ -65,7 +65,7 @@ class MultiVectorIndex(Index):
         super().require(approximation)
         _ = self._centroids
 
-    def search(
+    def search_share(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
         encoded = self.ranker.queries.vectors(self.collection.tokenizer.encode(list(queries)))

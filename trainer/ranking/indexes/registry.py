@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from deepsiam.data_prep.collections.collection import Collection
@@ -33,17 +34,24 @@ def kind_of(ranker: Ranker) -> type[Index]:
     return KINDS[ranker.kind]
 
 
-def open_index(directory: Path, collection: Path | None = None, model: Path | None = None) -> Index:
+def open_index(
+    path: str | os.PathLike[str],
+    collection: str | os.PathLike[str] | None = None,
+    model: str | os.PathLike[str] | None = None,
+) -> Index:
     """Open an index with the collection and the model that it was made of; say where these are, if they have moved.
+
+    `Index.search` searches it.
 
     Raises:
         InputError: the index is missing, unfinished or damaged; the collection or the model is missing or not the same.
     """
+    directory = Path(path)
     folder = IndexFolder.open(directory)
     if folder.manifest["kind"] not in KINDS:
         raise InputError(f"{directory}: an index of a kind that this code does not know: {folder.manifest['kind']}")
     recorded = folder.manifest["collection"]
-    opened = Collection.open(collection or Path(recorded["directory"]))
+    opened = Collection.open(Path(collection or recorded["directory"]))
     if opened.sha256 != recorded["sha256"]:
         raise InputError(
             f"{opened.directory}: is not the collection that {directory} was made of, or was made again: "
@@ -53,7 +61,7 @@ def open_index(directory: Path, collection: Path | None = None, model: Path | No
     if "checkpoint" not in about and model:
         raise InputError(f"--model {model}: {directory} was made without a model: leave it out")
     precision = folder.manifest.get("precision", "fp32") if "checkpoint" in about else None
-    ranker = open_ranker(model or about.get("checkpoint", NAME), opened, precision)
+    ranker = open_ranker(os.fspath(model or about.get("checkpoint", NAME)), opened, precision)
     if isinstance(ranker, VectorRanker):
         ranker = ranker.with_prompts({name: about.get(name, "") for name in PROMPTS})
     if ranker.identity["fingerprint"] != about["fingerprint"]:

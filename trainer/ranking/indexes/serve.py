@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.html_page import marked, words_of
 from deepsiam.trainer.ranking.deadline import deadline
-from deepsiam.trainer.ranking.indexes.index import Found, in_words
+from deepsiam.trainer.ranking.indexes.index import Hit, in_words
 
 MAX_DOCUMENTS, MAX_QUERY, DIGITS = 100, 1000, 9  # documents that a page shows; characters of a query, of their number
 IDLE_SECONDS = 30  # for a request to arrive, and for each part of the answer to be taken
@@ -34,7 +34,7 @@ p { margin: .1rem 0; overflow-wrap: anywhere } mark { background: #fde68a }
 @media print { form { display: none } }
 """
 
-Search = Callable[[str, int], list[Found]]
+Search = Callable[[str, int], list[Hit]]
 
 
 def make_server(systems: Mapping[str, Search], host: str, port: int, k: int) -> ThreadingHTTPServer:
@@ -109,7 +109,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def page(query: str, k: int, rankings: Mapping[str, Sequence[Found]]) -> str:
+def page(query: str, k: int, rankings: Mapping[str, Sequence[Hit]]) -> str:
     """Return the page for a query and what each system found for it; both are escaped and cannot become markup."""
     columns = "".join(_column(system, documents, words_of(query)) for system, documents in rankings.items())
     return (
@@ -120,7 +120,7 @@ def page(query: str, k: int, rankings: Mapping[str, Sequence[Found]]) -> str:
     )
 
 
-def _column(system: str, documents: Sequence[Found], words: set[str]) -> str:
+def _column(system: str, documents: Sequence[Hit], words: set[str]) -> str:
     items = "".join(
         f'<li><div class="name">{escape(name)} &middot; {score:.4f}</div><p>{marked(text, words, SHOWN)}</p>'
         + f'<div class="name">{escape(in_words(terms))}</div>' * bool(terms)

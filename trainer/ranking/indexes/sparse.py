@@ -92,7 +92,7 @@ class SparseIndex(Index):
         texts = len(queries.rows) * self.folder.manifest["texts"]
         return float(queries.counts(queries.rows).mean()), sum(shared) / texts
 
-    def search(
+    def search_share(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
         return self.search_tokens(self.collection.tokenizer.encode(list(queries)), k, rank, ranks)

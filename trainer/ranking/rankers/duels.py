@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from deepsiam.trainer.ranking.ranker import NUMBER, ModelRanker, check_options, 
 from deepsiam.trainer.ranking.retrieval.encode import distinct
 from deepsiam.trainer.ranking.retrieval.system import List
 from deepsiam.trainer.training.engine.world import warn
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 AGGREGATES = ("sum", "binary", "min", "max", "log_sum")
 OPTIONS = {  # and what each may be
@@ -97,6 +100,11 @@ class DuelRanker(ModelRanker):
     def __init__(self, trained: LoadedModel, collection: Collection, precision: str | None = None) -> None:
         super().__init__(trained, collection, precision)
         self._logits: dict[Hashable, np.ndarray] = {}  # of lists: rankers of other aggregates share them
+
+    def with_collection(self, collection: Collection) -> Self:
+        ranker = super().with_collection(collection)
+        ranker._logits = {}  # by the numbers of texts
+        return ranker
 
     def with_options(self, options: Mapping[str, str]) -> DuelRanker:
         check_options(options, OPTIONS, "duels")

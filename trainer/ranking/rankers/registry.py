@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deepsiam.data_prep.collections.collection import Collection, remedy
+from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
 from deepsiam.registry import Registry
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.published import load_any
@@ -61,12 +60,4 @@ def ranker_of(trained: LoadedModel, collection: Collection, precision: str | Non
             f"{trained.checkpoint}: a {trained.kind} pre-training run, which was not trained to compare texts: "
             f"fine-tune it first (deepspeed --module trainer.finetune RECIPE init_from={trained.checkpoint})"
         )
-    if not RANKERS[kind].reads_text:
-        require_same_tokenizer(
-            trained.tokenizer,
-            trained.checkpoint,
-            collection.tokenizer.fingerprint,
-            collection.directory,
-            remedy(collection.directory, trained.tokenizer.path),
-        )
-    return RANKERS[kind](trained, collection, precision)
+    return RANKERS[kind](trained, collection, precision).with_collection(collection)

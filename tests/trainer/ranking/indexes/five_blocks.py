@@ -59,7 +59,7 @@ def queries(collection: Collection) -> list[str]:
 
 def found(index: Index, k: int, rank: int = 0, ranks: int = 1) -> np.ndarray | None:
     """The k best documents of each query and their scores, in one array, on rank 0; each rank searches its blocks."""
-    best = merge(index.search(queries(index.collection), k, None, rank, ranks), k, rank, ranks)
+    best = merge(index.search_share(queries(index.collection), k, None, rank, ranks), k, rank, ranks)
     return None if best is None else packed(best, k)
 
 
@@ -67,9 +67,9 @@ def search_shares(
     index: Index, queries: Sequence[str], k: int, ranks: int, approximation: str | None = None
 ) -> list[list[Ranked]]:
     """Return what each rank finds; check that, merged, it equals what one rank alone finds, to the last bit."""
-    shares = [index.search(queries, k, approximation, rank, ranks) for rank in range(ranks)]
+    shares = [index.search_share(queries, k, approximation, rank, ranks) for rank in range(ranks)]
     together = merged(np.concatenate([packed(found, k) for found in shares], axis=1), k)
-    assert_same(together, index.search(queries, k, approximation))
+    assert_same(together, index.search_share(queries, k, approximation))
     return shares
 
 

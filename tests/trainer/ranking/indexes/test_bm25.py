@@ -33,7 +33,7 @@ def texts(index: Bm25Index) -> list[str]:
 def test_its_rankings_are_those_of_bm25_over_the_texts(index: Bm25Index, k: int) -> None:
     documents = [index.collection.corpus.text(i) for i in range(120)]
     expected = Bm25.of_texts(texts(index), documents).rank(k)
-    assert_same(index.search(texts(index), k), expected)
+    assert_same(index.search_share(texts(index), k), expected)
     assert [len(ranked.documents) for ranked in expected[-2:]] == [0, 0]
 
 
@@ -63,7 +63,7 @@ def test_documents_without_a_word_are_indexed(index: Bm25Index, tmp_path: Path) 
         "beir", [folder], folder, tokenizers.load(index.collection.directory / "tokenizer.json")
     )
     empty = Bm25Index.build(Bm25Ranker(collection), tmp_path / "index")
-    (ranked,) = empty.search(["the word"], 5)
+    (ranked,) = empty.search_share(["the word"], 5)
     assert len(ranked.documents) == 0
 
 

@@ -136,7 +136,7 @@ def test_two_real_ranks_make_the_same_files_and_find_the_same(kinds: Kinds, tmp_
 def test_equal_documents_tie_in_the_order_of_the_collection(
     kinds: Kinds, copies: Collection, name: str, approximation: str | None
 ) -> None:
-    for ranked in kinds.made[name].search(queries(copies), 120, approximation):
+    for ranked in kinds.made[name].search_share(queries(copies), 120, approximation):
         place = {document: rank for rank, document in enumerate(ranked.documents.tolist())}
         for i in range(30):
             assert (i in place) == (90 + i in place)

@@ -145,7 +145,7 @@ ROWS: list[tuple[str, str, Change | None, str]] = [  # the index, its files, how
 def use(folder: Path) -> None:
     """Open an index, search it, and ask for its centroids."""
     index = open_index(folder)
-    index.search(queries(index.collection), 5)
+    index.search_share(queries(index.collection), 5)
     index.require(centroids.NAME)
 
 

@@ -58,7 +58,7 @@ def test_exact_search_is_the_ranking_of_evaluation(
     expected = evaluated.scores(slice(0, len(QUERIES)))
     tolerance = 8 * 2.0**-11 if index.folder.manifest["dtype"] == "float16" else 1e-5  # for 8 vectors of length 1
     for k in (1, 7, 500):
-        found = index.search(queries(copies)[:-1], k)
+        found = index.search_share(queries(copies)[:-1], k)
         for ranked, scores, row in zip(found, expected, evaluated.rank(k), strict=True):
             assert len(set(ranked.documents.tolist())) == min(k, 120)
             np.testing.assert_allclose(ranked.scores, scores[ranked.documents], atol=tolerance)
@@ -71,11 +71,11 @@ def test_exact_search_is_the_ranking_of_evaluation(
 
 
 def test_the_scores_of_one_query_are_those_among_many(index: MultiVectorIndex, copies: Collection) -> None:
-    many = index.search(queries(copies)[:-1], 10)
-    near = index.search(queries(copies)[:-1], 10, centroids.NAME)
+    many = index.search_share(queries(copies)[:-1], 10)
+    near = index.search_share(queries(copies)[:-1], 10, centroids.NAME)
     for number in (0, 5):
         for ranked, approximation in ((many[number], None), (near[number], centroids.NAME)):
-            (alone,) = index.search([queries(copies)[:-1][number]], 10, approximation)
+            (alone,) = index.search_share([queries(copies)[:-1][number]], 10, approximation)
             np.testing.assert_array_equal(alone.documents, ranked.documents)
             np.testing.assert_allclose(alone.scores, ranked.scores, rtol=1e-5)  # queries were encoded in another batch
 
@@ -83,7 +83,7 @@ def test_the_scores_of_one_query_are_those_among_many(index: MultiVectorIndex, c
 def test_centroids_find_nearly_all_that_exact_search_does(
     index: MultiVectorIndex, copies: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exact = index.search(queries(copies)[:-1], 10)
+    exact = index.search_share(queries(copies)[:-1], 10)
     scored: list[int] = []
 
     def counted(of_query: np.ndarray, pairs: np.ndarray) -> np.ndarray:
@@ -96,7 +96,7 @@ def test_centroids_find_nearly_all_that_exact_search_does(
     for probe in (1, default := centroids.PROBE, 10_000):
         scored.clear()
         monkeypatch.setattr(centroids, "PROBE", probe)
-        near = index.search(queries(copies)[:-1], 10, centroids.NAME)
+        near = index.search_share(queries(copies)[:-1], 10, centroids.NAME)
         recalls[probe] = recall(exact, near)
         shares[probe] = sum(scored) / len(QUERIES) / len(index.ends)
     assert list(recalls.values()) == sorted(recalls.values())
@@ -110,7 +110,7 @@ def test_any_model_of_several_vectors_has_an_index(copies: Collection, tmp_path:
     ranker = ranker_of(tokens_run(copies), copies)
     index = build("multi_vector", ranker, tmp_path / "index", "float32")
     scores = ranker.system(Texts(copies, QUERIES, list(range(120)))).scores(slice(0, len(QUERIES)))
-    for ranked, row in zip(index.search(queries(copies)[:-1], 120), scores, strict=True):
+    for ranked, row in zip(index.search_share(queries(copies)[:-1], 120), scores, strict=True):
         np.testing.assert_allclose(ranked.scores, row[ranked.documents], rtol=1e-4, atol=1e-6)
 
 

@@ -120,7 +120,7 @@ def test_search_ranks_by_the_decoded_vectors(made: dict[str, MultiVectorIndex], 
     encoded = index.ranker.queries.vectors(copies.tokenizer.encode(queries(copies)))
     decoded = np.split(index.vectors[np.arange(len(index.vectors))].astype(np.float64), index.ends[:-1])
     for k in (1, 10, 200):
-        for number, ranked in enumerate(index.search(queries(copies), k)):
+        for number, ranked in enumerate(index.search_share(queries(copies), k)):
             query = encoded.of(encoded.rows[number]).astype(np.float64)
             of_texts = np.array([(query @ vectors.T).max(axis=1).sum() for vectors in decoded], np.float32)
             scores = of_texts[index.documents.rows]
@@ -130,10 +130,10 @@ def test_search_ranks_by_the_decoded_vectors(made: dict[str, MultiVectorIndex], 
 
 
 def test_recall_rises_with_the_bits(made: dict[str, MultiVectorIndex], copies: Collection) -> None:
-    exact = made["float16"].search(queries(copies), 10)
+    exact = made["float16"].search_share(queries(copies), 10)
     recalls = []
     for dtype in BITS:
-        recalls.append(recall(exact, made[dtype].search(queries(copies), 10)))
+        recalls.append(recall(exact, made[dtype].search_share(queries(copies), 10)))
     assert recalls == sorted(recalls)
     assert recalls[-1] > 0.8
     reported = [made[dtype].vectors.recall for dtype in BITS]  # type: ignore[union-attr]
@@ -153,7 +153,7 @@ def test_the_lists_are_those_of_the_stored_centroids(made: dict[str, MultiVector
         for text in range(3):
             own = codes[starts[first + text] : starts[first + text + 1]]
             assert sorted(pairs[0, pairs[1] == text].tolist()) == sorted(set(own.tolist()))
-    exact, near = (index.search(queries(copies), 10, approximation) for approximation in (None, centroids.NAME))
+    exact, near = (index.search_share(queries(copies), 10, approximation) for approximation in (None, centroids.NAME))
     assert recall(exact, near) > 0.8
 
 
@@ -175,7 +175,7 @@ def test_reading_never_decodes_more_than_a_batch(
     monkeypatch.setattr(Codec, "decode", decode)
     monkeypatch.setattr("deepsiam.trainer.ranking.retrieval.system.DOCUMENT_VECTORS", 50)
     index = made["residual2"]
-    index.search(queries(copies), 5)
+    index.search_share(queries(copies), 5)
     assert max(read) <= 50
     assert sum(read) == len(index.vectors)
 

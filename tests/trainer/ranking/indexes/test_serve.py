@@ -17,7 +17,7 @@ import pytest
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer import index
 from deepsiam.trainer.ranking.indexes import serve
-from deepsiam.trainer.ranking.indexes.index import Found
+from deepsiam.trainer.ranking.indexes.index import Hit
 from deepsiam.trainer.ranking.indexes.serve import MAX_DOCUMENTS, MAX_QUERY, SHOWN, Search, make_server, page
 from tests import toy
 from tests.trainer.runs import write_run
@@ -26,8 +26,8 @@ EVIL = '<script>document.title="broken"</script>"\'&'
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 
 
-def asked(query: str, k: int) -> list[Found]:
-    return [Found(f"d{i}", 1 / (i + 1), f"{query} and {k}") for i in range(min(k, 3))]
+def asked(query: str, k: int) -> list[Hit]:
+    return [Hit(f"d{i}", 1 / (i + 1), f"{query} and {k}") for i in range(min(k, 3))]
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def test_a_client_that_sends_nothing_or_little_is_left(monkeypatch: pytest.Monke
 
 
 def test_nothing_that_is_shown_becomes_markup() -> None:
-    html = page(EVIL, 5, {EVIL: [Found(EVIL, 0.5, EVIL)]})
+    html = page(EVIL, 5, {EVIL: [Hit(EVIL, 0.5, EVIL)]})
     assert "<script" not in html
     assert html.count("&lt;") >= 8  # the title, query, system, id and text have two each
     assert 'value="&lt;script&gt;' in html
@@ -67,7 +67,7 @@ def test_nothing_that_is_shown_becomes_markup() -> None:
 
 def test_words_of_the_query_are_marked_and_long_texts_are_cut() -> None:
     text = "The Wing of an aeroplane's wing-tip, a to b. " + "x" * SHOWN
-    html = page("wing A tip", 5, {"one": [Found("d", 0.25, text)]})
+    html = page("wing A tip", 5, {"one": [Hit("d", 0.25, text)]})
     assert re.findall("<mark>(.*?)</mark>", html) == ["Wing", "wing", "tip"]  # short words are not marked
     assert "0.2500" in html
     assert "…" in html
@@ -100,7 +100,7 @@ def test_the_number_of_the_command_line_may_be_above_the_bound() -> None:
 
 
 def test_a_search_that_fails_is_answered_and_said(capfd: pytest.CaptureFixture[str]) -> None:
-    def damaged(query: str, k: int) -> list[Found]:
+    def damaged(query: str, k: int) -> list[Hit]:
         raise InputError("index/vectors.npy: damaged")
 
     with served(second=damaged) as port:

@@ -135,10 +135,10 @@ def test_an_index_has_fp16_vectors_and_their_codes(made: dict[str, DenseIndex], 
 def test_what_is_found_has_the_scores_and_the_ties_of_exact_search(
     made: dict[str, DenseIndex], copies: Collection, dtype: str
 ) -> None:
-    exact = made["float16"].search(queries(copies), 120)
+    exact = made["float16"].search_share(queries(copies), 120)
     index = made[dtype]
     for k in (10, 30, 120):
-        for ranked, whole in zip(index.search(queries(copies), k), exact, strict=True):
+        for ranked, whole in zip(index.search_share(queries(copies), k), exact, strict=True):
             assert len(ranked.documents) == k
             score_of = dict(zip(whole.documents.tolist(), whole.scores.tolist(), strict=True))
             np.testing.assert_allclose([score_of[i] for i in ranked.documents.tolist()], ranked.scores, rtol=1e-6)

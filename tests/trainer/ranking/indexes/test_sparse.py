@@ -37,7 +37,7 @@ def test_search_is_the_ranking_of_evaluation(index: SparseIndex, ranker: SparseR
     expected = evaluated.scores(slice(0, len(QUERIES)))
     exact = index.folder.manifest["dtype"] == "float32"
     for k in (1, 7, 500):
-        for ranked, row, scores in zip(index.search(texts(copies), k), evaluated.rank(k), expected, strict=True):
+        for ranked, row, scores in zip(index.search_share(texts(copies), k), evaluated.rank(k), expected, strict=True):
             np.testing.assert_allclose(ranked.scores, scores[ranked.documents], rtol=0 if exact else 2.0**-11)
             assert len(ranked.documents) == len(row.documents) == min(k, (scores > 0).sum())
             if exact:
@@ -74,7 +74,7 @@ def test_it_gives_back_the_terms_of_every_document(
 
 
 def test_matched_terms_are_shown_and_add_up_to_the_score(index: SparseIndex, copies: Collection) -> None:
-    (found,) = index.find(texts(copies)[:1], 5)
+    (found,) = index.search(texts(copies)[:1], 5)
     vocabulary = copies.tokenizer.vocabulary()
     for document in found:
         assert sum(weight for _, weight in document.terms) == pytest.approx(document.score, rel=1e-5)

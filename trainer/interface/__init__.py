@@ -1,0 +1,1 @@
+"""The Python interface: what `import deepsiam` offers, and what the commands are written on."""

@@ -1,0 +1,41 @@
+"""Export a trained model as a folder that other libraries load; `trainer.export` calls this."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from deepsiam.trainer.interop.poly_encoder import BECOMES, KIND
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.engine.world import say
+
+
+def export(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    format: Literal["stock", "adapters"] = "stock",
+    with_decoder: bool = False,
+) -> Path:
+    """Write a trained model to a folder, completely or not at all; an earlier export there is replaced.
+
+    Args:
+        run: a run (its newest sound checkpoint) or a checkpoint.
+        out: a new or empty folder, or an earlier export.
+        format: `stock`: as sentence-transformers, PyLate and transformers load it; `adapters`: those of the run alone,
+            as peft loads them.
+        with_decoder: also write the heads of a pre-training run.
+
+    Returns:
+        The folder.
+
+    Raises:
+        InputError: there is no run, `out` has other contents or cannot be written, or no such format holds the model.
+    """
+    trained = load_trained(Path(run))
+    export_encoder(trained, Path(out), with_decoder, format)
+    is_split = format == "stock" and trained.method.folder_kind == KIND
+    say(f"exported {trained.checkpoint} to {out}{f' as {BECOMES}' if is_split else ''}")
+    return Path(out)
