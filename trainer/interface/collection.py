@@ -76,7 +76,7 @@ class Collection:
         Raises:
             InputError: something is empty, a text is not a string, an id is unknown, or the folder has contents.
         """
-        lines = {f"{name}.jsonl": _lines(name, texts) for name, texts in (("corpus", documents), ("queries", queries))}
+        lines = {"corpus.jsonl": _lines("documents", documents), "queries.jsonl": _lines("queries", queries)}
         lines[f"qrels/{split}.tsv"] = ["\t".join(row) for row in (HEADER, *_judgements(relevant, queries, documents))]
         temporary = None if folder else TemporaryDirectory(prefix="deepsiam-")
         directory = Path(folder) if folder else Path(temporary.name, "collection")  # type: ignore[union-attr]

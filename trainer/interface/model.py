@@ -133,7 +133,7 @@ class Model:
         return vectors.scores(self._encoder(), queries, documents)
 
     @overload
-    def rank(self, query: str, texts: Iterable[str]) -> list[tuple[int, float]]: ...
+    def rank(self, query: str, texts: Iterable[str]) -> list[tuple[int, float]]: ...  # type: ignore[overload-overlap]
 
     @overload
     def rank(self, query: Iterable[str], texts: Iterable[str]) -> list[list[tuple[int, float]]]: ...

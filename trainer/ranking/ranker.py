@@ -138,7 +138,7 @@ class Ranker(ABC):
             raise ValueError(f"{self.title} has no options: leave out {next(iter(options))}=...")
         return self
 
-    def cut(self, dimensions: int) -> Ranker:
+    def cut(self, dimensions: int) -> Self:
         """Return the ranker by the first numbers of its vectors; raise InputError where there are not that many."""
         raise InputError(
             f"{self.title} is not a model of one vector per text, which can be cut to {dimensions} dimensions"

@@ -118,7 +118,7 @@ class Index(ABC):
         """
 
     @overload
-    def search(self, queries: str, k: int = 10, approximation: str | None = None) -> list[Hit]: ...
+    def search(self, queries: str, k: int = 10, approximation: str | None = None) -> list[Hit]: ...  # type: ignore[overload-overlap]
 
     @overload
     def search(self, queries: Iterable[str], k: int = 10, approximation: str | None = None) -> list[list[Hit]]: ...
