@@ -29,8 +29,7 @@ def test_it_has_the_arrays_of_the_same_files(toy_collection: Path, texts: dict[s
         **texts, folder=tmp_path / "made", tokenizer=toy_collection / "tokenizer.json"
     )
     ours, theirs = (
-        {name: record for name, record in json.loads((folder / "manifest.json").read_text())["arrays"].items()}
-        for folder in (made.directory, toy_collection)
+        json.loads((folder / "manifest.json").read_text())["arrays"] for folder in (made.directory, toy_collection)
     )
     assert made.splits() == ["test"]
     assert ours == {name: theirs[name] for name in theirs if not name.startswith("splits/train")}

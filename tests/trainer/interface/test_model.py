@@ -49,7 +49,7 @@ def model(siamese: Path) -> deepsiam.Model:
 
 
 def written_run(collection: Collection, split: str, system: str, tmp_path: Path) -> dict[str, list[tuple[str, float]]]:
-    """The run file of `trainer.evaluate`: ids and scores by the query's id, all as they were before they were written."""
+    """The run file of `trainer.evaluate`: ids and scores, fp32, by the query's id."""
     out = [f"--out={tmp_path / 'r.json'}", f"--write-runs={tmp_path / 'runs'}", "--metrics", "recall@120"]
     evaluate.main([f"--collection={collection.directory}", f"--split={split}", f"--system=s={system}", *out])
     rankings: dict[str, list[tuple[str, float]]] = {}

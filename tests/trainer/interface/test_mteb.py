@@ -25,14 +25,24 @@ def retrieval_task(opened: Collection) -> Any:
     from mteb.abstasks.task_metadata import TaskMetadata
 
     qrels = opened.qrels("test")
-    corpus = [{"id": name, "text": text, "title": ""} for name, text in zip(opened.corpus.ids, opened.corpus.texts())]
+    corpus = [
+        {"id": name, "text": text, "title": ""}
+        for name, text in zip(opened.corpus.ids, opened.corpus.texts(), strict=True)
+    ]
     asked = [{"id": name, "text": opened.queries.text(opened.queries.ids.number(name))} for name in qrels]
 
     class Toy(AbsTaskRetrieval):
         metadata = TaskMetadata(
-            name="Toy", description="Made-up texts.", reference="https://example.org", type="Retrieval",
-            category="t2t", modalities=["text"], eval_splits=["test"], eval_langs=["eng-Latn"],
-            main_score="ndcg_at_10", dataset={"path": "toy", "revision": "1"},
+            name="Toy",
+            description="Made-up texts.",
+            reference="https://example.org",
+            type="Retrieval",
+            category="t2t",
+            modalities=["text"],
+            eval_splits=["test"],
+            eval_langs=["eng-Latn"],
+            main_score="ndcg_at_10",
+            dataset={"path": "toy", "revision": "1"},
         )
 
         def load_data(self, **_: object) -> None:
@@ -46,9 +56,7 @@ def retrieval_task(opened: Collection) -> Any:
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_it_measures_what_we_measure(
-    name: str, toy_collection: Path, tmp_path: Path
-) -> None:
+def test_it_measures_what_we_measure(name: str, toy_collection: Path, tmp_path: Path) -> None:
     keys = {"name": name, "max_query_tokens": 8, "max_document_tokens": 16, **KEYS[name]}
     run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **keys)
     model = deepsiam.load(run)

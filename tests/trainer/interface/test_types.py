@@ -1,0 +1,74 @@
+"""A user's script that uses every public name passes `mypy --strict`."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import deepsiam
+from tests import toy
+
+SCRIPT = """\
+from pathlib import Path
+
+import deepsiam
+
+
+def first(model: deepsiam.Model, texts: list[str]) -> tuple[int, float]:
+    one: list[tuple[int, float]] = model.rank("a query", texts)
+    several: list[list[tuple[int, float]]] = model.rank(["a query", "another"], tuple(texts))
+    return (one + several[0])[0]
+
+
+def texts_of(index: deepsiam.Index) -> list[str]:
+    hits: list[deepsiam.Hit] = index.search("a query")
+    several: list[list[deepsiam.Hit]] = index.search(["a query"], 3)
+    return [f"{hit.id} {hit.score:.2f} {hit.text}" for hit in hits + several[0]]
+
+
+def main() -> int:
+    try:
+        model = deepsiam.load("runs/mine", precision="bf16")
+    except deepsiam.InputError as error:
+        print(error)
+        return 2
+    queries, documents = model.encode_query(["a"]), model.encode_document("b", dimensions=64, as_tensor=True)
+    scores: float = model.similarity(queries, documents).item()
+    made = deepsiam.Collection.from_texts({"d": "b"}, {"q": "a"}, {"q": {"d": 1}}, folder=Path("data/mine"))
+    opened = deepsiam.Collection.open(made.directory)
+    table: deepsiam.Evaluation = deepsiam.evaluate(opened, {"bm25": "bm25", "mine": model, "other": Path("runs/other")})
+    best: float = table.metrics["mine"]["ndcg@10"]
+    print(table, best, scores, first(model, ["b"]), texts_of(deepsiam.open_index("indexes/mine")))
+    exported: Path = deepsiam.export("runs/mine", "exported")
+    print(exported, deepsiam.__version__)
+    return 0
+"""
+LARGE = ("torch", "transformers", "deepspeed", "webdataset")  # whose own types take minutes to read
+SKIPPED = "follow_imports = skip\n"
+WRONG = """\
+import deepsiam
+
+model = deepsiam.load("runs/mine", precison="bf16")
+place: str = model.rank("a", ["b"])[0][0]
+"""
+
+
+def mypy(script: str, folder: Path) -> str:
+    """Check a script as a user would; errors in the package, which has other settings, are not the user's."""
+    (folder / "script.py").write_text(script)
+    (folder / "mypy.ini").write_text("".join(["[mypy]\n", *(f"[mypy-{name}.*]\n{SKIPPED}" for name in LARGE)]))
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "script.py"]
+    variables = {**toy.environment(), "MYPYPATH": str(toy.ROOT)}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True).stdout
+
+
+@pytest.mark.slow
+def test_a_user_s_script_is_typed(tmp_path: Path) -> None:
+    assert {*deepsiam.__all__} <= {*re.findall(r"deepsiam\.(\w+)", SCRIPT)}
+    said = mypy(SCRIPT, tmp_path)
+    assert said.startswith("Success"), said
+    wrong = mypy(WRONG, tmp_path)
+    assert 'Unexpected keyword argument "precison"' in wrong
+    assert 'expression has type "int", variable has type "str"' in wrong
