@@ -199,6 +199,11 @@ def test_the_loop_stays_short() -> None:
     assert len((ROOT / "trainer/training/run/loop.py").read_text().splitlines()) < 180
 
 
+def is_overload(function: ast.FunctionDef) -> bool:
+    """Whether a definition only declares types, before the one that is documented."""
+    return any(ast.unparse(decorator) == "overload" for decorator in function.decorator_list)
+
+
 def test_what_a_class_adds_has_a_docstring() -> None:
     """ruff asks overrides for docstrings too (D102), so the rule is here: only what a base documents may lack one."""
     methods: dict[str, dict[str, str | None]] = {}
@@ -208,7 +213,7 @@ def test_what_a_class_adds_has_a_docstring() -> None:
             if isinstance(node, ast.ClassDef):
                 named = bases.setdefault(node.name, [])  # several classes may share a name
                 named += [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
-                for function in (function for function in node.body if isinstance(function, ast.FunctionDef)):
+                for function in (f for f in node.body if isinstance(f, ast.FunctionDef) and not is_overload(f)):
                     methods.setdefault(node.name, {}).setdefault(function.name, ast.get_docstring(function))
 
     def documented(name: str, method: str, seen: tuple[str, ...] = ()) -> bool:

@@ -28,6 +28,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import read_bytes, sha256_of
 from deepsiam.data_prep.common.json_file import Count, InsideName, Record, Sha256, read_json
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import SPLIT, Tokenizer
 
 FORMAT = 1
@@ -121,6 +122,11 @@ class Collection:
     def excluded(self) -> ExcludedDocuments:
         """The documents that do not count for a query."""
         return ExcludedDocuments.map(self.directory / PARTS[1], len(self.queries), len(self.corpus))
+
+    def require_tokenizer(self, tokenizer: Tokenizer, owner: object) -> None:
+        """Raise InputError where another tokenizer than that of `owner` made the tokens."""
+        instead = remedy(self.directory, tokenizer.path)
+        require_same_tokenizer(tokenizer, owner, self.tokenizer.fingerprint, self.directory, instead)
 
     def splits(self) -> list[str]:
         """Return the names of the splits."""

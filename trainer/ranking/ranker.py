@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from deepsiam.data_prep.collections.collection import Collection, remedy
+from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.progress import meter
-from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
 from deepsiam.models.batching.framing import Framing
 from deepsiam.models.matching.config import MatchingConfig
 from deepsiam.models.vectors import Vectors
@@ -222,13 +221,7 @@ class ModelRanker(Ranker):
     def with_collection(self, collection: Collection) -> Self:
         """Return a ranker of other texts with the same model; raise InputError where another tokenizer read them."""
         if not self.reads_text:
-            require_same_tokenizer(
-                self.loaded.tokenizer,
-                self.name,
-                collection.tokenizer.fingerprint,
-                collection.directory,
-                remedy(collection.directory, self.loaded.tokenizer.path),
-            )
+            collection.require_tokenizer(self.loaded.tokenizer, self.name)
         ranker = copy.copy(self)
         ranker.collection = collection
         return ranker
