@@ -1,1 +1,1 @@
-"""The Python interface: what `import deepsiam` offers, and what the commands are written on."""
+"""The Python interface: what `import deepsiam` gives, in a file for each thing that users do."""

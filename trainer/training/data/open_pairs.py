@@ -6,9 +6,8 @@ Called once, when the job is built.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from deepsiam.data_prep.collections.collection import Collection, remedy
+from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError, as_input_error
-from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
 from deepsiam.models.batching.candidates import Candidates
 from deepsiam.models.interface import Batcher
 from deepsiam.models.matching.config import MatchingConfig
@@ -32,8 +31,7 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
     first_collection, *other_collections = collections.values()
     tokenizer = first_collection.tokenizer
     for collection in other_collections:
-        names = first_collection.directory, collection.tokenizer.fingerprint, collection.directory
-        require_same_tokenizer(tokenizer, *names, remedy(collection.directory, tokenizer.path))
+        collection.require_tokenizer(tokenizer, first_collection.directory)
     groups, sources, held_out, remarks = dict[str, GroupSource](), dict[str, WeightedSource](), list[HeldOut](), []
     # every lane gets a whole window of units, so that examples of the same unit are shuffled with others in every epoch
     unit, least_units = EXAMPLES_OF_A_UNIT, recipe.data.lanes * recipe.data.window
