@@ -123,7 +123,7 @@ def test_a_query_that_is_not_utf_8_is_refused_in_one_line(
 def test_no_text_controls_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     escape, bell = "\x1b[2J", "\x07"
     found = Hit(f"d{escape}", 0.5, f"word {escape}{bell}\n" * 50, ((f"term{escape}", 0.25),))
-    index = SimpleNamespace(find=lambda *_: [[found]], collection=SimpleNamespace(corpus=[found]))
+    index = SimpleNamespace(search=lambda *_: [[found]], collection=SimpleNamespace(corpus=[found]))
     monkeypatch.setattr(answers, "open_index", lambda *_: index)
     search.main(["index", f"query {escape}"])
     query, document, terms, _ = capsys.readouterr().out.splitlines()
