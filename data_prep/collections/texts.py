@@ -97,6 +97,8 @@ def checked_texts(texts: str | Iterable[str] | Mapping[str, str], name: str) -> 
     """
     if isinstance(texts, str):
         texts = [texts]
+    if not isinstance(texts, Iterable):
+        raise InputError(f"{name}: {reprlib.repr(texts)} is neither a text nor a list of texts")
     checked = list[str]()
     for key, text in texts.items() if isinstance(texts, Mapping) else enumerate(texts):
         where = f"{name}[{key!r}]"

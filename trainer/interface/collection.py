@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -76,6 +77,8 @@ class Collection:
         Raises:
             InputError: something is empty, a text is not a string, an id is unknown, or the folder has contents.
         """
+        if not re.fullmatch(r"\w[\w.-]*", split):
+            raise InputError(f"split: {split!r} is no name of a split: write letters, digits, '_', '-' and '.' alone")
         lines = {"corpus.jsonl": _lines("documents", documents), "queries.jsonl": _lines("queries", queries)}
         lines[f"qrels/{split}.tsv"] = ["\t".join(row) for row in (HEADER, *_judgements(relevant, queries, documents))]
         temporary = None if folder else TemporaryDirectory(prefix="deepsiam-")
@@ -106,24 +109,28 @@ class Collection:
 
 def _lines(name: str, texts: Mapping[str, str]) -> list[str]:
     """Return texts as lines of BEIR's JSON; raise InputError for what is no text or no id."""
+    _require_dict(name, texts, "texts by their ids")
     contents = checked_texts(texts, name)
-    if not contents:
-        raise InputError(f"{name}: is empty: give texts by their ids")
     ids = [check_id(key, "id", Where(Path(name), number)) for number, key in enumerate(texts, 1)]
     return [json.dumps({"_id": key, "text": text}) for key, text in zip(ids, contents, strict=True)]
+
+
+def _require_dict(name: str, given: object, contents: str) -> None:
+    """Raise InputError for what is no dict, or an empty one."""
+    if not (isinstance(given, Mapping) and given):
+        raise InputError(f"{name}: give a dict of {contents}, which is not empty")
 
 
 def _judgements(
     relevant: Relevant, queries: Mapping[str, str], documents: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the rows of a file of judgements; raise InputError for an unknown id or what is no grade."""
-    if not relevant:
-        raise InputError("relevant: is empty: give the ids of relevant documents by the ids of queries")
+    _require_dict("relevant", relevant, "the ids of relevant documents by the ids of queries")
     for query, judged in relevant.items():
         where = f"relevant[{query!r}]"
         if query not in queries:
             raise InputError(f"{where}: is not among the queries")
-        if isinstance(judged, str):
+        if isinstance(judged, str) or not isinstance(judged, Iterable):
             raise InputError(f"{where}: {judged!r} is no list of ids: write [{judged!r}]")
         grades = judged if isinstance(judged, Mapping) else dict.fromkeys(judged, 1)
         for document, grade in grades.items():

@@ -158,6 +158,8 @@ def test_what_is_refused(model: deepsiam.Model, collection: Collection, tmp_path
         model.rank("a", ["caf\udce9"])
     with pytest.raises(deepsiam.InputError, match=r"query\[1\]: b'a' is not a string"):
         model.rank(["a", b"a"], ["b"])  # type: ignore[list-item]
+    with pytest.raises(deepsiam.InputError, match="texts: None is neither a text nor a list of texts"):
+        model.encode_query(None)  # type: ignore[arg-type]
     (tmp_path / "empty").mkdir()
     with pytest.raises(deepsiam.InputError, match="empty: neither a checkpoint nor a run folder with one: train it"):
         deepsiam.load(tmp_path / "empty")
