@@ -9,9 +9,11 @@ from pathlib import Path
 
 from deepsiam.data_prep.arguments import add_options, add_preparation, local_folder, options_of, workers_argument
 from deepsiam.data_prep.collections import build, collection
+from deepsiam.data_prep.collections.files.text_columns import parse_columns
 from deepsiam.data_prep.collections.registry import FORMATS
 from deepsiam.data_prep.common.argument_types import folder, pattern, positive
 from deepsiam.data_prep.common.errors import InputError, exit_on_input_error, printable
+from deepsiam.data_prep.common.hub import is_address, local_files
 from deepsiam.data_prep.common.parser import Parser, end_of_help
 from deepsiam.data_prep.demo import dataset, distributions
 from deepsiam.data_prep.prepare import merging, output, run, texts, uploading
@@ -40,6 +42,7 @@ def _listed(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 def _prepare(arguments: argparse.Namespace) -> int:
     inputs = [location for name in arguments.inputs for location in SOURCES[arguments.source].expand(name)]
+    inputs = [file for location in inputs for file in local_files(location)]
     out = local_folder(arguments)
     print(run.prepare(inputs, out, options_of(arguments), arguments.workers, arguments.max_bad, arguments.rejected))
     if uploading.is_wanted(arguments.out):
@@ -132,7 +135,9 @@ def _require_shards(directory: Path) -> None:
 
 
 def _collection(arguments: argparse.Namespace) -> int:
-    name, inputs, out = arguments.format, [Path(path) for path in arguments.inputs], arguments.out
+    name, out = arguments.format, arguments.out
+    inputs = [Path(file) for location in arguments.inputs for file in _split_files(location)]
+    columns = parse_columns(arguments.columns) if arguments.columns else ()
     if name not in FORMATS:
         if inputs or out:
             formats = ", ".join(FORMATS)
@@ -141,7 +146,13 @@ def _collection(arguments: argparse.Namespace) -> int:
     elif not inputs or not out:
         raise InputError(f"collection {name}: name its files or folder, and --out DIR")
     opened = build.build(
-        name, inputs, out, tokenizer.load(arguments.tokenizer), arguments.workers, strict=arguments.strict
+        name,
+        inputs,
+        out,
+        tokenizer.load(arguments.tokenizer),
+        arguments.workers,
+        strict=arguments.strict,
+        columns=columns,
     )
     queries = ", ".join(f"{number:,} of {split}" for split, number in opened.manifest["counts"]["splits"].items())
     print(printable(f"{out}: {len(opened.corpus):,} documents, {len(opened.queries):,} queries ({queries})"))
@@ -150,6 +161,14 @@ def _collection(arguments: argparse.Namespace) -> int:
     for remark in opened.manifest.get("remarks", []):
         print(printable(remark))
     return 0
+
+
+def _split_files(location: str) -> list[str]:
+    """Return the files of an input, which may be SPLIT=ADDRESS of a data set on the hub; any other one as it is."""
+    split, equals, address = location.partition("=")
+    if equals and is_address(address):
+        return [f"{split}={file}" for file in local_files(address)]
+    return local_files(location)
 
 
 def _parser(sources: Sequence[str], formats: Sequence[str]) -> argparse.ArgumentParser:
@@ -239,9 +258,11 @@ def _add_collection(parser: argparse.ArgumentParser, formats: Sequence[str]) -> 
     parser.epilog = "\n".join(["formats:", *wrapped, "", end_of_help(example, "docs/collections.md")])
     format_help = "a format listed below; or a BEIR folder alone, to tokenise it in place"
     parser.add_argument("format", metavar="FORMAT", help=format_help)
-    parser.add_argument("inputs", nargs="*", metavar="INPUT", help="files or folders")
+    parser.add_argument("inputs", nargs="*", metavar="INPUT", help="files or folders, or hf://datasets/...")
     parser.add_argument("--out", type=folder, metavar="DIR", help="folder to write")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="PATH", help="a tokenizer.json, or its folder")
+    columns = "names of a table's columns, such as query=anchor,document=positive,negative=hard,label=score"
+    add_options(parser, ("--columns", columns, "ROLE=NAME,...", str, None))
     add_options(parser, ("--strict", "refuse judgements of unknown queries or documents instead of leaving them out"))
     workers_argument(parser)
 

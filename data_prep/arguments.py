@@ -26,7 +26,9 @@ MAX_BAD = 0.001
 def add_preparation(parser: argparse.ArgumentParser, name: str, source: Source) -> None:
     """Declare the arguments that `options_of` reads, for one source."""
     parser.set_defaults(source=name)
-    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="file, folder, or file://, http(s)://, s3:// file")
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT", help="file, folder, or file://, http(s)://, s3://, hf:// file"
+    )
     help_ = "folder to write or resume; may be an s3:// address"
     parser.add_argument("--out", type=named, required=True, metavar="DIR", help=help_)
     add_options(

@@ -1,7 +1,7 @@
 """Fixtures shared by the tests of every room."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 
 from deepsiam.data_prep.common import progress
 from tests import toy
+from tests.hub import Hub
+from tests.hub import serving as hub_serving
 
 # hypothesis's deadlines would fail on a busy machine; fixed examples, so that every push is judged by the same ones
 anywhere = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -80,3 +82,10 @@ def toy_scored(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -
 def toy_classes(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenised collection of made-up pairs of three classes, with the shards' tokenizer; read only."""
     return toy.write_classes(tmp_path_factory.mktemp("classes") / "toy", shards / "tokenizer.json")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A stand-in of the Hugging Face Hub, with an empty cache."""
+    with hub_serving(tmp_path / "hub", monkeypatch) as running:
+        yield running

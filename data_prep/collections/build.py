@@ -31,6 +31,7 @@ from deepsiam.data_prep.collections.collection import (
     name_in,
 )
 from deepsiam.data_prep.collections.excluded import ExcludedDocuments, write_excluded
+from deepsiam.data_prep.collections.files.text_columns import GivenColumns
 from deepsiam.data_prep.collections.format import Format, split_and_file
 from deepsiam.data_prep.collections.groups import Groups, no_grades
 from deepsiam.data_prep.collections.ids import Ids
@@ -61,23 +62,35 @@ STAGES = 2  # changes with what the stages record
 
 
 def build(
-    name: str, inputs: Sequence[Path], out: Path, tokenizer: Tokenizer, workers: int = 1, *, strict: bool = False
+    name: str,
+    inputs: Sequence[Path],
+    out: Path,
+    tokenizer: Tokenizer,
+    workers: int = 1,
+    *,
+    strict: bool = False,
+    columns: GivenColumns = (),
 ) -> Collection:
     """Make the collection of `inputs`, in the format `name`, in the folder `out`, and open it.
 
     The bytes of every file are the same for any number of workers. If `out` is itself a BEIR folder, the collection is
     made next to its files. Judgements of unknown queries or documents are left out with a remark, or refused if
-    `strict`.
+    `strict`. `columns` names those of a table, by their roles.
 
     Raises:
         InputError: the input is bad (naming file and line), `out` has files that a collection would replace, another
             process builds it, or a file cannot be written.
     """
-    reader = FORMATS[name](inputs)
+    if columns and not FORMATS[name].takes_columns:
+        names = ", ".join(name for name, kind in FORMATS.items() if kind.takes_columns)
+        raise InputError(f"--columns: is for tables ({names}): leave it out for {name}")
+    reader = FORMATS[name](inputs, columns) if columns else FORMATS[name](inputs)
     if len(inputs) > 1:  # one alone may be no path, as a subset of a BEIR folder
         require_once(split_and_file(path)[1].resolve() for path in inputs)
     _require_room(out, reader, tokenizer)
-    command = {"format": name, "inputs": [name_in(path, out) for path in inputs]}
+    command: dict[str, Any] = {"format": name, "inputs": [name_in(path, out) for path in inputs]}
+    if columns:
+        command["columns"] = columns
     key = json.dumps(
         [STAGES, command, tokenizer.fingerprint, tokenizer.split_special_tokens, _state(reader), strict]
     ).encode()

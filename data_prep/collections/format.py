@@ -86,6 +86,7 @@ class Format(ABC):
         mined: whether negatives were mined or sampled. If so, the highest label of a query-document pair is used;
             if not, and groups are not whole, two different labels of a pair are refused.
         classes: the names of the classes that labels number; empty if labels are relevance or scores.
+        takes_columns: whether the names of columns may be given, as pairs of role and name (text_columns.py).
         paths: every file that is read.
         by_split: the files that the groups of each split are read from.
         by_part: those that the corpus and the queries are read from, where these are not all files: their sizes tell
@@ -97,12 +98,13 @@ class Format(ABC):
     item_groups: ClassVar[bool] = False
     mined: ClassVar[bool] = False
     classes: Sequence[str] = ()
+    takes_columns: ClassVar[bool] = False
     paths: Sequence[Path]
     by_split: Mapping[str, Sequence[Path]]
     by_part: Mapping[str, Sequence[Path]] = MappingProxyType({})
 
     @abstractmethod
-    def __init__(self, inputs: Sequence[Path]) -> None:
+    def __init__(self, inputs: Sequence[Path], columns: Sequence[tuple[str, str]] = ()) -> None:
         """Find the files among the inputs; raise InputError where one is missing."""
 
     @abstractmethod

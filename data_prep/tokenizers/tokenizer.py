@@ -24,6 +24,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import read_bytes, write_bytes
+from deepsiam.data_prep.common.hub import TOKENIZER_FILES, local_model
 from deepsiam.data_prep.common.words import STOP_WORDS
 from deepsiam.data_prep.tokenizers import bounds, frame, special_tokens, wordpiece
 from deepsiam.data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, alphabet, learnable
@@ -225,7 +226,7 @@ def id_type(vocab_size: int) -> np.dtype:
 
 
 def load(path: Path, reader: Callable[[Path], bytes] = read_bytes) -> Tokenizer:
-    """Load a tokenizer.json; `path` is the file or its folder (that of a Hugging Face model), `reader` reads its files.
+    """Load a tokenizer.json; `path` is the file, its folder, or a model on the hub, and `reader` reads its files.
 
     Special tokens that a text spells out are text, except in the folder of an encoder, unless its tokenizer_config.json
     says so: the Hugging Face libraries find them in texts.
@@ -235,7 +236,7 @@ def load(path: Path, reader: Callable[[Path], bytes] = read_bytes) -> Tokenizer:
             puts too many tokens around a text, has ids far beyond the number of tokens, or a token longer than
             LONGEST_TOKEN, or what it makes of a text has no bound (bounds.py).
     """
-    path = Path(path)
+    path = local_model(path, TOKENIZER_FILES)
     if path.is_dir():  # sentence-transformers' old folders have it beside their encoder, in 0_Transformer
         files = [path / "tokenizer.json", *sorted(path.glob("0_*/tokenizer.json"))]
         path = next((file for file in files if file.exists()), files[0])

@@ -9,6 +9,7 @@ from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.sources.docstrings.modules import SourceFile
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep.raw import Capture
+from tests.hub import Hub, go_offline
 
 
 @pytest.fixture
@@ -116,3 +117,21 @@ def test_numbers_have_an_end(capsys: Capture) -> None:
 @pytest.mark.parametrize("command", [["text", "a.txt"], ["merge", "part"], ["docstrings"]])
 def test_an_output_folder_has_a_name(command: list[str], capsys: Capture) -> None:
     assert "argument --out: is empty: name a folder" in failure([*command, "--out", ""], capsys)[-1]
+
+
+def test_shards_are_made_of_a_data_set_of_the_hub(
+    hub: Hub, small: Tokenizer, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = {f"data/{i}.jsonl": json.dumps({"text": f"The fox {i} runs."}).encode() for i in range(3)}
+    hub.publish("owner/data", lines | {"load.py": b"raise SystemExit"}, "datasets")
+    command = ["jsonl", "hf://datasets/owner/data/**/*.jsonl", "--tokenizer", str(small.path), "--workers", "1"]
+    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+    assert not any("load.py" in request for request in hub.requests)
+    assert main(["verify", str(tmp_path / "out")]) == 0
+    assert "3 documents" in capsys.readouterr().out
+    go_offline(monkeypatch)  # the same files are in the hub's cache
+    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+    line = failure(["jsonl", "hf://datasets/owner/other/*.jsonl", *command[2:], "--out", str(tmp_path / "no")], capsys)
+    assert line[-1].startswith(
+        "data_prep: hf://datasets/owner/other/*.jsonl: is not in the hub's cache, and HF_HUB_OFF"
+    )

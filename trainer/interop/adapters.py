@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.hub import is_address, local_model, parse_model
 from deepsiam.models.adapters import NAME, Lora, lora_config
 from deepsiam.trainer.interop.files import prompt_card, refuse, save_tensors, write_tokenizer
 from deepsiam.trainer.interop.folder import Folder, read_tensors
@@ -38,7 +39,7 @@ def write(
     trained: LoadedModel,
     lora: Lora,
     weights: Path,
-    base: Path,
+    base: str,
     folder: Path,
     facts: Mapping[str, Any],
     *,
@@ -50,7 +51,7 @@ def write(
         trained: a model with adapters.
         lora: their keys.
         weights: the file of weights of the checkpoint, in which they are not merged.
-        base: the folder of the encoder that they were added to.
+        base: the folder of the encoder that they were added to, or its address on the hub, with the commit.
         folder: an existing one, to write to.
         facts: for the README.md.
         bidirectional: whether the encoder is a decoder that was made bidirectional.
@@ -66,7 +67,8 @@ def write(
         "have tokens that the base lacks": bool(method.added_tokens + method.markers),
     }
     refuse(trained, "adapters alone", beyond, ", or leave out --format adapters")
-    encoder = Folder(base).encoder
+    folder_of_base = local_model(base)
+    encoder = Folder(folder_of_base).encoder
     if not (encoder / CONFIG).is_file():
         raise InputError(
             f"{base}: the base of these adapters is a run, which transformers does not load: start from its "
@@ -80,7 +82,10 @@ def write(
     save_tensors(adapters, folder / "adapter_model.safetensors")
     config = lora_config(trained.model.trunk, lora)
     config.target_modules = lora.targets  # it has them in any order
-    config.base_model_name_or_path, config.task_type = str(encoder), "FEATURE_EXTRACTION"
+    name = str(encoder)
+    if is_address(base) and encoder == folder_of_base:  # peft, too, finds it on the hub
+        name, config.revision = parse_model(base)
+    config.base_model_name_or_path, config.task_type = name, "FEATURE_EXTRACTION"
     config.save_pretrained(str(folder))
     write_tokenizer(trained.tokenizer, trained.text_tokens, folder)
-    return CARD.format(**facts, base=encoder) + prompt_card(method)
+    return CARD.format(**facts, base=name) + prompt_card(method)

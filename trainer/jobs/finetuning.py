@@ -20,7 +20,7 @@ from deepsiam.trainer.ranking.while_training.retrieval_probe import open_retriev
 from deepsiam.trainer.training.checkpoints.base import base_of
 from deepsiam.trainer.training.checkpoints.init_from import copy_heads, load_start
 from deepsiam.trainer.training.checkpoints.load import saved_trunk
-from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_checkpoint, with_keys_from_folder
+from deepsiam.trainer.training.checkpoints.start_keys import open_start
 from deepsiam.trainer.training.data.group_source import GroupSource
 from deepsiam.trainer.training.data.open_pairs import pair_data
 from deepsiam.trainer.training.data.opened import Data
@@ -35,8 +35,7 @@ def build(recipe: FinetuneRecipe, resume_from: Path | None = None) -> Job:
 
     To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
     """
-    start = None if resume_from or recipe.init_from is None else Folder(recipe.init_from)
-    recipe = with_keys_from_checkpoint(recipe, resume_from) if resume_from else with_keys_from_folder(recipe, start)
+    recipe, start = open_start(recipe, resume_from)
     data = pair_data(recipe)
     say(*data.remarks)
     torch.manual_seed(recipe.seed)  # of new weights: all ranks draw the same

@@ -20,18 +20,16 @@ def build(recipe: PretrainRecipe, resume_from: Path | None = None) -> Job:
     To resume, the checkpoint is enough, with the base of its adapters: the engine loads what is trained.
     """
     if recipe.init_from:  # what reads other libraries' folders is imported for runs that name one
-        from deepsiam.trainer.interop.folder import Folder
         from deepsiam.trainer.training.checkpoints.init_from import copy_heads, load_start
-        from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_checkpoint, with_keys_from_folder
+        from deepsiam.trainer.training.checkpoints.start_keys import open_start
 
-        start = Folder(recipe.init_from)
-        recipe = with_keys_from_checkpoint(recipe, resume_from) if resume_from else with_keys_from_folder(recipe, start)
+        recipe, start = open_start(recipe, resume_from)
     data = shard_data(recipe)
     torch.manual_seed(recipe.seed)  # of new weights: all ranks draw the same
     encoder = None
     if resume_from:
         trunk = saved_trunk(resume_from)
-    elif recipe.init_from:
+    elif recipe.init_from and start:
         encoder = load_start(recipe, start, data.tokenizer)
         trunk = encoder.trunk
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from deepsiam.data_prep.common.hub import local_model
 from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.kinds import kind_of, load
 from deepsiam.trainer.interop.model import LoadedModel
@@ -13,13 +14,14 @@ from deepsiam.trainer.training.engine.world import warn
 
 
 def load_any(path: Path) -> LoadedModel:
-    """Load a model to rank with, from a run, a checkpoint, a sentence-transformers folder or a cross-encoder's.
+    """Load a model to rank with, from a run, a checkpoint, a published folder, or an address of the hub.
 
     A pre-training run whose method ranks without fine-tuning becomes a Siamese network of its embeddings.
 
     Raises:
         InputError: the path is none of these, or it is damaged.
     """
+    path = local_model(path)
     folder = Folder(path)
     if kind := kind_of(folder):
         trained = load(folder, kind)

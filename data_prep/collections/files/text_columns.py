@@ -1,8 +1,8 @@
 """Find which columns of a table of pairs or triples are the query, the document, its negatives and the label.
 
-Names decide, not the order: sentence-transformers takes columns in their order, so a table with sorted columns (anchor,
-negative, positive) would train on the negatives as positives. Columns with other names are taken in their order. Text
-without a header is refused, since its first line would be lost.
+Those given by --columns are taken. Else names decide, not the order: sentence-transformers takes columns in their
+order, so a table with sorted columns (anchor, negative, positive) would train on the negatives as positives. Columns
+with other names are taken in their order. Text without a header is refused, since its first line would be lost.
 """
 
 import re
@@ -21,7 +21,11 @@ NAMES = {  # in lower case
     DOCUMENT: "document|positive|pos|passage|answer|hypothesis|(sentence|text|question)_?[2b]",
     NEGATIVE: r"(hard_)?neg(ative)?(_?\d+)?",
 }
+LABEL = "label"  # the role that has no pattern: the names in LABELS
 IGNORED = {"", "id", "idx", "index", "__index_level_0__"}
+
+
+GivenColumns = Sequence[tuple[str, str]]  # a role, which may be repeated, and the name of its column
 
 
 class TextColumns(NamedTuple):
@@ -30,13 +34,36 @@ class TextColumns(NamedTuple):
     texts: Sequence[str]  # query, document, negatives
     label: str | None
     by_name: bool  # whether the columns were found by name, not by order
+    are_given: bool = False  # other columns do not count, whatever their names
 
     def check_keys(self, keys: Iterable[str], where: Where) -> None:
         """Raise InputError if a row has a label or a negative that is no column: the first object lacked its key."""
-        for key in keys:
+        for key in () if self.are_given else keys:
             if key not in (*self.texts, self.label) and (key.lower() in LABELS or _role(key) == NEGATIVE):
                 lacks = "which the file's first object has not: write it in every object, or in none"
                 raise InputError(f"{where}: has {key!r:.40}, {lacks}")
+
+
+def parse_columns(text: str) -> GivenColumns:
+    """Read `query=anchor,document=positive`; raise InputError where it is not such a list."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(role in (*NAMES, LABEL) and name for role, _, name in pairs):
+        roles = ", ".join((*NAMES, LABEL))
+        raise InputError(f"--columns {text}: write ROLE=NAME,ROLE=NAME with roles of {roles}")
+    return [(role, name) for role, _, name in pairs]
+
+
+def given_columns(path: Path, given: GivenColumns, *, negatives: bool, needs_label: bool = False) -> TextColumns:
+    """Return the given columns of a table; raise InputError if it lacks one, or a role has too many or none."""
+    names, by_role = table_columns(path), {role: [n for r, n in given if r == role] for role in (*NAMES, LABEL)}
+    if absent := [name for _, name in given if name not in names]:
+        raise InputError(f"{path}: has no column {absent[0]!r}; its columns are {', '.join(names)[:400] or 'none'}")
+    numbers = [len(by_role[role]) for role in (QUERY, DOCUMENT, LABEL)]
+    if numbers[:2] != [1, 1] or not needs_label <= numbers[2] <= 1 or bool(by_role[NEGATIVE]) != negatives:
+        also = ("; negative, once or more" if negatives else "") + (f"; {LABEL}" if needs_label else "")
+        raise InputError(f"--columns: name {QUERY} and {DOCUMENT}, each once{also}, and nothing else but a {LABEL}")
+    texts = [*by_role[QUERY], *by_role[DOCUMENT], *by_role[NEGATIVE]]
+    return TextColumns(texts, next(iter(by_role[LABEL]), None), by_name=True, are_given=True)
 
 
 def text_columns(path: Path, *, negatives: bool) -> TextColumns:

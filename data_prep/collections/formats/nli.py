@@ -6,6 +6,7 @@ SICK            sentence_A, sentence_B, entailment_judgment             entailme
 RTE             sentence1, sentence2, label                             entailment, not_entailment
 QQP             question1, question2, is_duplicate                      not_duplicate, duplicate
 Hugging Face's  premise, hypothesis, label: the name or the number      as above
+any other       those named by --columns: the name of the class         as above
 
 The files are .jsonl, .parquet, or .tsv (or .txt) with a header, where quotes are ordinary characters. A pair is a
 group: its first text is the query, its second text the only candidate, its class the label. Pairs without a gold label
@@ -21,6 +22,7 @@ from typing import Any
 
 from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists, LeftOut
 from deepsiam.data_prep.collections.files.table import table_columns, table_rows
+from deepsiam.data_prep.collections.files.text_columns import GivenColumns, given_columns
 from deepsiam.data_prep.collections.format import Where, check_text, files_by_split, split_and_file
 from deepsiam.data_prep.common.errors import InputError
 
@@ -41,8 +43,9 @@ class Nli(CandidateLists):
 
     summary = "pairs with a class: MNLI, SNLI, RTE, QQP, SICK: .tsv, .txt, .jsonl, .parquet"
     leaves_out = True
+    takes_columns = True
 
-    def __init__(self, inputs: Sequence[Path]) -> None:
+    def __init__(self, inputs: Sequence[Path], columns: GivenColumns = ()) -> None:
         """Find the splits, and determine the classes from the first labels."""
         self.by_split: dict[str, list[Path]] = {}
         # of each file: those of the texts, that of the label
@@ -50,7 +53,7 @@ class Nli(CandidateLists):
         for location in inputs:
             file = split_and_file(location)[1]
             names = table_columns(file)
-            self.columns[file] = _texts_and_label(file, names)
+            self.columns[file] = _given(file, columns) if columns else _texts_and_label(file, names)
             for split in SETS.values() if SET in names else [_split(location)]:
                 self.by_split.setdefault(split, []).append(file)
         self.paths = self._listed()
@@ -113,6 +116,11 @@ def _texts_and_label(file: Path, names: Sequence[str]) -> tuple[tuple[str, str],
     if label is None:
         raise InputError(f"{file}: has no column {', '.join(LABELS)}: the labels of test sets are often not published")
     return texts, label
+
+
+def _given(file: Path, columns: GivenColumns) -> tuple[tuple[str, str], str]:
+    (premise, hypothesis), label, *_ = given_columns(file, columns, negatives=False, needs_label=True)
+    return (premise, hypothesis), str(label)
 
 
 def _split(location: Path) -> str:

@@ -5,9 +5,9 @@
 .parquet        columns query, document, score
 
 Columns have these names or those of sentence-transformers, such as anchor and positive, or sentence1 and sentence2;
-columns with other names are taken in their order, with a remark. A column label or score holds numbers, the labels;
-without it the label is 1. In JSON, the keys of the first object are the columns: if only a later one has a label, it is
-refused. The rows of one query make one group; a pair with several scores gets the highest.
+columns with other names are named by --columns, or taken in their order, with a remark. A column label or score holds
+numbers, the labels; without it the label is 1. In JSON, the keys of the first object are the columns: if only a later
+one has a label, it is refused. The rows of one query make one group; a pair with several scores gets the highest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists
 from deepsiam.data_prep.collections.files.table import table_rows
-from deepsiam.data_prep.collections.files.text_columns import text_columns
+from deepsiam.data_prep.collections.files.text_columns import GivenColumns, given_columns, text_columns
 from deepsiam.data_prep.collections.format import Where, check_number, check_text
 from deepsiam.data_prep.common.errors import InputError
 
@@ -27,12 +27,18 @@ class Pairs(CandidateLists):
     summary = "pairs of texts: .tsv, .csv, .jsonl, .json or .parquet with columns such as query, document, score"
     item_groups = False
     mined = True
+    takes_columns = True
     negatives: ClassVar[bool] = False
 
-    def __init__(self, inputs: Sequence[Path]) -> None:
+    def __init__(self, inputs: Sequence[Path], columns: GivenColumns = ()) -> None:
         """Take any number of files; either all files of a split have scores, or none."""
         super().__init__(inputs)
-        self.columns = {file: text_columns(file, negatives=self.negatives) for file in self.paths}
+        self.columns = {
+            file: given_columns(file, columns, negatives=self.negatives)
+            if columns
+            else text_columns(file, negatives=self.negatives)
+            for file in self.paths
+        }
         for split, (first_file, *other_files) in self.by_split.items():
             for file in other_files:
                 if (self.columns[file].label is None) != (self.columns[first_file].label is None):

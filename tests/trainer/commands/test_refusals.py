@@ -43,7 +43,10 @@ ROWS = [
     ("trainer.export RUNS/seed MINE", "not an earlier export"),
     ("trainer.export TMP/none RUNS/seed", "none: no such folder"),
     ("trainer.export TMP RUNS/seed", "train it first"),
-    ("trainer.export owner/name NEW", "owner/name: no such folder; models of the Hub are not downloaded: download it"),
+    (
+        "trainer.export owner/name NEW",
+        "owner/name: no such folder; if it is a model of the Hugging Face Hub, write hf://owner/name",
+    ),
     ("trainer.export RUNS/siamese NEW --format adapters", "was trained without adapters: leave out --format adapters"),
     # trainer.index
     ("trainer.index RUNS/siamese --collection=TMP/none --out=NEW", "not tokenised, or not a collection"),

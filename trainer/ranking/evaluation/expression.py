@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
 
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.hub import is_address
 
 NO_PATHS = ("bm25", "lrl")  # words that name a ranker
 RESERVED = (*NO_PATHS, "fuse")  # words that name no system of the user's
@@ -115,7 +116,7 @@ def read_systems(arguments: Sequence[str]) -> list[Given]:
     for text in arguments:
         system = parse(text, {system.name: system.expression for system in systems})
         for leaf in leaves(system.expression):
-            if leaf.path not in NO_PATHS and not os.path.exists(leaf.path):
+            if leaf.path not in NO_PATHS and not is_address(leaf.path) and not os.path.exists(leaf.path):
                 hint = "" if "/" in leaf.path else "is no system named before, and "
                 raise problem(text, leaf.at, f"'{leaf.path}' {hint}is no file or folder")
         systems.append(system)

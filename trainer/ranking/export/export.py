@@ -29,6 +29,7 @@ def export_encoder(
     out: Path,
     with_decoder: bool = False,
     form: Literal["stock", "adapters"] = "stock",
+    repository: str | None = None,
 ) -> None:
     """Write a trained encoder to the folder `out`, completely or not at all; replace an earlier export there.
 
@@ -37,6 +38,7 @@ def export_encoder(
         out: a new or empty folder, or an earlier export.
         with_decoder: also write the heads of a pre-training run: decoder.safetensors, decoder.json.
         form: the files of Hugging Face's libraries and PyLate; or a run's adapters alone.
+        repository: the name OWNER/NAME by which its README.md loads it; by default `out`.
 
     Raises:
         InputError: `out` has other contents or cannot be written, the format cannot hold the model, transformers would
@@ -48,13 +50,15 @@ def export_encoder(
         raise InputError(f"{out}: exists and is not an earlier export: name a new folder, or remove it")
     make_directory(out.parent)
     with whole_folder(out) as folder:
-        card = _write(trained, folder, out, form)
+        card = _write(trained, folder, Path(repository or out), form)
         if (folder / TOKENIZER).is_file():
             _check_reading(trained, folder)
         if with_decoder:
             pretrained.write_decoder(trained, folder)
             card += pretrained.DECODER_CARD
-        (folder / "README.md").write_text(model_card.complete(card, trained), encoding="utf-8")
+        (folder / "README.md").write_text(
+            model_card.complete(card, trained, Path(repository or out).resolve().name), encoding="utf-8"
+        )
         source: dict[str, Any] = {"kind": trained.kind, "checkpoint": str(trained.checkpoint), "step": trained.step}
         if trained.method.folder_kind == DENSE:  # what a SentenceTransformer has no key for
             source |= trained.method.model_dump(include={"max_query_tokens", "dimensions"}, mode="json")
@@ -74,12 +78,12 @@ def _check_reading(trained: TrainedModel, folder: Path) -> None:
         ) from None
 
 
-def _write(trained: TrainedModel, folder: Path, out: Path, form: str) -> str:
+def _write(trained: TrainedModel, folder: Path, loaded_from: Path, form: str) -> str:
     """Write model and tokenizer in the format of their method; return the README.md."""
     method = trained.method
     facts = {  # for every README.md: what the model is, and which run and step it comes from
-        "name": out.resolve().name,
-        "out": out,
+        "name": loaded_from.resolve().name,
+        "out": loaded_from,
         "kind": trained.kind,
         "run": as_code(trained.recipe.run),
         "step": f"{trained.step:,}",
@@ -91,9 +95,9 @@ def _write(trained: TrainedModel, folder: Path, out: Path, form: str) -> str:
         base, train = read_base(trained.checkpoint), trained.recipe.optimizer.train
         if base is None or not isinstance(train, Adapters):
             raise InputError(f"{trained.checkpoint}: was trained without adapters: leave out --format adapters")
-        weights, encoder = trained.checkpoint / checkpoint.WEIGHTS, Path(base.folder)
+        weights = trained.checkpoint / checkpoint.WEIGHTS
         bidirectional = trained.recipe.bidirectional
-        return adapters.write(trained, train.lora, weights, encoder, folder, facts, bidirectional=bidirectional)
+        return adapters.write(trained, train.lora, weights, base.folder, folder, facts, bidirectional=bidirectional)
     if method.folder_kind not in WRITERS:
         raise InputError(f"{trained.checkpoint}: no library loads a {method.name}; use the run")
     return WRITERS[method.folder_kind](trained, method, folder, facts)

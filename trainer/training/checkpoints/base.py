@@ -5,6 +5,7 @@ from pathlib import Path
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import sha256_of
+from deepsiam.data_prep.common.hub import is_address, local_model
 from deepsiam.data_prep.common.json_file import Record, Sha256, read_json
 from deepsiam.models.adapters import Adapters
 from deepsiam.trainer.training.checkpoints import checkpoint
@@ -14,12 +15,12 @@ from deepsiam.trainer.training.recipe.schema import Recipe
 class Base(Record):
     """The content of base.json."""
 
-    folder: str  # of Hugging Face, of sentence-transformers, or a checkpoint
+    folder: str  # of Hugging Face, of sentence-transformers, or a checkpoint; or the hub's address, with a commit
     sha256: Sha256  # of its configuration and weights
 
     def check(self) -> Path:
         """Return the folder; raise InputError if it is missing or has changed."""
-        folder = Path(self.folder)
+        folder = local_model(self.folder)
         if not folder.is_dir():
             raise InputError(f"{folder}: is missing, and a run's adapters need this encoder: restore it there")
         if sha256_of_encoder(folder) != self.sha256:
@@ -30,7 +31,8 @@ class Base(Record):
 def base_of(recipe: Recipe, start: Path | None, resume_from: Path | None) -> Base | None:
     """Return the base of a recipe's adapters: `start`, or that of a checkpoint; None for a run without adapters."""
     if start and isinstance(recipe.optimizer.train, Adapters):
-        return Base(folder=str(start), sha256=sha256_of_encoder(start))
+        location = recipe.init_from if is_address(str(recipe.init_from)) else start
+        return Base(folder=str(location), sha256=sha256_of_encoder(start))
     return read_base(resume_from) if resume_from else None
 
 

@@ -55,7 +55,7 @@ REMEDIES = {
     "method.separators": ": set method.separators={was}",
     "init_from": ": leave it as it was (a resume does not read it), or start a new run folder",
 }
-HUB = "; models of the Hub are not downloaded: download it, and name its folder"
+HUB = "; if it is a model of the Hugging Face Hub, write hf://{}"
 REMEDY = "it is damaged, or was not saved by this code: resume from another checkpoint"
 
 
@@ -166,7 +166,7 @@ def find(path: Path) -> Path:
     """Return an intact checkpoint: `path` itself, or the newest of the run there; raise InputError if there is none."""
     if not path.exists():
         is_hub_name = re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)) and not path.parent.exists()
-        raise InputError(f"{path}: no such folder{HUB if is_hub_name else ''}")
+        raise InputError(f"{path}: no such folder{HUB.format(path) if is_hub_name else ''}")
     has_manifest = (path / MANIFEST).is_file()
     if has_manifest and any((path / name).is_file() for name in (WEIGHTS, STATE)):
         problem = verify(path)

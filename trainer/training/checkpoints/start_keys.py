@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.hub import continues, local_model, with_commit
 from deepsiam.models.config import MethodConfig
 from deepsiam.models.matching.dual_encoder import DualEncoderConfig
 from deepsiam.models.matching.siamese import SiameseConfig
@@ -16,6 +17,18 @@ from deepsiam.trainer.training.recipe.schema import AnyRecipe, FinetuneRecipe, k
 from deepsiam.trainer.training.recipe.yaml_file import build, read_one
 
 
+def open_start(recipe: AnyRecipe, resume_from: Path | None) -> tuple[AnyRecipe, Folder | None]:
+    """Open the folder in `init_from`; an address of the hub is downloaded, and names its commit in the recipe returned.
+
+    The recipe has the keys that it does not set from the folder, or from the checkpoint to resume from: no folder then.
+    """
+    if resume_from or recipe.init_from is None:
+        return (with_keys_from_checkpoint(recipe, resume_from) if resume_from else recipe), None
+    start = Folder(local_model(recipe.init_from))
+    recipe = recipe.model_copy(update={"init_from": with_commit(recipe.init_from, start.path)})
+    return with_keys_from_folder(recipe, start), start
+
+
 def with_keys_from_folder(recipe: AnyRecipe, start: Folder | None = None) -> AnyRecipe:
     """Give the recipe's method the keys that it does not set from `init_from`, to compute what that model computes.
 
@@ -23,16 +36,19 @@ def with_keys_from_folder(recipe: AnyRecipe, start: Folder | None = None) -> Any
     """
     if recipe.init_from is None:
         return recipe
-    return _with(recipe, _keys(start or Folder(recipe.init_from), recipe.method), recipe.init_from)
+    return _with(recipe, _keys(start or Folder(Path(recipe.init_from)), recipe.method), recipe.init_from)
 
 
 def with_keys_from_checkpoint(recipe: AnyRecipe, resume_from: Path) -> AnyRecipe:
-    """Give it the same keys from a run's checkpoint: a resumed run does not need the folder in `init_from`."""
+    """Give it the same keys, and the commit of an address, from a run's checkpoint: `init_from` is not read again."""
     names = recipe.method.start_keys
-    if recipe.init_from is None or not names:
+    if recipe.init_from is None:
         return recipe
     file = resume_from / checkpoint.RECIPE
-    saved = read_one(file).get("method")
+    values = read_one(file)
+    if continues(str(values.get("init_from")), recipe.init_from):
+        recipe = recipe.model_copy(update={"init_from": values["init_from"]})
+    saved = values.get("method")
     return _with(recipe, {key: saved[key] for key in names if isinstance(saved, dict) and key in saved}, file)
 
 
@@ -68,7 +84,7 @@ def _written(value: Any) -> str:
     return f"{json.dumps(value, ensure_ascii=False):.80}"
 
 
-def _with(recipe: AnyRecipe, start_keys: dict[str, Any], source: Path) -> AnyRecipe:
+def _with(recipe: AnyRecipe, start_keys: dict[str, Any], source: Path | str) -> AnyRecipe:
     """Give the recipe's method the keys that it does not set."""
     if not start_keys:
         return recipe

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from deepsiam.data_prep.common.errors import did_you_mean
+from deepsiam.data_prep.common.hub import is_address
 from deepsiam.models.adapters import Adapters
 from deepsiam.models.config import MethodConfig, OrRegistered, Section, unhashed
 from deepsiam.models.matching.config import LOSS_TAGS, MatchingConfig, compares_batch
@@ -67,6 +68,11 @@ OPTIMIZERS: Registry[Callable[[list[dict[str, Any]], OptimizerConfig], torch.opt
 Schedule = Literal["linear", "cosine", "wsd", "inverse_sqrt", "constant"]
 ModuleName = Annotated[str, Field(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*$")]
 Beta = Annotated[float, Field(ge=0, lt=1)]
+# as a Path, an address would lose a slash
+Start = Annotated[
+    Annotated[Path, Tag("path")] | Annotated[str, Tag("hub")],
+    Discriminator(lambda value: "hub" if isinstance(value, str) and is_address(value) else "path"),
+]
 Layers = Annotated[int, Field(ge=0, strict=True)]  # strict: true is not 1
 Trained = Annotated[
     Annotated[Literal["all", "all_but_embeddings"] | Layers, Tag("part")] | Annotated[Adapters, Tag("adapters")],
@@ -97,7 +103,7 @@ class OptimizerConfig(Section):
     plateau: PlateauConfig | None = None
     clip: float = Field(1.0, ge=0)  # maximum global gradient norm; 0: no clipping
 
-    def check_base(self, start: Path | None) -> None:
+    def check_base(self, start: Path | str | None) -> None:
         """Raise ValueError if there are adapters, and no trained encoder to add them to."""
         if isinstance(self.train, Adapters) and start is None:
             raise ValueError(
@@ -224,7 +230,8 @@ class Recipe(Section):
     validation: ValidationConfig | None = None
     method: MethodConfig
     trunk: dict[str, Any] | None = None  # a new encoder: keys of the Hugging Face configuration of trunk.model_type
-    init_from: Path | None = None  # or a trained one: a run, checkpoint, export, HF or sentence-transformers folder
+    # or a trained one: a run, checkpoint, export, HF or sentence-transformers folder, or hf://OWNER/NAME[@REVISION]
+    init_from: Start | None = None
     bidirectional: bool = False  # every token of the decoder in init_from sees later ones too
 
     @property

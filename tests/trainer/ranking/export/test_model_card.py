@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
+from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
+from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.hub import local_files
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer.ranking.evaluation.compare import compare
 from deepsiam.trainer.ranking.evaluation.expression import read_systems
 from deepsiam.trainer.ranking.evaluation.results_file import write_results
@@ -18,6 +22,7 @@ from deepsiam.trainer.ranking.evaluation.systems import Systems
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.run.events import open_events
+from tests.hub import Hub
 from tests.trainer.runs import STEP, write_run
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -89,7 +94,14 @@ def test_the_card_has_what_the_run_and_evaluate_measured(name: str, toy_collecti
     results = compare(systems, "test")
     write_results(tmp_path / "results.json", results)
     (tmp_path / "other.json").write_text("{}")
-    _, text = card_of(run, tmp_path / "out")
+    front, text = card_of(run, tmp_path / "out")
+    read = ModelCard.load(tmp_path / "out" / "README.md").data  # as the hub reads it
+    assert read.model_name == "out"
+    assert {result.metric_type: result.metric_value for result in read.eval_results} == results.systems["mine"].metrics
+    assert {(r.dataset_name, r.dataset_split, r.task_type) for r in read.eval_results} == {
+        (toy_collection.name, "test", "information-retrieval")
+    }
+    assert "base_model" not in front  # `p` is no name of the hub
     mrr = results.systems["mine"].metrics["mrr@10"]
     assert f"Measured at step {STEP}:" in text
     assert "| of the run | probe/ndcg@10 | 0.5000 |" in text
@@ -100,3 +112,17 @@ def test_the_card_has_what_the_run_and_evaluate_measured(name: str, toy_collecti
     forged["systems"]["mine"]["stages"][0]["checkpoint_sha256"] = "0" * 64  # as if trained anew since
     (tmp_path / "results.json").write_text(json.dumps(forged))
     assert "of results.json" not in card_of(run, tmp_path / "later")[1]
+
+
+def test_the_card_links_what_is_on_the_hub(hub: Hub, toy_collection: Path, tmp_path: Path) -> None:
+    hub.publish("owner/data", {"train.jsonl": b'{"query": "fox", "document": "a fox"}\n'}, "datasets")
+    tokenizer = tokenizers.load(toy_collection / "tokenizer.json")
+    build("pairs", [Path(*local_files("hf://datasets/owner/data/*.jsonl"))], tmp_path / "c", tokenizer)
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **METHODS["siamese"])
+    trained = load_trained(run)
+    data = trained.recipe.data.model_copy(update={"collection": tmp_path / "c"})
+    recipe = trained.recipe.model_copy(update={"init_from": f"hf://owner/mine@{'a' * 40}", "data": data})
+    export_encoder(replace(trained, recipe=recipe), tmp_path / "out")
+    read = ModelCard.load(tmp_path / "out" / "README.md").data
+    assert (read.base_model, read.datasets) == ("owner/mine", ["owner/data"])
+    assert f"- Base: `hf://owner/mine@{'a' * 40}`" in (tmp_path / "out" / "README.md").read_text()

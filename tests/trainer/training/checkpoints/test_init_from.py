@@ -230,7 +230,7 @@ def test_an_absent_folder_is_no_model_of_the_hub_unless_its_name_looks_like_one(
     for path in (tmp_path / "none", Path("runs/none"), Path("none"), Path("owner/name/none")):
         with pytest.raises(InputError, match=r"none: no such folder$"):
             load_trained(path)
-    hub = r"^owner/a-b.c: no such folder; models of the Hub are not downloaded: download it, and name its folder$"
+    hub = r"^owner/a-b.c: no such folder; if it is a model of the Hugging Face Hub, write hf://owner/a-b.c$"
     with pytest.raises(InputError, match=hub):
         load_trained(Path("owner/a-b.c"))
 

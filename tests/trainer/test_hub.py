@@ -1,0 +1,152 @@
+"""Models of the Hugging Face Hub as starts, systems and exports, against a stand-in of the hub."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.trainer.evaluate import main as evaluate
+from deepsiam.trainer.export import main as export
+from deepsiam.trainer.jobs import finetuning
+from deepsiam.trainer.ranking.evaluation.results_file import read_results
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.training.checkpoints import checkpoint
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build
+from tests import toy
+from tests.hub import Hub, go_offline
+from tests.trainer.runs import save_run, write_run
+
+ADDRESS = "hf://owner/mine"
+
+
+@pytest.fixture(scope="module")
+def exported(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Siamese network's export, with the toy collection's tokenizer; read only."""
+    folder = tmp_path_factory.mktemp("exported")
+    method = {"name": "siamese", "pooling": "mean", "max_query_tokens": 16, "max_document_tokens": 32}
+    run = write_run(folder / "run", toy_collection / "tokenizer.json", **method)
+    export_encoder(load_trained(run), folder / "out")
+    return folder / "out"
+
+
+def recipe_of(run: Path, collection: Path, address: str, **changes: Any) -> FinetuneRecipe:
+    return build(FinetuneRecipe, toy.finetune_values(run, collection, init_from=address, **changes), "test")
+
+
+def test_a_run_starts_from_a_model_and_names_its_commit(
+    hub: Hub, exported: Path, toy_collection: Path, tmp_path: Path
+) -> None:
+    commit = hub.publish("owner/mine", exported)
+    job = finetuning.build(recipe_of(tmp_path / "run", toy_collection, ADDRESS))
+    local = finetuning.build(recipe_of(tmp_path / "run", toy_collection, str(exported)))
+    for (name, tensor), other in zip(job.model.state_dict().items(), local.model.state_dict().values(), strict=True):
+        assert torch.equal(tensor, other), name
+    assert job.recipe.method == local.recipe.method  # the keys of the folder
+    assert yaml.safe_load(job.sidecar_files[checkpoint.RECIPE])["init_from"] == f"{ADDRESS}@{commit}"
+
+
+@pytest.mark.parametrize("train", ["all", {"lora": {"rank": 2, "targets": ["query"]}}])
+def test_a_resumed_run_asks_no_hub(
+    hub: Hub, exported: Path, toy_collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Any
+) -> None:
+    hub.publish("owner/mine", exported)
+    optimizer = {"lr": 1e-3, "train": train}
+    job = finetuning.build(recipe_of(tmp_path / "run", toy_collection, ADDRESS, optimizer=optimizer))
+    saved = checkpoint.newest_first(save_run(tmp_path / "run", job))[0]
+    go_offline(monkeypatch)
+    hub.requests.clear()
+    resumed = finetuning.build(recipe_of(tmp_path / "run", toy_collection, ADDRESS, optimizer=optimizer), saved)
+    assert resumed.recipe.init_from == job.recipe.init_from
+    assert resumed.resume_invariants == job.resume_invariants
+    assert not hub.requests
+    other = recipe_of(tmp_path / "run", toy_collection, f"{ADDRESS}@{'b' * 40}", optimizer=optimizer)
+    assert finetuning.build(other, saved).resume_invariants != job.resume_invariants
+
+
+def test_a_model_ranks_and_its_tokenizer_is_read(
+    hub: Hub, exported: Path, toy_collection: Path, tmp_path: Path
+) -> None:
+    hub.publish("owner/mine", exported)
+    loaded, local = load_any(Path(ADDRESS)), load_any(exported)
+    texts = torch.tensor([[5, 6, 7]]), torch.ones(1, 3, dtype=torch.bool)
+    assert torch.equal(loaded.model.embed_queries(*texts).vectors, local.model.embed_queries(*texts).vectors)
+    assert tokenizers.load(Path(ADDRESS)).fingerprint == local.tokenizer.fingerprint
+    systems = ["--system", f"hub={ADDRESS}", "--system", f"local={exported}"]
+    results = tmp_path / "results.json"
+    evaluate(["--collection", str(toy_collection), "--split", "test", *systems, "--out", str(results)])
+    found = read_results(results).systems
+    assert found["hub"].metrics == found["local"].metrics
+    assert found["hub"].stages[0].checkpoint_sha256 == found["local"].stages[0].checkpoint_sha256
+
+
+def test_a_model_with_pickled_weights_alone_is_refused(hub: Hub, exported: Path) -> None:
+    files = {path.relative_to(exported).as_posix(): path.read_bytes() for path in exported.rglob("*.json")}
+    hub.publish("owner/mine", files | {"pytorch_model.bin": b"a pickle"})
+    with pytest.raises(
+        InputError, match="model.safetensors: cannot read the weights .* only safetensors files are read"
+    ):
+        load_any(Path(ADDRESS))
+
+
+def test_an_export_is_pushed(
+    hub: Hub,
+    toy_collection: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., str],
+) -> None:
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", name="siamese")
+    export([str(run), str(tmp_path / "out"), "--push", "owner/new", "--private"])
+    assert capsys.readouterr().out.endswith("uploaded to hf://owner/new\n")
+    (files,) = hub.repositories["models", "owner/new"]
+    assert files == {
+        path.relative_to(tmp_path / "out").as_posix(): path.read_bytes()
+        for path in (tmp_path / "out").rglob("*")
+        if path.is_file()
+    }
+    assert 'SentenceTransformer("owner/new")' in files["README.md"].decode()
+    assert load_any(Path("hf://owner/new")).method.name == "siamese"
+    hub.answer = 401, "text/html", b"<html>"
+    line = refused(export, run, tmp_path / "again", "--push", "owner/new")
+    assert line.startswith("trainer.export: hf://owner/new: the hub refuses access (HTTP status 401)")
+    assert (tmp_path / "again" / "README.md").is_file()
+    for arguments, problem in ((["--push", "new"], "write OWNER/NAME"), (["--private"], "--push")):
+        assert problem in refused(export, run, tmp_path / "third", *arguments)
+    assert not (tmp_path / "third").exists()
+
+
+@pytest.mark.slow  # the variables of the hub are read when its library is imported, so no rank is forked
+def test_two_ranks_start_from_a_model_and_resume_without_the_hub(
+    hub: Hub, exported: Path, toy_collection: Path, tmp_path: Path
+) -> None:
+    commit = hub.publish("owner/mine", exported)
+    recipe = toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, init_from=ADDRESS)
+
+    def finetune(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        launcher = Path(sys.executable).with_name("deepspeed")
+        command = toy.launch_command(launcher, 2, "deepsiam.trainer.finetune", recipe, *arguments)
+        return subprocess.run(command, cwd=toy.ROOT, env=toy.environment() | variables, capture_output=True, text=True)
+
+    first = finetune()
+    assert first.returncode == 0, first.stderr
+    assert yaml.safe_load((tmp_path / "run" / checkpoint.RECIPE).read_text())["init_from"] == f"{ADDRESS}@{commit}"
+    shutil.rmtree(tmp_path / "hub")
+    hub.requests.clear()
+    resumed = finetune("--resume", "steps=4", HF_HUB_OFFLINE="1")
+    assert resumed.returncode == 0, resumed.stderr
+    assert checkpoint.newest_first(tmp_path / "run")[0].name == "step-00000004"
+    assert not hub.requests
+    lost = finetune(f"run={tmp_path / 'other'}", HF_HUB_OFFLINE="1")
+    assert lost.returncode == 2
+    assert lost.stderr.count("trainer.finetune: hf://owner/mine: is not in the hub's cache, and HF_HUB_OFFLINE") == 1
