@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.common.errors import OF_DISKS, OF_PATHS, InputError, as_input_error
 
 SCHEME = "hf:/"  # a Path has one slash
 MODEL_FILES = ("*.json", "*.txt", "*.safetensors")  # no code, and nothing that can run code
 TOKENIZER_FILES = MODEL_FILES[:2]
 _NAME = r"[\w.-]+/[\w.-]+"
 _MODEL = re.compile(rf"hf:/{{1,2}}(?!datasets/)(?P<name>{_NAME}|[\w.-]+)(@(?P<revision>.+))?")
-_DATASET = re.compile(rf"hf:/{{1,2}}datasets/(?P<name>{_NAME})(@(?P<revision>[^/]+))?/(?P<pattern>.+)")
+_DATASET = re.compile(rf"hf:/{{1,2}}datasets/(?P<name>{_NAME})(@(?P<revision>[^/]+))?/+(?P<pattern>[^/].*)")
 _CACHED_DATASET = re.compile(r"/datasets--([\w.-]+?)--([\w.-]+)/snapshots/")
 _COMMIT = re.compile("[0-9a-f]{40}")
 
@@ -74,7 +74,9 @@ def local_files(location: str) -> list[str]:
     pattern, revision = match["pattern"], match["revision"] and unquote(match["revision"])
     # the hub's * also matches a slash, but its **/ needs one; `glob` has the last word
     folder = _snapshot(location, match["name"], revision, "dataset", [pattern, pattern.replace("**/", "")])
-    if not (files := sorted(str(path) for path in folder.glob(pattern) if path.is_file())):
+    with as_input_error(location):  # `**` must be a whole part of the path
+        files = sorted(str(path) for path in folder.glob(pattern) if path.is_file())
+    if not files:
         raise InputError(f"{location}: no file matches {pattern}: see which files the data set has")
     return files
 
@@ -137,7 +139,7 @@ def _one_line_for_errors(address: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # its errors, and those of its HTTP client, have no common class
-        from huggingface_hub.errors import OfflineModeIsEnabled
+        from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled
 
         causes: list[BaseException] = [error]
         while cause := causes[-1].__cause__ or causes[-1].__context__:
@@ -152,6 +154,10 @@ def _one_line_for_errors(address: str) -> Iterator[None]:
             )
         elif status == 404:
             problem = "the hub has no such repository or revision (HTTP status 404): check the name"
+        elif isinstance(error, HFValidationError):
+            problem = f"the hub has no such names ({error!s:.200})"
+        elif full := [c for c in causes if isinstance(c, OSError) and c.errno in (*OF_DISKS, *OF_PATHS)]:
+            problem = f"cannot write to the hub's cache ({full[-1].strerror}): make room, or name another HF_HOME"
         elif status:
             problem = f"the hub answers with HTTP status {status}: try again later"
         else:

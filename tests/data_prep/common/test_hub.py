@@ -85,6 +85,18 @@ def test_what_a_hub_answers_is_one_line(hub: Hub, status: int, kind: str, body: 
         local_files("hf://datasets/owner/data/x.json")
 
 
+def test_a_cache_that_cannot_be_written_is_one_line(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.publish("owner/mine", FILES)
+    (tmp_path / "file").write_text("")
+    use(hub.endpoint, tmp_path / "file" / "cache", monkeypatch)
+    with pytest.raises(
+        InputError, match="^hf://owner/mine: cannot write to the hub's cache .Not a directory.: make room"
+    ):
+        local_model("hf://owner/mine")
+    with pytest.raises(InputError, match="^hf://own--er/mine: the hub has no such names"):
+        local_model("hf://own--er/mine")
+
+
 def test_no_hub_is_one_line(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = hub.endpoint
     hub.server_close()
@@ -121,6 +133,8 @@ def test_files_of_a_data_set_are_chosen_by_a_pattern(hub: Hub) -> None:
     assert not any("load.py" in request for request in hub.requests)
     with pytest.raises(InputError, match=r"no file matches \*\.csv"):
         local_files("hf://datasets/owner/data/*.csv")
+    with pytest.raises(InputError, match=r"^hf://datasets/owner/data/data\*\*: "):
+        local_files("hf://datasets/owner/data/data**")
     for address in ("hf://owner/data/x.json", "hf://datasets/owner/data"):
         with pytest.raises(InputError, match=r"write hf://datasets/OWNER/NAME/\*\*/\*\.parquet"):
             local_files(address)

@@ -101,6 +101,7 @@ def test_a_collection_is_made_of_a_data_set_of_the_hub(
     assert main([*again, "--tokenizer", str(shards), "--out", str(tmp_path / "dev")]) == 0
     assert [*Collection.open(tmp_path / "dev").splits()] == ["dev"]
     hub.answer = 404, "application/json", b"{}"
+    capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:
         main([*command[:2], "hf://datasets/owner/other/x.jsonl", "--tokenizer", str(shards), "--out", str(tmp_path)])
     assert stopped.value.code == 2
