@@ -47,7 +47,8 @@ def is_address(location: str | Path) -> bool:
 def parse_model(location: str | Path) -> Model:
     """Return the model that an address names; raise InputError for any other one."""
     if not (match := _MODEL.fullmatch(str(location))):
-        raise InputError(f"{location}: not an address of a model: write hf://OWNER/NAME, or hf://OWNER/NAME@REVISION")
+        address = "hf://" + str(location).removeprefix(SCHEME).removeprefix("/")
+        raise InputError(f"{address}: not an address of a model: write hf://OWNER/NAME, or hf://OWNER/NAME@REVISION")
     return Model(match["name"], match["revision"])
 
 

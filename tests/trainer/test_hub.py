@@ -146,12 +146,12 @@ def test_two_ranks_start_from_a_model_and_resume_without_the_hub(
     recipe = toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, init_from=ADDRESS)
     # not forked: the hub's library reads its variables when it is imported
     launcher = Path(sys.executable).with_name("deepspeed")
-    first = toy.launch(2, "deepsiam.trainer.finetune", recipe, launcher=launcher)
+    first = toy.launch(2, "trainer.finetune", recipe, launcher=launcher)
     assert first.returncode == 0, first.stderr
     assert yaml.safe_load((tmp_path / "run" / checkpoint.RECIPE).read_text())["init_from"] == f"{ADDRESS}@{commit}"
     shutil.rmtree(tmp_path / "hub")
     hub.requests.clear()
-    resumed = toy.launch(2, "deepsiam.trainer.finetune", recipe, "--resume", "steps=4")
+    resumed = toy.launch(2, "trainer.finetune", recipe, "--resume", "steps=4")
     assert resumed.returncode == 0, resumed.stderr
     assert checkpoint.newest_first(tmp_path / "run")[0].name == "step-00000004"
     assert not hub.requests

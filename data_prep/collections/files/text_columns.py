@@ -21,9 +21,8 @@ NAMES = {  # in lower case
     DOCUMENT: "document|positive|pos|passage|answer|hypothesis|(sentence|text|question)_?[2b]",
     NEGATIVE: r"(hard_)?neg(ative)?(_?\d+)?",
 }
-LABEL = "label"  # the role that has no pattern: the names in LABELS
+LABEL = "label"  # the role of a column named as in LABELS
 IGNORED = {"", "id", "idx", "index", "__index_level_0__"}
-
 
 GivenColumns = Sequence[tuple[str, str]]  # a role, which may be repeated, and the name of its column
 

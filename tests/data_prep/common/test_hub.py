@@ -106,10 +106,10 @@ def test_no_hub_is_one_line(hub: Hub, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    "address", ["hf://", "hf://a/b/c", "hf://datasets/owner/data", "hf://owner/mine@", "hf://o/n?x"]
+    "address", ["hf://", "hf://a/b/c", "hf://datasets/owner/data", "hf://owner/mine@", "hf://o/n?x", Path("hf://a/b/c")]
 )
-def test_other_addresses_of_models_are_refused(address: str) -> None:
-    with pytest.raises(InputError, match="not an address of a model: write hf://OWNER/NAME"):
+def test_other_addresses_of_models_are_refused(address: str | Path) -> None:
+    with pytest.raises(InputError, match="^hf://.*: not an address of a model: write hf://OWNER/NAME"):
         local_model(address)
 
 
