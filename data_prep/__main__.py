@@ -1,4 +1,4 @@
-"""`python -m data_prep COMMAND`: turn text into shards and collections, and inspect them."""
+"""`deepsiam prepare COMMAND`, or `python -m data_prep COMMAND`: turn text into shards and collections, and inspect them."""
 
 import argparse
 import sys
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; return 0, or 2 after one line on stderr for each problem."""
     with exit_on_input_error("data_prep"):
         words = sys.argv[1:] if argv is None else argv
-        arguments = _parser(*_listed(words)).parse_args(words)
+        arguments = parser(words).parse_args(words)
         return arguments.run(arguments)
 
 
@@ -171,9 +171,10 @@ def _split_files(location: str) -> list[str]:
     return local_files(location)
 
 
-def _parser(sources: Sequence[str], formats: Sequence[str]) -> argparse.ArgumentParser:
-    """Declare the commands of these sources and the others; the help of `collection` lists these formats."""
-    parser = Parser(prog="python -m data_prep", description=__doc__, epilog="docs/data.md has examples of all.")
+def parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Declare the commands; of other packages', those that the `words` of a command line need."""
+    sources, formats = _listed(words)
+    parser = Parser(prog="deepsiam prepare", description=__doc__, epilog="docs/data.md has examples of all.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in sources:
         source = SOURCES[name]
@@ -181,7 +182,7 @@ def _parser(sources: Sequence[str], formats: Sequence[str]) -> argparse.Argument
             name,
             help=f"make shards from {source.summary}",
             description=f"Make shards from {source.summary}.",
-            example=f"python -m data_prep {name} {source.example}",
+            example=f"deepsiam prepare {name} {source.example}",
             page="docs/data.md",
         )
         add_preparation(prepare, name, source)
@@ -254,7 +255,7 @@ def _add_collection(parser: argparse.ArgumentParser, formats: Sequence[str]) -> 
     indent = 2 + max(map(len, formats)) + 2
     lines = (f"  {name}".ljust(indent) + FORMATS[name].summary for name in formats)
     wrapped = (textwrap.fill(line, 100, subsequent_indent=" " * indent, break_on_hyphens=False) for line in lines)
-    example = "python -m data_prep collection beir scifact --tokenizer runs/seed --out data/mine"
+    example = "deepsiam prepare collection beir scifact --tokenizer runs/seed --out data/mine"
     parser.epilog = "\n".join(["formats:", *wrapped, "", end_of_help(example, "docs/collections.md")])
     format_help = "a format listed below; or a BEIR folder alone, to tokenise it in place"
     parser.add_argument("format", metavar="FORMAT", help=format_help)

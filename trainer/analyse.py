@@ -19,7 +19,7 @@ from deepsiam.data_prep.common.parser import Parser
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     with exit_on_input_error("trainer.analyse"):
         arguments.run(arguments)
 
@@ -54,8 +54,9 @@ def _wiring(arguments: argparse.Namespace) -> None:
     print_wiring(arguments.recipe, arguments.overrides, arguments.out)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="trainer.analyse", description=__doc__.splitlines()[0])
+def parser() -> Parser:
+    """Return the parser of the command."""
+    parser = Parser(prog="deepsiam analyse", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     curves = commands.add_parser("curves", help="draw one logged scalar of several runs")

@@ -1,4 +1,4 @@
-"""Check, before a launch, what a training would meet on its hosts: `python -m trainer.doctor RECIPE --hostfile H`.
+"""Check, before a launch, what a training would meet on its hosts: `deepsiam doctor RECIPE --hostfile H`.
 
 Prints a line for each check: ok, warning or wrong, with what to do. The exit code is 2 if anything is wrong.
 """
@@ -14,15 +14,16 @@ from deepsiam.data_prep.common.parser import Parser
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    arguments = _parser().parse_intermixed_args(argv)
+    arguments = parser().parse_intermixed_args(argv)
     with exit_on_input_error("trainer.doctor"):
         from deepsiam.trainer.cluster.hosts.doctor import report
 
         report(arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="trainer.doctor", description=(__doc__ or "").partition("\n")[0])
+def parser() -> Parser:
+    """Return the parser of the command."""
+    parser = Parser(prog="deepsiam doctor", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("recipe", type=Path, metavar="RECIPE")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     hosts = parser.add_mutually_exclusive_group()

@@ -57,16 +57,17 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     say(*evaluation.table(all_pairs=arguments.all_pairs).split("\n"))
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def parser() -> RanksParser:
+    """Return the parser of the command."""
     parser = RanksParser(
-        prog="trainer.evaluate",
+        prog="deepsiam evaluate",
         description="Rank a collection with systems, and compare them in one table.",
-        example="python -m trainer.evaluate --collection data/mine --split test --system bm25 --system mine=runs/mine "
+        example="deepsiam evaluate --collection data/mine --split test --system bm25 --system mine=runs/mine "
         "--out results.json",
         page="docs/evaluation.md",
     )
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--collection", type=Path, help="a collection, as `data_prep collection` made")
+    where.add_argument("--collection", type=Path, help="a collection, as `deepsiam prepare collection` made")
     where.add_argument(
         "--collections",
         metavar="PATTERN",
@@ -118,10 +119,15 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         required=True,
         help="the JSON file for the results; of --collections, a folder for a file each",
     )
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    command = parser()
+    arguments = command.parse_args(argv)
     for option in OF_ONE_COLLECTION if arguments.collections else ():
         if getattr(arguments, option):
-            parser.error(f"--{option.replace('_', '-')} needs --collection: name one, or leave it out")
+            command.error(f"--{option.replace('_', '-')} needs --collection: name one, or leave it out")
     return arguments
 
 

@@ -22,24 +22,7 @@ from deepsiam.data_prep.common.parser import Parser
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    parser = Parser(
-        prog="trainer.export",
-        description="Export a trained model as a folder that other libraries load, or an index as a table.",
-        example="python -m trainer.export runs/mine exported/mine",
-        page="docs/search.md",
-    )
-    parser.add_argument("run", type=Path, help="a run folder (its newest checkpoint), a checkpoint, or an index")
-    parser.add_argument("out", type=Path, help="the folder to write; of an index, a file OUT.parquet")
-    parser.add_argument(
-        "--format",
-        choices=["stock", "adapters"],
-        default="stock",
-        help="stock (default): as Hugging Face's libraries and PyLate load; adapters: those of a run, as peft loads",
-    )
-    parser.add_argument("--with-decoder", action="store_true", help="also export the heads of a pre-training run")
-    parser.add_argument("--push", metavar="OWNER/NAME", help="also upload it to this repository of the hub")
-    parser.add_argument("--private", action="store_true", help="make the repository a private one, if it is new")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     with exit_on_input_error("trainer.export"):
         if arguments.private and not arguments.push:
             raise InputError("--private: is for a repository to upload to: name it with --push OWNER/NAME")
@@ -54,6 +37,28 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         options = {name: getattr(arguments, name) for name in ("format", "with_decoder", "push", "private")}
         export(arguments.run, arguments.out, **options)
+
+
+def parser() -> Parser:
+    """Return the parser of the command."""
+    parser = Parser(
+        prog="deepsiam export",
+        description="Export a trained model as a folder that other libraries load, or an index as a table.",
+        example="deepsiam export runs/mine exported/mine",
+        page="docs/search.md",
+    )
+    parser.add_argument("run", type=Path, help="a run folder (its newest checkpoint), a checkpoint, or an index")
+    parser.add_argument("out", type=Path, help="the folder to write; of an index, a file OUT.parquet")
+    parser.add_argument(
+        "--format",
+        choices=["stock", "adapters"],
+        default="stock",
+        help="stock (default): as Hugging Face's libraries and PyLate load; adapters: those of a run, as peft loads",
+    )
+    parser.add_argument("--with-decoder", action="store_true", help="also export the heads of a pre-training run")
+    parser.add_argument("--push", metavar="OWNER/NAME", help="also upload it to this repository of the hub")
+    parser.add_argument("--private", action="store_true", help="make the repository a private one, if it is new")
+    return parser
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ deepspeed --hostfile hostfile --module trainer.index runs/mine --collection data
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,22 +18,23 @@ from deepsiam.trainer.training.run.arguments import RanksParser
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    arguments = _arguments(argv)
+    arguments = parser().parse_args(argv)
     with exit_on_input_error("trainer.index"):
         from deepsiam.trainer.ranking.indexes.build import build_index
 
         build_index(arguments)
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def parser() -> RanksParser:
+    """Return the parser of the command."""
     parser = RanksParser(
-        prog="trainer.index",
-        description="Make an index of a collection's documents, which trainer.search searches.",
-        example="python -m trainer.index runs/mine --collection data/mine --out indexes/mine",
+        prog="deepsiam index",
+        description="Make an index of a collection's documents, which `deepsiam search` searches.",
+        example="deepsiam index runs/mine --collection data/mine --out indexes/mine",
         page="docs/search.md",
     )
     parser.add_argument("system", help="a fine-tuning run, or a sentence-transformers folder; bm25: index words")
-    parser.add_argument("--collection", type=Path, required=True, help="the collection, as `data_prep collection` made")
+    parser.add_argument("--collection", type=Path, required=True, help="the collection, as `deepsiam prepare collection` made")
     parser.add_argument("--out", type=Path, required=True, help="folder of the index")
     parser.add_argument(
         "--dtype",
@@ -48,7 +48,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.add_argument(f"--{side}-prompt", metavar="TEXT", help=description)
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
     parser.add_argument("--approximate", choices=APPROXIMATIONS, help="also prepare approximate search")
-    return parser.parse_args(argv)
+    return parser
 
 
 if __name__ == "__main__":

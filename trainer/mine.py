@@ -46,16 +46,17 @@ def main(argv: Sequence[str] | None = None) -> None:
             derive_by(arguments)
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def parser() -> RanksParser:
+    """Return the parser of the command."""
     parser = RanksParser(
-        prog="trainer.mine",
+        prog="deepsiam mine",
         description="Mine hard negatives, show them, have a teacher score candidates, expand documents, or keep pairs.",
-        example="python -m trainer.mine --collection data/mine --split train --system bm25 --out data/mine-bm25",
+        example="deepsiam mine --collection data/mine --split train --system bm25 --out data/mine-bm25",
         page="docs/negatives.md",
     )
     data = parser.add_mutually_exclusive_group(required=True)
-    data.add_argument("--collection", type=Path, help="the collection, as `data_prep collection` made")
-    data.add_argument("--pairs", type=Path, metavar="SHARDS", help="instead, shards of `data_prep pairs`, to filter")
+    data.add_argument("--collection", type=Path, help="the collection, as `deepsiam prepare collection` made")
+    data.add_argument("--pairs", type=Path, metavar="SHARDS", help="instead, shards of `deepsiam prepare pairs`, to filter")
     parser.add_argument("--split", help="whose groups get other candidates, or are shown")
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument(
@@ -100,23 +101,28 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=seed, help="of the draw of the pool (1)")
     parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION_HELP)
     parser.add_argument("--out", type=Path, required=True, help="folder of what is made, or file of the page")
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    command = parser()
+    arguments = command.parse_args(argv)
     job = "pairs" if arguments.pairs else next(name for name in JOBS if getattr(arguments, name))
     for name in sorted(set().union(*JOBS.values()) - JOBS[job]):
         if getattr(arguments, name) is not None:
-            parser.error(f"--{name.replace('_', '-')} does not go with --{job}: leave it out")
+            command.error(f"--{name.replace('_', '-')} does not go with --{job}: leave it out")
     arguments.seed = 1 if arguments.seed is None else arguments.seed
     if job == "pairs" and not (arguments.system and len(arguments.system) == 1 and arguments.consistent):
-        parser.error("--pairs needs --consistent K and one --system, a run or a sentence-transformers folder")
+        command.error("--pairs needs --consistent K and one --system, a run or a sentence-transformers folder")
     if job in OF_A_SPLIT and not arguments.split:
-        parser.error("--split is missing")
+        command.error("--split is missing")
     arguments.depth, arguments.skip, arguments.terms = (
         arguments.depth or DEPTH,
         arguments.skip or 0,
         arguments.terms or TERMS,
     )
     if arguments.skip >= arguments.depth:
-        parser.error(f"--skip {arguments.skip} leaves nothing of the first {arguments.depth}: raise --depth")
+        command.error(f"--skip {arguments.skip} leaves nothing of the first {arguments.depth}: raise --depth")
     return arguments
 
 

@@ -17,7 +17,7 @@ from deepsiam.trainer.training.engine.hardware import DEVICES, PRODUCTS, START
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    arguments = _parser().parse_intermixed_args(argv)
+    arguments = parser().parse_intermixed_args(argv)
     with exit_on_input_error("trainer.plan"):
         from deepsiam.trainer.cluster.planning.plan import print_plan
 
@@ -34,8 +34,9 @@ def _efficiency(text: str) -> float:
     return value
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="trainer.plan", description=(__doc__ or "").partition("\n")[0])
+def parser() -> Parser:
+    """Return the parser of the command."""
+    parser = Parser(prog="deepsiam plan", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("recipe", type=Path, metavar="RECIPE", help="recipe of a pre-training")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as batch.micro=4")
     parser.add_argument(

@@ -15,13 +15,18 @@ from deepsiam.data_prep.common.parser import Parser
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    parser = Parser(prog="trainer.report", description="Plot every run below a folder.")
-    parser.add_argument("folder", type=Path, help="the folder that holds the runs and results.json")
-    folder = parser.parse_args(argv).folder
+    folder = parser().parse_args(argv).folder
     with exit_on_input_error("trainer.report"):
         from deepsiam.trainer.analysis.report import report
 
         report(folder)
+
+
+def parser() -> Parser:
+    """Return the parser of the command."""
+    parser = Parser(prog="deepsiam report", description="Plot every run below a folder.")
+    parser.add_argument("folder", type=Path, help="the folder that holds the runs and results.json")
+    return parser
 
 
 if __name__ == "__main__":

@@ -28,14 +28,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         answer(arguments)
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def parser() -> RanksParser:
+    """Return the parser of the command."""
     parser = RanksParser(
-        prog="trainer.search",
+        prog="deepsiam search",
         description="Search an index: the best documents for queries in words.",
-        example="python -m trainer.search indexes/mine 'how do planes fly'",
+        example="deepsiam search indexes/mine 'how do planes fly'",
         page="docs/search.md",
     )
-    parser.add_argument("index", type=Path, help="folder of trainer.index")
+    parser.add_argument("index", type=Path, help="folder of `deepsiam index`")
     parser.add_argument(
         "words", nargs="*", metavar="QUERY", help="a query in words; by default lines of the standard input"
     )
@@ -54,7 +55,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--beside", type=Path, metavar="INDEX", help="another index, to show beside it on the page")
     parser.add_argument("--host", default="127.0.0.1", help="the address to serve at (127.0.0.1: this machine alone)")
     parser.add_argument(
-        "--approximate", choices=APPROXIMATIONS, help="use this approximate search; trainer.index must have prepared it"
+        "--approximate", choices=APPROXIMATIONS, help="use this approximate search; `deepsiam index` must have prepared it"
     )
     parser.add_argument("--collection", type=Path, help="where the index's collection is now, if it was moved")
     parser.add_argument(
@@ -63,17 +64,22 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--verify", action="store_true", help="check all files of the index first; without queries, only that"
     )
-    arguments = parser.parse_intermixed_args(argv)
+    return parser
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    command = parser()
+    arguments = command.parse_intermixed_args(argv)
     if arguments.beside == arguments.index:
-        parser.error("--beside names the same index: name another one")
+        command.error("--beside names the same index: name another one")
     if arguments.serve is None and arguments.beside:
-        parser.error("--beside is for the page: add --serve PORT")
+        command.error("--beside is for the page: add --serve PORT")
     if arguments.serve is not None and (arguments.words or arguments.queries):
-        parser.error("--serve takes its queries from the page: leave them out")
+        command.error("--serve takes its queries from the page: leave them out")
     if arguments.words and arguments.queries:
-        parser.error("--queries names all queries: leave out those in words")
+        command.error("--queries names all queries: leave out those in words")
     if bool(arguments.queries) != bool(arguments.write_run):
-        parser.error("--queries and --write-run go together: what to search for, and where to write what is found")
+        command.error("--queries and --write-run go together: what to search for, and where to write what is found")
     return arguments
 
 

@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     end = words.index("--") if "--" in words else len(words)
     parser = Parser(
-        prog="trainer.supervise",
+        prog="deepsiam supervise",
         usage="%(prog)s [--tries N] -- deepspeed [launcher options] --module trainer.pretrain RECIPE [key=value ...]",
         description="Start a training; restart it after a fault as long as it makes progress.",
     )

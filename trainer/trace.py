@@ -17,15 +17,16 @@ from deepsiam.data_prep.common.parser import Parser
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
-    arguments = _parser().parse_intermixed_args(argv)
+    arguments = parser().parse_intermixed_args(argv)
     with exit_on_input_error("trainer.trace"):
         from deepsiam.trainer.jobs.trace import print_steps
 
         print_steps(arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="trainer.trace", description="Show what a run reads, without training.")
+def parser() -> Parser:
+    """Return the parser of the command."""
+    parser = Parser(prog="deepsiam trace", description="Show what a run reads, without training.")
     parser.add_argument("recipe", type=Path, help="a YAML file, as in recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as optimizer.lr=2e-4")
     parser.add_argument("--world-size", type=positive, default=1, metavar="W", help="number of ranks (1)")

@@ -32,6 +32,17 @@ def variable(name: str, value: str) -> Iterator[None]:
             os.environ[name] = old_value
 
 
+@contextmanager
+def restored_variables() -> Iterator[None]:
+    """Restore all variables after the block."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def _quotas() -> Iterator[float]:
     """Yield the cores of each quota: of this process's control groups, and of the groups that these are in.
 

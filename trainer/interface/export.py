@@ -37,8 +37,8 @@ def export(
         The folder.
 
     Raises:
-        InputError: there is no run, `out` has other contents or cannot be written, no such format holds the model, or the hub refuses
-            it.
+        InputError: there is no run, `out` has other contents or cannot be written, no such format holds the
+            model, or the hub refuses it.
     """
     repository = hub.require_repository(push) if push else None
     trained = load_trained(Path(run))

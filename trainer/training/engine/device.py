@@ -85,6 +85,17 @@ def require_visible_gpus() -> None:
         raise InputError(f"{reason}; or set {CHOICE}=cpu to train on CPUs")
 
 
+def settle_on_cpu() -> bool:
+    """Return whether this host trains on CPUs, and tell DeepSpeed, which would warn about it as it is imported.
+
+    Raise InputError if it has GPUs and torch sees none.
+    """
+    require_visible_gpus()
+    if not torch.accelerator.is_available():
+        os.environ.setdefault(CHOICE, "cpu")
+    return os.environ.get(CHOICE) == "cpu"
+
+
 def unseen_gpus() -> str:
     """Return why torch sees none of this host's GPUs; empty if it sees one, there is none, or CPUs are asked for."""
     if torch.accelerator.is_available() or os.environ.get(CHOICE) == "cpu":

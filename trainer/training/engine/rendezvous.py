@@ -52,6 +52,13 @@ def port() -> int:
         raise SharedError(f"MASTER_PORT: {error}: set another, or unset it") from None
 
 
+def free_port() -> int:
+    """Return a port of this host that is free now, for ranks of this host alone."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
 def serve() -> TCPStore | None:
     """Let the other ranks know that rank 0 has arrived, for as long as the returned store is kept; rank 0 calls this.
 

@@ -239,6 +239,14 @@ def join(world: World) -> None:
     _is_joined = True
 
 
+def leave() -> None:
+    """Leave the ranks, if this process has joined them, so that it can join others."""
+    global _is_joined
+    if _is_joined:
+        deepspeed.comm.destroy_process_group()
+        _is_joined = False
+
+
 def wait_at_most(seconds: float) -> None:
     """Limit how long a collective waits for the other ranks, in all process groups that exist.
 

@@ -100,6 +100,16 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     return values
 
 
+def extended(values: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with keys replaced, as by a recipe that extends them; the keys may be dotted."""
+    changes: dict[str, Any] = {}
+    for key, value in keys.items():
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        changes = _merge(changes, value)
+    return _over(values, changes)
+
+
 def packaged(path: Path) -> Path:
     """Return a recipe's file: this one, or, where there is none, the package's own of that name, as `seed_small`."""
     is_name = path.parent in (Path(), Path("recipes")) and path.suffix in ("", ".yaml")
@@ -158,9 +168,14 @@ def _read(path: Path, files_above: tuple[Path, ...], values_by_path: dict[Path, 
     base_values: dict[str, Any] = {}
     for base in extends if isinstance(extends, list) else [] if extends is None else [extends]:
         addition = _read(path.parent / str(base), (*files_above, resolved), values_by_path)
-        base_values = _merge(_without_excluded(base_values, addition), addition)
-    values_by_path[resolved] = _merge(_without_excluded(base_values, values), values)
+        base_values = _over(base_values, addition)
+    values_by_path[resolved] = _over(base_values, values)
     return values_by_path[resolved]
+
+
+def _over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a recipe that extends another: changes merged into it, in place of what they exclude."""
+    return _merge(_without_excluded(dict(base), changes), changes)
 
 
 def _parse(text: str, where: str) -> Any:

@@ -3,7 +3,6 @@
 import argparse
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,12 +30,12 @@ class RanksParser(Parser):
             super()._print_message(message, file)
 
 
-def training_arguments(argv: Sequence[str] | None, **options: str) -> argparse.Namespace:
-    """Parse the words of a command that trains a recipe; `options` are those of its parser."""
+def training_parser(**options: str) -> RanksParser:
+    """Return the parser of a command that trains a recipe; `options` are the parser's own."""
     parser = RanksParser(**options)
     parser.add_argument("recipe", type=Path, help="a YAML file, such as those in recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as optimizer.lr=2e-4")
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--resume", action="store_true", help="resume the run from its newest whole checkpoint")
     way.add_argument("--find-lr", action="store_true", help="train 95 steps at rising learning rates; suggest one")
-    return parser.parse_intermixed_args(argv)
+    return parser

@@ -1,26 +1,29 @@
 """The training command: one process, started by the deepspeed launcher, from its recipe to its exit.
 
-`trainer.pretrain` and `trainer.finetune` call `run` with what builds their job. It comes before the first step: it
-meets the other ranks, reads the recipe, locks the run's folder, chooses the checkpoint, and starts the loop.
+`trainer.pretrain` and `trainer.finetune` call `run` with what builds their job, and `deepsiam.pretrain` and
+`deepsiam.finetune` call `train_here`. They come before the first step: `run` meets the other ranks, reads the recipe, locks the run's folder, chooses the checkpoint, and starts the loop.
 """
 
 import argparse
 import json
+import os
 import platform
 import socket
 import sys
+import threading
 import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 import torch.distributed as dist
 
 from deepsiam.data_prep.common import streams
-from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
+from deepsiam.data_prep.common.environment import restored_variables
+from deepsiam.data_prep.common.errors import InputError, StoppedError, exit_on_input_error
 from deepsiam.data_prep.common.extras import require
 from deepsiam.data_prep.common.files import lock, make_directory, undo_replace, whole_file
 from deepsiam.trainer.training.checkpoints import checkpoint, own_code
@@ -28,7 +31,7 @@ from deepsiam.trainer.training.data.loader import check_layout
 from deepsiam.trainer.training.data.opened import check_cache_room
 from deepsiam.trainer.training.engine import ds_config, plain_files
 from deepsiam.trainer.training.engine.device import require_visible_gpus
-from deepsiam.trainer.training.engine.rendezvous import end_others, serve
+from deepsiam.trainer.training.engine.rendezvous import end_others, free_port, serve
 from deepsiam.trainer.training.engine.world import (
     World,
     check_address,
@@ -36,6 +39,7 @@ from deepsiam.trainer.training.engine.world import (
     has_address,
     has_joined,
     join,
+    leave,
     rank_0_speaks,
 )
 from deepsiam.trainer.training.errors import SharedError
@@ -79,11 +83,40 @@ def run(
         streams.set_up(lossy=not arguments.find_lr)  # a run of weeks outlives the disk and the reader of its log
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
         _check_needs(recipe, world)
+        is_finished = True
         if arguments.find_lr:
             _find_lr(build(recipe, None), world)
-        elif not _train(recipe, build, world, resume_from, arguments.resume):
-            raise SystemExit(RESUME)
+        else:
+            is_finished = _train(recipe, build, world, resume_from, arguments.resume)
+        dist.destroy_process_group()
         del store  # alive until here: the other ranks reach rank 0 through it
+        if not is_finished:
+            raise SystemExit(RESUME)
+
+
+def train_here(recipe: AnyRecipe, build: Callable[[AnyRecipe, Path | None], Job], *, resume: bool) -> None:
+    """Train a recipe in this process, as the only rank; it can train another one afterwards.
+
+    Raise InputError for bad input, StoppedError where a stop was requested: the run is then saved.
+    """
+    world = World.from_environment()
+    if world.size > 1:
+        raise InputError(
+            f"this process is rank {world.rank} of {world.size}, and a training in it has one: give their number as "
+            "gpus, in a process without a launcher, or start the command by the launcher"
+        )
+    if threading.current_thread() is not threading.main_thread():
+        raise InputError("a training handles signals, which the main thread alone can: start it there, or give gpus")
+    with restored_variables():
+        os.environ.setdefault("MASTER_PORT", str(free_port()))
+        require_visible_gpus()
+        _check_needs(recipe, world)
+        try:
+            is_finished = _train(recipe, build, world, None, resume)
+        finally:
+            leave()
+    if not is_finished:
+        raise StoppedError(f"{recipe.run}: stopped on request, saved: train it again with resume to continue")
 
 
 def _train(
@@ -97,34 +130,32 @@ def _train(
 
     All ranks but rank 0 have joined, and know from it what to resume from.
     """
-    lock_file = None
-    if world.rank == 0:
-        # before choosing the newest checkpoint: a process that holds the lock may save a newer one
-        if (recipe.run / LOCK).is_file():
-            lock_file = _lock(recipe.run)
-            for folder in (recipe.run, recipe.run / "checkpoints"):
-                undo_replace(folder)
-        resume_from = _resume_from(recipe, resume)
-    job = build(recipe, resume_from)
-    _check_cluster(job, world)
-    if world.rank == 0:
-        if resume_from is not None:
-            _check_continues(job, resume_from)
-        lock_file = lock_file or _lock(recipe.run)
-        join(world)
-        path_of_rank_0(resume_from)
-        record(job, world)
-    check_same(job)
-    check_shared(recipe.run)
-    is_finished = True
-    if resume_from is None or checkpoint.read_state(resume_from).step < recipe.steps:
-        is_finished = Run(job, world, resume_from).train()
-    elif world.rank == 0:
-        print(f"{recipe.run} is already trained to its last step ({resume_from.name})", flush=True)
-    dist.destroy_process_group()
-    if lock_file:
-        lock_file.close()
-    return is_finished
+    with ExitStack() as lock_file:
+        is_locked = False
+        if world.rank == 0:
+            # before choosing the newest checkpoint: a process that holds the lock may save a newer one
+            if is_locked := (recipe.run / LOCK).is_file():
+                lock_file.enter_context(_lock(recipe.run))
+                for folder in (recipe.run, recipe.run / "checkpoints"):
+                    undo_replace(folder)
+            resume_from = _resume_from(recipe, resume)
+        job = build(recipe, resume_from)
+        _check_cluster(job, world)
+        if world.rank == 0:
+            if resume_from is not None:
+                _check_continues(job, resume_from)
+            if not is_locked:
+                lock_file.enter_context(_lock(recipe.run))
+            join(world)
+            path_of_rank_0(resume_from)
+            record(job, world)
+        check_same(job)
+        check_shared(recipe.run)
+        if resume_from is None or checkpoint.read_state(resume_from).step < recipe.steps:
+            return Run(job, world, resume_from).train()
+        if world.rank == 0:
+            print(f"{recipe.run} is already trained to its last step ({resume_from.name})", flush=True)
+        return True
 
 
 def _find_lr(job: Job, world: World) -> None:
@@ -137,7 +168,6 @@ def _find_lr(job: Job, world: World) -> None:
         path_of_rank_0(None)
     check_same(job)
     find_lr(job, world)
-    dist.destroy_process_group()
 
 
 def record(job: Job, world: World) -> None:
