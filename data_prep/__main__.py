@@ -1,4 +1,4 @@
-"""`deepsiam prepare COMMAND`, or `python -m data_prep COMMAND`: turn text into shards and collections, and inspect them."""
+"""Turn text into shards and collections, and inspect them: `deepsiam prepare`, or `python -m data_prep`."""
 
 import argparse
 import sys
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; return 0, or 2 after one line on stderr for each problem."""
     with exit_on_input_error("data_prep"):
         words = sys.argv[1:] if argv is None else argv
-        arguments = parser(words).parse_args(words)
+        arguments = parser(*_listed(words)).parse_args(words)
         return arguments.run(arguments)
 
 
@@ -171,10 +171,15 @@ def _split_files(location: str) -> list[str]:
     return local_files(location)
 
 
-def parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Declare the commands; of other packages', those that the `words` of a command line need."""
-    sources, formats = _listed(words)
-    parser = Parser(prog="deepsiam prepare", description=__doc__, epilog="docs/data.md has examples of all.")
+def parser(sources: Sequence[str] | None = None, formats: Sequence[str] | None = None) -> Parser:
+    """Return the parser of all commands; it has a command for each of the sources, and lists these formats."""
+    sources, formats = sources or tuple(SOURCES), formats or tuple(FORMATS)
+    parser = Parser(
+        prog="deepsiam prepare",
+        description="Turn text into shards and collections, and inspect them.",
+        example="deepsiam prepare text notes/ --out data/notes",
+        page="docs/data.md",
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in sources:
         source = SOURCES[name]

@@ -2,12 +2,12 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from types import ModuleType
+from typing import Any, NoReturn
 
-from deepsiam.data_prep.common.errors import exit_on_input_error
 from deepsiam.data_prep.common.parser import Parser
 from deepsiam.trainer.interface import launch
 
@@ -33,13 +33,50 @@ MODULES = {"prepare": "data_prep.__main__"}  # all others are trainer.VERB
 
 
 def main(words: Sequence[str] | None = None) -> int | None:
-    """Run the command; return its exit code, None for 0."""
+    """Run the command of a verb; return its exit code, or None for 0."""
     words = sys.argv[1:] if words is None else words
     if not words or words[0] not in VERBS:
-        parser().parse_args(words)  # answers --help and --version, and refuses everything else
-        raise AssertionError
+        _parser().parse_args(words)  # prints help, the version or a script, or refuses the words; and exits
     verb, rest = words[0], words[1:]
     if verb in launch.TRAININGS:
-        return launch.start(verb, rest)
+        launch.start(verb, rest)
+        return None
     code: int | None = _module(verb).main(rest)
     return code
+
+
+def _module(verb: str) -> ModuleType:
+    return import_module(f"deepsiam.{MODULES.get(verb, f'trainer.{verb}')}")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="deepsiam",
+        description="Train text encoders that find documents, and use them.",
+        epilog="deepsiam VERB --help has the options of each.",
+    )
+    parser.add_argument("--completion", action=_Completion, choices=("bash", "zsh"), help="print a shell's completion")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    for verb, summary in VERBS.items():
+        verbs.add_parser(verb, help=summary)
+    return parser
+
+
+class _Completion(argparse.Action):
+    """Prints the script by which a shell completes verbs, options and files."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, option: str | None = None) -> NoReturn:
+        from shtab import FILE, complete
+
+        verbs = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+        for verb in VERBS:
+            verbs.choices[verb] = launch.parser(verb) if verb in launch.TRAININGS else _module(verb).parser()
+            for action in verbs.choices[verb]._actions:
+                if action.type is Path:
+                    action.complete = FILE  # type: ignore[attr-defined]
+        print(complete(parser, shell))
+        parser.exit()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,7 @@
-"""The Slurm and Kubernetes files of docs/cluster.md; tests/trainer/launches/test_hosts.py runs the commands in them."""
+"""The Slurm, Kubernetes and Docker files of docs/cluster.md; tests/trainer/launches/test_hosts.py runs them."""
 
 import json
+import re
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from deepsiam.trainer.cluster.hosts.launch import Launch, read_hostfile
+from deepsiam.trainer.training.recipe.yaml_file import read
 from tests.toy import ROOT
 
 MANIFEST = ROOT / "docs" / "kubernetes.yaml"
@@ -123,3 +125,41 @@ def test_a_hostfile_is_made_of_a_slurm_job(tmp_path: Path) -> None:
     variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "node[1-2]"}
     subprocess.run(["bash", "-c", line.strip()], cwd=tmp_path, env=variables, check=True)
     assert read_hostfile(tmp_path / "hostfile") == {"node1": 8, "node2": 8}
+
+
+def dockerfile() -> list[tuple[str, str]]:
+    """The instructions of the Dockerfile, with their words; it has no lines that are continued."""
+    lines = (ROOT / "docs" / "Dockerfile").read_text().splitlines()
+    return [(line.partition(" ")[0], line.partition(" ")[2]) for line in lines if line and not line.startswith("#")]
+
+
+def copied() -> dict[str, str]:
+    """What the image gets of the checkout, and where; tests/test_wheel.py builds the wheel from it."""
+    words = [text.split() for name, text in dockerfile() if name == "COPY"]
+    return {source: to for *sources, to in words for source in sources}
+
+
+def test_what_the_dockerfile_names_exists() -> None:
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    instructions = dict(dockerfile())
+    assert all((ROOT / source).exists() for source in copied())
+    assert all(to in (source, "./") for source, to in copied().items())
+    assert json.loads(instructions["ENTRYPOINT"])[0] in project["scripts"]
+    assert "--help" in json.loads(instructions["CMD"])
+    version = instructions["FROM"].removeprefix("python:").removesuffix("-slim")
+    assert f"constraints/python{version}.txt" in instructions["RUN"]  # the last: pip's
+    (extras,) = re.findall(r"\.\[([\w,]+)\]", instructions["RUN"])
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    assert instructions["ARG"].replace("TORCH=", "TORCH ?= ") in (ROOT / "Makefile").read_text()
+    for run in (text for name, text in dockerfile() if name == "RUN"):
+        assert subprocess.run(["bash", "-nc", run], capture_output=True).stderr == b""
+
+
+def test_what_the_dockerfile_s_comments_type_is_a_command() -> None:
+    build, run = re.findall(r"docker (?:build|run) .*", (ROOT / "docs" / "Dockerfile").read_text())
+    assert (ROOT / shlex.split(build)[3]).is_file()
+    words = shlex.split(run)
+    verb, recipe, *keys = words[words.index("deepsiam") + 1 :]
+    assert verb == "pretrain"
+    assert isinstance(read(Path(recipe), keys)["data"]["shards"], str)

@@ -46,6 +46,8 @@ ROOMS = {
             "trace",
             "supervise",
             "plan",
+            "keys",
+            "demo",
         },
         {"interface"},
         {"analysis"},

@@ -11,19 +11,22 @@ from pathlib import Path
 import pytest
 
 from tests import toy
+from tests.test_cluster_files import copied
 
-FOLDERS = {"data_prep": "py", "models": "py", "trainer": "py", "recipes": "yaml", "ds_configs": "json"}  # of files
+# of files, and their kind
+FOLDERS = {"data_prep": "py", "models": "py", "trainer": "py", "recipes": "yaml", "ds_configs": "json", "docs": "md"}
 USERS_OWN = ("models.py", "trainer.py", "data_prep.py", "recipes.py", "models/config.py", "trainer/__init__.py")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy: setuptools leaves files beside what it builds."""
+    """The wheel, built from a copy of what docs/Dockerfile copies: setuptools leaves files beside what it builds."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for folder in ("deepsiam", *FOLDERS):
-        shutil.copytree(toy.ROOT / folder, source / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(toy.ROOT / file, source)
+    for name in copied():
+        if (toy.ROOT / name).is_dir():
+            shutil.copytree(toy.ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(toy.ROOT / name, source)
     build = ["pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", out, source]
     subprocess.run([sys.executable, "-m", *map(str, build)], check=True)
     return next(out.glob("*.whl"))

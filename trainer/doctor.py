@@ -3,7 +3,6 @@
 Prints a line for each check: ok, warning or wrong, with what to do. The exit code is 2 if anything is wrong.
 """
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -67,7 +67,7 @@ def parser() -> RanksParser:
         page="docs/evaluation.md",
     )
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--collection", type=Path, help="a collection, as `deepsiam prepare collection` made")
+    where.add_argument("--collection", type=Path, help="a collection, as `deepsiam prepare` made")
     where.add_argument(
         "--collections",
         metavar="PATTERN",

@@ -34,7 +34,7 @@ def parser() -> RanksParser:
         page="docs/search.md",
     )
     parser.add_argument("system", help="a fine-tuning run, or a sentence-transformers folder; bm25: index words")
-    parser.add_argument("--collection", type=Path, required=True, help="the collection, as `deepsiam prepare collection` made")
+    parser.add_argument("--collection", type=Path, required=True, help="the collection, as `deepsiam prepare` made")
     parser.add_argument("--out", type=Path, required=True, help="folder of the index")
     parser.add_argument(
         "--dtype",

@@ -55,8 +55,8 @@ def parser() -> RanksParser:
         page="docs/negatives.md",
     )
     data = parser.add_mutually_exclusive_group(required=True)
-    data.add_argument("--collection", type=Path, help="the collection, as `deepsiam prepare collection` made")
-    data.add_argument("--pairs", type=Path, metavar="SHARDS", help="instead, shards of `deepsiam prepare pairs`, to filter")
+    data.add_argument("--collection", type=Path, help="the collection, as `deepsiam prepare` made")
+    data.add_argument("--pairs", type=Path, metavar="SHARDS", help="instead, shards of pairs, to filter")
     parser.add_argument("--split", help="whose groups get other candidates, or are shown")
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument(

@@ -20,8 +20,7 @@ def parser() -> RanksParser:
     return training_parser(
         prog="deepsiam pretrain",
         description="Pre-train an encoder on shards of text, as a recipe describes.",
-        example="deepsiam pretrain recipes/seed_small.yaml run=runs/seed "
-        "data.shards=data/mine/shards",
+        example="deepsiam pretrain recipes/seed_small.yaml run=runs/seed data.shards=data/mine/shards",
         page="docs/recipes.md",
     )
 

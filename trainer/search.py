@@ -55,7 +55,9 @@ def parser() -> RanksParser:
     parser.add_argument("--beside", type=Path, metavar="INDEX", help="another index, to show beside it on the page")
     parser.add_argument("--host", default="127.0.0.1", help="the address to serve at (127.0.0.1: this machine alone)")
     parser.add_argument(
-        "--approximate", choices=APPROXIMATIONS, help="use this approximate search; `deepsiam index` must have prepared it"
+        "--approximate",
+        choices=APPROXIMATIONS,
+        help="use an approximate search that `deepsiam index` has prepared",
     )
     parser.add_argument("--collection", type=Path, help="where the index's collection is now, if it was moved")
     parser.add_argument(

@@ -5,10 +5,12 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, NoReturn
 
 from deepsiam.data_prep.common.errors import did_you_mean
 
+PACKAGE = Path(__file__).parents[2]  # has the pages, also where it is installed
 _CHOICE = re.compile(r"[^']*invalid choice: '(.*)' \(choose from (.*)\)")
 
 
@@ -21,7 +23,7 @@ class _Help(argparse.HelpFormatter):
 
 def end_of_help(example: str, page: str) -> str:
     """Return how the help of a command ends: with an example, and the page that says more."""
-    return f"example:\n  {example}\n\nmore: {page}"
+    return f"example:\n  {example}\n\nmore: {PACKAGE / page}"
 
 
 class _Version(argparse.Action):

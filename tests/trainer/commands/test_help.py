@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,7 +53,7 @@ def run(module: str, *words: str) -> int:
 
 def end_of_help(printed: str) -> tuple[list[str], str]:
     """The words of the example, and the page."""
-    found = re.search(r"\n\nexample:\n  (.+)\n\nmore: (docs/\S+)\n$", printed)
+    found = re.search(r"\n\nexample:\n  (.+)\n\nmore: (\S+)\n$", printed)
     assert found
     return shlex.split(found[1]), found[2]
 
@@ -62,10 +63,10 @@ def test_help_ends_with_an_example_and_a_page(module: str, capsys: pytest.Captur
     assert run(module, "--help") == 0
     printed = capsys.readouterr().out
     words, page = end_of_help(printed)
-    assert f"trainer.{module}" in words
-    assert f"trainer.{module} " in (toy.ROOT / page).read_text()
+    assert words[:2] == ["deepsiam", module]
+    assert f"trainer.{module} " in Path(page).read_text()  # wherever the package is installed
     for word in words:
-        if word.startswith("--") and word != "--module":
+        if word.startswith("--"):
             assert word in printed.partition("example:")[0]
         if word.startswith("recipes/"):
             assert (toy.ROOT / word).is_file()
@@ -75,7 +76,7 @@ def test_help_ends_with_an_example_and_a_page(module: str, capsys: pytest.Captur
 def test_only_the_recipe_is_required(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(module) == 2
     required = "the following arguments are required: recipe"
-    assert capsys.readouterr().err == f"trainer.{module}: {required}; see trainer.{module} --help\n"
+    assert capsys.readouterr().err == f"deepsiam {module}: {required}; see deepsiam {module} --help\n"
 
 
 @pytest.mark.parametrize("module", [*TRAINED, "evaluate", "mine", "index", "search"])
@@ -106,7 +107,7 @@ def test_the_help_of_collection(capsys: pytest.CaptureFixture[str]) -> None:
         data_prep(["collection", "--help"])
     printed = capsys.readouterr().out
     words, page = end_of_help(printed)
-    assert words[:4] == ["python", "-m", "data_prep", "collection"]
-    assert words[4] in FORMATS
-    assert "data_prep collection FORMAT " in (toy.ROOT / page).read_text()
+    assert words[:3] == ["deepsiam", "prepare", "collection"]
+    assert words[3] in FORMATS
+    assert "data_prep collection FORMAT " in Path(page).read_text()
     assert "Make a collection from labelled texts" in printed

@@ -1,7 +1,8 @@
 """The training command: one process, started by the deepspeed launcher, from its recipe to its exit.
 
 `trainer.pretrain` and `trainer.finetune` call `run` with what builds their job, and `deepsiam.pretrain` and
-`deepsiam.finetune` call `train_here`. They come before the first step: `run` meets the other ranks, reads the recipe, locks the run's folder, chooses the checkpoint, and starts the loop.
+`deepsiam.finetune` call `train_here`. It comes before the first step: it meets the other ranks, reads the recipe, locks
+the run's folder, chooses the checkpoint, and starts the loop.
 """
 
 import argparse

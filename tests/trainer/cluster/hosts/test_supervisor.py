@@ -312,7 +312,7 @@ def test_the_supervisor_does_not_load_deepspeed() -> None:
     ("words", "said"),
     [
         ("-- deepspeed", "supervise: 'deepspeed' starts no training"),
-        ("--tries 0 -- x", "trainer.supervise: argument --tries: '0' is not a whole number above 0"),
+        ("--tries 0 -- x", "deepsiam supervise: argument --tries: '0' is not a whole number above 0"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(words: str, said: str) -> None:
