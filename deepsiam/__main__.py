@@ -73,7 +73,7 @@ class _Completion(argparse.Action):
             verbs.choices[verb] = launch.parser(verb) if verb in launch.TRAININGS else _module(verb).parser()
             for action in verbs.choices[verb]._actions:
                 if action.type is Path:
-                    action.complete = FILE  # type: ignore[attr-defined]
+                    action.complete = FILE
         print(complete(parser, shell))
         parser.exit()
 

@@ -14,10 +14,10 @@ from pydantic import BaseModel
 
 from deepsiam.data_prep.common.errors import InputError, did_you_mean
 from deepsiam.models.registry import MATCHING, METHODS, PRETRAINING
-from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe, Recipe
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-RECIPES = {"pre-training": PretrainRecipe, "fine-tuning": FinetuneRecipe}
+RECIPES: dict[str, type[Recipe]] = {"pre-training": PretrainRecipe, "fine-tuning": FinetuneRecipe}
 TYPES = {"integer": "whole number", "string": "text", "boolean": "true | false"}
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 LARGEST_BOUND = 1e9  # larger ones only keep computers from overflowing
@@ -75,7 +75,7 @@ def keys_of_recipe(kind: str) -> list[Key]:
 def keys_of_method(name: str) -> list[Key]:
     """Return the keys of `method` for a method by its name."""
     pages = [page for page, of in method_pages().items() if name in of]
-    meanings = {f"method.{key}": meaning for page in pages for _, key, _, meaning in rows(page)}
+    meanings = {f"method.{key}": meaning for page in pages for _, key, _, meaning in rows(page) if meaning}
     return list(_keys(METHODS[name], meanings, "method."))
 
 

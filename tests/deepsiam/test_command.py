@@ -1,0 +1,110 @@
+"""`deepsiam VERB`: a line for each command, answers without torch, completion, and a launch with its exit code."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deepsiam.__main__ import VERBS, main
+from tests import toy
+
+HEAVY = ("torch", "transformers", "deepspeed", "shtab", "fsspec", "rich")
+ANSWER = """
+import contextlib, sys
+from deepsiam.__main__ import main
+for words in sys.argv[2:]:
+    with contextlib.suppress(SystemExit):
+        main(words.split())
+    print([words, *(name for name in sys.argv[1].split() if name in sys.modules)], flush=True, file=sys.stderr)
+"""
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """Run a command that ends this process; return its code and what it printed."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    printed = capsys.readouterr()
+    return ended.value.code or 0, printed.out + printed.err  # type: ignore[return-value]
+
+
+def test_every_command_is_a_verb() -> None:
+    commands = {file.stem for file in (toy.ROOT / "trainer").glob("[a-z]*.py")}
+    assert set(VERBS) == commands | {"prepare"}
+
+
+def test_help_and_errors_need_nothing_heavy() -> None:
+    typed = ["--help", "--version", "evaluat", *(f"{verb} {word}" for verb in VERBS for word in ("--help", "--helt"))]
+    words = [sys.executable, "-c", ANSWER, " ".join(HEAVY), *typed]
+    done = subprocess.run(words, cwd=toy.ROOT, env=toy.environment(), capture_output=True, text=True)
+    assert [line for line in done.stderr.splitlines() if line.startswith("[")] == [str([each]) for each in typed]
+    assert all(f"usage: deepsiam {verb}" in done.stdout for verb in VERBS)
+    assert done.stderr.count("; see deepsiam ") == 1 + len(VERBS)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("evaluat", "did you mean evaluate?; see deepsiam --help"),
+        ("", "deepsiam: the following arguments are required: VERB; see deepsiam --help"),
+        ("pretrain r.yaml --gpu_s 2", "deepsiam pretrain: unknown option --gpu_s; did you mean --gpus?"),
+        ("pretrain r.yaml --gpus 0", "argument --gpus: '0' is not a whole number above 0"),
+        ("finetune r.yaml --hostfile no/file", "argument --hostfile: 'no/file' is no file"),
+        ("finetune -- --include a", "the following arguments are required: recipe"),
+        ("plan r.yaml --gpuz 8", "deepsiam plan: unknown option --gpuz; did you mean --gpus?"),
+    ],
+)
+def test_a_wrong_word_is_one_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed = said(capsys, *words.split())
+    assert code == 2
+    assert line in printed
+    assert printed.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def bash_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The completion of bash."""
+    pytest.importorskip("shtab")
+    script = tmp_path_factory.mktemp("completion") / "deepsiam.bash"
+    words = [sys.executable, "-m", "deepsiam", "--completion", "bash"]
+    script.write_bytes(
+        subprocess.run(words, cwd=toy.ROOT, env=toy.environment(), capture_output=True, check=True).stdout
+    )
+    return script
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("deepsiam ev", "evaluate"),
+        ("deepsiam pretrain --gp", "--gpus"),
+        ("deepsiam finetune r.yaml --res", "--resume"),
+        ("deepsiam prepare wikipedia-l", "wikipedia-links"),
+        ("deepsiam index --dtype int", "int8"),
+        ("deepsiam export rec", "recipes"),  # a file
+    ],
+)
+def test_bash_completes(bash_script: Path, typed: str, completed: str) -> None:
+    words = typed.split()
+    ask = f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _shtab_deepsiam; echo ${{COMPREPLY[@]}}"
+    line = ["bash", "-c", f"source {bash_script}; {ask}"]
+    assert subprocess.run(line, cwd=toy.ROOT, capture_output=True, text=True).stdout.split() == [completed]
+
+
+def test_zsh_has_a_completion(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("shtab")
+    code, script = said(capsys, "--completion", "zsh")
+    assert code == 0
+    assert script.startswith("#compdef deepsiam\n")
+    assert all(f'"{verb}:{summary}"' in script for verb, summary in VERBS.items() if "'" not in summary)
+
+
+def test_a_training_is_launched_and_its_exit_code_passed_on(shards: Path, tmp_path: Path) -> None:
+    recipe = toy.seed_recipe(tmp_path / "run.yaml", shards, steps=1, checkpoint={"every": 1})
+    done = toy.run("deepsiam", "pretrain", "--gpus", 2, recipe, "--", "--master_port", toy.free_port())
+    assert done.returncode == 0, done.stderr
+    assert "2 x cpu" in done.stdout
+    refused = toy.run("deepsiam", "pretrain", "--gpus", 2, recipe, "--", "--master_port", toy.free_port())
+    assert refused.returncode == 2
+    assert refused.stderr.count("contains a run (step-00000001)") == 1
