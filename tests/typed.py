@@ -5,6 +5,7 @@ its arguments, are forked from a process that has their imports: `tests.warm`, o
 launcher starts when it is given hosts: `tests.warm_python`.
 """
 
+import os
 import re
 import shlex
 import subprocess
@@ -16,6 +17,7 @@ from tests import toy, warm_python
 
 # what comes before the module: it is run as one process, or by ranks of this host
 PYTHON = re.compile(r"\S*python -m ")
+DEEPSIAM = re.compile(r"deepsiam (?=\w)")
 DEEPSPEED = re.compile(r"\S*deepspeed (?:-q )?--num_accelerators (\d+) (?:--master_port \d+ )?--module ")
 LAUNCHER = re.compile(r"^\S*deepspeed .*?(?=--module )")
 
@@ -34,7 +36,7 @@ def main() -> None:
 
 def run(command: str, started: set[re.Pattern[str]], programs: str) -> subprocess.CompletedProcess[str]:
     """Run one command; add its way to start a module to those that have been started."""
-    way = PYTHON.match(command) or DEEPSPEED.match(command)
+    way = PYTHON.match(command) or DEEPSPEED.match(command) or DEEPSIAM.match(command)
     if not way or way.re not in started:
         if way:
             started.add(way.re)
@@ -43,8 +45,12 @@ def run(command: str, started: set[re.Pattern[str]], programs: str) -> subproces
         forked = "" if way else f"PATH={programs}:$PATH; "
         line = ["bash", "-c", f"set -e; source .venv/bin/activate; {forked}{command}"]
         typed = {name: value for name, value in toy.environment().items() if name != "OMP_NUM_THREADS"}  # of a test
+        typed["PYTHONPATH"] = os.getcwd()  # the command `deepsiam` would take the checkout that .venv was made for
         return subprocess.run(line, capture_output=True, text=True, env=typed)
     module, *arguments = shlex.split(command[way.end() :])
+    if way.re is DEEPSIAM:
+        own_port = ["--", "--master_port", toy.free_port()] if "--gpus" in arguments else []
+        return toy.run("deepsiam", module, *arguments, *own_port, OMP_NUM_THREADS="1")
     if way.re is PYTHON:
         return toy.run(module, *arguments)
     return toy.launch(int(way.group(1)), module, *arguments, OMP_NUM_THREADS=1)  # ranks share the cores

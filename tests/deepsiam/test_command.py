@@ -52,7 +52,7 @@ def test_help_and_errors_need_nothing_heavy() -> None:
         ("pretrain r.yaml --gpus 0", "argument --gpus: '0' is not a whole number above 0"),
         ("finetune r.yaml --hostfile no/file", "argument --hostfile: 'no/file' is no file"),
         ("finetune -- --include a", "the following arguments are required: recipe"),
-        ("plan r.yaml --gpuz 8", "deepsiam plan: unknown option --gpuz; did you mean --gpus?"),
+        ("plan r.yaml --gpuz 8", "deepsiam plan: unknown option --gpuz; did you mean --gpu?"),
     ],
 )
 def test_a_wrong_word_is_one_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
