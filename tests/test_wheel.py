@@ -79,5 +79,10 @@ def test_it_trains_ranks_and_exports_beside_a_user_s_own_modules(
     run(*launch, "deepsiam.trainer.finetune", "siamese_small", *keys, "batch.size=8", "batch.micro=4", "deepspeed=cpu")
     ranked = [f"--collection={toy_collection}", "--split=test", "--system=run", "--out=results.json"]
     assert "MRR@10" in run("deepsiam.trainer.evaluate", *ranked)
-    run("deepsiam.trainer.export", "run", "export")
+    run("deepsiam", "export", "run", "export")
     assert (tmp_path / "export" / "modules.json").is_file()
+    assert "return to the last checkpoint" in run("deepsiam", "keys", "faults.on_nan")  # a page of the wheel says it
+    page = Path(run("deepsiam", "mine", "--help").rpartition("more: ")[2].strip())
+    assert page.is_file()
+    assert not page.is_relative_to(toy.ROOT)
+    assert run("deepsiam", "demo", "--dry-run").count("deepsiam pretrain recipes/demo_") == 2
