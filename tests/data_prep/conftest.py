@@ -29,7 +29,7 @@ WORDS = "the of fox dog is that it jumps lazy quick brown over sees and counts r
 def one_parser() -> Iterator[None]:
     """Make the commands' parser once for the names that are registered: that takes as long as a small command."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(__main__, "_parser", cache(__main__._parser))
+        patch.setattr(__main__, "parser", cache(__main__.parser))
         yield
 
 

@@ -118,7 +118,7 @@ def test_impossible_bounds_are_one_clear_line(capsys: pytest.CaptureFixture[str]
 def test_the_example_in_the_help_is_a_command(source: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([source, "--help"])
-    example = capfd.readouterr().out.partition("example:\n  python -m data_prep ")[2].splitlines()[0].split()
+    example = capfd.readouterr().out.partition("example:\n  deepsiam prepare ")[2].splitlines()[0].split()
     assert example[0] == source
     parser = argparse.ArgumentParser()
     arguments.add_preparation(parser, source, SOURCES[source])

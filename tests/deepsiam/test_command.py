@@ -97,7 +97,7 @@ def test_zsh_has_a_completion(capsys: pytest.CaptureFixture[str]) -> None:
     code, script = said(capsys, "--completion", "zsh")
     assert code == 0
     assert script.startswith("#compdef deepsiam\n")
-    assert all(f'"{verb}:' in script for verb in VERBS)
+    assert all(f"\n    {verb}:'" in script for verb in VERBS)
 
 
 def test_a_training_is_launched_and_its_exit_code_passed_on(shards: Path, tmp_path: Path) -> None:

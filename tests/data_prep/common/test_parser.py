@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from deepsiam.data_prep.common import environment, errors, progress, words
-from deepsiam.data_prep.common.environment import usable_cores, variable
+from deepsiam.data_prep.common.environment import restored_variables, usable_cores, variable
 from deepsiam.data_prep.common.errors import InputError, did_you_mean, exit_on_input_error
-from deepsiam.data_prep.common.parser import Parser
+from deepsiam.data_prep.common.parser import PACKAGE, Parser
 from deepsiam.data_prep.common.words import pieces, split_words
 from tests.data_prep.raw import Capture
 
@@ -64,7 +64,7 @@ def test_help_ends_with_the_example_and_the_page(parser: Parser, capsys: Capture
     with pytest.raises(SystemExit):
         parser.parse_args(["soup", "--help"])
     printed = capsys.readouterr().out
-    assert printed.endswith("\n\nexample:\n  cook soup 2 3\n\nmore: docs/soups.md\n")
+    assert printed.endswith(f"\n\nexample:\n  cook soup 2 3\n\nmore: {PACKAGE}/docs/soups.md\n")
     assert "word " * 20 not in printed  # a paragraph is wrapped
 
 
@@ -133,6 +133,16 @@ def test_a_variable_is_set_in_the_block_alone(monkeypatch: pytest.MonkeyPatch, b
     with variable("DEEPSIAM_TEST", "new"):
         assert os.environ["DEEPSIAM_TEST"] == "new"
     assert os.environ.get("DEEPSIAM_TEST") == before
+
+
+def test_all_variables_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEPT", "old")
+    monkeypatch.setenv("LEFT_OUT", "old")
+    before = dict(os.environ)
+    with restored_variables():
+        os.environ |= {"KEPT": "new", "ADDED": "new"}
+        del os.environ["LEFT_OUT"]
+    assert dict(os.environ) == before
 
 
 @pytest.mark.parametrize(
