@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from deepsiam.data_prep.common.errors import InputError as InputError
+    from deepsiam.data_prep.common.errors import StoppedError as StoppedError
     from deepsiam.registry import register as register
     from deepsiam.trainer.interface.collection import Collection as Collection
     from deepsiam.trainer.interface.evaluation import Evaluation as Evaluation
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from deepsiam.trainer.interface.export import export as export
     from deepsiam.trainer.interface.model import Model as Model
     from deepsiam.trainer.interface.model import load as load
+    from deepsiam.trainer.interface.training import finetune as finetune
+    from deepsiam.trainer.interface.training import pretrain as pretrain
     from deepsiam.trainer.ranking.indexes.index import Hit as Hit
     from deepsiam.trainer.ranking.indexes.index import Index as Index
     from deepsiam.trainer.ranking.indexes.registry import open_index as open_index
@@ -32,10 +35,13 @@ _MODULES = {  # that define the public names
     "Index": "trainer.ranking.indexes.index",
     "InputError": "data_prep.common.errors",
     "Model": "trainer.interface.model",
+    "StoppedError": "data_prep.common.errors",
     "evaluate": "trainer.interface.evaluation",
     "export": "trainer.interface.export",
+    "finetune": "trainer.interface.training",
     "load": "trainer.interface.model",
     "open_index": "trainer.ranking.indexes.registry",
+    "pretrain": "trainer.interface.training",
     "register": "registry",
 }
 __all__ = [*_MODULES]

@@ -15,7 +15,6 @@ from tests.trainer.runs import write_run
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("finetune" not in deepsiam.__all__, reason="deepsiam.finetune is not there yet")
 def test_the_examples_run(shards: Path, tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (toy.ROOT / "docs" / "python.md").read_text(), re.DOTALL)
     assert len(blocks) == 2

@@ -41,6 +41,12 @@ def main() -> int:
     table: deepsiam.Evaluation = deepsiam.evaluate(opened, {"bm25": "bm25", "mine": model, "other": Path("runs/other")})
     best: float = table.metrics["mine"]["ndcg@10"]
     print(table, best, scores, first(model, ["b"]), texts_of(deepsiam.open_index("indexes/mine")))
+    deepsiam.register("matching", "two_way", "my_package.two_way.TwoWayConfig")
+    try:
+        run: Path = deepsiam.pretrain("seed_small", gpus=2, resume=True, data={"shards": "data/mine/shards"})
+        run = deepsiam.finetune({"run": "runs/mine"}, init_from=run, **{"optimizer.lr": 1e-4})
+    except deepsiam.StoppedError:
+        return 1
     exported: Path = deepsiam.export("runs/mine", "exported")
     print(exported, deepsiam.__version__)
     return 0

@@ -83,8 +83,9 @@ def method_pages() -> dict[str, list[str]]:
     """Return the pages that describe keys of methods, and the methods of each; a method's own page comes last."""
     pages: dict[str, list[str]] = {"choosing.md": list(MATCHING)}
     for room, methods in (("pretraining", PRETRAINING), ("matching", MATCHING)):
-        for name, place in methods.places.items():
-            for page in sorted((DOCS / room).glob(f"{place.split('.')[1]}*.md"))[:1]:
+        for name in methods.ours:
+            file = methods[name].__module__.rpartition(".")[2]
+            for page in sorted((DOCS / room).glob(f"{file}*.md"))[:1]:
                 pages.setdefault(f"{room}/{page.name}", []).append(name)
     return pages
 

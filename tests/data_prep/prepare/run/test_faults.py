@@ -351,7 +351,8 @@ def test_a_document_of_100_megabytes_in_one_line_is_named_and_not_held(tmp_path:
             stream.write(b"word " * 200_000)
         stream.write(b'"}\n' + raw.jsonl(100, 1))
     code, message, memory = peak(file, "--out", tmp_path / "out")
-    assert (code, message) == (0, f"bad record: {file}: line 1,001: more than 16,777,216 bytes\n")
+    said = [line for line in message.splitlines() if not line.startswith("read: ")]  # progress, of a slow machine
+    assert (code, said) == (0, [f"bad record: {file}: line 1,001: more than 16,777,216 bytes"])
     assert len(raw.documents(tmp_path / "out")) == 1100
     assert memory < 150e6
 
