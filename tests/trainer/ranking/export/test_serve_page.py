@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.trainer.ranking.indexes.registry import open_index
 from tests import toy
 from tests.hub import Hub
@@ -43,7 +42,6 @@ def test_a_run_is_served(toy_collection: Path, tmp_path: Path, hub: Hub, monkeyp
     exec(ENCODE, variables)
     assert variables["scores"].shape == (1, 2)
     exec(SEARCH, variables)
-    index, collection = open_index(Path("indexes/mine")), Collection.open(toy_collection)
-    (ranked,) = index.search(["a query"], 3)
-    assert variables["found"] == [[collection.corpus.ids[i] for i in ranked.documents.tolist()]]
+    index = open_index("indexes/mine")
+    assert variables["found"] == [[hit.id for hit in hits] for hits in index.search(["a query"], 3)]
     np.testing.assert_allclose(np.linalg.norm(variables["vectors"], axis=1), 1, atol=1e-5)

@@ -107,7 +107,7 @@ def test_a_section_a_key_and_what_is_neither() -> None:
     assert "method.window: whole number > 0 | all; default 2\n" in describe("seed")
     with pytest.raises(InputError, match="^optimzer: no key or method; did you mean optimizer\\?$"):
         describe("optimzer")
-    with pytest.raises(InputError, match="name a method .seed, .*siamese.* or a section .run, seed, steps"):
+    with pytest.raises(InputError, match="name a method .seed, .*siamese.* or a section .run, imports, seed, steps"):
         describe("zzzz")
 
 
