@@ -31,12 +31,13 @@ class Collection:
 
     Attributes:
         directory: its folder, which commands and recipes take, too.
+        is_of_texts: whether `from_texts` made it, so that its tokens can be made again.
     """
 
     def __init__(
-        self, directory: Path, temporary: TemporaryDirectory[str] | None = None, *, made: bool = False
+        self, directory: Path, temporary: TemporaryDirectory[str] | None = None, *, is_of_texts: bool = False
     ) -> None:
-        self.directory, self._made = directory, made
+        self.directory, self.is_of_texts = directory, is_of_texts
         self._temporary = temporary  # is removed with this object
 
     def __repr__(self) -> str:
@@ -93,7 +94,7 @@ class Collection:
                 tokenizer = tokenizers.train(["a"], BYTES, written / TOKENIZER, "bpe")
             reader = tokenizer if isinstance(tokenizer, Tokenizer) else tokenizers.load(Path(tokenizer))
             build("beir", [written], written, reader)
-        return cls(directory, temporary, made=True)
+        return cls(directory, temporary, is_of_texts=True)
 
     def splits(self) -> list[str]:
         """Return the names of its sets of judgements."""
@@ -102,7 +103,7 @@ class Collection:
     def read_by(self, tokenizer: Tokenizer | None) -> OpenedCollection:
         """Open the arrays; of `from_texts`, make the tokens again where another tokenizer than this one made them."""
         opened = OpenedCollection.open(self.directory)
-        if self._made and tokenizer and tokenizer.fingerprint != opened.tokenizer.fingerprint:
+        if self.is_of_texts and tokenizer and tokenizer.fingerprint != opened.tokenizer.fingerprint:
             return build("beir", [self.directory], self.directory, tokenizer)
         return opened
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +13,8 @@ from deepsiam.data_prep.collections.relevant import IdenticalIds
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.extras import require
 from deepsiam.data_prep.common.files import make_directory, refuse_folder
-from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.trainer.interface.collection import Collection
-from deepsiam.trainer.interface.model import Model, Precision
+from deepsiam.trainer.interface.model import Model, Precision, load
 from deepsiam.trainer.ranking.evaluation import run_file
 from deepsiam.trainer.ranking.evaluation.candidate_lists import CandidateTask, compare_lists
 from deepsiam.trainer.ranking.evaluation.classes import compare_classes, read_classes
@@ -27,7 +26,6 @@ from deepsiam.trainer.ranking.evaluation.results_file import Results, write_resu
 from deepsiam.trainer.ranking.evaluation.systems import Systems
 from deepsiam.trainer.ranking.evaluation.table import table
 from deepsiam.trainer.ranking.evaluation.task import Task
-from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.retrieval.shared import rank_0_first, shared_by
 from deepsiam.trainer.training.engine.world import failed_rank_exits_first, joined, rank_0_speaks, say
 
@@ -117,7 +115,7 @@ def evaluate(
             if candidates or classes:
                 _require_models(named_systems, "--classes" if classes else "--candidates", metrics, runs)
             extra_metrics = more_metrics(metrics, "--metrics")
-            opened = _opened(collection, named_systems, models)
+            opened = _opened(collection, named_systems, models, precision)
             if runs:
                 _require_other_files(runs, named_systems)
             if candidates:  # raise for a wrong split before loading a model
@@ -167,17 +165,20 @@ def _options(systems: SystemsByName | Sequence[str]) -> tuple[list[str], dict[st
 
 
 def _opened(
-    collection: Collection | str | os.PathLike[str], named_systems: Sequence[Given], models: Mapping[str, Model]
+    collection: Collection | str | os.PathLike[str],
+    named_systems: Sequence[Given],
+    models: dict[str, Model],
+    precision: Precision | None,
 ) -> OpenedCollection:
-    """Open a collection, of texts as the first model reads them."""
+    """Open a collection; one of texts as the first model reads them: it is loaded, and added to `models`."""
     if not isinstance(collection, Collection):
         return OpenedCollection.open(Path(collection))
-    return collection.read_by(next(_tokenizers(named_systems, models), None))
-
-
-def _tokenizers(named_systems: Sequence[Given], models: Mapping[str, Model]) -> Iterator[Tokenizer]:
-    for path in models_of(named_systems):
-        yield models[path].tokenizer if path in models else load_any(Path(path)).tokenizer
+    paths = models_of(named_systems)
+    if not (collection.is_of_texts and paths):
+        return collection.read_by(None)
+    if paths[0] not in models:
+        models[paths[0]] = load(paths[0], precision=precision)
+    return collection.read_by(models[paths[0]].tokenizer)
 
 
 def _require_other_files(folder: Path, named_systems: Sequence[Given]) -> None:

@@ -65,8 +65,10 @@ def given_columns(path: Path, given: GivenColumns, *, negatives: bool, needs_lab
     return TextColumns(texts, next(iter(by_role[LABEL]), None), by_name=True, are_given=True)
 
 
-def text_columns(path: Path, *, negatives: bool) -> TextColumns:
-    """Find the columns of a table; raise InputError, naming them, if they are not those of pairs or triples."""
+def text_columns(path: Path, given: GivenColumns, *, negatives: bool) -> TextColumns:
+    """Return the columns given, or find a table's; raise InputError if they are not those of pairs or triples."""
+    if given:
+        return given_columns(path, given, negatives=negatives)
     names = table_columns(path)
     labels = [name for name in names if name.lower() in LABELS]
     texts = [name for name in names if name.lower() not in LABELS | IGNORED]

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from deepsiam.data_prep.collections.candidate_lists import CandidateList, CandidateLists
 from deepsiam.data_prep.collections.files.table import table_rows
-from deepsiam.data_prep.collections.files.text_columns import GivenColumns, given_columns, text_columns
+from deepsiam.data_prep.collections.files.text_columns import GivenColumns, text_columns
 from deepsiam.data_prep.collections.format import Where, check_number, check_text
 from deepsiam.data_prep.common.errors import InputError
 
@@ -33,12 +33,7 @@ class Pairs(CandidateLists):
     def __init__(self, inputs: Sequence[Path], columns: GivenColumns = ()) -> None:
         """Take any number of files; either all files of a split have scores, or none."""
         super().__init__(inputs)
-        self.columns = {
-            file: given_columns(file, columns, negatives=self.negatives)
-            if columns
-            else text_columns(file, negatives=self.negatives)
-            for file in self.paths
-        }
+        self.columns = {file: text_columns(file, columns, negatives=self.negatives) for file in self.paths}
         for split, (first_file, *other_files) in self.by_split.items():
             for file in other_files:
                 if (self.columns[file].label is None) != (self.columns[first_file].label is None):
