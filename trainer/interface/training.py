@@ -34,7 +34,7 @@ def pretrain(
             CPU where there is none, as processes of DeepSpeed's launcher.
         resume: continue the run from its newest whole checkpoint, if it has one.
         keys: keys that replace those of the recipe: a section is a dict and changes the keys that it has, as under
-            `extends`; a dotted key is written `**{"optimizer.lr": 1e-4}`.
+            `extends`, so `optimizer={"lr": 1e-4}` changes one key.
 
     Returns:
         The folder of the run, trained to its last step.

@@ -44,7 +44,7 @@ def main() -> int:
     deepsiam.register("matching", "two_way", "my_package.two_way.TwoWayConfig")
     try:
         run: Path = deepsiam.pretrain("seed_small", gpus=2, resume=True, data={"shards": "data/mine/shards"})
-        run = deepsiam.finetune({"run": "runs/mine"}, init_from=run, **{"optimizer.lr": 1e-4})
+        run = deepsiam.finetune({"run": "runs/mine"}, init_from=run, optimizer={"lr": 1e-4})
     except deepsiam.StoppedError:
         return 1
     exported: Path = deepsiam.export("runs/mine", "exported")
