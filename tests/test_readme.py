@@ -45,6 +45,11 @@ def commands() -> list[str]:
     return pictured() + typed
 
 
+def python_example() -> str:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    return block
+
+
 def test_the_picture_leads_from_raw_text_to_a_ranking() -> None:
     words = " ".join(pictured())
     assert re.findall(r"data_prep|trainer\.\w+", words) == [
@@ -113,4 +118,8 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     assert [*results.systems] == ["bm25", "from_random", "from_seed", "reranked", "fused"]
     assert [results.systems[name].stages[-1].split for name in ("reranked", "fused")] == ["dev", "dev"]
     assert (clone / "runs" / "demo" / "export" / "model.safetensors").is_file()
+    example = [typed[0], "-c", python_example()]
+    ranked = subprocess.run(example, cwd=clone, capture_output=True, text=True, env=environment())
+    assert ranked.returncode == 0, ranked.stderr
+    assert re.fullmatch(r"[01] -?\d+\.\d+\n", ranked.stdout)
     shutil.rmtree(clone / "data")

@@ -1,21 +1,32 @@
-"""The wheel, installed alone: it has one name, all that it needs, and a user's own modules do not get in its way."""
+"""The wheel, installed alone: it has one name, all that it needs, and a user's own modules do not get in its way.
+
+WHEEL_PYTHON is the interpreter of an environment with its dependencies, of any version: without it, this one.
+"""
 
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests import toy
+from tests import killed, toy
+from tests.own_code import EXAMPLES
 from tests.test_cluster_files import copied
+from tests.test_readme import brief, python_example
 
 # of files, and their kind
 FOLDERS = {"data_prep": "py", "models": "py", "trainer": "py", "recipes": "yaml", "ds_configs": "json", "docs": "md"}
 USERS_OWN = ("models.py", "trainer.py", "data_prep.py", "recipes.py", "models/config.py", "trainer/__init__.py")
+INTERPRETER = os.environ.get("WHEEL_PYTHON", sys.executable)
+elsewhere = pytest.mark.skipif(
+    "WHEEL_PYTHON" not in os.environ, reason="of the checkout, tests/test_readme.py and tests/examples show it: faster"
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +45,25 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment with the wheel; its dependencies are those of this environment."""
+    """The interpreter of an environment with the wheel; its dependencies are those of INTERPRETER."""
     environment = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-    packages = Path(sysconfig.get_path("purelib", vars={"base": str(environment), "platbase": str(environment)}))
-    install = ["pip", "install", "--quiet", "--no-index", "--no-deps", "--target", packages, wheel]
-    subprocess.run([sys.executable, "-m", *map(str, install)], check=True)
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # its own .pth files are not read
-    return environment / "bin" / "python"
+    subprocess.run([INTERPRETER, "-m", "venv", "--without-pip", environment], check=True)
+    python = environment / "bin" / "python"
+    install(python, wheel)
+    (packages(python) / "dependencies.pth").write_text(str(packages(INTERPRETER)))  # its own .pth files are not read
+    return python
+
+
+def packages(python: str | Path) -> Path:
+    """Return the folder where an interpreter's packages are."""
+    script = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return Path(subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout.strip())
+
+
+def install(python: Path, source: Path) -> None:
+    """Install one package, without its dependencies, for an interpreter that has no pip."""
+    options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(packages(python))]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)
 
 
 def test_it_has_one_name_and_every_file(wheel: Path) -> None:
@@ -50,6 +72,14 @@ def test_it_has_one_name_and_every_file(wheel: Path) -> None:
     files = {path for folder, kind in FOLDERS.items() for path in (toy.ROOT / folder).rglob(f"*.{kind}")}
     own = {f"deepsiam/{path.name}" for path in (toy.ROOT / "deepsiam").iterdir() if path.is_file()}
     assert names == own | {f"deepsiam/{path.relative_to(toy.ROOT)}" for path in files}
+
+
+def succeed(python: Path, folder: Path, *module: object) -> str:
+    """Run `python -m module argument ...` in a folder; return what it prints."""
+    words = [str(python), "-m", *map(str, module)]
+    done = subprocess.run(words, cwd=folder, env=toy.environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.slow
@@ -62,12 +92,7 @@ def test_it_trains_ranks_and_exports_beside_a_user_s_own_modules(
         path.parent.mkdir(exist_ok=True)
         path.write_text("raise SystemExit('a module of the user was imported')\n")
 
-    def run(*command: object) -> str:
-        words = [str(python), "-m", *map(str, command)]
-        done = subprocess.run(words, cwd=tmp_path, env=toy.environment(), capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
+    run = partial(succeed, python, tmp_path)
     launch = ["deepspeed.launcher.runner", "--num_accelerators=1", f"--master_port={toy.free_port()}", "--module"]
     keys = [
         "run=run",
@@ -86,3 +111,56 @@ def test_it_trains_ranks_and_exports_beside_a_user_s_own_modules(
     assert page.is_file()
     assert not page.is_relative_to(toy.ROOT)
     assert run("deepsiam", "demo", "--dry-run").count("deepsiam pretrain recipes/demo_") == 2
+
+
+@elsewhere
+@pytest.mark.slow  # four minutes
+def test_the_demo_s_trainings_and_the_readme_s_example(python: Path, tmp_path: Path) -> None:
+    """The demo as `deepsiam demo` prints it, with few steps; then its encoder, from Python."""
+    run = partial(succeed, python, tmp_path, "deepsiam")
+    launcher = f" -- --master_port {toy.free_port()}"
+    for line in run("demo", "--dry-run").splitlines():
+        command, _, _ = line.removeprefix("deepsiam ").partition(" -- ")
+        if "--resume" in command:
+            command = brief(command) + launcher
+        if not command.startswith(("evaluate", "report")):  # they take minutes for 1,000 queries
+            run(*shlex.split(command))
+    done = subprocess.run(
+        [python, "-c", python_example()], cwd=tmp_path, env=toy.environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0] in ("0", "1")
+
+
+@elsewhere
+@pytest.mark.slow  # two minutes
+def test_the_examples_train_and_resume_beside_it(
+    python: Path, shards: Path, toy_collection: Path, tmp_path: Path
+) -> None:
+    """On two ranks; killed, resumed, ranked and exported."""
+    source = shutil.copytree(EXAMPLES, tmp_path / "examples")
+    install(python, source)
+    run = partial(succeed, python, tmp_path, "deepsiam")
+    method, optimizer = {"name": "bag_of_words", "max_tokens": 32}, {"name": "radam", "lr": 1e-3}
+    bag = toy.seed_recipe(
+        tmp_path / "bag.yaml", shards, checkpoint={"every": 2}, method=method, optimizer=optimizer, steps=60
+    )
+    launcher = ["--", "--master_port", toy.free_port()]
+    printed = tmp_path / "printed"
+    with printed.open("w") as file:
+        words = [str(python), "-m", "deepsiam", "pretrain", "--gpus", "2", str(bag), *map(str, launcher)]
+        process = subprocess.Popen(
+            words, cwd=tmp_path, env=toy.environment(), stdout=file, stderr=file, start_new_session=True
+        )
+        killed.read_to(process, printed, "step 5/")
+        killed.kill(process)
+    assert "resuming from" in run("pretrain", "--gpus", 2, bag, "--resume", *launcher)
+    start = str(bag.with_suffix(""))
+    two_way = toy.finetune_recipe(
+        tmp_path / "two_way.yaml", toy_collection, method={"name": "two_way"}, init_from=start
+    )
+    run("finetune", "--gpus", 2, two_way, *launcher)
+    ranked = [f"--collection={toy_collection}", "--split=test", "--system=two_way", "--out=results.json"]
+    assert "Success@100" in run("evaluate", *ranked, "--metrics", "success@100")
+    run("export", "two_way", "export")
+    assert (tmp_path / "export" / "modules.json").is_file()

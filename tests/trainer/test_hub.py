@@ -15,14 +15,14 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer.evaluate import main as evaluate
 from deepsiam.trainer.export import main as export
-from deepsiam.trainer.jobs import finetuning
+from deepsiam.trainer.jobs import finetuning, pretraining
 from deepsiam.trainer.ranking.evaluation.results_file import read_results
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.training.checkpoints import checkpoint
 from deepsiam.trainer.training.checkpoints.load import load_trained
-from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
-from deepsiam.trainer.training.recipe.yaml_file import build
+from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainRecipe
+from deepsiam.trainer.training.recipe.yaml_file import build, load
 from tests import toy
 from tests.hub import Hub, go_offline
 from tests.trainer.runs import save_run, write_run
@@ -54,6 +54,19 @@ def test_a_run_starts_from_a_model_and_names_its_commit(
         assert torch.equal(tensor, other), name
     assert job.recipe.method == local.recipe.method  # the keys of the folder
     assert yaml.safe_load(job.sidecar_files[checkpoint.RECIPE])["init_from"] == f"{ADDRESS}@{commit}"
+
+
+def test_a_pre_training_starts_from_a_model(hub: Hub, shards: Path, tmp_path: Path) -> None:
+    export_encoder(load_trained(write_run(tmp_path / "run", shards / "tokenizer.json", name="siamese")), tmp_path / "out")
+    commit = hub.publish("owner/mine", tmp_path / "out")
+    recipes = [
+        toy.seed_recipe(tmp_path / f"{number}.yaml", shards, init_from=start, trunk=None)
+        for number, start in enumerate([ADDRESS, str(tmp_path / "out")])
+    ]
+    job, local = (pretraining.build(load(PretrainRecipe, recipe)) for recipe in recipes)
+    for (name, tensor), other in zip(job.model.state_dict().items(), local.model.state_dict().values(), strict=True):
+        assert torch.equal(tensor, other), name
+    assert str(job.recipe.init_from) == f"{ADDRESS}@{commit}"
 
 
 @pytest.mark.parametrize("train", ["all", {"lora": {"rank": 2, "targets": ["query"]}}])
