@@ -57,7 +57,9 @@ def test_a_run_starts_from_a_model_and_names_its_commit(
 
 
 def test_a_pre_training_starts_from_a_model(hub: Hub, shards: Path, tmp_path: Path) -> None:
-    export_encoder(load_trained(write_run(tmp_path / "run", shards / "tokenizer.json", name="siamese")), tmp_path / "out")
+    export_encoder(
+        load_trained(write_run(tmp_path / "run", shards / "tokenizer.json", name="siamese")), tmp_path / "out"
+    )
     commit = hub.publish("owner/mine", tmp_path / "out")
     recipes = [
         toy.seed_recipe(tmp_path / f"{number}.yaml", shards, init_from=start, trunk=None)
