@@ -19,6 +19,7 @@ VERBS = {
     "mine": "mine hard negatives, score candidates, expand documents, keep consistent pairs",
     "index": "make an index of a collection's documents",
     "search": "search an index",
+    "merge": "merge runs of one start into the mean of their weights",
     "export": "export a trained model as a folder that other libraries load",
     "report": "plot every run below a folder",
     "analyse": "draw what a model has learned",

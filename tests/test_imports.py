@@ -40,6 +40,7 @@ ROOMS = {
             "mine",
             "index",
             "search",
+            "merge",
             "export",
             "report",
             "analyse",
@@ -58,7 +59,7 @@ ROOMS = {
         {"interop"},
     ],
     "trainer/ranking": [
-        {"derivations", "answers"},
+        {"derivations", "answers", "merging"},
         {"while_training", "miners", "export"},
         {"evaluation"},
         {"indexes", "consistency"},

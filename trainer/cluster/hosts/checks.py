@@ -148,7 +148,8 @@ class Numbers(NamedTuple):
 def disk(facts: Mapping[str, HostFacts], recipe: Recipe, numbers: Numbers) -> Iterator[Finding]:
     """Check that the run folder has room for the checkpoints; also report how much the whole run will write."""
     # weights, also in half precision, and Adam's fp32 states (docs/cluster.md)
-    checkpoint_bytes = WEIGHT_BYTES * numbers.saved + STATE_BYTES * numbers.trained
+    average_bytes = 4 * numbers.saved if recipe.optimizer.ema else 0
+    checkpoint_bytes = WEIGHT_BYTES * numbers.saved + STATE_BYTES * numbers.trained + average_bytes
     required_bytes, free = checkpoint_bytes * (recipe.checkpoint.keep + 1), min(host.free for host in facts.values())
     message = f"{amount(free)} free, {amount(required_bytes)} for {recipe.checkpoint.keep + 1} checkpoints"
     if recipe.checkpoint.keep_every:

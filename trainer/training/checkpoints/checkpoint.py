@@ -8,6 +8,7 @@ RUN/checkpoints/step-00001000/
     tokenizer.json        the tokenizer of its data
     trunk.json            the encoder's configuration
     state.json            step, every lane's position, validations, and the settings that a resumed run must match
+    ema/                  with optimizer.ema, the moving average of the weights: a checkpoint to use, not to resume
     engine/               DeepSpeed's own files, one set per rank, to resume exactly (see engine/plain_files.py)
     manifest.json         size and SHA-256 of all of the above
 """
@@ -44,6 +45,7 @@ if TYPE_CHECKING:  # imports DeepSpeed, which is not needed to read a checkpoint
 
 WEIGHTS, STATE, MANIFEST, ENGINE = "weights.safetensors", "state.json", "manifest.json", "engine"
 BEST_FOLDER = "best"  # folder in a run's
+EMA = "ema"  # folder in a checkpoint's
 FORMAT = 2
 Result = TypeVar("Result")
 RECIPE, IMPORTS = "recipe.yaml", "imports.json"
@@ -118,7 +120,10 @@ def write(
         # each part ends with an exchange: no rank goes on to the next while another has failed or is behind
         _together(engine, "save", partial, lambda: _prepare(partial) if on_rank_0 else None)
         hashed = _together(engine, "save", partial, lambda: engine.save(partial, ENGINE) if resumable else {})
-        hashed += _together(engine, "save", partial, lambda: _save_weights(engine, partial))
+        hashed += _together(engine, "save", partial, lambda: _save_weights(engine, partial, WEIGHTS))
+        if resumable and engine.average:
+            with engine.averaged():
+                hashed += _together(engine, "save", partial, lambda: _save_weights(engine, partial, f"{EMA}/{WEIGHTS}"))
         entries = {name: entry for rank_entries in hashed for name, entry in rank_entries.items()}
         contents = {**sidecar_files, STATE: state.to_json()}
         _together(engine, "save", partial, lambda: _finish(partial, final, contents, entries) if on_rank_0 else None)
@@ -241,7 +246,13 @@ def resume(engine: Engine, checkpoint: Path, saved_by: int) -> None:
     """
     if saved_by == engine.world.size:
         engine.load(checkpoint, ENGINE)
-        return
+    else:
+        _resume_on_others(engine, checkpoint, saved_by)
+    if engine.average:
+        engine.load_average(checkpoint / EMA / WEIGHTS)
+
+
+def _resume_on_others(engine: Engine, checkpoint: Path, saved_by: int) -> None:
     universal = checkpoint.parent.parent / "universal" / checkpoint.name
     on_rank_0 = engine.world.rank == 0
     if on_rank_0:
@@ -331,15 +342,16 @@ def _prepare(partial: Path) -> None:
     make_directory(partial / ENGINE)
 
 
-def _save_weights(engine: Engine, partial: Path) -> dict[str, FileEntry]:
-    """Write the file of weights on rank 0; all ranks call."""
+def _save_weights(engine: Engine, partial: Path, name: str) -> dict[str, FileEntry]:
+    """Write the model's weights to the file `name` on rank 0; all ranks call."""
     weights = engine.full_weights()
     try:
         if engine.world.rank != 0:
             return {}
-        with hashed_file(partial / WEIGHTS) as file:
+        make_directory((partial / name).parent)
+        with hashed_file(partial / name) as file:
             write_weights(file, engine.weight_shapes(), weights)
-        return {WEIGHTS: file.entry()}
+        return {name: file.entry()}
     finally:
         deque(weights, maxlen=0)  # every rank takes part in gathering every weight, even after an error
 
@@ -351,6 +363,10 @@ def _finish(partial: Path, final: Path, contents: Mapping[str, bytes], entries: 
         with hashed_file(partial / name) as file:
             file.write(content)
         files[name] = file.entry()
+    if (average := f"{EMA}/{WEIGHTS}") in files:
+        for name, content in contents.items():
+            (partial / EMA / name).write_bytes(content)
+        write_manifest(partial / EMA, {WEIGHTS: files[average]})
     write_manifest(partial, files)
     replace_folder(partial, final)  # a damaged checkpoint may be there, if the run resumed from an earlier one
 

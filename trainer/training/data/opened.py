@@ -90,7 +90,7 @@ def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
         **({"batch.micro": recipe.batch.micro} if any(m.compares_micro_batch for m in recipe.methods) else {}),
         "optimizer.name": optimizer["name"],
         "optimizer.train": optimizer["train"],
-        "optimizer": {key: optimizer[key] for key in ("betas", "eps", "weight_decay")},
+        "optimizer": {key: optimizer[key] for key in ("betas", "eps", "weight_decay", "ema") if key in optimizer},
         "data sha256": data.sha256,
     }
 

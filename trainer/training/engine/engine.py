@@ -39,6 +39,7 @@ from deepsiam.trainer.training.recipe.schema import Recipe
 
 if TYPE_CHECKING:
     from deepsiam.models.matching.dual_encoder import DualEncoder
+    from deepsiam.trainer.training.engine.moving_average import MovingAverage
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Engine:
         check_in_few_kernels(self.deepspeed.optimizer)
         if scaler := getattr(self.deepspeed.optimizer, "loss_scaler", None):
             scaler.raise_error_at_min_scale = False  # a bare Exception on every rank; the run counts the overflows
+        self.average = _average(self.deepspeed.optimizer, recipe.optimizer.ema)
         self.deepspeed.checkpoint_engine = self.files = CheckpointFiles()
         self.deepspeed._copy_recovery_script = _do_nothing  # one write less that can fail
         self.accumulation: int = self.deepspeed.gradient_accumulation_steps()
@@ -104,11 +106,14 @@ class Engine:
             if not self.tells_norm and self.deepspeed.is_gradient_accumulation_boundary():
                 norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
             self.deepspeed.step()  # it counts its calls: only the one after the last micro-batch updates the weights
+        skipped = self.deepspeed.skipped_steps > skipped_before
+        if self.average and not skipped:
+            self.average.update(self.updates)
         return StepResult(
             grad_norm=self._grad_norm() if self.tells_norm else norm.double(),
             # fp16's: backward multiplies by it and `step` divides, so losses and norm are without it
             loss_scale=float(getattr(self.optimizer, "cur_scale", 1.0)),
-            skipped=self.deepspeed.skipped_steps > skipped_before,
+            skipped=skipped,
             losses=torch.stack(losses),
         )
 
@@ -157,6 +162,28 @@ class Engine:
         with torch.no_grad():
             yield
         self.deepspeed.train()
+
+    @property
+    def updates(self) -> int:
+        """How many steps have changed the weights: all but those that were skipped for an overflow."""
+        return int(self.deepspeed.global_steps - self.deepspeed.skipped_steps)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Let the model have the moving average of its weights in their place; all ranks call."""
+        assert self.average
+        self.average.exchange()
+        try:
+            yield
+        except SharedError:  # of all ranks, which may train on; after another error this one would wait for the others
+            self.average.exchange()
+            raise
+        self.average.exchange()
+
+    def load_average(self, file: Path) -> None:
+        """Load the moving average from a file of weights; raise InputError if it is of another model."""
+        assert self.average
+        self.average.load(file, dict(self._saved()), self.weight_shapes(), self.world)
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter by name, in the order of the names; tied parameters occur once.
@@ -292,6 +319,14 @@ class Engine:
 
 def _shape(parameter: torch.nn.Parameter) -> tuple[int, ...]:
     return tuple(getattr(parameter, "ds_shape", parameter.shape))  # ZeRO-3 leaves an empty tensor in its place
+
+
+def _average(optimizer: object, decay: float | None) -> "MovingAverage | None":
+    if decay is None:
+        return None
+    from deepsiam.trainer.training.engine.moving_average import MovingAverage  # a run without one does not need it
+
+    return MovingAverage(optimizer, decay)
 
 
 def _do_nothing(*arguments: object, **options: object) -> None: ...

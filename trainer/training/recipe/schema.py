@@ -102,6 +102,8 @@ class OptimizerConfig(Section):
     decay_steps: int = Field(0, ge=0)  # of the schedule wsd: its last steps, in which the rate decays
     plateau: PlateauConfig | None = None
     clip: float = Field(1.0, ge=0)  # maximum global gradient norm; 0: no clipping
+    # how much a step counts, as a share of the next one, in a moving average of the weights
+    ema: float | None = unhashed(None, gt=0, lt=1)
 
     def check_base(self, start: Path | str | None) -> None:
         """Raise ValueError if there are adapters, and no trained encoder to add them to."""

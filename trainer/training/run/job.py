@@ -115,6 +115,8 @@ def make_ready(model: TrunkModel, recipe: AnyRecipe, resume_from: Path | None = 
     if resume_from:
         drop_absent(model, resume_from)
     recipe = freeze_model(model, recipe)
+    if recipe.optimizer.ema and not all(parameter.requires_grad for parameter in model.parameters()):
+        raise InputError("optimizer.ema: averages all weights, and this run leaves some as they are: set ema to null")
     if resume_from:
         restore_frozen(model, resume_from)
     if recipe.compile:

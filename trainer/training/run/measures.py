@@ -6,6 +6,7 @@ rate. It calls `BestKeeper` before a step, when its micro-batches are there, and
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Protocol
 
 import torch
@@ -20,6 +21,8 @@ from deepsiam.trainer.training.engine.world import rank_0_speaks, warn
 from deepsiam.trainer.training.recipe.gains import Best, Plateau
 from deepsiam.trainer.training.recipe.schema import PairCheckpointConfig, Recipe
 from deepsiam.trainer.training.run.monitor import Monitor
+
+EMA = "ema/"  # before the names of what the moving average of the weights is measured by
 
 
 class LearningRate:
@@ -127,21 +130,16 @@ class BestKeeper:
         if probe is None or not probe.is_due(step, steps):
             return False
         with monitor.untimed():
-            with rank_0_speaks(self.engine.world.rank):
-                try:
-                    figures = probe.measure(self.engine, [batch.micro_batch for batch in batches], beat)
-                except InputError as error:
-                    raise InputError(
-                        f"step {step}: the probe cannot measure the model, which may have diverged: {error}; resume "
-                        "with a lower optimizer.lr"
-                    ) from None
+            figures = self._figures(probe, step, [batch.micro_batch for batch in batches], beat)
             monitor.probed(step, figures)
             if not isinstance(keys, PairCheckpointConfig) or not keys.keep_best:
                 return False
             measure = f"{keys.keep_best} of {probe.about}"
             is_extra = not probe.is_due(step, steps + 1)  # a longer run has none here
-            best_probe = self.best.after(step, figures[keys.keep_best], measure, is_extra=is_extra)
-            if best_probe.step == step and best_probe != self.best and not self._saves(monitor, step, state):
+            value, average = figures[keys.keep_best], figures.get(EMA + keys.keep_best, -math.inf)
+            best_probe = self.best.after(step, max(value, average), measure, is_extra=is_extra)
+            is_best = best_probe.step == step and best_probe != self.best
+            if is_best and not self._saves(monitor, step, state, averaged=average > value):
                 return False
         self.best = best_probe
         if keys.stop_after and best_probe.bad >= keys.stop_after:
@@ -152,12 +150,35 @@ class BestKeeper:
             )
         return self.ended
 
-    def _saves(self, monitor: Monitor, step: int, state: Callable[[], State]) -> bool:
-        """Save the weights as the best so far; return False if the disk refused: the next best is tried."""
+    def _figures(
+        self, probe: Probe, step: int, micro_batches: Sequence[MicroBatch], beat: Callable[[], None]
+    ) -> dict[str, float]:
+        """Measure the model and, if there is one, the moving average of its weights; all ranks call."""
+        engine = self.engine
+        with rank_0_speaks(engine.world.rank):
+            try:
+                figures = probe.measure(engine, micro_batches, beat)
+                if engine.average and engine.updates:
+                    with engine.averaged():
+                        averaged = probe.measure(engine, micro_batches, beat)
+                    figures |= {EMA + name: value for name, value in averaged.items()}
+            except InputError as error:
+                raise InputError(
+                    f"step {step}: the probe cannot measure the model, which may have diverged: {error}; resume "
+                    "with a lower optimizer.lr"
+                ) from None
+        return figures
+
+    def _saves(self, monitor: Monitor, step: int, state: Callable[[], State], *, averaged: bool) -> bool:
+        """Save the weights, or their average, as the best so far; return False if the disk refused.
+
+        The next best is then tried.
+        """
         try:
-            saved = save_best(self.recipe.run, self.engine, state(), self.sidecar_files)
+            with self.engine.averaged() if averaged else nullcontext():
+                saved = save_best(self.recipe.run, self.engine, state(), self.sidecar_files)
         except SaveError as error:
             warn(f"step {step}: {error}; training on, with the best of before")
             return False
-        monitor.info(f"step {step}  the best so far: saved {saved}")
+        monitor.info(f"step {step}  the best so far{', of the moving average' * averaged}: saved {saved}")
         return True

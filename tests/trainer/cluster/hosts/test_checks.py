@@ -130,6 +130,8 @@ def test_too_little_room_for_checkpoints(tmp_path: Path) -> None:
     assert only(checks.disk(changed(free=5 * GB), plain, all_trained(100_000_000))).state == "wrong"
     assert only(checks.disk(TWO, plain, all_trained(100_000_000))).said.endswith("; the run writes 2, 3.6 GB in all")
     assert only(checks.disk(changed(free=6 * GB), plain, all_trained(100_000_000))).state == "warning"
+    averaged = recipe(tmp_path, optimizer={"lr": 1e-3, "ema": 0.999})  # 0.4 GB more in each
+    assert only(checks.disk(TWO, averaged, all_trained(100_000_000))).said.endswith("; the run writes 2, 4.4 GB in all")
     kept = recipe(tmp_path, steps=8, checkpoint={"every": 4, "keep_every": 4})  # also two permanent ones: 9 GB in all
     finding = only(checks.disk(changed(free=8 * GB), kept, all_trained(100_000_000)))
     assert finding.state == "wrong"

@@ -39,7 +39,7 @@ CURSORS, CURSOR = TypeAdapter(Cursor), Cursor([], micro_sizes={0: 4})
 class OneRank:
     """An engine of one rank, without DeepSpeed's files."""
 
-    world = World(0, 1, 0, 1)
+    world, average = World(0, 1, 0, 1), None
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         return {"weight": (3,)}
@@ -301,7 +301,7 @@ def test_the_converted_checkpoint_stays_until_every_rank_has_read_it(
     universal, events = tmp_path / "universal" / "step-00000007", []
 
     class Engine(SimpleNamespace):
-        world = SimpleNamespace(rank=0, size=2)
+        world, average = SimpleNamespace(rank=0, size=2), None
 
         def load(self, folder: Path, tag: str, *, universal: bool) -> None:
             events.append(("load", (folder / tag).is_dir()))
