@@ -17,8 +17,9 @@ from tests.trainer.many_runs import ds_config, stage_file, train_and_resume
 pytestmark = pytest.mark.slow  # real processes
 
 STEPS, DECAY = 6, 0.6
+KEPT = "zero3_kept"  # stage 3 with small parameters whole on every rank, as by default
 OVERFLOWS = 15  # a power of two so large, as fp16's first loss scale, that the first steps are skipped
-WHOLE = ["zero1", "zero2", "zero3", "zero1_bf16", "zero1_fp16"]
+WHOLE = ["zero1", "zero2", "zero3", KEPT, "zero1_bf16", "zero1_fp16"]
 RESUMED = [("ema", "zero1"), ("ema", "zero3")]
 
 
@@ -42,6 +43,8 @@ def runs(recipe: Path) -> Path:
     """A folder with the runs ema-2-CONFIG, and none-2-zero1 without an average and a probe; see `train_and_resume`."""
     folder = recipe.parent
     files = {f"zero{stage}": stage_file(folder, stage) for stage in (1, 2, 3)}
+    (folder / f"{KEPT}.json").write_text(json.dumps({"zero_optimization": {"stage": 3}}))
+    files[KEPT] = folder / f"{KEPT}.json"
     files |= {config: ds_config(folder, config, OVERFLOWS) for config in ("zero1_bf16", "zero1_fp16")}
 
     def run(kind: str, config: str, name: str, *changes: str) -> list[object]:
@@ -119,7 +122,7 @@ def test_killed_and_resumed_it_is_the_same_to_the_bit(recipe: Path, runs: Path) 
         assert (whole / checkpoint.WEIGHTS).read_bytes() == (killed / checkpoint.WEIGHTS).read_bytes()
 
 
-@pytest.mark.parametrize("config", ["zero1", "zero3"])
+@pytest.mark.parametrize("config", ["zero1", "zero3", KEPT])
 def test_probes_measure_it_and_the_best_may_be_its(
     runs: Path, toy_collection: Path, tmp_path: Path, config: str
 ) -> None:
