@@ -17,6 +17,7 @@ VERBS = {
     "finetune": "fine-tune a matching model on a collection",
     "evaluate": "rank a collection with systems, and compare them in one table",
     "mine": "mine hard negatives, score candidates, expand documents, keep consistent pairs",
+    "embed": "write a teacher's vectors of texts, for a student to learn",
     "index": "make an index of a collection's documents",
     "search": "search an index",
     "merge": "merge runs of one start into the mean of their weights",

@@ -123,6 +123,11 @@ class MethodConfig(Section):
         return self.compares_step
 
     @property
+    def learns_vectors(self) -> bool:
+        """Whether its losses compare the vectors of texts with those of a teacher."""
+        return False
+
+    @property
     def has_own_negatives(self) -> bool:
         """Whether each query has negatives besides in-batch negatives."""
         return False

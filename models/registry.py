@@ -24,6 +24,7 @@ PRETRAINING: Registry[type[PretrainingConfig]] = Registry(
         "condenser": "deepsiam.models.pretraining.condenser.CondenserConfig",
         "poly": "deepsiam.models.pretraining.poly.PolyConfig",
         "pairs": "deepsiam.models.pretraining.pairs.PairsConfig",
+        "distil": "deepsiam.models.pretraining.distil.DistilConfig",
     },
 )
 MATCHING: Registry[type[MatchingConfig]] = Registry(

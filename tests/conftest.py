@@ -55,6 +55,29 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def taught_shards(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shards, and beside them the vectors of an untrained teacher, of width 32, in passages of 32 tokens."""
+    return write_vectors(shards, tmp_path_factory.mktemp("teacher"))
+
+
+@pytest.fixture(scope="session")
+def taught_collection(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The collection, and the same beside it."""
+    return write_vectors(toy_collection, tmp_path_factory.mktemp("teacher"))
+
+
+def write_vectors(texts: Path, folder: Path) -> Path:
+    """Write a teacher's vectors of texts beside them; return the texts."""
+    from deepsiam.trainer import embed
+    from tests.trainer.runs import write_run
+
+    keys = {"name": "siamese", "pooling": "mean", "similarity": "cosine", "max_document_tokens": 64}
+    run = write_run(folder / "run", texts / "tokenizer.json", **keys)
+    embed.main([str(run), str(texts), "--passage-tokens=32", f"--out={toy.vectors_beside(texts)}"])
+    return texts
+
+
+@pytest.fixture(scope="session")
 def launcher() -> Path:
     """DeepSpeed's launcher; it is forked, and so are its ranks: `tests.warm_python`."""
     return toy.forked_python().with_name("deepspeed")

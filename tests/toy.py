@@ -163,7 +163,7 @@ def write_recipe(path: Path, **values: object) -> Path:
 
 def seed_recipe(path: Path, shards: Path, **changes: object) -> Path:
     """A SEED run small enough for a test: 4 lanes, 2 micro-batches of 4 blocks a step, fp32, no dropout."""
-    values = {
+    values: dict[str, Any] = {
         "run": str(path.with_suffix("")),
         "steps": 8,
         "log_every": 1,
@@ -175,7 +175,15 @@ def seed_recipe(path: Path, shards: Path, **changes: object) -> Path:
         "optimizer": {"lr": 1e-3, "warmup_steps": 4},
         "checkpoint": {"every": 4},
     }
-    return write_recipe(path, **{**values, **changes})
+    values |= changes
+    if values["method"]["name"] == "distil" and "data" not in changes:
+        values["data"]["teacher"] = str(vectors_beside(shards))
+    return write_recipe(path, **values)
+
+
+def vectors_beside(texts: Path) -> Path:
+    """Where the fixtures `taught_shards` and `taught_collection` put the teacher's vectors of texts."""
+    return texts.with_name(f"{texts.name}-vectors")
 
 
 def finetune_values(run: Path, collection: Path, *, method: Mapping[str, Any] | None = None, **changes: Any) -> Any:

@@ -30,11 +30,13 @@ from deepsiam.data_prep.common.errors import InputError, exit_on_input_error
 from deepsiam.data_prep.common.rng import keyed_rng, keyed_rngs
 from deepsiam.data_prep.shards.document import TokenDocument
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.batching.taught import TaughtBatcher
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.interface import MicroBatch
 from deepsiam.models.pretraining.config import PretrainingConfig
 from deepsiam.models.registry import PRETRAINING
 from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.cluster.planning.compute import MadeUpTeacher
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 
@@ -48,7 +50,7 @@ def method_of(name: str, tokens: int) -> PretrainingConfig:
         keys |= {"sequences": 8, "sequence_tokens": 64}
     elif name == "poly":
         keys |= {"max_tokens": 128, "tokens": 1024}  # pairs of sentences, in groups
-    elif name == "pairs":
+    elif name in ("pairs", "distil"):
         keys |= {"max_query_tokens": tokens, "max_document_tokens": tokens}
     elif name != "skip_thought":
         keys["max_tokens"] = tokens
@@ -76,6 +78,8 @@ def model_and_batch(name: str, sizes: dict[str, int]) -> tuple[TrunkModel, Micro
         }
     )
     batcher = method.batcher(vocabulary)
+    if method.learns_vectors:
+        batcher = TaughtBatcher(batcher, MadeUpTeacher(sizes["hidden"]))
     rng = keyed_rng("benchmark text")
     # enough for a micro-batch of any method
     documents = [make_document(rng, vocabulary, range(2, 12), log_tokens=3.0) for _ in range(40 * sizes["batch"])]

@@ -27,6 +27,25 @@ def sentences(document: TokenDocument, max_tokens: int) -> tuple[list[np.ndarray
     return [text for _, text in parts], sum(is_context for is_context, _ in parts)
 
 
+def passages(document: TokenDocument, max_tokens: int) -> list[list[np.ndarray]]:
+    """Cut a document's sentences into passages, consecutive ones each, as long as `max_tokens` allow.
+
+    A passage of one sentence is left out. So is a passage of sentences that are only context, because another document
+    contains it.
+    """
+    texts, context = sentences(document, max_tokens)
+    runs: list[list[np.ndarray]] = []
+    room = 0
+    for text in texts:
+        if len(text) > room:
+            runs.append([])
+            room = max_tokens
+        runs[-1].append(text)
+        room -= len(text)
+    ends = np.cumsum([len(run) for run in runs])  # counted in sentences, as `context` is
+    return [run for run, end in zip(runs, ends, strict=True) if len(run) > 1 and end > context]
+
+
 class SentenceBatcher(ABC, Generic[Example]):
     """The part of a batcher whose examples are sentences of one document each."""
 

@@ -9,6 +9,7 @@ import numpy as np
 from deepsiam.models.batching.candidates import Candidates, Example, columns, labels_of, scores_of
 from deepsiam.models.batching.packing import text_tokens
 from deepsiam.models.interface import MicroBatch, Vocabulary
+from deepsiam.models.layers.vector_losses import VECTOR_LOSSES
 from deepsiam.models.matching.config import MatchingConfig
 
 Keys = TypeVar("Keys", bound=MatchingConfig)
@@ -59,11 +60,9 @@ class CandidateBatcher(ABC, ExampleBatcher[Keys]):
         arrays = self.arrays(examples, documents, queries)
         ids = [array for name, array in arrays.items() if name.endswith("_ids")]
         arrays |= self.candidate_arrays(examples, choices)
-        targets = {
-            term: len(documents) if loss == "binary" else len(examples)  # binary counts pairs, the others queries
-            for loss in self.keys.losses
-            for term in self.keys.terms(loss)
-        }
+        # binary counts pairs, a loss of vectors texts, the others queries
+        counts = {"binary": len(documents), **dict.fromkeys(VECTOR_LOSSES, len(examples) + len(documents))}
+        targets = {term: counts.get(loss, len(examples)) for loss in self.keys.losses for term in self.keys.terms(loss)}
         return MicroBatch(arrays, targets, text_tokens(ids, self.vocabulary))
 
     @abstractmethod

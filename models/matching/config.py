@@ -14,6 +14,7 @@ from deepsiam.models.batching.framing import Framing, TextEnd
 from deepsiam.models.config import MethodConfig, Section, unhashed
 from deepsiam.models.interface import Batcher, Vocabulary
 from deepsiam.models.layers.ranking_losses import LOSSES
+from deepsiam.models.layers.vector_losses import BATCH_KL, LEARN_VECTORS
 from deepsiam.models.trunk import TrunkModel
 
 NEED_OF_NEGATIVES = (
@@ -33,7 +34,7 @@ Losses = Annotated[
 
 def compares_batch(loss: Any) -> bool:
     """Whether a `loss` of a recipe compares a query with the batch's documents unless `negatives` says otherwise."""
-    return "softmax" in (loss if isinstance(loss, dict) else [loss])
+    return any(term in ("softmax", BATCH_KL) for term in (loss if isinstance(loss, dict) else [loss]))
 
 
 class CandidatesConfig(Section):
@@ -102,6 +103,10 @@ class MatchingConfig(MethodConfig):
     def own_negatives(self) -> int:
         """How many negatives are drawn for each query, besides in-batch negatives."""
         return self.hard_negatives + self.negatives_per_query
+
+    @property
+    def learns_vectors(self) -> bool:
+        return any(loss in LEARN_VECTORS for loss in self.losses)
 
     @property
     def has_own_negatives(self) -> bool:

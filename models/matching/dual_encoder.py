@@ -15,13 +15,15 @@ from pydantic import PositiveFloat, model_validator
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from deepsiam.models.batching.candidates import Candidates, Example
+from deepsiam.models.batching.candidates import Candidates, Example, text_key
 from deepsiam.models.batching.framing import Framing, arguments_of, side_arrays
+from deepsiam.models.batching.taught import text_keys
 from deepsiam.models.config import OrRegistered, Side, unhashed
 from deepsiam.models.encode import as_rows, in_one_run, unpadding_kernel
 from deepsiam.models.interface import MicroBatch, Prompt, Vocabulary
 from deepsiam.models.layers import ranking_losses
 from deepsiam.models.layers.ranking_losses import LOSSES
+from deepsiam.models.layers.vector_losses import BATCH_KL, LEARN_VECTORS
 from deepsiam.models.matching.batcher import CandidateBatcher
 from deepsiam.models.matching.config import NEED_OF_NEGATIVES, Losses, MatchingConfig, compares_batch
 from deepsiam.models.trunk import Encoder
@@ -59,13 +61,18 @@ class DualEncoderConfig(MatchingConfig):
 
     @model_validator(mode="after")
     def _negatives_suit_the_loss(self) -> DualEncoderConfig:
-        if self.has_batch_negatives and not self.losses.keys() & set(IN_BATCH):
+        if self.has_batch_negatives and not self.losses.keys() & {*IN_BATCH, BATCH_KL}:
             raise ValueError(
                 f"method.negatives={self.negatives} is for method.loss={' or '.join(IN_BATCH)}, not "
                 f"{' and '.join(self.losses)}: set method.negatives=own"
             )
         if self.negatives == "own" and "softmax" in self.losses and not self.has_own_negatives:
             raise ValueError(f"method.negatives=own {NEED_OF_NEGATIVES}")
+        if self.negatives == "own" and BATCH_KL in self.losses:
+            raise ValueError(
+                f"method.loss={BATCH_KL} compares scores of the batch's documents: set method.negatives=micro_batch or "
+                "step"
+            )
         if self.ignore_above is not None and not self.has_batch_negatives:
             raise ValueError("method.ignore_above needs in-batch negatives, and method.negatives=own: set it to null")
         if self.ignore_above is not None and self.learn_temperature:
@@ -120,6 +127,8 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
                     the query or as a document relevant to it, except in the column of its own positive
     document_keys   int64 [D], and `relevant_keys`, int64 [Q, r], of the texts that are no negatives of the query: equal
                     for equal texts; only for negatives of the step
+
+    and, where a loss learns a teacher's vectors, `models.batching.taught.text_keys`.
     """
 
     def __init__(self, keys: DualEncoderConfig, vocabulary: Vocabulary, candidates: Candidates) -> None:
@@ -138,6 +147,8 @@ class DualEncoderBatcher(CandidateBatcher[DualEncoderConfig]):
         corpus = self.candidates.corpus
         texts = {"query": [e.query for e in examples], "document": [corpus.tokens(i) for i in documents]}
         arrays = side_arrays(self.framings, texts)
+        if self.keys.learns_vectors:
+            arrays |= text_keys([text_key(e.query) for e in examples], self.candidates.keys(documents))
         if not self.keys.has_batch_negatives:
             return arrays
         relevant = [self.candidates.never_negative(e.query, e.relevant) for e in examples]
@@ -204,8 +215,11 @@ class DualEncoder(Encoder):
         [Q, m], `document_vectors` [D, m, H], `document_real` bool [D, m].
         """
         queries, documents = self._embed(arguments_of("query_", arrays), arguments_of("document_", arrays))
+        beside = self.beside(queries, documents, arrays)  # of the vectors alone: a temperature is of scores
         if self.keys.learn_temperature:  # on the vectors, so that GradCache, which keeps them alone, has its gradient
             queries = queries._replace(vectors=queries.vectors * (-self.log_temperature).exp())
+        if beside:
+            queries, documents = map(_joined, (queries, documents), beside)
         if represent:
             names = ("query_vectors", "query_real", "document_vectors", "document_real")
             return dict(zip(names, (*queries, *documents), strict=True))
@@ -222,6 +236,15 @@ class DualEncoder(Encoder):
             self.vectors("query", encoded_queries, **queries),
             self.vectors("document", encoded_documents, **documents),
         )
+
+    def beside(
+        self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor] | None:
+        """Return numbers that `losses` and `regularisers` find behind each vector, [Q, m, k] and [D, m, k], or None.
+
+        What they are computed from need not be there: the weights, and the arrays of other micro-batches.
+        """
+        return None
 
     def step_sums(self, queries: Vectors, documents: Vectors) -> dict[str, Tensor]:
         """Sum over texts what `regularisers` need of the whole step: none by default."""
@@ -240,7 +263,8 @@ class DualEncoder(Encoder):
         Args:
             queries: the vectors of Q texts.
             documents: the vectors of D texts, from this micro-batch or from the whole step.
-            arrays: the arrays of `DualEncoderBatcher` that are not texts; their columns refer to `documents`.
+            arrays: the arrays of `DualEncoderBatcher` that are not texts; their columns refer to `documents`. For
+                `batch_kl` also the `teacher_scores`, [Q, D].
         """
         scores = self.score(queries, documents)  # [Q, D]
         candidates, losses = arrays["candidates"], dict[str, Tensor]()
@@ -253,10 +277,18 @@ class DualEncoder(Encoder):
             scores = scores / self.keys.temperature
         if mask is not None:
             losses |= {loss: IN_BATCH[loss](scores, candidates[:, 0], mask) for loss in in_batch}
-        if own_losses := [loss for loss in self.keys.losses if loss not in in_batch]:
+        if BATCH_KL in self.keys.losses:  # every document counts: a relevant one of another query is relevant to both
+            every_document = torch.ones_like(scores, dtype=torch.bool)
+            taught = arrays["teacher_scores"] / self.keys.temperature
+            losses[BATCH_KL] = ranking_losses.distillation(scores, every_document, taught)
+        if own_losses := [loss for loss in self.keys.losses if loss not in (*in_batch, *LEARN_VECTORS)]:
             candidate_scores = scores.gather(1, candidates.clamp(min=0))  # [Q, n]; at -1, no candidate, masked
             losses |= ranking_losses.candidates_losses(own_losses, candidate_scores, candidates >= 0, arrays)
         return losses
+
+
+def _joined(texts: Vectors, beside: Tensor) -> Vectors:
+    return texts._replace(vectors=torch.cat([texts.vectors, beside], dim=2))
 
 
 def relevance(keys: np.ndarray, relevant: Sequence[np.ndarray], *, of_step: bool) -> dict[str, np.ndarray]:

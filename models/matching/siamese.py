@@ -14,15 +14,23 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from deepsiam.models.batching.framing import ChunkFraming, Framing
-from deepsiam.models.config import Side, unhashed
+from deepsiam.models.config import OrRegistered, Side, unhashed
 from deepsiam.models.encode import as_rows, encode, encode_texts, insert_special_tokens
 from deepsiam.models.interface import Vocabulary
 from deepsiam.models.layers.pooling import Pooling, pool
-from deepsiam.models.matching.dual_encoder import DualEncoder, DualEncoderConfig, allowed_documents
+from deepsiam.models.layers.ranking_losses import LOSSES
+from deepsiam.models.layers.shape import initialise, setting
+from deepsiam.models.layers.vector_losses import BATCH_KL, VECTOR_LOSSES
+from deepsiam.models.matching.config import Losses
+from deepsiam.models.matching.dual_encoder import IN_BATCH, DualEncoder, DualEncoderConfig, allowed_documents
 from deepsiam.models.trunk import require_bidirectional
 from deepsiam.models.vectors import Vectors, one_vector
 
 Similarity = Literal["dot", "cosine"]
+SiameseLoss = Annotated[
+    Literal["softmax", "hinge", "binary", "kl", "margin_mse", "vectors", "vectors_mse", "batch_kl"],
+    OrRegistered(LOSSES),
+]
 Dimensions = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
 
 
@@ -33,6 +41,7 @@ class SiameseConfig(DualEncoderConfig):
     start_keys = ("pooling", "similarity", "temperature", *DualEncoderConfig.start_keys, "prompt_in_pooling")
 
     name: Literal["siamese"]
+    loss: Losses[SiameseLoss] = "softmax"  # type: ignore[assignment]  # more than a dual encoder's
     similarity: Similarity = "dot"
     pooling: Pooling = "cls"
     pooled_states: PositiveInt | None = None  # the m of pooling first_m
@@ -43,6 +52,8 @@ class SiameseConfig(DualEncoderConfig):
     # Matryoshka (Kusupati et al., 2022): a vector has as many numbers as the first; the loss is summed over its first n
     # for each n
     dimensions: Dimensions | None = unhashed(None)  # null: all, once
+    # a linear layer from a vector to a teacher's, of this width, in training alone; null: the vectors are as wide
+    teacher_width: PositiveInt | None = unhashed(None)
 
     @model_validator(mode="after")
     def _keys_suit_each_other(self) -> SiameseConfig:
@@ -59,6 +70,8 @@ class SiameseConfig(DualEncoderConfig):
             raise ValueError(
                 f"method.prompt_in_pooling=false is for method.pooling=mean, not {self.pooling}: leave it out"
             )
+        if self.learns_vectors and self.document_chunks > 1:
+            raise ValueError("method.document_chunks: a teacher has one vector for a document: set it to 1")
         numbers = self.dimensions or ()
         if any(number <= next_number for number, next_number in pairwise(numbers)):
             raise ValueError(f"method.dimensions={list(numbers)}: give each number once, the largest first")
@@ -103,6 +116,9 @@ class Siamese(DualEncoder):
         self.width = keys.dimensions[0] if keys.dimensions else full_width  # of a vector
         if self.width > full_width:
             raise ValueError(f"dimensions: {self.width} are more than a vector's {full_width}")
+        if keys.teacher_width:
+            self.teacher_head = nn.Linear(self.width, keys.teacher_width)
+            initialise(self.teacher_head, setting(trunk.config, "initializer_range", 0.02))
         self.kind = "dense" if keys.document_chunks == 1 else "multi_vector"
 
     def encode(self, tower: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
@@ -156,13 +172,66 @@ class Siamese(DualEncoder):
             shorter = shorter * (length / cut_length.clamp(min=1e-12))
         return texts._replace(vectors=shorter)
 
+    def prefixes(self) -> tuple[int, ...]:
+        """Return how many of the first numbers of a vector are compared, the largest first."""
+        return self.keys.dimensions or (self.width,)
+
+    def beside(
+        self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor] | None:
+        """Return each text's losses beside its teacher's vector, a number for each term; for `batch_kl` that vector."""
+        if not self.keys.learns_vectors:
+            return None
+        by_side = []
+        for texts, side in ((queries, "queries"), (documents, "documents")):
+            teacher = arrays[f"teacher_{side}"].to(texts.vectors.dtype)
+            numbers = [self._lessons(texts.vectors[:, 0], teacher)]
+            by_side.append(torch.cat([*numbers, *([teacher] if BATCH_KL in self.keys.losses else [])], dim=1)[:, None])
+        return by_side[0], by_side[1]
+
+    def _lessons(self, vectors: Tensor, teacher: Tensor) -> Tensor:
+        """Compute the terms of `VECTOR_LOSSES` for each text, [B, terms]; the vectors are [B, H] and [B, W]."""
+        losses, columns = [loss for loss in self.keys.losses if loss in VECTOR_LOSSES], []
+        for loss in losses:
+            for i, number in enumerate(self.prefixes()):
+                student = vectors[:, :number]
+                if self.keys.teacher_width:
+                    padded = F.pad(student, (0, self.width - number)).to(next(self.teacher_head.parameters()).dtype)
+                    student = self.teacher_head(padded).to(vectors.dtype)
+                width = number if i else None  # the whole vector learns the whole of the teacher's
+                columns.append(VECTOR_LOSSES[loss](student[:, :width], teacher[:, :width]))
+        return torch.stack(columns, dim=1) if columns else vectors[:, :0]
+
+    @property
+    def _vector_terms(self) -> list[str]:
+        return [term for loss in self.keys.losses if loss in VECTOR_LOSSES for term in self.keys.terms(loss)]
+
+    def _teacher(self, texts: Vectors) -> Vectors:
+        """Return the teacher's vectors that `beside` put behind those of texts."""
+        return texts._replace(vectors=texts.vectors[..., self.width + len(self._vector_terms) :].detach())
+
+    def regularisers(self, queries: Vectors, documents: Vectors, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        if not (terms := self._vector_terms):
+            return {}
+        by_text = torch.cat([texts.vectors[:, 0, self.width :][:, : len(terms)] for texts in (queries, documents)])
+        return dict(zip(terms, by_text.sum(dim=0), strict=True))
+
     def losses(self, queries: Vectors, documents: Vectors, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        if self.keys.dimensions is None:
+        if not (self.keys.dimensions or self.keys.learns_vectors):
             return super().losses(queries, documents, arrays)
-        if self.keys.has_batch_negatives:
+        if self.keys.losses.keys() <= VECTOR_LOSSES.keys():
+            return {}
+        if self.keys.losses.keys() & set(IN_BATCH) and self.keys.has_batch_negatives:
             arrays = {**arrays, "allowed": allowed_documents(arrays)}  # the same for each number: once
+        taught = [self._teacher(texts) for texts in (queries, documents)] if BATCH_KL in self.keys.losses else []
+        queries, documents = (
+            texts._replace(vectors=texts.vectors[..., : self.width]) for texts in (queries, documents)
+        )
         losses = dict[str, Tensor]()
-        for i, number in enumerate(self.keys.dimensions):
+        for i, number in enumerate(self.prefixes()):
+            if taught:
+                shorter = [self.cut(texts, number) if i else texts for texts in taught]
+                arrays = {**arrays, "teacher_scores": self.score(*shorter)}
             by_loss = super().losses(self.cut(queries, number), self.cut(documents, number), arrays)
             losses |= {self.keys.terms(loss)[i]: value for loss, value in by_loss.items()}
         return losses

@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from deepsiam.models.batching.packing import frame, pad, spread, text_tokens
-from deepsiam.models.batching.sentences import SentenceBatcher, sentences
+from deepsiam.models.batching.sentences import SentenceBatcher, passages
 from deepsiam.models.config import unhashed
 from deepsiam.models.encode import encode, in_one_run, unpadding_kernel
 from deepsiam.models.interface import Batcher, MicroBatch, TokenDocument, Vocabulary
@@ -92,13 +92,13 @@ class IctBatcher(SentenceBatcher[Passage]):
 
     def numbered(self, documents: Sequence[TokenDocument]) -> list[tuple[int, Passage]]:
         room = self.keys.max_tokens - sum(map(len, self.vocabulary.text_frame))
-        passages: list[tuple[int, Passage]] = []
+        numbered: list[tuple[int, Passage]] = []
         for number, document in enumerate(documents):
-            parts = _passages(*sentences(document, room), room)
+            parts = passages(document, room)
             if parts:
                 name = hashlib.blake2b(_bytes(document.segments), digest_size=16).digest()
-                passages += [(number, Passage(part, name)) for part in parts]
-        return spread(passages)
+                numbered += [(number, Passage(part, name)) for part in parts]
+        return spread(numbered)
 
     def _draw(self, texts: Sequence[np.ndarray], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draw a sentence, and frame the passage as it is shown."""
@@ -106,24 +106,6 @@ class IctBatcher(SentenceBatcher[Passage]):
         is_removed = rng.random() < self.keys.remove  # at times kept, so that equal words count too (section 4)
         remaining = [text for i, text in enumerate(texts) if not (is_removed and i == number)]
         return texts[number], frame(np.concatenate(remaining), self.vocabulary)
-
-
-def _passages(texts: Sequence[np.ndarray], context: int, max_tokens: int) -> list[list[np.ndarray]]:
-    """Cut consecutive sentences into passages, each as long as `max_tokens` allow.
-
-    A passage of one sentence is left out. So is a passage within the `context` leading sentences, because another
-    document contains it.
-    """
-    runs: list[list[np.ndarray]] = []
-    room = 0
-    for text in texts:
-        if len(text) > room:
-            runs.append([])
-            room = max_tokens
-        runs[-1].append(text)
-        room -= len(text)
-    ends = np.cumsum([len(run) for run in runs])  # counted in sentences, as `context` is
-    return [run for run, end in zip(runs, ends, strict=True) if len(run) > 1 and end > context]
 
 
 def _bytes(texts: Sequence[np.ndarray]) -> bytes:

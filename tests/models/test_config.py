@@ -180,7 +180,7 @@ def test_which_losses_depend_on_the_other_examples_of_the_micro_batch() -> None:
         methods.append(METHODS["siamese"].model_validate({"name": "siamese", **keys}))
     methods.append(METHODS["pairs"].model_validate({"name": "pairs", "negatives": "step"}))
     comparing = [method.name for method in methods if method.compares_micro_batch]
-    assert comparing == ["ict", "pairs", "siamese", "poly_encoder", "colbert", "sparse"]
+    assert comparing == ["ict", "pairs", "distil", "siamese", "poly_encoder", "colbert", "sparse"]
 
 
 def test_an_example_has_the_tokens_of_all_its_texts_and_the_longest_needs_the_positions() -> None:

@@ -38,7 +38,14 @@ def test_swapping_gives_another_sequences_vector_unless_there_is_only_one(number
     assert swap_vectors(vectors)[:, 0].tolist() == read
 
 
-NEEDED = {"colbert": {"mask"}, "clm": {"sep"}, "ict": set(), "pairs": set(), "skip_thought": {"cls", "sep"}}
+NEEDED = {
+    "colbert": {"mask"},
+    "clm": {"sep"},
+    "ict": set(),
+    "pairs": set(),
+    "distil": set(),
+    "skip_thought": {"cls", "sep"},
+}
 MASKING = {"cls", "sep", "mask"}
 KEYS = {"cross_thought": {"special_tokens": 2}, "cross_encoder": {"negatives_per_query": 1, "separators": 1}}
 NAMED = {"cls": r"before a text \(\[CLS\]\)", "sep": r"after a text \(\[SEP\]\)", "mask": r"mask token \(\[MASK\]\)"}

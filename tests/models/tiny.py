@@ -113,6 +113,18 @@ def documents(*lengths: Sequence[int], rng: int = 0) -> list[Text]:
     return [Text(generator.integers(5, VOCABULARY.vocab_size, n) for n in document) for document in lengths]
 
 
+class HashedTeacher:
+    """A teacher whose vector of a text, fp32 [width], is drawn by the text's key and its side."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def vectors(self, side: str, keys: np.ndarray) -> np.ndarray:
+        """The vectors of texts."""
+        seeds = [(len(side), int(key) % 2**64) for key in keys]
+        return np.array([np.random.default_rng(seed).normal(size=self.width) for seed in seeds], np.float32)
+
+
 def rngs(number: int, start: int = 0) -> list[np.random.Generator]:
     """Return a generator for each example."""
     return [np.random.default_rng(start + i) for i in range(number)]

@@ -35,10 +35,10 @@ def check(path: Path, changes: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", PRETRAINING)
-def test_pre_training(shards: Path, pair_shards: Path, tmp_path: Path, name: str) -> None:
+def test_pre_training(shards: Path, pair_shards: Path, taught_shards: Path, tmp_path: Path, name: str) -> None:
     method: dict[str, Any] = {"name": name, **METHODS[name]}
     trunk = {**TRUNK, "is_decoder": True} if name == "clm" else TRUNK
-    data = pair_shards if name == "pairs" else shards
+    data = {"pairs": pair_shards, "distil": taught_shards}.get(name, shards)
     check(toy.seed_recipe(tmp_path / "r.yaml", data, trunk=trunk, method=method), [])
 
 

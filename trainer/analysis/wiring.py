@@ -20,8 +20,10 @@ from deepsiam.data_prep.common.figures import COLORS, new_figure, save
 from deepsiam.data_prep.common.rng import keyed_rngs
 from deepsiam.data_prep.shards.document import TokenDocument
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
+from deepsiam.models.batching.taught import TaughtBatcher
 from deepsiam.models.interface import IGNORED, MicroBatch
 from deepsiam.models.trunk import TrunkModel
+from deepsiam.trainer.cluster.planning.compute import MadeUpTeacher
 from deepsiam.trainer.training.recipe.build import build_batcher, build_model, trunk_of
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
@@ -34,6 +36,7 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = [*SPECIAL, *dict.fromkeys(" ".join(chain(*TEXT)).split())]
 EXAMPLES = 2  # the most examples in the micro-batch
 SMALLEST = 1e-10  # the smallest change of a loss that counts; rounding errors of fp64 are far smaller
+ONLY_QUERY = "only_query"  # the query whose losses are computed
 SQUARE, PALE = 0.14, "#ececec"  # side in inches; color of a square where the target does not depend on the token
 
 Arrays = dict[str, np.ndarray]
@@ -86,6 +89,8 @@ def _model_and_batch(recipe: PretrainRecipe) -> tuple[TrunkModel, MicroBatch]:
     trunk = trunk_of({"model_type": "bert", **(recipe.trunk or {}), **size}, "trunk")
     model = build_model(method, trunk).double().eval()
     batcher = build_batcher(method, Vocabulary(len(WORDS), pad=0, unk=1, cls=2, sep=3, mask=4))
+    if method.learns_vectors:
+        batcher = TaughtBatcher(batcher, MadeUpTeacher(getattr(method, "teacher_width", None) or 1))
     number = {word: i for i, word in enumerate(WORDS)}
     texts = [[np.array([number[word] for word in segment.split()]) for segment in text] for text in TEXT]
     segments = 2 if method.needs_pairs else None
@@ -109,9 +114,17 @@ def _single_targets(arrays: Arrays, words: list[str]) -> Iterator[tuple[str, Arr
         passage_mask = np.eye(len(arrays["allowed"]), len(passages), dtype=bool)  # with one allowed passage a loss is 0
         passage_mask[query] = passages
         yield f"passage {query + 1}", arrays | {"allowed": passage_mask}
+    for query in range(len(arrays.get("teacher_queries", ()))):  # vectors of zeros are learned from no text
+        nothing = np.zeros_like(arrays["teacher_documents"])
+        yield f"query {query + 1}", arrays | {"teacher_documents": nothing, ONLY_QUERY: np.array(query)}
 
 
 def _losses(model: TrunkModel, arrays: Arrays) -> dict[str, float]:
+    if ONLY_QUERY in arrays:
+        query = int(arrays[ONLY_QUERY])
+        of_queries = {name for name in arrays if name.startswith("query_")} | {"teacher_queries", "candidates"}
+        rows = {name: arrays[name][query : query + 1] for name in of_queries}
+        arrays = {name: array for name, array in (arrays | rows).items() if name != ONLY_QUERY}
     with torch.inference_mode():
         losses = model(**{name: torch.from_numpy(array) for name, array in arrays.items()})
     return {name: float(loss) for name, loss in losses.items()}

@@ -15,6 +15,7 @@ from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.settings import CONFIG, ENCODER
 
 TRUNK, PEFT, LORA = "trunk.", "base_model.model.", ".lora_"  # in the names of parameters
+OF_TRAINING = ("log_temperature", "teacher_head.")  # heads that no export needs
 CARD = """---
 library_name: peft
 tags: [lora, feature-extraction, deepsiam]
@@ -60,7 +61,8 @@ def write(
         InputError: the run is more than an encoder with adapters.
     """
     method = trained.method
-    heads = trained.model.heads.keys() - {"log_temperature"} if method.folder_kind != ENCODER else ()
+    heads = [name for name in trained.model.heads if not name.startswith(OF_TRAINING)]
+    heads = [] if method.folder_kind == ENCODER else heads
     beyond = {
         f"have {min(heads, default='')}, which is outside the encoder": bool(heads),
         "make a decoder bidirectional": bidirectional,

@@ -14,6 +14,7 @@ from transformers import AutoModel
 
 from deepsiam.models.batching.packing import pad
 from deepsiam.models.batching.sentences import ENOUGH
+from deepsiam.models.batching.taught import TaughtBatcher
 from deepsiam.models.encode import encode
 from deepsiam.models.interface import IGNORED, Bottleneck
 from deepsiam.models.layers.ranking_losses import in_batch_softmax
@@ -31,6 +32,7 @@ from tests.models.tiny import (
     MAX_TOKENS,
     SENTENCES,
     VOCABULARY,
+    HashedTeacher,
     Text,
     batch_of,
     documents,
@@ -47,6 +49,7 @@ KEYS = {name: {"max_tokens": MAX_TOKENS} for name in PRETRAINING} | {
     "cross_thought": {"sequences": 6, "sequence_tokens": 7, "special_tokens": 3},
     "poly": {"max_tokens": MAX_TOKENS, "tokens": 60},
     "pairs": {"max_query_tokens": 10, "max_document_tokens": MAX_TOKENS},
+    "distil": {"max_query_tokens": 10, "max_document_tokens": MAX_TOKENS, "passage_tokens": 22, "teacher_width": 12},
 }
 VARIANTS = {  # more than one configuration of a method
     **KEYS,
@@ -64,9 +67,12 @@ VARIANTS = {  # more than one configuration of a method
     "poly spans": KEYS["poly"] | {"pairs": "spans"},
     "poly utterances": KEYS["poly"] | {"pairs": "utterances"},
     "pairs cosine": KEYS["pairs"] | {"similarity": "cosine", "temperature": 0.1, "pooling": "mean"},
+    "distil prefixes": KEYS["distil"]
+    | {"loss": {"vectors": 1.0, "vectors_mse": 1.0, "batch_kl": 1.0}, "dimensions": [16, 6], "pooling": "mean"},
+    "distil vectors": KEYS["distil"] | {"loss": "vectors"},
     "pairs in all ways": KEYS["pairs"] | {"both_directions": True, "same_side": True},
 }
-COMPARING = ("ict", "pairs")  # a text with others of its micro-batch
+COMPARING = ("ict", "pairs", "distil")  # a text with others of its micro-batch
 BOTTLENECKS = {
     "seed": ("decoder",),
     "retromae": ("decoder",),
@@ -81,6 +87,7 @@ HEADS = {
     "skip_thought": {"previous_decoder", "next_decoder"},
     "cross_thought": {"lm_head", "cross", "final"},
     "poly": {"lm_head", "next_head"},
+    "distil": {"teacher_head"},
 }
 METHODS = pytest.mark.parametrize("method", PRETRAINING)
 ALL = pytest.mark.parametrize("method", VARIANTS)
@@ -111,8 +118,14 @@ def suited(method, texts):
     return [Text([*text, empty, empty][:2]) for text in texts] if config_of(method).needs_pairs else texts
 
 
+def batcher_of(method):
+    config = config_of(method)
+    batcher = config.batcher(VOCABULARY)
+    return TaughtBatcher(batcher, HashedTeacher(config.teacher_width)) if config.learns_vectors else batcher
+
+
 def micro_batch(method, examples, start=0):
-    return config_of(method).batcher(VOCABULARY).micro_batch(examples, rngs(len(examples), start))
+    return batcher_of(method).micro_batch(examples, rngs(len(examples), start))
 
 
 def equal(first, second):
@@ -123,14 +136,14 @@ def equal(first, second):
 @ALL
 def test_micro_batches_are_a_function_of_documents_and_rngs(method):
     examples = examples_of(method)
-    batcher = config_of(method).batcher(VOCABULARY)
+    batcher = batcher_of(method)
     assert batcher.examples([]) == []
     assert len(batcher.origins(suited(method, DOCUMENTS))) == len(examples) > 2
     first = micro_batch(method, examples)
     assert equal(first, micro_batch(method, examples))  # the examples are as they were
     assert equal(first, micro_batch(method, examples_of(method)))
     assert equal(first, batcher.micro_batch(examples, rekeyed(len(examples))))
-    draws_nothing = method.startswith(("clm", "skip_thought", "pairs"))
+    draws_nothing = method.startswith(("clm", "skip_thought", "pairs", "distil"))
     assert equal(first, micro_batch(method, examples, start=50)) == draws_nothing
     assert 0 < first.filled <= first.slots
     assert first.tokens
@@ -159,7 +172,7 @@ def test_losses_are_the_sums_of_the_examples_losses_in_any_order(method, lengths
     mixed = [examples[i] for i in order], [np.random.default_rng(i) for i in order]
     with torch.no_grad():
         straight = model(**tensors(micro_batch(method, examples)))
-        shuffled = model(**tensors(config_of(method).batcher(VOCABULARY).micro_batch(*mixed)))
+        shuffled = model(**tensors(batcher_of(method).micro_batch(*mixed)))
     assert all(torch.isfinite(loss) for loss in straight.values())
     torch.testing.assert_close(shuffled, straight, rtol=1e-10, atol=1e-10)
 
@@ -216,7 +229,7 @@ def test_half_precision_losses_are_fp32_and_near_the_exact_ones(method, dtype):
     )
 
 
-@pytest.mark.parametrize("method", ["ict", "skip_thought", "poly"])
+@pytest.mark.parametrize("method", ["ict", "skip_thought", "poly", "distil"])
 def test_data_without_sentence_boundaries_is_refused(method):
     with pytest.raises(ValueError, match="needs sentence boundaries"):
         examples_of(method, documents(*[[9]] * ENOUGH))

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from deepsiam.models.arrays import on_device
+from deepsiam.models.batching.taught import TaughtBatcher
 from deepsiam.models.interface import MicroBatch
 from deepsiam.models.layer_modes import recompute_layers
 from deepsiam.models.pretraining.config import PretrainingConfig
@@ -35,6 +36,17 @@ class MadeUp:
     group: str
     headings: tuple[int, ...] = ()
     context: int = 0
+
+
+@dataclass(frozen=True)
+class MadeUpTeacher:
+    """A teacher of equal vectors; one number stands for vectors of any width."""
+
+    width: int
+
+    def vectors(self, side: str, keys: np.ndarray) -> np.ndarray:
+        """Return a vector for each key."""
+        return np.ones((len(keys), self.width), np.float32)
 
 
 @dataclass(frozen=True)
@@ -161,6 +173,8 @@ def made_up_batch(method: PretrainingConfig, vocabulary: Vocabulary, number: int
     The texts of a pair fill an input.
     """
     batcher, rng = build_batcher(method, vocabulary), np.random.default_rng(0)
+    if method.learns_vectors:
+        batcher = TaughtBatcher(batcher, MadeUpTeacher(getattr(method, "teacher_width", None) or 1))
     documents: list[MadeUp] = []
     examples: list[Any] = []
     cutting, sentence = 0.0, SENTENCE

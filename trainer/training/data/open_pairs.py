@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError, as_input_error
 from deepsiam.models.batching.candidates import Candidates
+from deepsiam.models.batching.taught import TaughtBatcher
 from deepsiam.models.interface import Batcher
 from deepsiam.models.matching.config import MatchingConfig
 from deepsiam.trainer.training.data.check_groups import check_copies, check_groups
 from deepsiam.trainer.training.data.group_source import GroupSource
 from deepsiam.trainer.training.data.opened import Data, HeldOut
 from deepsiam.trainer.training.data.order import WeightedSource, make_order
+from deepsiam.trainer.training.data.teacher import TeacherVectors, open_teacher, texts_of
 from deepsiam.trainer.training.recipe.data_keys import on_source, with_source_keys
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PairValidationConfig
 
@@ -32,6 +34,7 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
     tokenizer = first_collection.tokenizer
     for collection in other_collections:
         collection.require_tokenizer(tokenizer, first_collection.directory)
+    teacher = open_teacher(recipe, tokenizer)
     groups, sources, held_out, remarks = dict[str, GroupSource](), dict[str, WeightedSource](), list[HeldOut](), []
     # every lane gets a whole window of units, so that examples of the same unit are shuffled with others in every epoch
     unit, least_units = EXAMPLES_OF_A_UNIT, recipe.data.lanes * recipe.data.window
@@ -49,16 +52,19 @@ def pair_data(recipe: FinetuneRecipe) -> Data:
                     f"{recipe.batch.size:,}: lower that, or leave the source out"
                 )
             weight = keys.weight if keys.weight is not None else len(opened) ** (1 / (recipe.data.mix_temperature or 1))
-            sources[name] = WeightedSource(opened, _group_batcher(method, opened), weight)
+            sources[name] = WeightedSource(opened, _group_batcher(method, opened, teacher), weight)
     if recipe.validation:
-        held_out, problems = _held_out(recipe, recipe.validation, groups)
+        held_out, problems = _held_out(recipe, recipe.validation, groups, teacher)
         remarks += problems
     sha256 = {name: source.sha256 for name, source in groups.items()}
-    return Data(make_order(recipe, sources), held_out, tokenizer, sha256, remarks)
+    return Data(make_order(recipe, sources), held_out, tokenizer, sha256, remarks, teacher)
 
 
 def _held_out(
-    recipe: FinetuneRecipe, validation: PairValidationConfig, trained: Mapping[str, GroupSource]
+    recipe: FinetuneRecipe,
+    validation: PairValidationConfig,
+    trained: Mapping[str, GroupSource],
+    teacher: TeacherVectors | None,
 ) -> tuple[list[HeldOut], list[str]]:
     """Open the split to validate on of every source, and return remarks.
 
@@ -74,7 +80,7 @@ def _held_out(
                 unit=micro,
             )
             remarks += [with_source_keys(name, remark) for remark in check_groups(method, groups)]
-            batcher = _group_batcher(method, groups)
+            batcher = _group_batcher(method, groups, teacher)
         except InputError as error:
             problem = with_source_keys(name, str(error))
             problems.append(f"data.mix.{name} is not validated on: {problem}" if name else problem)
@@ -94,9 +100,13 @@ def _naming(name: str) -> Iterator[None]:
         raise InputError(on_source(name, str(error))) from None
 
 
-def _group_batcher(method: MatchingConfig, source: GroupSource) -> Batcher:
+def _group_batcher(method: MatchingConfig, source: GroupSource, teacher: TeacherVectors | None) -> Batcher:
     collection = source.collection
     candidates = Candidates(collection.corpus, source.candidates, collection.tokenizer.unk)
     check_copies(method, source, candidates)
     with as_input_error("method"):
-        return method.batcher(collection.tokenizer, candidates)
+        batcher = method.batcher(collection.tokenizer, candidates)
+    if not (teacher and method.learns_vectors):
+        return batcher
+    teacher.require_texts(texts_of(collection), collection.sha256, collection.directory)
+    return TaughtBatcher(batcher, teacher)

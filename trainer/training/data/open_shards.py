@@ -29,11 +29,18 @@ def shard_data(recipe: PretrainRecipe) -> Data:
     tokenizer = tokenizers.load(manifests[0].directory / "tokenizer.json")
     _check_manifests(recipe, manifests, tokenizer)
     batcher = build_batcher(recipe.method, tokenizer)
+    teacher = None
+    if recipe.data.teacher or recipe.method.learns_vectors:
+        from deepsiam.trainer.training.data.taught_shards import with_teacher  # few runs need it
+
+        every_source = [*sources.values(), *([validation] if validation else [])]
+        batcher, teacher = with_teacher(recipe, tokenizer, batcher, every_source)
     weighted = {name: WeightedSource(source, batcher, configs[name].weight) for name, source in sources.items()}
     order, held_out = make_order(recipe, weighted), list[HeldOut]()
     if validation:
         held_out.append(HeldOut(validation, batcher, recipe.seed, recipe.data.window, recipe.batch.micro))
-    return Data(order, held_out, tokenizer, {name: source.manifest.sha256 for name, source in sources.items()})
+    sha256 = {name: source.manifest.sha256 for name, source in sources.items()}
+    return Data(order, held_out, tokenizer, sha256, teacher=teacher)
 
 
 def _open(location: str, data: ShardDataConfig) -> ShardSource:

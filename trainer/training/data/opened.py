@@ -4,9 +4,11 @@ Opened once, by open_shards.py or open_pairs.py, before the model is built; the 
 order; each validation reads the held-out data.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +20,9 @@ from deepsiam.trainer.training.data.lanes import ItemSource, examples_of
 from deepsiam.trainer.training.data.order import Order
 from deepsiam.trainer.training.errors import SharedError
 from deepsiam.trainer.training.recipe.schema import Recipe
+
+if TYPE_CHECKING:  # few runs need it
+    from deepsiam.trainer.training.data.teacher import TeacherVectors
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ class Data:
     tokenizer: Tokenizer
     sha256: dict[str, str]  # of every source, by name
     remarks: Sequence[str] = ()  # what the user should know about the data, one line each
+    teacher: TeacherVectors | None = None
 
 
 def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
@@ -92,6 +98,7 @@ def resume_invariants(recipe: Recipe, data: Data) -> dict[str, Any]:
         "optimizer.train": optimizer["train"],
         "optimizer": {key: optimizer[key] for key in ("betas", "eps", "weight_decay", "ema") if key in optimizer},
         "data sha256": data.sha256,
+        **({"data.teacher sha256": data.teacher.sha256} if data.teacher else {}),
     }
 
 

@@ -37,6 +37,7 @@ class LanesConfig(Section):
     window: PositiveInt = 16  # chunks (in fine-tuning, units of pairs) that are shuffled together
     workers: int = Field(0, ge=0, le=1 << 10)  # loader processes per rank
     one_source_per: Literal["micro_batch", "step"] = unhashed("micro_batch")  # of a mix
+    teacher: Path | None = unhashed(None)  # a folder of `trainer.embed`: the vectors that a loss learns
 
     @property
     @abstractmethod

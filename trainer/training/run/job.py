@@ -97,6 +97,8 @@ def check_job(job: Job) -> None:
     recipe = job.recipe
     if isinstance(recipe, PretrainRecipe):
         check_memory(recipe, job.model, device_memory())
+    if job.data.teacher:
+        job.data.teacher.require_width(job.model)
     for held_out in job.data.held_out:
         held_out.first()
     methods_differ = any(method != recipe.methods[0] for method in recipe.methods)

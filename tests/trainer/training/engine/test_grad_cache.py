@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from deepsiam.models.matching.siamese import Siamese
 from deepsiam.models.pretraining.pairs import PairsConfig
 from deepsiam.trainer.training.engine import grad_cache
 from tests.models.matching.examples import micro_batch, positive, siamese
-from tests.models.tiny import VOCABULARY, Text, rngs, tensors, trunk
+from tests.models.tiny import VOCABULARY, HashedTeacher, Text, rngs, tensors, trunk
 from tests.trainer.training.engine.steps_in_parts import (
     COUNT,
     DROPOUT,
@@ -118,6 +119,32 @@ def test_several_losses_are_those_of_one_batch(
     (whole,) = micro_batches(COUNT, examples, keys)
     ours = cached(model, micro_batches(size, examples, keys), ranks, monkeypatch)
     same_step(ours, at_once(model, whole, keys.weights))
+
+
+def with_teacher(batches: list[dict[str, Tensor]], width: int) -> list[dict[str, Tensor]]:
+    """Put a teacher's vectors in place of the keys of texts."""
+    teacher, sides = HashedTeacher(width), {"query": "teacher_queries", "document": "teacher_documents"}
+    vectors = (
+        {name: torch.from_numpy(teacher.vectors(side, batch[name].numpy())) for side, name in sides.items()}
+        for batch in batches
+    )
+    return [{**batch, **taught} for batch, taught in zip(batches, vectors, strict=True)]
+
+
+@pytest.mark.parametrize(("ranks", "size"), [(1, 1), (1, 4), (2, 1), (2, 2), (4, 1), (4, 2)])
+@pytest.mark.parametrize("shape", [{}, {"dimensions": [12, 4], "learn_temperature": True}], ids=str)
+@pytest.mark.parametrize("width", [9, None], ids=["layer", "no layer"])
+def test_a_teachers_vectors_are_learned_alike_for_any_split(
+    monkeypatch: pytest.MonkeyPatch, width: int | None, shape: dict[str, Any], ranks: int, size: int
+) -> None:
+    """The score matrix is that of the step; the softmax beside it excludes relevant documents, the matrix none."""
+    table = {"vectors": 2.0, "vectors_mse": 0.5, "batch_kl": 0.7, "softmax": 0.3}
+    shape = {"pooling": "mean", "similarity": "cosine", "temperature": 0.2, "negatives_per_query": 1, **shape}
+    keys = siamese(loss=table, negatives="step", teacher_width=width, **shape)
+    model = Siamese(trunk(), keys).double()
+    whole, *parts = (with_teacher(micro_batches(count, keys=keys), width or model.width) for count in (COUNT, size))
+    assert len(parts[0]) == COUNT // size
+    same_step(cached(model, parts[0], ranks, monkeypatch), at_once(model, whole[0], keys.weights))
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -49,6 +49,7 @@ PRETRAINING_STATED: dict[str, dict[str, Any]] = {
     },
     "retromae": {"method.encoder_mask": 0.3, "method.decoder_mask": 0.5, "optimizer.lr": 1e-4},
     "condenser": {"method.head_layers": 2, "optimizer.lr": 1e-4},
+    "distil": {"method.loss": {"vectors": 1.0}},  # LEAF (Vujanic and Rueckstiess, 2025): vectors alone
     "pairs": {  # Wang et al., 2022 (E5), base; the batch is GTE's and nomic-embed's
         "batch.size": 16384,
         "steps": 20000,
