@@ -16,6 +16,7 @@ VERBS = {
     "pretrain": "pre-train an encoder on shards of text",
     "finetune": "fine-tune a matching model on a collection",
     "evaluate": "rank a collection with systems, and compare them in one table",
+    "ask": "ask a language model for queries of a collection's documents",
     "mine": "mine hard negatives, score candidates, expand documents, keep consistent pairs",
     "embed": "write a teacher's vectors of texts, for a student to learn",
     "index": "make an index of a collection's documents",

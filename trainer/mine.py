@@ -4,6 +4,7 @@ python -m trainer.mine --collection C --split train --system bm25 --out C-bm25
 python -m trainer.mine --collection C --split train --system bm25 --system runs/first --depth 200 --out C-mined
 python -m trainer.mine --collection C --split train --system 'bm25 > 100 runs/cross_encoder' --margin 5% --out C-safe
 python -m trainer.mine --collection C-mined --split train --score runs/cross_encoder --out C-scored
+python -m trainer.mine --collection C-asked --split train --score Qwen3-4B --recipe yes_no.yaml --out C-scored
 python -m trainer.mine --collection C-mined --split train --explain 20 --out C-mined.html
 python -m trainer.mine --collection C --expand runs/tilde --terms 200 --out C-expanded
 python -m trainer.mine --pairs P/shards --consistent 2 --pool 1000000 --system runs/pairs --out P-consistent
@@ -25,7 +26,7 @@ DEPTH, TERMS = 100, 200
 OF_A_SPLIT = ("system", "score", "explain")
 JOBS = {  # and the options of each
     "system": {"split", "precision", "depth", "margin", "skip", "per_document"},
-    "score": {"split", "precision"},
+    "score": {"split", "precision", "recipe"},
     "explain": {"split"},
     "expand": {"terms", "precision"},
     "pairs": {"consistent", "pool", "seed", "precision"},
@@ -80,6 +81,9 @@ def parser() -> RanksParser:
         type=positive,
         metavar="N",
         help="show N queries with their negatives on a page, to find false ones",
+    )
+    parser.add_argument(
+        "--recipe", type=Path, metavar="FILE", help="the prompt of a --score by a language model's folder: its method"
     )
     parser.add_argument("--terms", type=positive, metavar="N", help=f"how many to add to each document ({TERMS})")
     parser.add_argument("--depth", type=positive, metavar="K", help=f"documents to look at for each query ({DEPTH})")

@@ -1,4 +1,4 @@
-"""Derive a collection from another: new candidates or scores in one split, or longer documents. Mining uses it."""
+"""Derive a collection from another: new candidates or scores in one split, longer documents, or other queries."""
 
 import copy
 import json
@@ -17,16 +17,18 @@ from deepsiam.data_prep.collections.collection import (
     SPLITS,
     TOKENIZER,
     Collection,
+    array_files,
     input_record,
 )
+from deepsiam.data_prep.collections.format import Text
 from deepsiam.data_prep.collections.groups import no_grades
 from deepsiam.data_prep.collections.relevant import ARRAYS, FOLDER, write_relevant
-from deepsiam.data_prep.collections.write_texts import RowsWriter
+from deepsiam.data_prep.collections.write_texts import RowsWriter, remove_temporary, write_texts, write_tokens
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import blocks, make_directory, read_bytes, sha256_of, whole_folder
 
 DERIVED = "derived"  # the key of the manifest
-CORPUS = PARTS[0]
+CORPUS, QUERIES = PARTS
 
 
 class NewCandidates(NamedTuple):
@@ -87,6 +89,39 @@ def expand(source: Collection, out: Path, added_tokens: Iterable[np.ndarray], ab
     return _copy(source, out, replaced, write, command=dict(about), counts=counts)
 
 
+def with_queries(
+    source: Collection, out: Path, split: str, queries: Iterable[tuple[Text, int]], about: Mapping[str, Any]
+) -> Collection:
+    """Make and open the collection `out`: the documents of `source` with other queries, all of one split.
+
+    `queries` are at least one, with different ids, each with the number of its relevant document; `about`: see
+    `derive`.
+    """
+    counts: dict[str, Any] = {CORPUS: source.manifest["counts"][CORPUS]}
+    replaced = [name for name in source.manifest["arrays"] if not name.startswith(f"{CORPUS}/")]
+
+    def write(folder: Path) -> None:
+        documents, texts, split_folder = list[int](), folder / QUERIES, folder / SPLITS / split
+
+        def read() -> Iterable[Text]:
+            for text, document in queries:
+                documents.append(document)
+                yield text
+
+        number, _ = write_texts(texts, read, [], repeats=False)
+        counts[QUERIES] = {"texts": number, "tokens": write_tokens(texts, source.tokenizer, 1)}
+        counts[SPLITS] = {split: number}
+        remove_temporary(texts)
+        split_folder.mkdir(parents=True)
+        np.save(split_folder / "queries.npy", np.arange(number))
+        np.save(split_folder / "group_ends.npy", np.arange(1, number + 1))
+        np.save(split_folder / "candidates.npy", np.array(documents, np.int64))
+        np.save(split_folder / "labels.npy", np.ones(number, np.float32))
+
+    about_splits: dict[str, Any] = {GRADED: [split], "classes": [], "mined": [], "remarks": []}
+    return _copy(source, out, replaced, write, command=dict(about), counts=counts, **about_splits)
+
+
 def _copy(
     source: Collection, out: Path, replaced: Sequence[str], write: Callable[[Path], None], **manifest: Any
 ) -> Collection:
@@ -97,18 +132,17 @@ def _copy(
     """
     require_room(source, out)
     make_directory(out.parent)
-    splits = source.splits()
-    of_relevant = [f"{SPLITS}/{split}/{FOLDER}/{name}.npy" for split in splits for name in ARRAYS]
+    of_relevant = [f"{SPLITS}/{split}/{FOLDER}/{name}.npy" for split in source.splits() for name in ARRAYS]
     replaced = [*replaced, *of_relevant]
     arrays = {name: record for name, record in source.manifest["arrays"].items() if name not in replaced}
     with whole_folder(out) as folder:
         for name in arrays:
             _link(source.directory / name, folder / name)
         write(folder)
-        for split in splits:
+        for split in manifest.get("counts", source.manifest["counts"])[SPLITS]:
             write_relevant(folder, source.tokenizer, split)
-        for name in replaced:
-            if (path := folder / name).is_file():
+        for path in array_files(folder):
+            if (name := path.relative_to(folder).as_posix()) not in arrays:
                 arrays[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
         (folder / TOKENIZER).write_bytes(read_bytes(source.directory / TOKENIZER))
         inputs = [input_record(source.directory / MANIFEST, out)]

@@ -30,6 +30,7 @@ from deepsiam.trainer.ranking.mining import (
     with_scores,
 )
 from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.ranking.ranker import Ranker
 from deepsiam.trainer.ranking.rankers.likelihoods import LikelihoodRanker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
 from deepsiam.trainer.ranking.retrieval.encode import distinct, require_finite
@@ -113,18 +114,30 @@ def _count(negatives: Mapping[int, Negatives]) -> int:
 
 def _score(collection: Collection, arguments: argparse.Namespace) -> Collection:
     """Add a teacher's scores to the candidates of the split."""
-    teacher, split = ranker_of(load_any(arguments.score), collection, arguments.precision), arguments.split
+    teacher, split = _teacher(collection, arguments), arguments.split
     teacher.require_score()
     teacher.require_by_itself()
     candidates = with_scores(split, teacher)
     assert candidates.scores is not None
     about = {"scored_by": teacher.name, "split": split}
+    if arguments.recipe:
+        about["recipe"] = str(arguments.recipe)
     derived = derive(collection, arguments.out, split, candidates, about, collection.manifest.get("mined", []))
     print(
         f"split {split}: {len(candidates.scores):,} candidates of {len(candidates.ends):,} groups scored, "
         f"{candidates.scores.min():.4g} to {candidates.scores.max():.4g}"
     )
     return derived
+
+
+def _teacher(collection: Collection, arguments: argparse.Namespace) -> Ranker:
+    teacher = ranker_of(load_any(arguments.score), collection, arguments.precision)
+    if not arguments.recipe:
+        return teacher
+    try:
+        return teacher.with_options({"recipe": str(arguments.recipe)})
+    except ValueError as error:
+        raise InputError(f"--recipe {arguments.recipe}: {error}") from None
 
 
 def _expand(collection: Collection, arguments: argparse.Namespace) -> None:

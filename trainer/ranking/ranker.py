@@ -37,6 +37,7 @@ from deepsiam.trainer.ranking.retrieval.encode import (
 )
 from deepsiam.trainer.ranking.retrieval.shared import compute_my_batches
 from deepsiam.trainer.ranking.retrieval.system import List, System, Texts, scores_of_lists
+from deepsiam.trainer.ranking.server import EXAMPLE
 from deepsiam.trainer.training.engine.device import has_bf16, this_device
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ CLASSES = "classes"  # the loss of models that classify pairs
 DTYPES = dict(zip(PRECISIONS, (torch.float32, torch.bfloat16), strict=True))
 NO_SCORE = "a score alone means nothing, so it cannot be fused, mined with or learned from"
 NUMBER, WORD, URL, TEXT = "[1-9][0-9]{0,8}", r"\S+", r"http://\S+", "(?s:.*)"  # what an option of a ranker may be
-EXAMPLE = "http://127.0.0.1:8000/v1"
 IN_WORDS = {NUMBER: "a number", WORD: "a name", URL: EXAMPLE, TEXT: "a text"}
 PROMPTS = {"query_prompt": TEXT, "document_prompt": TEXT}  # the options of models that encode texts
 ENDLESS = 1 << 16  # tokens, more than any model reads

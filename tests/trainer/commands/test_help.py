@@ -17,7 +17,7 @@ from tests import toy
 
 COMMANDS = sorted(f"trainer.{file.stem}" for file in (toy.ROOT / "trainer").glob("[a-z]*.py"))
 TRAINED = ("finetune", "pretrain")
-MODULES = (*TRAINED, "evaluate", "mine", "index", "search", "export")
+MODULES = (*TRAINED, "ask", "evaluate", "mine", "index", "search", "export")
 TYPED = ("--help", "--version", "--helt")
 HEAVY = ("torch", "transformers", "deepspeed", "fsspec", "rich")  # each takes .1 s to 3 s
 ANSWER = """
@@ -79,7 +79,7 @@ def test_only_the_recipe_is_required(module: str, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == f"deepsiam {module}: {required}; see deepsiam {module} --help\n"
 
 
-@pytest.mark.parametrize("module", [*TRAINED, "evaluate", "mine", "index", "search"])
+@pytest.mark.parametrize("module", [*TRAINED, "ask", "evaluate", "mine", "index", "search"])
 @pytest.mark.parametrize("typed", ["--helt", "--help", "--version"])
 def test_of_several_ranks_the_first_alone_speaks(
     module: str, typed: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,7 @@ sys.meta_path.insert(0, AtTorch())
 importlib.import_module(sys.argv[1]).main(sys.argv[2:])
 """
 WORDS = {  # that parse
+    "ask": "--collection=c --model=m --out=o",
     "evaluate": "--collection=c --split=test --system=bm25 --out=o",
     "index": "bm25 --collection=c --out=o",
     "mine": "--collection=c --split=test --system=bm25 --out=o",

@@ -1,89 +1,34 @@
 """LRL (Ma et al., 2023): a language model on a server writes the order of a window's passages, and that is read.
 
-The server is one of this machine, with OpenAI's interface (vLLM, llama.cpp, Ollama): no text of the collection leaves
-the machine, and no key is sent.
+`deepsiam.trainer.ranking.server` is the client.
 """
 
 from __future__ import annotations
 
 import copy
-import http.client
 import json
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import numpy as np
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.progress import meter
-from deepsiam.trainer.ranking.deadline import deadline
-from deepsiam.trainer.ranking.ranker import EXAMPLE, NUMBER, URL, WORD, Ranker, check_options
+from deepsiam.trainer.ranking.ranker import NUMBER, URL, WORD, Ranker, check_options
 from deepsiam.trainer.ranking.rankers.labels import ListOptions, text_of, window_and_stride
 from deepsiam.trainer.ranking.rankers.sorting import Window, sort_together
 from deepsiam.trainer.ranking.retrieval.encode import places
 from deepsiam.trainer.ranking.retrieval.shared import compute_my_batches
 from deepsiam.trainer.ranking.retrieval.system import List
+from deepsiam.trainer.ranking.server import AT_ONCE, EXAMPLE, TIMEOUT, Server, is_local
 from deepsiam.trainer.training.engine.world import say, warn
 
 NAME = "lrl"
 OPTIONS = {"url": URL, "model": WORD, "window": NUMBER, "stride": NUMBER, "timeout": NUMBER}
-LOCAL = ("127.0.0.1", "localhost", "::1")
-WINDOW, STRIDE, TIMEOUT = 20, 10, 120
-AT_ONCE = 8  # requests
+WINDOW, STRIDE = 20, 10
 WORDS = 300  # of a passage; halved until the server takes the prompt
-LONGEST_ANSWER = 1 << 20  # bytes
-LONGEST_REASON = 1 << 12  # bytes of a refusal that are looked at
-
-
-class Server(NamedTuple):
-    """Where the model is."""
-
-    url: str
-    model: str
-    timeout: int
-
-    def write(self, prompt: str, tokens: int) -> str | None:
-        """Return what the model writes after a prompt, greedily; None where the prompt is too long for it.
-
-        Raises:
-            InputError: there is no answer, or none of a chat.
-        """
-        body = {
-            "model": self.model,
-            "messages": [{"role": "user", "content": prompt}],
-            "temperature": 0,
-            "max_tokens": tokens,
-        }
-        status, content = self._post("/chat/completions", json.dumps(body).encode())
-        if status == 400 and re.search(rb"context|too long|maximum.*(length|tokens)", content[:LONGEST_REASON]):
-            return None
-        if status != 200:
-            raise InputError(f"{self.url}: answered {status}: {content[:200].decode(errors='replace')!r}")
-        try:
-            answer = json.loads(content)["choices"][0]["message"]["content"]
-        except (ValueError, LookupError, TypeError, RecursionError):
-            raise InputError(f"{self.url}: its answer is not a chat completion: {content[:200]!r}") from None
-        return answer if isinstance(answer, str) else ""
-
-    def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        parts = urlsplit(self.url)
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=self.timeout)
-        try:
-            connection.connect()
-            with deadline(connection.sock, self.timeout):
-                connection.request("POST", parts.path.rstrip("/") + path, body, {"Content-Type": "application/json"})
-                answer = connection.getresponse()
-                return answer.status, answer.read(LONGEST_ANSWER)
-        except TimeoutError:
-            raise InputError(f"{self.url}: no answer within {self.timeout} s: allow more by timeout=SECONDS") from None
-        except (OSError, http.client.HTTPException) as error:
-            raise InputError(f"{self.url}: no answer ({error}): start the server there, or name another url") from None
-        finally:
-            connection.close()
 
 
 class GeneratedLists(Ranker):
@@ -105,7 +50,7 @@ class GeneratedLists(Ranker):
         check_options(options, OPTIONS, NAME)
         if "url" not in options or "model" not in options:
             raise ValueError(f"{NAME} asks a server: write {NAME}(url={EXAMPLE}, model=NAME)")
-        if not _is_local(options["url"]):
+        if not is_local(options["url"]):
             raise ValueError(f"'{options['url']}': the server is one of this machine, such as {EXAMPLE}")
         ranker = copy.copy(self)
         ranker.options = ListOptions(*window_and_stride(options, WINDOW))
@@ -153,9 +98,10 @@ class GeneratedLists(Ranker):
         question, words = text_of(self.collection, self.collection.queries, query), WORDS
         while words:
             passages = [" ".join(text.split()[:words]) for text in texts]
-            answer = self.server.write(prompt(question, passages), 16 + 8 * len(window))
+            messages = [{"role": "user", "content": prompt(question, passages)}]
+            answer = self.server.write(messages, 16 + 8 * len(window))
             if answer is not None:
-                return named_in(answer, len(window))
+                return named_in(answer.text, len(window))
             words //= 2
         raise InputError(f"{self.server.url}: {len(window)} passages of one word are too long: lower the option window")
 
@@ -181,11 +127,3 @@ def named_in(answer: str, number: int) -> list[int]:
 def complete(passage_places: Sequence[int], number: int) -> list[int]:
     """Append the places that are missing, in their order."""
     return [*passage_places, *sorted({*range(number)} - {*passage_places})]
-
-
-def _is_local(url: str) -> bool:
-    try:
-        parts: Any = urlsplit(url)
-        return parts.hostname in LOCAL and (parts.port or 80) > 0 and not parts.username
-    except ValueError:
-        return False

@@ -4,8 +4,8 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,41 +18,17 @@ from hypothesis import strategies as st
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer import evaluate
+from deepsiam.trainer.ranking import server as client
 from deepsiam.trainer.ranking.rankers.generated import GeneratedLists, complete, named_in, prompt
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from tests.ports import free_port
-
-Answer = Callable[[dict[str, Any]], tuple[int, Any]]
-
-
-@contextmanager
-def server(answer: Answer) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A server of this machine, by its URL, and the requests that it gets: their path, headers and body."""
-    asked: list[dict[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append({"path": self.path, "headers": dict(self.headers), **body})
-            status, content = answer(body)
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(content if isinstance(content, bytes) else json.dumps(content).encode())
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    serving = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=serving.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{serving.server_port}/v1", asked
-    finally:
-        serving.shutdown()
-        serving.server_close()
+from tests.trainer.ranking.served import says, server
 
 
-def says(written: str) -> dict[str, Any]:
-    return {"choices": [{"message": {"content": written}}]}
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try again at once."""
+    monkeypatch.setattr(client, "PAUSES", (0, 0))
 
 
 def passages_of(body: dict[str, Any]) -> list[str]:
@@ -134,7 +110,7 @@ def test_a_server_that_never_comes_to_an_end_is_given_up(
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
         threading.Thread(target=serving.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{serving.server_port}"
-        with pytest.raises(InputError, match=f"{url}: no answer within 1 s: allow more by timeout=SECONDS"):
+        with pytest.raises(InputError, match=f"{url}: no answer within 1 s: allow more by its option timeout"):
             lrl(opened, url, timeout="1").scores([(0, [0, 1])])
         serving.shutdown()
 
