@@ -114,7 +114,8 @@ def embed(arguments: argparse.Namespace) -> None:
             if world.rank == 0:
                 open_work_folder(arguments.out, made_of.model_dump(), INPUTS)
         with rank_0_speaks(world.rank):
-            if (is_complete := (arguments.out / MANIFEST).is_file()) is False:
+            is_complete = (arguments.out / MANIFEST).is_file()
+            if not is_complete:
                 writer = Writer(ranker, [part for source in sources for part in source.parts], arguments.out)
                 writer.write_blocks(world.rank, world.size)
                 wait_for(world.size)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import read_bytes
@@ -117,8 +116,6 @@ def _text(path: Path) -> str:
         raise InputError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
 
 
-def record(prompts: Sequence[Prompt]) -> str:
-    """Return the prompts as JSON: what decides what is asked."""
-    return json.dumps(
-        {p.kind: [[m.model_dump() for m in p.template], [e.model_dump() for e in p.examples]] for p in prompts}
-    )
+def record(prompts: Sequence[Prompt]) -> dict[str, Any]:
+    """Return the prompts as JSON values: what decides what is asked."""
+    return {p.kind: [[m.model_dump() for m in p.template], [e.model_dump() for e in p.examples]] for p in prompts}

@@ -121,7 +121,7 @@ def _writer(arguments: argparse.Namespace, prompts: Sequence[Prompt]) -> Writer:
 def _about(asking: Asking, arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "kinds": [prompt.kind for prompt in asking.prompts],
-        "prompts": json.loads(record(asking.prompts)),
+        "prompts": record(asking.prompts),
         "seed": asking.seed,
         "documents": arguments.documents,
         "per_document": asking.per_document,
