@@ -155,7 +155,8 @@ def _collection(arguments: argparse.Namespace) -> int:
         columns=columns,
     )
     queries = ", ".join(f"{number:,} of {split}" for split, number in opened.manifest["counts"]["splits"].items())
-    print(printable(f"{out}: {len(opened.corpus):,} documents, {len(opened.queries):,} queries ({queries})"))
+    labelled = f"{len(opened.queries):,} queries ({queries})" if queries else "no queries"
+    print(printable(f"{out}: {len(opened.corpus):,} documents, {labelled}"))
     tokens = (part.tokens(i) for part in (opened.queries, opened.corpus) for i in range(len(part)))
     print(unknown.describe(tokens, opened.tokenizer.unk, out))
     for remark in opened.manifest.get("remarks", []):

@@ -201,7 +201,9 @@ def _run(
         repeats = reader.repeats is True or reader.repeats == part
         write = partial(write_texts, folder, texts, reader.by_part.get(part, reader.paths), repeats=repeats)
         number, part_remarks = stages.do(part, write, old_folder=folder)
-        counts[part] = {"texts": gaps.require_any(number, f"{part}: the input contains no texts", reader)}
+        if reader.labelled or part == PARTS[0]:
+            gaps.require_any(number, f"{part}: the input contains no texts", reader)
+        counts[part] = {"texts": number}
         remarks += part_remarks
     corpus, queries = (Ids.map(stages.folder / part) for part in PARTS)
     remarks += stages.do("excluded", partial(write_excluded, stages.folder / PARTS[1], reader, queries, corpus))

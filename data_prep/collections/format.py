@@ -85,6 +85,7 @@ class Format(ABC):
         item_groups: whether each Labelled is its own group (a dialogue, an impression); else each query is one.
         mined: whether negatives were mined or sampled. If so, the highest label of a query-document pair is used;
             if not, and groups are not whole, two different labels of a pair are refused.
+        labelled: whether there are queries and splits; without them the collection is only documents.
         classes: the names of the classes that labels number; empty if labels are relevance or scores.
         takes_columns: whether the names of columns may be given, as pairs of role and name (text_columns.py).
         paths: every file that is read.
@@ -97,6 +98,7 @@ class Format(ABC):
     repeats: bool | Literal["queries"] = False
     item_groups: ClassVar[bool] = False
     mined: ClassVar[bool] = False
+    labelled: ClassVar[bool] = True
     classes: Sequence[str] = ()
     takes_columns: ClassVar[bool] = False
     paths: Sequence[Path]

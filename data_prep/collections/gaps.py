@@ -14,10 +14,10 @@ from deepsiam.data_prep.common.errors import InputError
 PRINTED_NAMES = 3  # files in a message
 
 
-def require_any(count: int, otherwise: str, reader: Format) -> int:
-    """Return a number of texts or groups; if it is 0, raise InputError with the files and what was left out of them."""
+def require_any(count: int, otherwise: str, reader: Format) -> None:
+    """Raise InputError with the files, and what was left out of them, if there are no texts or groups."""
     if count:
-        return count
+        return
     files = reader.paths
     remainder = [f"{len(files) - PRINTED_NAMES:,} more"] if len(files) > PRINTED_NAMES else []
     file_names = ", ".join([*map(str, files[:PRINTED_NAMES]), *remainder])

@@ -10,6 +10,7 @@ FORMATS: Registry[type[Format]] = Registry(
         "beir": "deepsiam.data_prep.collections.formats.beir.Beir",
         "bright": "deepsiam.data_prep.collections.formats.bright.Bright",
         "convai2": "deepsiam.data_prep.collections.formats.convai2.ConvAI2",
+        "documents": "deepsiam.data_prep.collections.formats.documents.Documents",
         "dpr": "deepsiam.data_prep.collections.formats.dpr.Dpr",
         "dstc7": "deepsiam.data_prep.collections.formats.dstc7.Dstc7",
         "flagembedding": "deepsiam.data_prep.collections.formats.flagembedding.FlagEmbedding",

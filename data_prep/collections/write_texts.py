@@ -27,7 +27,7 @@ JOINT = b" "  # joins the parts of a text
 def write_texts(
     folder: Path, texts: Callable[[], Iterable[Text]], files: Sequence[Path], *, repeats: bool
 ) -> tuple[int, list[str]]:
-    """Write text.npy, the ids and their index into a new folder (without any text, no index).
+    """Write text.npy, the ids and their index into a new folder.
 
     Return the number of texts, and remarks on what was left out.
 
@@ -78,8 +78,7 @@ def _write(folder: Path, texts: Iterable[Text], files: Sequence[Path]) -> int:
                 [np.cumsum([len(part) for part in pieces]) + len(JOINT) * np.arange(len(pieces)) for pieces in parts]
             )
             hashes.extend(hash_of(item.id) for item in batch)
-    if hashes:
-        write_index(folder, np.frombuffer(hashes, np.uint64))
+    write_index(folder, np.frombuffer(hashes, np.uint64))
     return len(hashes)
 
 
