@@ -124,7 +124,14 @@ def write_scored(folder: Path, source: Path, others: int = 4) -> Path:
     labels = np.concatenate([[*group.labels, *[0] * others] for group in given]).astype(np.float32)
     found = np.zeros(len(documents), np.uint8), np.full(len(documents), np.nan, np.float32)
     scores = (labels + rng.normal(0, 1, len(documents))).astype(np.float32)
-    derive(opened, folder, "train", NewCandidates(ends, documents, labels, *found, scores), {}, [])
+    derive(
+        opened,
+        folder,
+        "train",
+        NewCandidates(np.asarray(groups.queries), ends, documents, labels, *found, scores),
+        {},
+        [],
+    )
     return folder
 
 

@@ -25,7 +25,7 @@ from deepsiam.trainer.training.run.arguments import RanksParser
 DEPTH, TERMS = 100, 200
 OF_A_SPLIT = ("system", "score", "explain")
 JOBS = {  # and the options of each
-    "system": {"split", "precision", "depth", "margin", "skip", "per_document"},
+    "system": {"split", "precision", "depth", "margin", "skip", "per_document", "consistent"},
     "score": {"split", "precision", "recipe"},
     "explain": {"split"},
     "expand": {"terms", "precision"},
@@ -99,7 +99,7 @@ def parser() -> RanksParser:
         "--per-document", type=positive, metavar="N", help="let no document be the negative of more than N queries"
     )
     parser.add_argument(
-        "--consistent", type=positive, metavar="K", help="keep a pair if its document is among the first K of the pool"
+        "--consistent", type=positive, metavar="K", help="keep a query if its document is among the first K"
     )
     parser.add_argument("--pool", type=positive, metavar="N", help="documents drawn for the pool of --consistent (all)")
     parser.add_argument("--seed", type=seed, help="of the draw of the pool (1)")
@@ -127,6 +127,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     if arguments.skip >= arguments.depth:
         command.error(f"--skip {arguments.skip} leaves nothing of the first {arguments.depth}: raise --depth")
+    if job == "system" and (arguments.consistent or 0) > arguments.depth:
+        command.error(f"--consistent {arguments.consistent} is deeper than --depth {arguments.depth}: raise it")
     return arguments
 
 

@@ -32,8 +32,9 @@ CORPUS, QUERIES = PARTS
 
 
 class NewCandidates(NamedTuple):
-    """The candidates of a split's groups; the queries and the number of groups are those of the original."""
+    """The groups of a split with other candidates."""
 
+    queries: np.ndarray  # int64 [groups]
     ends: np.ndarray  # int64 [groups]
     documents: np.ndarray  # int64 [candidates]
     labels: np.ndarray  # fp32 [candidates]
@@ -49,10 +50,11 @@ def derive(
 
     `about`, what made it, is for the manifest; `mined` are the systems that `found_by` numbers, from 1.
     """
-    names = "group_ends", "candidates", "labels", "found_by", "found_scores", "scores"
+    names = "queries", "group_ends", "candidates", "labels", "found_by", "found_scores", "scores"
     of_split = Path(SPLITS, split)
 
     def write(folder: Path) -> None:
+        (folder / of_split).mkdir(parents=True, exist_ok=True)
         for name, array in zip(names, candidates, strict=True):
             if array is not None:
                 np.save(folder / of_split / f"{name}.npy", array)
@@ -60,7 +62,9 @@ def derive(
     replaced = [(of_split / f"{name}.npy").as_posix() for name in names]
     lacks_grades = bool(no_grades(candidates.labels))
     graded_splits = [name for name in source.manifest.get(GRADED, ()) if not (lacks_grades and name == split)]
-    return _copy(source, out, replaced, write, command=dict(about), mined=mined, graded=graded_splits)
+    counts = copy.deepcopy(source.manifest["counts"])
+    counts[SPLITS][split] = len(candidates.queries)
+    return _copy(source, out, replaced, write, command=dict(about), mined=mined, graded=graded_splits, counts=counts)
 
 
 def expand(source: Collection, out: Path, added_tokens: Iterable[np.ndarray], about: Mapping[str, Any]) -> Collection:

@@ -95,6 +95,17 @@ class Groups:
         end = int(self.candidates.ends[i])
         return Group(int(self.queries[i]), candidates, self.labels[end - len(candidates) : end])
 
+    def only(self, are_kept: np.ndarray) -> "Groups":
+        """Return some groups, bool [groups], in memory; there must be no `unlisted` documents."""
+        assert self.unlisted is None
+        lengths = np.diff(self.candidates.ends, prepend=0)
+        in_kept = np.repeat(are_kept, lengths)
+        of_candidates = (
+            None if array is None else array[in_kept] for array in (self.scores, self.found_by, self.found_scores)
+        )
+        candidates = Rows(self.candidates.flat[in_kept], np.cumsum(lengths[are_kept]))
+        return Groups(self.queries[are_kept], candidates, self.labels[in_kept], self.pool, *of_candidates)
+
     @property
     def taught(self) -> np.ndarray:
         """A teacher's scores of all candidates, fp32; NaN: not scored. Without any, the labels may be such scores."""

@@ -93,6 +93,7 @@ def _train(
     else:
         raise InputError(f"{recipe!r} is no recipe: give a file, the name of a packaged one, or a dict of keys")
     values = yaml_file.extended(values, _plain(keys))
+    yaml_file.import_named_in(values, where)
     checked = yaml_file.build(kind, values, where)
     if gpus is None:
         train_here(checked, build, resume=resume)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.derive import CORPUS, derive, expand, require_room
+from deepsiam.data_prep.collections.groups import Groups
 from deepsiam.data_prep.collections.relevant import Relevant
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import require_name, save_array
@@ -21,7 +22,9 @@ from deepsiam.trainer.ranking.consistency import Filter
 from deepsiam.trainer.ranking.miners import Miners
 from deepsiam.trainer.ranking.mining import (
     REASONS,
+    Mined,
     Negatives,
+    consistent,
     limited,
     merged,
     mine,
@@ -39,7 +42,7 @@ from deepsiam.trainer.ranking.retrieval.shared import rank_0_first
 from deepsiam.trainer.training.engine.world import World, failed_rank_exits_first, joined, rank_0_speaks, say
 
 BLOCK = 4096  # texts that are expanded between two files
-SETTINGS = ("depth", "margin", "skip", "per_document")  # of mining, kept in the manifest
+SETTINGS = ("depth", "margin", "skip", "per_document", "consistent")  # of mining, kept in the manifest
 
 
 def derive_by(arguments: argparse.Namespace) -> None:
@@ -78,6 +81,8 @@ def _mine(collection: Collection, arguments: argparse.Namespace) -> Collection:
         mine(texts, relevant, miners.rank(i, texts, relevant, arguments.depth), arguments.margin, arguments.skip)
         for i in range(len(arguments.system))
     ]
+    if arguments.consistent:
+        groups = _consistent(collection, arguments, groups, mined)
     negatives = merged(mined, len(earlier_miners) + 1)
     left_out = sum((miner.left_out for miner in mined), Counter[str]())
     if arguments.per_document:
@@ -106,6 +111,25 @@ def _mine(collection: Collection, arguments: argparse.Namespace) -> Collection:
     print(f"left out: {reasons or 'nothing'}")
     print(f"{new_candidates.sum():,} candidates were added to the groups, which had the others already")
     return derived
+
+
+def _consistent(
+    collection: Collection, arguments: argparse.Namespace, groups: Groups, mined: Sequence[Mined]
+) -> Groups:
+    """Keep the groups whose relevant documents are found."""
+    where = f"{collection.directory}: split {arguments.split}"
+    if groups.unlisted is not None:
+        raise InputError(
+            f"{where} judges documents that are not candidates: --consistent is for queries of trainer.ask"
+        )
+    are_kept = consistent(groups, mined, arguments.consistent)
+    if not are_kept.any():
+        raise InputError(
+            f"{where}: no query finds its document among the first {arguments.consistent}: nothing is left"
+        )
+    ranks = f"ranks 1 to {arguments.consistent}"
+    print(f"kept {are_kept.sum():,} of {len(groups):,} groups: those with a relevant document on {ranks}")
+    return groups.only(are_kept)
 
 
 def _count(negatives: Mapping[int, Negatives]) -> int:

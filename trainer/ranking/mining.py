@@ -41,6 +41,7 @@ class Mined:
     """The negatives of each query that one system found, best first, and what to report on them."""
 
     negatives: dict[int, Ranked] = field(default_factory=dict)  # documents' numbers, by the query's number
+    first_relevant: dict[int, int] = field(default_factory=dict)  # rank, from 0, of each query whose ranking has one
     left_out: Counter[str] = field(default_factory=Counter)  # how many documents, by which of `REASONS`
     above_relevant: int = 0  # how many negatives score more than the best relevant document: some may be relevant, too
 
@@ -107,6 +108,8 @@ def mine(
         reasons = np.full(len(documents), "", "U8")
         is_relevant, is_own = np.isin(documents, relevant_documents), relevant.are_own(query, documents)
         best_score = scores[is_relevant].max(initial=-np.inf)
+        if is_relevant.any():
+            mined.first_relevant[query] = int(is_relevant.argmax())
         if margin is not None:
             reasons[scores > score_limit(best_score, margin)] = "margin"
         reasons[:skip] = "skipped"
@@ -122,6 +125,15 @@ def mine(
         mined.negatives[query] = Ranked(documents[reasons == ""], scores[reasons == ""])
         mined.above_relevant += int((scores[reasons == ""] > best_score).sum())
     return mined
+
+
+def consistent(groups: Groups, mined: Sequence[Mined], k: int) -> np.ndarray:
+    """Return of which groups some system ranks a relevant document among the first k, bool [groups].
+
+    The consistency filter of Promptagator (Dai et al., 2023, section 3.2) for queries that a language model wrote.
+    """
+    found = {query for miner in mined for query, rank in miner.first_relevant.items() if rank < k}
+    return np.isin(groups.queries, list(found))
 
 
 class _Copies:
@@ -194,6 +206,7 @@ def with_negatives(groups: Groups, negatives: Mapping[int, Negatives]) -> NewCan
     ends, counts = groups.candidates.ends, [len(hard_negatives.documents) for hard_negatives in new_negatives]
     at, (found_by, found_scores) = np.repeat(ends, counts), _found(groups)
     return NewCandidates(
+        np.asarray(groups.queries),
         ends + np.cumsum(counts),
         np.insert(groups.candidates.flat, at, documents),
         np.insert(groups.labels, at, 0),
@@ -219,6 +232,7 @@ def with_scores(split: str, teacher: Ranker) -> NewCandidates:
     lists = [(query, candidates.tolist()) for query, candidates, _ in every if len(candidates)]
     scores = np.concatenate(teacher.scores(lists)) / teacher.temperature
     return NewCandidates(
+        np.asarray(groups.queries),
         groups.candidates.ends,
         groups.candidates.flat,
         groups.labels,

@@ -1,8 +1,8 @@
 """Documents alone, without queries or labels: what a language model is asked about (docs/ask.md).
 
 *.txt             a document each; its id is the path below the folder that was named, or the file's name
-*.jsonl, *.json   {"_id": ..., "title": ..., "text": ...} a line; without an id (`id`, `docid`), it is FILE:LINE. A title
-                  is put before the text, with a space; the text may also be named contents
+*.jsonl, *.json   {"_id": ..., "title": ..., "text": ...} a line; without an id (`id`, `docid`), it is FILE:LINE. A
+                  title is put before the text, with a space; the text may also be named contents
 
 Files, compressed or not, or folders of them, where other files are left alone. A text file that is not UTF-8 is
 recognised, as `data_prep text` does, or refused. A document may be empty: a remark counts those.

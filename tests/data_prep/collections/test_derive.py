@@ -15,6 +15,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 
 MINED = NewCandidates(
+    np.array([0, 1]),
     np.array([3, 4]),
     np.array([0, 1, 2, 2]),
     np.array([1, 0, 0, 2], np.float32),

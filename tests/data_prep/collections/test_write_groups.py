@@ -115,7 +115,9 @@ def test_what_qrels_judge_besides_a_list_is_kept(tmp_path: Path, small: Tokenize
     groups = opened.groups("top1000.dev")
     columns = np.asarray(groups.candidates.ends), np.asarray(groups.candidates.flat), np.asarray(groups.labels)
     found = np.zeros(3, np.uint8), np.zeros(3, np.float32)
-    mined = derive(opened, tmp_path / "mined", "top1000.dev", NewCandidates(*columns, *found), {}, [])
+    mined = derive(
+        opened, tmp_path / "mined", "top1000.dev", NewCandidates(np.asarray(groups.queries), *columns, *found), {}, []
+    )
     assert elsewhere(mined, "top1000.dev") == elsewhere(opened, "top1000.dev")
 
 

@@ -11,10 +11,14 @@ import pytest
 import torch
 
 from deepsiam.data_prep.collections.collection import Collection, verify
+from deepsiam.data_prep.collections.flat_arrays import Rows
+from deepsiam.data_prep.collections.relevant import Relevant
 from deepsiam.models.matching.tilde import terms_in
 from deepsiam.trainer import mine
 from deepsiam.trainer.ranking import derivations
 from deepsiam.trainer.ranking.evaluation.expression import parse_unnamed
+from deepsiam.trainer.ranking.miners import Miners
+from deepsiam.trainer.ranking.mining import mining_texts
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.data.check_groups import check_teacher
 from deepsiam.trainer.training.data.group_source import GroupSource
@@ -115,6 +119,38 @@ def test_a_margin_leaves_fewer(
     groups = Collection.open(tmp_path / "mined ['--margin=0.05']").groups("train")
     assert groups.found_scores is not None
     assert np.nanmax(groups.found_scores) <= 1 - 0.05 + 1e-6  # the scores are cosines
+
+
+def test_queries_that_do_not_find_their_document_are_left_out(
+    toy_scored: Path, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, systems = Collection.open(toy_scored), [f"--system={runs['siamese']}", f"--system={runs['colbert']}"]
+    for name, options in {"all": [], "some": ["--consistent=2"]}.items():
+        mine.main(command(toy_scored, tmp_path / name, *systems, "--depth=60", *options))
+    printed = capsys.readouterr().out
+    texts, relevant = mining_texts(source, "train"), Relevant.of_split(source, "train")
+    miners = Miners.open([system.removeprefix("--system=") for system in systems], source, "train", None)
+    found = {
+        query
+        for i in range(2)
+        for query, ranked in zip(texts.queries, miners.rank(i, texts, relevant, 60), strict=True)
+        if not set(relevant.of(query).tolist()).isdisjoint(texts.pool[place] for place in ranked.documents[:2].tolist())
+    }
+    every, some = (Collection.open(tmp_path / name).groups("train") for name in ("all", "some"))
+    assert 0 < len(found) < len(every)
+    assert f"kept {len(found)} of {len(every)} groups: those with a relevant document on ranks 1 to 2\n" in printed
+    kept = [i for i in range(len(every)) if int(every.queries[i]) in found]
+    assert len(some) == len(kept) == Collection.open(tmp_path / "some").manifest["counts"]["splits"]["train"]
+    assert every.scores is not None
+    assert some.scores is not None
+    rows = [Rows(array, every.candidates.ends) for array in (every.scores, every.found_scores, every.found_by)]
+    for i, number in enumerate(kept):
+        for array, expected in zip(some[i], every[number], strict=True):
+            np.testing.assert_array_equal(array, expected)
+        start, end = ([0, *some.candidates.ends][i + at] for at in (0, 1))
+        for array, expected in zip((some.scores, some.found_scores, some.found_by), rows, strict=True):
+            np.testing.assert_array_equal(array[start:end], expected[number])
+    assert not list(verify(tmp_path / "some"))
 
 
 COMMANDS = [

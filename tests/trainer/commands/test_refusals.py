@@ -91,6 +91,7 @@ ROWS = [
     (f"{MINE} --system='bm25 > 0 RUNS/cross_encoder'", "'0' is not how many documents to re-rank"),
     (f"{MINE} --system='bm25 > 9 +RUNS/siamese'", "negatives are found by one model, or by one that another re-ranks"),
     (f"{MINE} --system='fuse(bm25, RUNS/siamese)'", "character 1: negatives are found by one model, or by one that"),
+    (f"{MINE} --system=bm25 --depth=3 --consistent=4", "--consistent 4 is deeper than --depth 3: raise it"),
     (f"{MINE} --system=RECIPE", "a run file cannot be mined with: name a model"),
     (f"{MINE} --system='a=bm25'", "character 2: '=' cannot follow here"),
     (f"{MINE} --score=RUNS/cross_encoder --depth=5", "--depth does not go with --score: leave it out"),

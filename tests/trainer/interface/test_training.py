@@ -65,6 +65,7 @@ def test_ranks_are_launched_and_their_output_passes_through(
         ({"optimizer.lrr": 1}, "RECIPE: optimizer.lrr: unknown key; did you mean optimizer.lr?"),
         ({"optimizer": {"lrr": 1}}, "RECIPE: optimizer.lrr: unknown key; did you mean optimizer.lr?"),
         ({"batch": {"size": "x"}}, "RECIPE: batch.size: input should be a valid integer, "),
+        ({"imports": ["no.module"]}, "RECIPE: imports: Python finds no module no.module: install its package"),
         ({"gpus": 0}, "gpus: give a number of ranks, or None to train in this process, not 0"),
         ({"gpus": True}, "gpus: give a number of ranks, or None to train in this process, not True"),
         ({"data.shards": Path("no/shards")}, "no/shards/manifest.json: "),

@@ -175,7 +175,8 @@ def test_a_querys_own_text_and_what_is_relevant_to_it_under_another_id_are_not_m
 def test_every_group_of_a_query_gets_its_negatives_behind_its_own(planted: Collection) -> None:
     groups, texts = planted.groups("train"), mining_texts(planted, "train")
     mined = mine(texts, Relevant.of_groups(planted, groups), Bm25Ranker(texts.collection).system(texts).rank(20), None)
-    ends, documents, labels, found_by, scores, taught = with_negatives(groups, merged([mined], 3))
+    queries, ends, documents, labels, found_by, scores, taught = with_negatives(groups, merged([mined], 3))
+    np.testing.assert_array_equal(queries, groups.queries)
     start = 0
     for i, end in enumerate(ends.tolist()):
         query, given, given_labels = groups[i]

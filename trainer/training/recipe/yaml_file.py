@@ -78,14 +78,14 @@ def load(kind: type[AnyRecipe], path: Path, overrides: Sequence[str] = ()) -> An
         InputError: a key is at fault, or such a module; the message names it.
     """
     values = read(path, overrides)
-    _import_named_in(values, str(path))
+    import_named_in(values, str(path))
     return build(kind, values, str(path))
 
 
 def load_any(path: Path, overrides: Sequence[str] = ()) -> PretrainRecipe | FinetuneRecipe:
     """Do as `load` does, for a recipe of the kind that its method has."""
     values = read(path, overrides)
-    _import_named_in(values, str(path))
+    import_named_in(values, str(path))
     return build(kind_of(values), values, str(path))
 
 
@@ -132,7 +132,8 @@ def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRe
         raise InputError(f"{where}: {problems}") from None
 
 
-def _import_named_in(values: Mapping[str, Any], where: str) -> None:
+def import_named_in(values: Mapping[str, Any], where: str) -> None:
+    """Import the modules that a recipe's plain values name, to register what they have; raise InputError on failure."""
     modules = values.get("imports")
     for module in modules if isinstance(modules, list) else ():  # what is no list of names, the schema refuses
         if isinstance(module, str) and all(map(str.isidentifier, module.split("."))):

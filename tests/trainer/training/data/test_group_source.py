@@ -218,7 +218,8 @@ def labels_as_scores(source: Collection, folder: Path) -> Collection:
     """The collection that mining made before it kept scores: the scores are the labels."""
     groups = source.groups("train")
     none = np.zeros(len(groups.labels), np.uint8), np.full(len(groups.labels), np.nan, np.float32)
-    old = NewCandidates(np.asarray(groups.candidates.ends), np.asarray(groups.candidates.flat), groups.taught, *none)
+    given = np.asarray(groups.queries), np.asarray(groups.candidates.ends), np.asarray(groups.candidates.flat)
+    old = NewCandidates(*given, groups.taught, *none)
     return derive(source, folder, "train", old, {}, [])
 
 
@@ -258,7 +259,8 @@ def test_a_candidate_without_a_score_is_refused_where_one_is_learnt(toy_scored: 
     groups = scored.groups("train")
     assert groups.scores is not None
     scores = np.where(np.isin(np.arange(500), (7, 499)), np.float32(np.nan), groups.scores)
-    given = np.asarray(groups.candidates.ends), np.asarray(groups.candidates.flat), groups.labels
+    ends, documents = np.asarray(groups.candidates.ends), np.asarray(groups.candidates.flat)
+    given = np.asarray(groups.queries), ends, documents, groups.labels
     kept = NewCandidates(*given, groups.found_by, groups.found_scores, scores)  # type: ignore[arg-type]
     made = derive(scored, tmp_path / "out", "train", kept, {}, [])
     query = scored.queries.ids[groups[1].query]
