@@ -53,6 +53,9 @@ def parser() -> RanksParser:
     )
     parser.add_argument("--documents", type=positive, metavar="N", help="ask about N documents, drawn by hash (all)")
     parser.add_argument(
+        "--held-out", type=positive, metavar="N", help="the queries of N of them, drawn by hash, are the split test"
+    )
+    parser.add_argument(
         "--per-document", type=positive, default=1, metavar="N", help="queries of each kind for a document (1)"
     )
     parser.add_argument(

@@ -93,37 +93,47 @@ def expand(source: Collection, out: Path, added_tokens: Iterable[np.ndarray], ab
     return _copy(source, out, replaced, write, command=dict(about), counts=counts)
 
 
-def with_queries(
-    source: Collection, out: Path, split: str, queries: Iterable[tuple[Text, int]], about: Mapping[str, Any]
-) -> Collection:
-    """Make and open the collection `out`: the documents of `source` with other queries, all of one split.
+class NewQuery(NamedTuple):
+    """A query with one relevant document."""
 
-    `queries` are at least one, with different ids, each with the number of its relevant document; `about`: see
-    `derive`.
+    text: Text
+    document: int
+    split: str
+
+
+def with_queries(source: Collection, out: Path, queries: Iterable[NewQuery], about: Mapping[str, Any]) -> Collection:
+    """Make and open the collection `out`: the documents of `source` with other queries, at least one.
+
+    Their ids are different; `about`: see `derive`.
     """
     counts: dict[str, Any] = {CORPUS: source.manifest["counts"][CORPUS]}
     replaced = [name for name in source.manifest["arrays"] if not name.startswith(f"{CORPUS}/")]
+    graded = list[str]()
 
     def write(folder: Path) -> None:
-        documents, texts, split_folder = list[int](), folder / QUERIES, folder / SPLITS / split
+        documents, splits, texts = list[int](), list[str](), folder / QUERIES
 
         def read() -> Iterable[Text]:
-            for text, document in queries:
-                documents.append(document)
-                yield text
+            for query in queries:
+                documents.append(query.document)
+                splits.append(query.split)
+                yield query.text
 
         number, _ = write_texts(texts, read, [], repeats=False)
         counts[QUERIES] = {"texts": number, "tokens": write_tokens(texts, source.tokenizer, 1)}
-        counts[SPLITS] = {split: number}
         remove_temporary(texts)
-        split_folder.mkdir(parents=True)
-        np.save(split_folder / "queries.npy", np.arange(number))
-        np.save(split_folder / "group_ends.npy", np.arange(1, number + 1))
-        np.save(split_folder / "candidates.npy", np.array(documents, np.int64))
-        np.save(split_folder / "labels.npy", np.ones(number, np.float32))
+        counts[SPLITS] = {split: splits.count(split) for split in sorted(set(splits))}
+        graded.extend(counts[SPLITS])
+        for split, size in counts[SPLITS].items():
+            split_folder, numbers = folder / SPLITS / split, np.flatnonzero(np.array(splits) == split)
+            split_folder.mkdir(parents=True)
+            np.save(split_folder / "queries.npy", numbers)
+            np.save(split_folder / "group_ends.npy", np.arange(1, size + 1))
+            np.save(split_folder / "candidates.npy", np.array(documents, np.int64)[numbers])
+            np.save(split_folder / "labels.npy", np.ones(size, np.float32))
 
-    about_splits: dict[str, Any] = {GRADED: [split], "classes": [], "mined": [], "remarks": []}
-    return _copy(source, out, replaced, write, command=dict(about), counts=counts, **about_splits)
+    lists = {GRADED: graded, "classes": [], "mined": [], "remarks": []}
+    return _copy(source, out, replaced, write, command=dict(about), counts=counts, **lists)
 
 
 def _copy(

@@ -96,6 +96,33 @@ def test_documents_are_drawn_by_hash_and_more_contain_fewer(opened: Collection, 
     assert drawn[0] != drawn[2]
 
 
+def test_the_queries_of_held_out_documents_are_the_split_test(
+    opened: Collection, tmp_path: Path, refused: Refused
+) -> None:
+    splits = []
+    with server(about) as (url, _):
+        for number in (30, 60):
+            made = asked(
+                opened.directory, tmp_path / str(number), url, "--kinds", "title", "question", "--held-out", number
+            )
+            assert not [*verify(made.directory)]
+            assert made.manifest["graded"] == made.splits() == ["test", "train"]
+            groups = {split: made.groups(split) for split in made.splits()}
+            assert sorted(np.concatenate([group.queries for group in groups.values()])) == [*range(len(made.queries))]
+            documents = {split: set(group.candidates.flat.tolist()) for split, group in groups.items()}
+            assert not documents["train"] & documents["test"]
+            assert 0 < len(documents["test"]) <= number
+            for group in groups.values():
+                names = [made.queries.ids[query].partition("-")[2] for query in group.queries.tolist()]
+                assert names == [made.corpus.ids[document] for document in group.candidates.flat.tolist()]
+            splits.append(documents)
+        assert splits[0]["test"] < splits[1]["test"]
+        given = ["--collection", opened.directory, "--server", url, "--model=m", "--held-out=120"]
+        assert "--held-out 120 leaves nothing of 120 documents: lower it" in refused(
+            ask.main, *given, f"--out={tmp_path}/x"
+        )
+
+
 def test_long_documents_are_shortened_until_the_server_takes_them(
     opened: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,7 +218,7 @@ def test_where_no_query_is_left_nothing_is_made(opened: Collection, refused: Ref
     words = ["--collection", opened.directory, "--model", "m", "--out", tmp_path / "out"]
     with server(lambda _: (200, says("Sorry, no."))) as (url, _):
         line = refused(ask.main, *words, "--server", url, "--documents", "5")
-    assert "out.asked: 5 queries asked for, 0 kept; left out: 5 refuse to answer: no query is left; try another" in line
+    assert "out.asked: 5 queries asked for, 0 kept; left out: 5 refuse to answer: no query is left in train;" in line
     assert not (tmp_path / "out").exists()
     with server(lambda _: (200, b"<html>")) as (url, _):
         assert "its answer is not a chat completion" in refused(

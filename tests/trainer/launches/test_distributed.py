@@ -122,7 +122,7 @@ def test_more_ranks_than_lanes_allow(shards: Path, tmp_path: Path) -> None:
     one_line(toy.launch(2, "trainer.pretrain", recipe, "data.lanes=3"), "data.lanes", "3 lanes", "2 ranks")
 
 
-def test_a_port_in_use(shards: Path, tmp_path: Path) -> None:
+def test_a_port_in_use_stops_ranks_that_meet_there(shards: Path, tmp_path: Path) -> None:
     import socket
 
     recipe = toy.seed_recipe(tmp_path / "run.yaml", shards)
@@ -132,6 +132,8 @@ def test_a_port_in_use(shards: Path, tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         done = toy.launch(2, "trainer.pretrain", recipe, port=port)
         one_line(done, f"port {port}", "--master_port")
+        alone = toy.launch(1, "trainer.pretrain", recipe, "steps=1", port=port)  # one rank meets nobody
+        assert alone.returncode == 0, alone.stderr
 
 
 def test_a_shard_damaged_during_a_run_is_named_by_the_rank_that_reads_it(shards: Path, tmp_path: Path) -> None:

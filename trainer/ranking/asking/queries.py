@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.data_prep.collections.derive import require_room, with_queries
+from deepsiam.data_prep.collections.collection import SPLITS, Collection
+from deepsiam.data_prep.collections.derive import NewQuery, require_room, with_queries
 from deepsiam.data_prep.collections.format import Text, Where
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import read_bytes, require_name, write_bytes
@@ -32,7 +32,7 @@ from deepsiam.trainer.ranking.retrieval.shared import rank_0_first, wait_for
 from deepsiam.trainer.ranking.server import Server
 from deepsiam.trainer.training.engine.world import failed_rank_exits_first, joined, rank_0_speaks, say
 
-SPLIT = "train"
+TRAIN, TEST = "train", "test"
 SHOWN = 20  # queries of each kind
 LARGEST_BLOCK = 1 << 30  # bytes of a file of answers
 INPUTS = "collection, model, prompt, --precision, --seed or another option"
@@ -56,6 +56,7 @@ class Asking(NamedTuple):
     per_document: int
     seed: int
     documents: Sequence[int]  # numbers, ascending
+    held_out: frozenset[int]  # those of the documents whose queries are the split test
 
     def blocks(self, size: int) -> list[Sequence[int]]:
         """Return the documents of each block."""
@@ -90,18 +91,24 @@ def ask(arguments: argparse.Namespace) -> None:
             files = _write(asking, writer, folder, world.rank, world.size)
     if world.rank == 0:
         queries = _Queries(asking, writer.block, files)
-        derived = with_queries(asking.collection, arguments.out, SPLIT, queries.texts(), {"written_by": about})
+        derived = with_queries(asking.collection, arguments.out, queries.passed(), {"written_by": about})
         shutil.rmtree(folder)
         say(*queries.lines(), *(queries.shown if arguments.show else []))
-        say(f"wrote {derived.directory}: the same documents; its split {SPLIT} has {len(derived.queries):,} queries")
+        splits = [f"{number:,} queries in {split}" for split, number in derived.manifest["counts"][SPLITS].items()]
+        say(f"wrote {derived.directory}: the same documents; {' and '.join(splits)}")
 
 
 def _opened(arguments: argparse.Namespace) -> Asking:
     prompts = open_prompts(arguments.kinds, arguments.prompt, arguments.examples)
     collection = Collection.open(arguments.collection)
     require_room(collection, arguments.out)
-    documents = _drawn(collection, arguments.documents, arguments.seed)
-    return Asking(collection, prompts, arguments.per_document, arguments.seed, documents)
+    documents = _with_words(collection)
+    if arguments.documents:
+        documents = _drawn(collection, documents, arguments.documents, arguments.seed)
+    held_out = _drawn(collection, documents, arguments.held_out, ~arguments.seed) if arguments.held_out else []
+    if len(held_out) == len(documents):
+        raise InputError(f"--held-out {arguments.held_out} leaves nothing of {len(documents):,} documents: lower it")
+    return Asking(collection, prompts, arguments.per_document, arguments.seed, documents, frozenset(held_out))
 
 
 def _writer(arguments: argparse.Namespace, prompts: Sequence[Prompt]) -> Writer:
@@ -124,20 +131,24 @@ def _about(asking: Asking, arguments: argparse.Namespace) -> dict[str, Any]:
         "prompts": record(asking.prompts),
         "seed": asking.seed,
         "documents": arguments.documents,
+        "held_out": arguments.held_out,
         "per_document": asking.per_document,
     }
 
 
-def _drawn(collection: Collection, number: int | None, seed: int) -> list[int]:
-    """Return the numbers of the documents that have words: all, or those with the lowest hashes."""
+def _with_words(collection: Collection) -> list[int]:
+    """Return the numbers of the documents that can be asked about."""
     corpus = collection.corpus
     with_words = [i for i in range(len(corpus)) if len(corpus.tokens(i)) and words_of(corpus.text(i))]
     if not with_words:
         raise InputError(f"{collection.directory}: no document has words to ask about")
-    if number is None or number >= len(with_words):
-        return with_words
-    hashes = np.array([_hash(corpus.text(i), seed) for i in with_words])
-    return np.sort(np.array(with_words)[np.argsort(hashes, kind="stable")[:number]]).tolist()
+    return with_words
+
+
+def _drawn(collection: Collection, documents: Sequence[int], number: int, seed: int) -> list[int]:
+    """Return those of the documents with the lowest hashes, so that more documents contain fewer; in their order."""
+    hashes = np.array([_hash(collection.corpus.text(i), seed) for i in documents])
+    return np.sort(np.array(documents)[np.argsort(hashes, kind="stable")[:number]]).tolist()
 
 
 def _hash(text: str, seed: int) -> int:
@@ -180,24 +191,27 @@ class _Queries:
         self.cut = self.asked = 0
         self.first = defaultdict[str, list[str]](list)  # of each kind
 
-    def texts(self) -> Iterator[tuple[Text, int]]:
-        """Yield the queries that pass the checks, each with its document; raise InputError where none does."""
+    def passed(self) -> Iterator[NewQuery]:
+        """Yield the queries that pass the checks; raise InputError where a split has none."""
         corpus, number_each = self.asking.collection.corpus, self.asking.per_document > 1
-        passed = 0
+        passed = Counter[str]()
         for query in self._all():
             self.asked += 1
             if query.reason:
                 self.left_out[query.reason] += 1
                 continue
-            passed += 1
+            split = TEST if query.document in self.asking.held_out else TRAIN
+            passed[split] += 1
             name = corpus.ids[query.document]
             if len(self.first[query.kind]) < SHOWN:
                 self.first[query.kind].append(f"{query.kind} of {name}: {query.text}")
             number = f"-{query.number}" if number_each else ""
-            yield Text(f"{query.kind}-{name}{number}", [query.text], Where(self.files[0], 0)), query.document
-        if not passed:
-            left_out = self.lines()[-1]
-            raise InputError(f"{self.files[0].parent}: {left_out}: no query is left; try another prompt or model")
+            text = Text(f"{query.kind}-{name}{number}", [query.text], Where(self.files[0], 0))
+            yield NewQuery(text, query.document, split)
+        for split in (TRAIN, *([TEST] if self.asking.held_out else [])):
+            if not passed[split]:
+                left_out = f"{self.lines()[-1]}: no query is left in {split}; try another prompt or model"
+                raise InputError(f"{self.files[0].parent}: {left_out}")
 
     def _all(self) -> Iterator[Query]:
         written = set[int]()  # hashes of the words
