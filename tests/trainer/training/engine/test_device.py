@@ -1,5 +1,8 @@
 """The device: which one DeepSpeed trains on, which GPUs torch cannot use, and which rank has which."""
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -150,3 +153,11 @@ def test_a_gpu_that_emulates_bf16_has_none(monkeypatch: pytest.MonkeyPatch) -> N
     gpu(monkeypatch, major=7)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
     assert not has_bf16()
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="for a host without GPUs")
+def test_deepspeed_says_nothing_about_a_host_without_gpus() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != device.CHOICE}
+    command = [sys.executable, "-c", "from deepsiam.trainer.training.engine import world; world.deepspeed.accelerator"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
