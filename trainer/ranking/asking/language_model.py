@@ -26,6 +26,7 @@ from transformers import (
     PreTrainedTokenizerBase,
     StoppingCriteria,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import sha256_of
@@ -190,6 +191,7 @@ def _load(path: Path, dtype: torch.dtype) -> tuple[Any, PreTrainedTokenizerBase]
         raise InputError(f"{path / CONFIG}: has {kind}, not a causal language model: name the folder of one")
     _ = folder.config, folder.weights  # refuse code, quantised weights and damaged files
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    disable_progress_bar()  # of loading, which takes seconds; it would be drawn into files, too
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, **options)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
