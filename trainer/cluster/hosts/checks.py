@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -201,9 +202,16 @@ def shards(sources: Mapping[str, Lanes], verify_all: bool) -> Iterator[Finding]:
 
 
 def memory(
-    facts: Mapping[str, HostFacts], slots: Mapping[str, int], numbers: Numbers, config: Config
+    facts: Mapping[str, HostFacts],
+    slots: Mapping[str, int],
+    numbers: Numbers,
+    config: Config,
+    *,
+    averaged: bool = False,
 ) -> Iterator[Finding]:
     """Check which ZeRO stages' weights, gradients and Adam states fit a rank (Rajbhandari et al., 2020, section 3).
+
+    With `averaged`, so does `optimizer.ema`.
 
     Activations come on top, and are not counted; nor is what the configuration offloads.
     """
@@ -212,7 +220,8 @@ def memory(
     half, sums = ds_config.precision(config) != torch.float32, ds_config.sums_in_fp32(config)
     room = min(min(host_facts.gpus, default=host_facts.memory // slots[host]) for host, host_facts in facts.items())
     frozen = numbers.total - numbers.trained
-    stage_bytes = {number: bytes_of(number, half, numbers.trained, ranks, sums, frozen) for number in (0, 1, 2, 3)}
+    size_at = partial(bytes_of, half=half, trained=numbers.trained, ranks=ranks, sums=sums, frozen=frozen)
+    stage_bytes = {number: size_at(number, averaged=averaged) for number in (0, 1, 2, 3)}
     sizes = ", ".join(f"ZeRO-{number} {amount(size)}" for number, size in stage_bytes.items() if number)
     message = f"{sizes}, of {amount(room)} of a rank; the layers' activations are not counted"
     fitting = [number for number, size in stage_bytes.items() if number and size <= MOST_OF_MEMORY * room]
@@ -227,14 +236,17 @@ def memory(
         yield Finding("memory", "ok", message)
 
 
-def bytes_of(stage: int, half: bool, trained: int, ranks: int, sums: bool = False, frozen: int = 0) -> float:
+def bytes_of(
+    stage: int, half: bool, trained: int, ranks: int, sums: bool = False, frozen: int = 0, averaged: bool = False
+) -> float:
     """Return a rank's bytes for weights, gradients and Adam's fp32 states, with a copy of the weights if `half`.
 
     `sums`: half precision's gradients are summed in fp32; below stage 2 those of the micro-batch are kept besides.
-    Of `frozen` numbers there are only the weights.
+    Of `frozen` numbers there are only the weights. With `averaged`, a moving average is kept beside the states.
     """
     gradient = (6 if stage < 2 else 4) if half and sums else 2
-    bytes_of_number = (2, gradient, 12) if half else (4, 4, 8)
+    states = (12 if half else 8) + 4 * averaged
+    bytes_of_number = (2, gradient, states) if half else (4, 4, states)
     partitioned = stage >= 3, stage >= 2, stage >= 1
     trained_bytes = sum(
         size * trained / (ranks if is_partitioned else 1)

@@ -127,7 +127,7 @@ def _examine_recipe(
     damaged = list(checks.shards(job.order.sources, verify_all))
     yield from damaged
     if facts:
-        yield from checks.memory(facts, slots, numbers, config)
+        yield from checks.memory(facts, slots, numbers, config, averaged=bool(recipe.optimizer.ema))
         yield from checks.disk(facts, recipe, numbers)
         yield from checks.cache(facts, job.order.sources)
     if not start:

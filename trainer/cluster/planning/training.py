@@ -174,21 +174,22 @@ def plan(recipe: PretrainRecipe, work: Work, config: Mapping[str, Any], machines
         read=rate / hosts * SHARD_BYTES,
         read_share=step.loading / step.seconds,
         loaders=work.batching * micro * layout.micro_batches / step.seconds,
-        fits=fitting(work, zero, machines, layout.ranks, micro),
+        fits=fitting(work, zero, machines, layout.ranks, micro, averaged=bool(recipe.optimizer.ema)),
         hours=hours,
         gpu_hours=hours * layout.ranks,
     )
 
 
-def fitting(work: Work, zero: Zero, machines: Machines, ranks: int, micro: int) -> list[int]:
+def fitting(work: Work, zero: Zero, machines: Machines, ranks: int, micro: int, *, averaged: bool = False) -> list[int]:
     """Return the stages whose states, with the trunk's activations for a micro-batch, fit a rank's memory.
 
-    Stage 3 also holds the weights that it has gathered: the whole model, up to a billion weights.
+    Stage 3 also holds the weights that it has gathered: the whole model, up to a billion weights. With `averaged`, all
+    keep `optimizer.ema`, too.
     """
     width, room = zero.bytes_per_number, MOST_OF_MEMORY * machines.device.memory
     trained = sum(work.trained)
     model_bytes = partial(bytes_of, half=width == 2, trained=trained, ranks=ranks, frozen=work.parameters - trained)
-    states = {stage: model_bytes(stage, sums=zero.sums_in_fp32) for stage in STAGES}
+    states = {stage: model_bytes(stage, sums=zero.sums_in_fp32, averaged=averaged) for stage in STAGES}
     stage_bytes = {stage: size + micro * work.kept_bytes for stage, size in states.items()}
     stage_bytes[3] += width * min(work.parameters, GATHERED)
     return [stage for stage, size in stage_bytes.items() if size <= room]

@@ -165,6 +165,8 @@ LORA = Numbers(total=1_500_000_000, trained=10_000_000, saved=10_000_000)
 def test_frozen_weights_have_no_gradients_nor_states(tmp_path: Path) -> None:
     facts = {"a": replace(FACTS, gpus=[4 * GB])}
     config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 1}}
+    averaged = only(checks.memory(facts, {"a": 1}, all_trained(10**8), config, averaged=True)).said
+    assert averaged != only(checks.memory(facts, {"a": 1}, all_trained(10**8), config)).said
     finding = only(checks.memory(facts, {"a": 1}, LORA, config))
     # 2 bytes of each, and 14 more of each that is trained
     assert (finding.state, finding.said[:13]) == ("ok", "ZeRO-1 3.1 GB")
@@ -201,6 +203,7 @@ def test_the_bytes_of_each_stage_are_those_of_the_paper() -> None:
     assert [bytes_of(stage, False, 100, 4) for stage in range(4)] == [1600, 1000, 700, 400]
     # sums in fp32: 4 bytes beside the gradients' 2, or, once they are partitioned, in place of these
     assert [bytes_of(stage, True, 100, 4, sums=True) for stage in range(4)] == [2000, 1100, 600, 450]
+    assert [bytes_of(stage, True, 100, 4, averaged=True) for stage in range(4)] == [2000, 800, 650, 500]
 
 
 @pytest.mark.parametrize("where", ["", "file://"])

@@ -102,6 +102,12 @@ def test_stages_fit_by_their_states(work: Work, machines: Machines, ranks: int, 
     assert fitting(work, Zero.from_config(CONFIG), machines, ranks, micro) == stages
 
 
+def test_an_average_of_the_weights_counts() -> None:
+    asked = of_size(10**9), Zero.from_config(CONFIG), small(2.8e9), 128, 1
+    assert 3 in fitting(*asked)
+    assert 3 not in fitting(*asked, averaged=True)  # 4 bytes per parameter more, split over the ranks
+
+
 def found(machines: Machines, most: int = 512, **changes: Any) -> dict[tuple[int, int], tuple[int, str]]:
     work = replace(WORK, **changes)
     return {(one.batch, one.stage): (one.hosts, one.because) for one in limits(RECIPE, work, CONFIG, machines, most)}
