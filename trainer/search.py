@@ -64,6 +64,9 @@ def parser() -> RanksParser:
         "--model", type=Path, metavar="RUN", help="where its model is now, likewise; not that of --beside"
     )
     parser.add_argument(
+        "--query-model", type=Path, metavar="RUN", help="search for queries of this student of the index's model"
+    )
+    parser.add_argument(
         "--verify", action="store_true", help="check all files of the index first; without queries, only that"
     )
     return parser

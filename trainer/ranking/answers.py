@@ -42,7 +42,7 @@ def answer(arguments: argparse.Namespace) -> None:
                 require_utf8(query, "QUERY")
             if arguments.write_run:
                 refuse_folder(arguments.write_run)
-            index = open_index(arguments.index, arguments.collection, arguments.model)
+            index = open_index(arguments.index, arguments.collection, arguments.model, arguments.query_model)
             arguments.k = min(arguments.k, len(index.collection.corpus))
             if arguments.approximate:
                 require_choice("--approximate", arguments.approximate, index.APPROXIMATIONS, str(arguments.index))

@@ -136,6 +136,11 @@ ROWS = [
     ("trainer.search HALF abc", "an unfinished index: run trainer.index again, it goes on"),
     ("trainer.search DENSE abc --collection=CLASSES", "is not the collection that"),
     ("trainer.search DENSE abc --model=RUNS/colbert", "is not the model that"),
+    ("trainer.search DENSE abc --query-model=RUNS/colbert", "has no vector of a text, and "),
+    (
+        "trainer.search SPARSE abc --query-model=RUNS/siamese",
+        "only an index of one vector per text takes",
+    ),
     ("trainer.search DENSE --serve=0 --approximate=hnsw", "approximate-hnsw.faiss: no such file"),
     ("trainer.search DENSE --approximate=centroids abc", "has ivf, pq, hnsw"),
     ("trainer.search SPARSE --model=RUNS/siamese abc", "was made without a model: leave it out"),

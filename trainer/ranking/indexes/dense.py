@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.rng import keyed_rng
 from deepsiam.trainer.ranking.indexes import approximate, blocks
 from deepsiam.trainer.ranking.indexes.blocks import Blocks, TextDocuments, open_blocks
@@ -38,6 +39,7 @@ class DenseIndex(Index):
     documents: TextDocuments
     codes: IndexCodes | None = None  # where texts are searched by these first
     faiss: dict[str, Any] = field(default_factory=dict)  # loaded approximate indexes, by kind
+    asking: DenseRanker | None = None  # whose queries these are, if not the ranker's
 
     WRITERS = {"float32": OneVector, "float16": OneVector, **dict.fromkeys(CODES, CodedVector)}
     APPROXIMATIONS = tuple(approximate.KINDS)
@@ -50,6 +52,16 @@ class DenseIndex(Index):
         if len(vectors) != folder.manifest["texts"]:
             raise folder.damaged("its number of vectors")
         return cls(folder, ranker, vectors, documents, open_codes(folder, vectors) if coded else None)
+
+    def asked_by(self, queries: Ranker) -> DenseIndex:
+        """Take the queries of a student of this index's model, of any tokenizer."""
+        width = self.vectors.width
+        if not isinstance(queries, DenseRanker) or queries.width != width:
+            has = f"vectors of {queries.width}" if isinstance(queries, DenseRanker) else "no vector of a text"
+            raise InputError(
+                f"--query-model: {queries.title} has {has}, and {self.folder.directory} vectors of {width}"
+            )
+        return replace(self, asking=queries)
 
     def __str__(self) -> str:
         documents, texts = len(self.documents.rows), len(self.vectors)
@@ -92,7 +104,8 @@ class DenseIndex(Index):
     def search_share(
         self, queries: Sequence[str], k: int, approximation: str | None = None, rank: int = 0, ranks: int = 1
     ) -> list[Ranked]:
-        vectors = self.ranker.queries.embeddings(self.collection.tokenizer.encode(list(queries)))
+        ranker = self.asking or self.ranker
+        vectors = ranker.queries.embeddings(ranker.loaded.tokenizer.encode(list(queries)))
         return self.search_vectors(vectors, k, approximation, rank, ranks)
 
     def search_tokens(self, queries: Iterable[np.ndarray], k: int, *, salts: np.ndarray | None = None) -> list[Ranked]:

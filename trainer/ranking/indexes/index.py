@@ -86,6 +86,10 @@ class Index(ABC):
     def open(cls: type[Kind], folder: IndexFolder, ranker: Ranker) -> Kind:
         """Open an index of this ranker; raise InputError where its files are damaged."""
 
+    def asked_by(self, queries: Ranker) -> Index:
+        """Return the index with another model's queries; raise InputError unless they are comparable."""
+        raise InputError(f"{self.folder.directory}: only an index of one vector per text takes another model's queries")
+
     @abstractmethod
     def __str__(self) -> str:
         """Describe what the index holds."""

@@ -10,8 +10,9 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.registry import Registry
 from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.index import Index
+from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.ranker import PROMPTS, Ranker, VectorRanker
-from deepsiam.trainer.ranking.rankers.registry import open_ranker
+from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
 from deepsiam.trainer.ranking.retrieval.bm25 import NAME
 
 KINDS: Registry[type[Index]] = Registry(
@@ -38,10 +39,12 @@ def open_index(
     path: str | os.PathLike[str],
     collection: str | os.PathLike[str] | None = None,
     model: str | os.PathLike[str] | None = None,
+    query_model: str | os.PathLike[str] | None = None,
 ) -> Index:
     """Open an index with the collection and the model that it was made of; say where these are, if they have moved.
 
-    `Index.search` searches it.
+    `Index.search` searches it, for queries of `query_model` if there is one: a student that has learned the vectors of
+    the index's model.
 
     Raises:
         InputError: the index is missing, unfinished or damaged; the collection or the model is missing or not the same.
@@ -75,4 +78,8 @@ def open_index(
         raise folder.damaged(f"its kind is {folder.manifest['kind']}, that of its model {ranker.kind}")
     if dimensions := folder.manifest.get("dimensions"):
         ranker = ranker.cut(dimensions)
-    return KINDS[folder.manifest["kind"]].open(folder, ranker)
+    index = KINDS[folder.manifest["kind"]].open(folder, ranker)
+    if query_model is None:
+        return index
+    student = load_any(Path(query_model))
+    return index.asked_by(ranker_of(student, Collection.of_texts([], [], student.tokenizer), precision))

@@ -8,8 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import deepsiam
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.tokenizers.tokenizer import train
+from deepsiam.trainer import search
 from deepsiam.trainer.ranking.indexes import writer
 from deepsiam.trainer.ranking.indexes.blocks import Blocks
 from deepsiam.trainer.ranking.indexes.dense import DenseIndex
@@ -18,7 +21,9 @@ from deepsiam.trainer.ranking.ranker import ModelRanker
 from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
 from deepsiam.trainer.ranking.retrieval.system import Embedded, Texts
 from deepsiam.trainer.training.checkpoints.load import load_trained
+from tests import toy
 from tests.trainer.ranking.indexes.conftest import Kinds
+from tests.trainer.runs import write_run
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -82,3 +87,25 @@ def test_queries_have_the_precision_of_the_documents(
     ranker = open_index(tmp_path / "index").ranker
     assert isinstance(ranker, ModelRanker)
     assert ranker.precision == precision
+
+
+def test_a_student_s_queries_search_its_teacher_s_vectors(
+    kinds: Kinds, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The student has another width, with a layer to the teacher's, and another tokenizer."""
+    index = kinds.made["dense"]
+    assert isinstance(index, DenseIndex)
+    texts = [*index.collection.corpus.texts()][:50]
+    tokenizer = train(texts, 300, tmp_path / "tokenizer.json")
+    trunk = {**toy.TRUNK, "hidden_size": 16, "vocab_size": tokenizer.vocab_size}
+    keys = {"pooling": "mean", "projection": index.vectors.width, "max_query_tokens": 12}
+    student = write_run(tmp_path / "run", tokenizer.path, seed=5, trunk=trunk, name="siamese", **keys)
+    folder, queries = index.folder.directory, [" ".join(text.split()[:4]) for text in texts[:9]]
+    found = open_index(folder, query_model=student).search(queries, 5)
+    scores = deepsiam.load(student).encode_query(queries) @ np.concatenate(index.vectors.arrays).T
+    rows = dict(zip(index.collection.corpus.ids, index.documents.rows.tolist(), strict=True))  # of documents' vectors
+    for hits, row in zip(found, scores, strict=True):
+        assert [hit.score for hit in hits] == pytest.approx([row[rows[hit.id]] for hit in hits], rel=1e-4)
+        assert hits[0].score == pytest.approx(row.max(), rel=1e-4)
+    search.main([str(folder), "--query-model", str(student), queries[0]])
+    assert found[0][0].id in capsys.readouterr().out
