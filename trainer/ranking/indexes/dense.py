@@ -55,12 +55,10 @@ class DenseIndex(Index):
 
     def asked_by(self, queries: Ranker) -> DenseIndex:
         """Take the queries of a student of this index's model, of any tokenizer."""
-        width = self.vectors.width
+        width, index = self.vectors.width, self.folder.directory
         if not isinstance(queries, DenseRanker) or queries.width != width:
             has = f"vectors of {queries.width}" if isinstance(queries, DenseRanker) else "no vector of a text"
-            raise InputError(
-                f"--query-model: {queries.title} has {has}, and {self.folder.directory} vectors of {width}"
-            )
+            raise InputError(f"--query-model: {queries.title} has {has}, and {index} vectors of {width}")
         return replace(self, asking=queries)
 
     def __str__(self) -> str:
