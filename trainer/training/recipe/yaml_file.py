@@ -110,12 +110,13 @@ def extended(values: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, An
     return _over(values, changes)
 
 
-def packaged(path: Path) -> Path:
-    """Return a recipe's file: this one, or, where there is none, the package's own of that name, as `seed_small`."""
-    is_name = path.parent in (Path(), Path("recipes")) and path.suffix in ("", ".yaml")
+def packaged(name: Path, folder: Path = Path()) -> Path:
+    """Return a recipe's file: that of a folder, or, where there is none, the package's own of the name `seed_small`."""
+    path = folder / name
+    is_name = name.parent in (Path(), Path("recipes")) and name.suffix in ("", ".yaml")
     if not is_name or os.path.exists(path):
         return path
-    return {file.stem: file for file in RECIPES.glob("*.yaml")}.get(path.stem, path)
+    return {file.stem: file for file in RECIPES.glob("*.yaml")}.get(name.stem, path)
 
 
 def build(kind: type[AnyRecipe], values: Mapping[str, Any], where: str) -> AnyRecipe:
@@ -168,7 +169,7 @@ def _read(path: Path, files_above: tuple[Path, ...], values_by_path: dict[Path, 
     extends = values.pop("extends", None)
     base_values: dict[str, Any] = {}
     for base in extends if isinstance(extends, list) else [] if extends is None else [extends]:
-        addition = _read(path.parent / str(base), (*files_above, resolved), values_by_path)
+        addition = _read(packaged(Path(str(base)), path.parent), (*files_above, resolved), values_by_path)
         base_values = _over(base_values, addition)
     values_by_path[resolved] = _over(base_values, values)
     return values_by_path[resolved]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.training.recipe.schema import PretrainRecipe
 from deepsiam.trainer.training.recipe.yaml_file import _Loader, load, read
-from tests.toy import SEED_RECIPE, write_recipe
+from tests.toy import ROOT, SEED_RECIPE, write_recipe
 
 
 def refused(tmp_path: Path, *overrides: str, kind: type = PretrainRecipe, **values: Any) -> str:
@@ -42,6 +42,12 @@ def test_a_name_is_that_of_a_recipe_of_the_package(name: str, tmp_path: Path, mo
     assert read(Path(name)) == {"steps": 7}
     with pytest.raises(InputError, match="cannot read: No such file"):
         read(Path("others", "seed_small.yaml"))
+    (tmp_path / "mine").mkdir()
+    mine = write_recipe(tmp_path / "mine" / "a.yaml", extends=name, steps=5)
+    whole = read(ROOT / "recipes" / "seed_small.yaml")
+    assert read(mine) == {**whole, "steps": 5}
+    own = write_recipe(tmp_path / "mine" / "seed_small.yaml", seed=7)  # a file of one's own comes first
+    assert read(write_recipe(tmp_path / "mine" / "b.yaml", extends=own.name))["seed"] == 7
 
 
 def test_of_several_extended_recipes_the_later_one_wins(tmp_path: Path) -> None:
