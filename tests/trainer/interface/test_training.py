@@ -1,6 +1,7 @@
 """`deepsiam.pretrain` and `deepsiam.finetune`: the command's losses to the bit, in this process or by the launcher."""
 
 import re
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ def test_ranks_are_launched_and_their_output_passes_through(
     for name, value in toy.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONPATH", str(toy.ROOT), prepend=":")
+    monkeypatch.setattr(sys, "executable", str(toy.forked_python()))
     values = yaml.safe_load(recipe.read_text())
     assert pretrain({**values, "steps": 1}, gpus=2, run=tmp_path / "two") == tmp_path / "two"
     assert "2 x cpu" in capfd.readouterr().out

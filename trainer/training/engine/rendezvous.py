@@ -113,7 +113,9 @@ def stop_answering(store: TCPStore) -> None:
 
 
 def end_others(ranks: int, code: int) -> None:
-    """End the ranks that wait for rank 0 with an exit code; rank 0 calls this."""
+    """End the ranks that wait for rank 0 with an exit code; rank 0 calls this. torchrun ends them by itself."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return
     with suppress(RuntimeError, InputError):  # another program has the port, or there is none: nobody can be reached
         try:
             store = _store(True)
