@@ -70,6 +70,7 @@ def test_it_has_one_name_and_every_file(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as opened:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
     files = {path for folder, kind in FOLDERS.items() for path in (toy.ROOT / folder).rglob(f"*.{kind}")}
+    files.add(toy.ROOT / "recipes" / "from_documents" / "Makefile")
     own = {f"deepsiam/{path.name}" for path in (toy.ROOT / "deepsiam").iterdir() if path.is_file()}
     assert names == own | {f"deepsiam/{path.relative_to(toy.ROOT)}" for path in files}
 
