@@ -175,7 +175,7 @@ class Writer:
             if by_side[side]:
                 keys.append(side_keys(side, np.array([*by_side[side]], np.int64)))
                 words = [*by_side[side].values()]
-                encoded = encoder.embeddings(self.ranker.loaded.tokenizer.encode(words))
+                encoded = encoder.embeddings(self.ranker.loaded.tokenizer.encode(words), metered=False)
                 vectors.append(_half(encoded, words))
         return np.concatenate(keys), np.concatenate(vectors)
 

@@ -120,11 +120,14 @@ class TextEncoder:
     work: str = "encode"
     stored: Callable[[Vectors], tuple[np.ndarray, np.ndarray]] = without_padding
 
-    def embeddings(self, texts: Iterable[np.ndarray]) -> np.ndarray:
-        """Compute the embedding of each text, fp32 [N, H], by a model of one vector per text; see `vectors`."""
+    def embeddings(self, texts: Iterable[np.ndarray], *, metered: bool = True) -> np.ndarray:
+        """Compute the embedding of each text, fp32 [N, H], by a model of one vector per text; see `vectors`.
+
+        Without `metered`, the caller shows the progress.
+        """
         text_numbers, distinct_texts = self._distinct(texts)
         vectors: np.ndarray | None = None
-        for batch, batch_vectors, _ in self._metered(distinct_texts):
+        for batch, batch_vectors, _ in self._metered(distinct_texts) if metered else self.batches(distinct_texts):
             if len(batch_vectors) != len(batch):
                 raise ValueError(f"{len(batch)} texts have {len(batch_vectors)} vectors, not one each")
             if vectors is None:
