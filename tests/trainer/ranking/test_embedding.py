@@ -150,7 +150,7 @@ def test_vectors_that_are_zero_or_not_finite_are_refused(
     value: float,
     problem: str,
 ) -> None:
-    def embedded(self: Any, texts: Any) -> np.ndarray:
+    def embedded(self: Any, texts: Any, metered: bool) -> np.ndarray:
         vectors = torch.ones(len(list(texts)), 32)
         vectors[2] = value
         return vectors.numpy()
