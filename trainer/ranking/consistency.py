@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import save_array, whole_folder
 from deepsiam.data_prep.common.progress import meter
@@ -31,8 +30,7 @@ from deepsiam.data_prep.shards.reader import Shard
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.check import require_same_tokenizer
 from deepsiam.models.batching.candidates import text_key
-from deepsiam.trainer.ranking.published import load_any
-from deepsiam.trainer.ranking.rankers.dense import DenseRanker
+from deepsiam.trainer.ranking.rankers.dense import DenseRanker, open_dense
 from deepsiam.trainer.ranking.retrieval.resumable import open_work_folder
 from deepsiam.trainer.ranking.retrieval.shared import rank_0_first, shared_by, wait_for
 from deepsiam.trainer.ranking.retrieval.system import Embedded
@@ -60,12 +58,10 @@ class Filter:
         pairs = Manifest.load(shards)
         if pairs.source.get("pairs") is not True:
             raise InputError(f"{shards}: its documents are not pairs: name shards of `data_prep pairs`")
-        trained = load_any(model)
-        if getattr(trained.model, "kind", None) != "dense":
-            raise InputError(f"{trained.checkpoint}: a {trained.kind} has no one vector for a text to filter pairs by")
+        ranker = open_dense(model, precision, "by which pairs are filtered")
+        trained = ranker.loaded
         remedy = f"prepare the pairs again with --tokenizer {trained.tokenizer.path}"
         require_same_tokenizer(trained.tokenizer, trained.checkpoint, pairs.tokenizer["fingerprint"], shards, remedy)
-        ranker = DenseRanker(trained, Collection.of_texts([], [], trained.tokenizer), precision)
         return cls(pairs, ranker, k, size, seed)
 
     @property

@@ -31,9 +31,8 @@ from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.models.batching.candidates import text_key
 from deepsiam.models.pretraining.distil import taught_pairs
-from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.ranker import PROMPTS
-from deepsiam.trainer.ranking.rankers.dense import DenseRanker
+from deepsiam.trainer.ranking.rankers.dense import DenseRanker, open_dense
 from deepsiam.trainer.ranking.retrieval.resumable import open_work_folder
 from deepsiam.trainer.ranking.retrieval.shared import rank_0_first, wait_for
 from deepsiam.trainer.training.data.teacher import (
@@ -131,10 +130,7 @@ def embed(arguments: argparse.Namespace) -> None:
 
 def _teacher(arguments: argparse.Namespace) -> DenseRanker:
     """Open the model with its prompts; raise InputError if it has not one vector for a text."""
-    trained = load_any(Path(arguments.teacher))
-    if getattr(trained.model, "kind", None) != "dense":
-        raise InputError(f"{trained.checkpoint}: a {trained.kind} has no one vector for a text, which a student learns")
-    ranker = DenseRanker(trained, Collection.of_texts([], [], trained.tokenizer), arguments.precision)
+    ranker = open_dense(Path(arguments.teacher), arguments.precision, "which a student learns")
     with as_input_error(arguments.teacher):
         ranker = ranker.with_prompts({name: text for name in PROMPTS if (text := getattr(arguments, name)) is not None})
     return ranker.cut(arguments.dimensions) if arguments.dimensions else ranker

@@ -136,7 +136,7 @@ ROWS = [
     ("trainer.search HALF abc", "an unfinished index: run trainer.index again, it goes on"),
     ("trainer.search DENSE abc --collection=CLASSES", "is not the collection that"),
     ("trainer.search DENSE abc --model=RUNS/colbert", "is not the model that"),
-    ("trainer.search DENSE abc --query-model=RUNS/colbert", "has no vector of a text, and "),
+    ("trainer.search DENSE abc --query-model=RUNS/colbert", "a colbert has no one vector for a text, which the"),
     (
         "trainer.search SPARSE abc --query-model=RUNS/siamese",
         "only an index of one vector per text takes",

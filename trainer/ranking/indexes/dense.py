@@ -53,12 +53,10 @@ class DenseIndex(Index):
             raise folder.damaged("its number of vectors")
         return cls(folder, ranker, vectors, documents, open_codes(folder, vectors) if coded else None)
 
-    def asked_by(self, queries: Ranker) -> DenseIndex:
-        """Take the queries of a student of this index's model, of any tokenizer."""
+    def asked_by(self, queries: DenseRanker) -> DenseIndex:
         width, index = self.vectors.width, self.folder.directory
-        if not isinstance(queries, DenseRanker) or queries.width != width:
-            has = f"vectors of {queries.width}" if isinstance(queries, DenseRanker) else "no vector of a text"
-            raise InputError(f"--query-model: {queries.title} has {has}, and {index} vectors of {width}")
+        if queries.width != width:
+            raise InputError(f"--query-model: {queries.title} has vectors of {queries.width}, and {index} of {width}")
         return replace(self, asking=queries)
 
     def __str__(self) -> str:

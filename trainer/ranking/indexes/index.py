@@ -15,6 +15,7 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.writer import Writer
 from deepsiam.trainer.ranking.ranker import Ranker, VectorRanker
+from deepsiam.trainer.ranking.rankers.dense import DenseRanker
 from deepsiam.trainer.ranking.retrieval.search import Ranked
 
 Kind = TypeVar("Kind", bound="Index")
@@ -86,8 +87,8 @@ class Index(ABC):
     def open(cls: type[Kind], folder: IndexFolder, ranker: Ranker) -> Kind:
         """Open an index of this ranker; raise InputError where its files are damaged."""
 
-    def asked_by(self, queries: Ranker) -> Index:
-        """Return the index with another model's queries; raise InputError unless they are comparable."""
+    def asked_by(self, queries: DenseRanker) -> Index:
+        """Return the index with a student's queries, of any tokenizer; raise InputError where it has no such vectors."""
         raise InputError(f"{self.folder.directory}: only an index of one vector per text takes another model's queries")
 
     @abstractmethod

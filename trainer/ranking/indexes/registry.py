@@ -10,9 +10,9 @@ from deepsiam.data_prep.common.errors import InputError
 from deepsiam.registry import Registry
 from deepsiam.trainer.ranking.indexes.folder import IndexFolder
 from deepsiam.trainer.ranking.indexes.index import Index
-from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.ranker import PROMPTS, Ranker, VectorRanker
-from deepsiam.trainer.ranking.rankers.registry import open_ranker, ranker_of
+from deepsiam.trainer.ranking.rankers.dense import open_dense
+from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from deepsiam.trainer.ranking.retrieval.bm25 import NAME
 
 KINDS: Registry[type[Index]] = Registry(
@@ -81,5 +81,4 @@ def open_index(
     index = KINDS[folder.manifest["kind"]].open(folder, ranker)
     if query_model is None:
         return index
-    student = load_any(Path(query_model))
-    return index.asked_by(ranker_of(student, Collection.of_texts([], [], student.tokenizer), precision))
+    return index.asked_by(open_dense(Path(query_model), precision, "which the index's are compared with"))

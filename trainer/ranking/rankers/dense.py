@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.models.matching.siamese import SiameseConfig
 from deepsiam.models.vectors import Vectors
+from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.ranker import NUMBER, PROMPTS, VectorRanker
 from deepsiam.trainer.ranking.retrieval.system import Embedded, System, Texts
 
@@ -19,6 +22,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 DIMENSIONS = "dimensions"
+
+
+def open_dense(model: Path, precision: str | None, purpose: str) -> DenseRanker:
+    """Open a model of one vector per text, without a collection; for another raise InputError, with the purpose."""
+    trained = load_any(model)
+    if getattr(trained.model, "kind", None) != "dense":
+        raise InputError(f"{trained.checkpoint}: a {trained.kind} has no one vector for a text, {purpose}")
+    return DenseRanker(trained, Collection.of_texts([], [], trained.tokenizer), precision)
 
 
 class DenseRanker(VectorRanker):
