@@ -81,9 +81,10 @@ def _mine(collection: Collection, arguments: argparse.Namespace) -> Collection:
         mine(texts, relevant, miners.rank(i, texts, relevant, arguments.depth), arguments.margin, arguments.skip)
         for i in range(len(arguments.system))
     ]
+    negatives = merged(mined, len(earlier_miners) + 1)
     if arguments.consistent:
         groups = _consistent(collection, arguments, groups, mined)
-    negatives = merged(mined, len(earlier_miners) + 1)
+        negatives = {query: negatives[query] for query in np.unique(groups.queries).tolist()}
     left_out = sum((miner.left_out for miner in mined), Counter[str]())
     if arguments.per_document:
         served = limited(negatives, arguments.per_document)
