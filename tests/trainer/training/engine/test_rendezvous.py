@@ -147,3 +147,5 @@ def test_ranks_of_another_command_are_not_answered(monkeypatch: pytest.MonkeyPat
 def test_torchrun_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     assert (serve(), meet(0, 2), meet(1, 2)) == (None, None, None)
+    monkeypatch.setattr(rendezvous, "_end", lambda *_: pytest.fail("it waits for ranks that torchrun ends"))
+    end_others(2, 2)
