@@ -97,7 +97,9 @@ def test_every_format_has_its_tests() -> None:
 @pytest.mark.parametrize("name", sorted(FORMATS))
 @pytest.mark.parametrize("before", ["", "dev="])
 def test_a_name_that_is_too_long_is_reported(name: str, before: str) -> None:
-    with pytest.raises(InputError, match="x: (cannot (read|list): File name too long|no such folder in BEIR's layout)$"):
+    with pytest.raises(
+        InputError, match="x: (cannot (read|list): File name too long|no such folder in BEIR's layout)$"
+    ):
         FORMATS[name]([Path(before + "x" * 256)])
 
 

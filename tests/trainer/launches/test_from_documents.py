@@ -59,7 +59,8 @@ def made(folder: Path, given: dict[str, object], *words: str) -> subprocess.Comp
     program.parent.mkdir(exist_ok=True)
     program.write_text(f'#!/bin/sh\nexec {toy.forked_python()} -m deepsiam "$@"\n')
     program.chmod(0o755)
-    environment = toy.environment() | {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    outside = {name: value for name, value in toy.environment().items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+    environment = outside | {"PATH": f"{program.parent}:{os.environ['PATH']}"}
     command = ["make", "-f", str(MAKEFILE), *(f"{name}={value}" for name, value in given.items()), *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
