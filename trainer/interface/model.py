@@ -24,6 +24,7 @@ from deepsiam.trainer.ranking.retrieval.system import Texts
 
 _NOTHING = Ranked(np.empty(0, np.int64), np.empty(0, np.float32))
 Precision = Literal["fp32", "bf16"]
+Stored = Literal["fp32", "fp16", "int8", "binary"]
 Encoded = Any  # what the texts of a side become depends on the kind of model: see `Model.encode_query`
 
 
@@ -75,13 +76,20 @@ class Model:
         return self.ranker.loaded.tokenizer
 
     def encode_query(
-        self, texts: str | Iterable[str], *, dimensions: int | None = None, as_tensor: bool = False
+        self,
+        texts: str | Iterable[str],
+        *,
+        dimensions: int | None = None,
+        precision: Stored = "fp32",
+        as_tensor: bool = False,
     ) -> Encoded:
         """Encode queries.
 
         Args:
             texts: N texts, or a single one.
             dimensions: how many of the first numbers of each vector are kept; for cosine, a vector keeps length 1.
+            precision: of each number: fp32; fp16; int8, times 127, for models that compare by cosine; or binary, a bit,
+                1 above 0, packed into uint8 [N, ceil(H / 8)]. The last three are for one vector per text.
             as_tensor: return torch tensors on the CPU, of the same shapes.
 
         Returns:
@@ -91,18 +99,29 @@ class Model:
 
         Raises:
             InputError: a text is not a string (the message names its position), the vectors are shorter than
-                `dimensions`, or the model reads a query and a document together, so that it has no vectors.
+                `dimensions` or cannot have the precision, or the model reads a query and a document together, so that
+                it has no vectors.
         """
-        return self._encode("query", texts, dimensions, as_tensor)
+        return self._encode("query", texts, dimensions, precision, as_tensor)
 
     def encode_document(
-        self, texts: str | Iterable[str], *, dimensions: int | None = None, as_tensor: bool = False
+        self,
+        texts: str | Iterable[str],
+        *,
+        dimensions: int | None = None,
+        precision: Stored = "fp32",
+        as_tensor: bool = False,
     ) -> Encoded:
         """Encode documents; arguments and results are those of `encode_query`."""
-        return self._encode("document", texts, dimensions, as_tensor)
+        return self._encode("document", texts, dimensions, precision, as_tensor)
 
     def _encode(
-        self, side: Literal["query", "document"], texts: str | Iterable[str], dimensions: int | None, as_tensor: bool
+        self,
+        side: Literal["query", "document"],
+        texts: str | Iterable[str],
+        dimensions: int | None,
+        precision: Stored,
+        as_tensor: bool,
     ) -> Encoded:
         ranker = self._encoder()
         if dimensions is not None:
@@ -113,6 +132,7 @@ class Model:
         encoded = vectors.encode(ranker, encoder, self.tokenizer.encode(checked_texts(texts, "texts")))
         if isinstance(texts, str) and not vectors.is_sparse(encoded):
             encoded = encoded[0]
+        encoded = vectors.in_fewer_bytes(ranker, encoded, precision)
         return vectors.as_tensors(encoded) if as_tensor else encoded
 
     def _encoder(self) -> VectorRanker:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.extras import require
 from deepsiam.trainer.ranking.ranker import VectorRanker
 from deepsiam.trainer.ranking.rankers.dense import DenseRanker
@@ -15,6 +16,8 @@ from deepsiam.trainer.ranking.rankers.sparse import SparseRanker
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder, TextVectors
 from deepsiam.trainer.ranking.retrieval.sparse import SparseSystem, term_type
 from deepsiam.trainer.ranking.retrieval.system import Embedded, Scored, ScoresAll
+
+STORED = ("fp32", "fp16", "int8", "binary")
 
 
 def encode(ranker: VectorRanker, encoder: TextEncoder, texts: Sequence[np.ndarray]) -> Any:
@@ -39,6 +42,28 @@ def encode(ranker: VectorRanker, encoder: TextEncoder, texts: Sequence[np.ndarra
     flat, ends = encoded.joined(encoded.rows), np.append(0, encoded.counts(encoded.rows).cumsum())
     terms, weights = (np.ascontiguousarray(flat[name]) for name in ("term", "weight"))
     return csr_array((weights, terms, ends), shape=(len(texts), ranker.vocabulary))
+
+
+def in_fewer_bytes(ranker: VectorRanker, encoded: np.ndarray, precision: str) -> np.ndarray:
+    """Return vectors fp32 [..., H] as fp16, int8 or bits; see `Model.encode_query`.
+
+    Raises:
+        InputError: the precision is none of these, the model has not one vector per text, or, for int8, numbers that
+            may be beyond -1 and 1.
+    """
+    if precision not in STORED:
+        raise InputError(f"precision: {precision!r} is not one of {', '.join(STORED)}")
+    if precision == "fp32":
+        return encoded
+    if not isinstance(ranker, DenseRanker):
+        raise InputError(f"precision: {precision} is for models of one vector per text, and {ranker.title} is none")
+    if precision == "fp16":
+        return encoded.astype(np.float16)
+    if precision == "binary":
+        return np.packbits(encoded > 0, axis=-1)
+    if ranker.method.similarity != "cosine":
+        raise InputError(f"precision: int8 needs vectors of length 1, and {ranker.title} compares by inner products")
+    return np.rint(127 * encoded).astype(np.int8)
 
 
 def scores(ranker: VectorRanker, queries: Any, documents: Any) -> np.ndarray:
@@ -83,6 +108,8 @@ def _rows(encoded: Any, ranker: VectorRanker) -> TextVectors:
         flat["term"], flat["weight"] = encoded.indices, encoded.data
         return TextVectors(flat, encoded.indptr[1:].astype(np.int64), np.arange(encoded.shape[0]))
     if isinstance(ranker, DenseRanker):
+        if np.asarray(encoded).dtype.kind in "iu":
+            raise InputError("similarity: takes vectors of precision fp32 or fp16, not codes")
         flat = np.atleast_2d(np.asarray(encoded, np.float32))
         return TextVectors(flat, np.arange(1, len(flat) + 1), np.arange(len(flat)))
     arrays = [np.asarray(array, np.float32) for array in (encoded if isinstance(encoded, list) else [encoded])]

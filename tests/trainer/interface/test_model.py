@@ -11,6 +11,7 @@ import torch
 import deepsiam
 from deepsiam.data_prep.collections.build import build
 from deepsiam.data_prep.collections.collection import Collection
+from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer import evaluate, index
 from deepsiam.trainer.ranking.evaluation.task import Task
@@ -86,6 +87,36 @@ def test_the_first_numbers_of_a_vector(model: deepsiam.Model, collection: Collec
     np.testing.assert_allclose(cut, whole / np.linalg.norm(whole, axis=1, keepdims=True), rtol=1e-5)
     with pytest.raises(deepsiam.InputError, match="32 dimensions, and cannot cut them to 33"):
         model.encode_document(texts, dimensions=33)
+
+
+def test_vectors_in_fewer_bytes(model: deepsiam.Model, collection: Collection, tmp_path: Path) -> None:
+    texts = [collection.corpus.text(i) for i in range(9)]
+    whole = model.encode_document(texts)
+    half, codes, bits = (model.encode_document(texts, precision=name) for name in ("fp16", "int8", "binary"))
+    assert [array.dtype for array in (half, codes, bits)] == [np.float16, np.int8, np.uint8]
+    np.testing.assert_array_equal(half, whole.astype(np.float16))
+    np.testing.assert_allclose(codes / 127, whole, atol=0.5 / 127 + 1e-6)
+    assert bits.shape == (9, whole.shape[1] // 8)
+    np.testing.assert_array_equal(np.unpackbits(bits, axis=1), whole > 0)
+    assert model.encode_query("one", precision="int8", dimensions=7, as_tensor=True).shape == (7,)
+    assert model.encode_query([], precision="binary", dimensions=9).shape == (0, 2)
+    np.testing.assert_allclose(model.similarity(whole, half), model.similarity(whole, whole), atol=2e-3)
+    dot = deepsiam.load(run_of("siamese", tmp_path, collection, similarity="dot"))
+    colbert = deepsiam.load(run_of("colbert", tmp_path, collection))
+    for refused, problem in (
+        (lambda: model.encode_query("a", precision="int4"), "precision: 'int4' is not one of fp32, fp16, int8, binary"),  # type: ignore[arg-type]
+        (
+            lambda: dot.encode_query("a", precision="int8"),
+            "int8 needs vectors of length 1, and .*siamese",
+        ),
+        (
+            lambda: colbert.encode_query("a", precision="fp16"),
+            "fp16 is for models of one vector per text",
+        ),
+        (lambda: model.similarity(codes, codes), "similarity: takes vectors of precision fp32 or fp16, not codes"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            refused()
 
 
 @pytest.mark.parametrize("name", ENCODE)
