@@ -209,6 +209,11 @@ def suffixes(path: Path) -> list[str]:
     return [suffix.lower() for suffix in path.suffixes]
 
 
+def is_json(path: Path) -> bool:
+    """Return whether a file's name says that it has JSON, compressed or not."""
+    return not {".json", ".jsonl"}.isdisjoint(suffixes(path))
+
+
 def fields(line: str) -> list[str]:
     """Split a line as trec_eval does, at ASCII white space: other characters, such as U+00A0, are part of an id."""
     return [field.decode() for field in line.encode().split()]

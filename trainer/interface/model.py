@@ -15,6 +15,7 @@ from deepsiam.data_prep.collections.texts import checked_texts
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from deepsiam.trainer.interface import vectors
+from deepsiam.trainer.interface.vectors import Stored
 from deepsiam.trainer.ranking.choices import PRECISIONS
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.ranking.ranker import ModelRanker, VectorRanker
@@ -24,7 +25,6 @@ from deepsiam.trainer.ranking.retrieval.system import Texts
 
 _NOTHING = Ranked(np.empty(0, np.int64), np.empty(0, np.float32))
 Precision = Literal["fp32", "bf16"]
-Stored = Literal["fp32", "fp16", "int8", "binary"]
 Encoded = Any  # what the texts of a side become depends on the kind of model: see `Model.encode_query`
 
 
@@ -124,6 +124,7 @@ class Model:
         as_tensor: bool,
     ) -> Encoded:
         ranker = self._encoder()
+        vectors.check_precision(ranker, precision)  # before texts are encoded, which may take hours
         if dimensions is not None:
             ranker = ranker.cut(dimensions)
             if ranker.note:
@@ -132,7 +133,7 @@ class Model:
         encoded = vectors.encode(ranker, encoder, self.tokenizer.encode(checked_texts(texts, "texts")))
         if isinstance(texts, str) and not vectors.is_sparse(encoded):
             encoded = encoded[0]
-        encoded = vectors.in_fewer_bytes(ranker, encoded, precision)
+        encoded = vectors.in_fewer_bytes(encoded, precision)
         return vectors.as_tensors(encoded) if as_tensor else encoded
 
     def _encoder(self) -> VectorRanker:

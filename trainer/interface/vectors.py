@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from deepsiam.trainer.ranking.retrieval.encode import TextEncoder, TextVectors
 from deepsiam.trainer.ranking.retrieval.sparse import SparseSystem, term_type
 from deepsiam.trainer.ranking.retrieval.system import Embedded, Scored, ScoresAll
 
-STORED = ("fp32", "fp16", "int8", "binary")
+Stored = Literal["fp32", "fp16", "int8", "binary"]
 
 
 def encode(ranker: VectorRanker, encoder: TextEncoder, texts: Sequence[np.ndarray]) -> Any:
@@ -44,26 +44,25 @@ def encode(ranker: VectorRanker, encoder: TextEncoder, texts: Sequence[np.ndarra
     return csr_array((weights, terms, ends), shape=(len(texts), ranker.vocabulary))
 
 
-def in_fewer_bytes(ranker: VectorRanker, encoded: np.ndarray, precision: str) -> np.ndarray:
-    """Return vectors fp32 [..., H] as fp16, int8 or bits; see `Model.encode_query`.
-
-    Raises:
-        InputError: the precision is none of these, the model has not one vector per text, or, for int8, numbers that
-            may be beyond -1 and 1.
-    """
-    if precision not in STORED:
-        raise InputError(f"precision: {precision!r} is not one of {', '.join(STORED)}")
+def check_precision(ranker: VectorRanker, precision: str) -> None:
+    """Raise InputError if the vectors of a model cannot have this precision; see `Model.encode_query`."""
+    if precision not in get_args(Stored):
+        raise InputError(f"precision: {precision!r} is not one of {', '.join(get_args(Stored))}")
     if precision == "fp32":
-        return encoded
+        return
     if not isinstance(ranker, DenseRanker):
         raise InputError(f"precision: {precision} is for models of one vector per text, and {ranker.title} is none")
+    if precision == "int8" and ranker.method.similarity != "cosine":
+        raise InputError(f"precision: int8 needs vectors of length 1, and {ranker.title} compares by inner products")
+
+
+def in_fewer_bytes(encoded: Any, precision: Stored) -> Any:
+    """Return vectors, fp32 [..., H] where they are not to stay as they are, in a precision that was checked."""
     if precision == "fp16":
         return encoded.astype(np.float16)
-    if precision == "binary":
-        return np.packbits(encoded > 0, axis=-1)
-    if ranker.method.similarity != "cosine":
-        raise InputError(f"precision: int8 needs vectors of length 1, and {ranker.title} compares by inner products")
-    return np.rint(127 * encoded).astype(np.int8)
+    if precision == "int8":
+        return np.rint(127 * encoded).astype(np.int8)
+    return np.packbits(encoded > 0, axis=-1) if precision == "binary" else encoded
 
 
 def scores(ranker: VectorRanker, queries: Any, documents: Any) -> np.ndarray:

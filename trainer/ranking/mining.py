@@ -41,7 +41,7 @@ class Mined:
     """The negatives of each query that one system found, best first, and what to report on them."""
 
     negatives: dict[int, Ranked] = field(default_factory=dict)  # documents' numbers, by the query's number
-    first_relevant: dict[int, int] = field(default_factory=dict)  # rank, from 0, of each query whose ranking has one
+    first_relevant: dict[int, int] = field(default_factory=dict)  # its rank, from 0, by the query's number
     left_out: Counter[str] = field(default_factory=Counter)  # how many documents, by which of `REASONS`
     above_relevant: int = 0  # how many negatives score more than the best relevant document: some may be relevant, too
 

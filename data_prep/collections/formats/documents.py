@@ -4,8 +4,8 @@
 *.jsonl, *.json   {"_id": ..., "title": ..., "text": ...} a line; without an id (`id`, `docid`), it is FILE:LINE. A
                   title is put before the text, with a space; the text may also be named contents
 
-Files, compressed or not, or folders of them, where other files are left alone. A text file that is not UTF-8 is
-recognised, as `data_prep text` does, or refused. A document may be empty: a remark counts those.
+Files, compressed or not, or folders of them, where other files are left alone. The encoding of a text
+file that is not UTF-8 is guessed, as by `data_prep text`. A document may be empty: a remark counts those.
 """
 
 import re
@@ -19,8 +19,8 @@ from deepsiam.data_prep.collections.format import (
     Text,
     Where,
     check_id,
+    is_json,
     json_lines,
-    suffixes,
     titled_text,
 )
 from deepsiam.data_prep.common.errors import InputError
@@ -46,7 +46,7 @@ class Documents(Format):
 
     def corpus(self) -> Iterator[Text]:
         for path, name in self.files:
-            if {".json", ".jsonl"}.isdisjoint(suffixes(path)):
+            if not is_json(path):
                 yield _whole_file(path, name)
                 continue
             for where, record in json_lines(path):

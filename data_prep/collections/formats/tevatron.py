@@ -26,9 +26,9 @@ from deepsiam.data_prep.collections.format import (
     check_list,
     check_text,
     files_by_split,
+    is_json,
     joined,
     json_lines,
-    suffixes,
     titled_text,
 )
 from deepsiam.data_prep.collections.ids import content_id
@@ -114,7 +114,7 @@ def _files(location: Path) -> list[Path]:
     if not os.path.isdir(location):  # unlike is_dir, it does not raise OSError for a name that is too long
         return [location]
     visible = (path for path in location.iterdir() if path.name[0] != "." and path.is_file())
-    files = sorted(path for path in visible if {".json", ".jsonl"} & set(suffixes(path)))
+    files = sorted(path for path in visible if is_json(path))
     if not files:
         raise InputError(f"{location}: no .jsonl file in this folder")
     return files

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from deepsiam.data_prep.collections.files.named_files import joined_by_split, named_files
 from deepsiam.data_prep.collections.files.tsv import id_texts, judgements
-from deepsiam.data_prep.collections.format import Format, Labelled, Text, check_id, json_lines, suffixes, titled_text
+from deepsiam.data_prep.collections.format import Format, Labelled, Text, check_id, is_json, json_lines, titled_text
 from deepsiam.data_prep.common.errors import InputError
 
 CORPUS, TOPICS, QRELS = "corpus.jsonl or .tsv", "topics.*.tsv", "qrels.*"
@@ -46,8 +46,7 @@ class Trec(Format):
 
     def corpus(self) -> Iterator[Text]:
         for path in self.by_part["corpus"]:
-            is_json = not {".json", ".jsonl"}.isdisjoint(suffixes(path))
-            if not is_json:
+            if not is_json(path):
                 yield from id_texts(path)
                 continue
             for where, record in json_lines(path):

@@ -211,9 +211,8 @@ def memory(
 ) -> Iterator[Finding]:
     """Check which ZeRO stages' weights, gradients and Adam states fit a rank (Rajbhandari et al., 2020, section 3).
 
-    With `averaged`, so does `optimizer.ema`.
-
-    Activations come on top, and are not counted; nor is what the configuration offloads.
+    With `averaged`, the bytes of `optimizer.ema` count. Activations come on top, and are not counted; nor is what the
+    configuration offloads.
     """
     zero, ranks = config.get("zero_optimization", {}), sum(slots.values())
     stage = zero.get("stage", 0)

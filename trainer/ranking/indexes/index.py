@@ -88,7 +88,7 @@ class Index(ABC):
         """Open an index of this ranker; raise InputError where its files are damaged."""
 
     def asked_by(self, queries: DenseRanker) -> Index:
-        """Return the index with a student's queries of any tokenizer; raise InputError if it has no such vectors."""
+        """Return the index to be searched for a student's queries; raise InputError unless it has a vector per text."""
         raise InputError(f"{self.folder.directory}: only an index of one vector per text takes another model's queries")
 
     @abstractmethod

@@ -52,6 +52,11 @@ def port() -> int:
         raise SharedError(f"MASTER_PORT: {error}: set another, or unset it") from None
 
 
+def is_by_torchrun() -> bool:
+    """Return whether torchrun has started this rank: it serves the port where ranks meet, and ends all of them."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
 def free_port() -> int:
     """Return a port of this host that is free now, for ranks of this host alone."""
     with socket.socket() as taken:
@@ -64,8 +69,8 @@ def serve() -> TCPStore | None:
 
     Raise InputError if the port is in use.
     """
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        return None  # torchrun itself serves the port, and ends all ranks
+    if is_by_torchrun():
+        return None
     try:
         store = _store(True)
     except RuntimeError as error:
@@ -89,7 +94,7 @@ def meet(rank: int, ranks: int) -> TCPStore | None:
         if store:
             _wait_for_others(store, ranks)
         return store
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    if is_by_torchrun():
         return None
     store = _find_rank_0()
     try:
@@ -114,7 +119,7 @@ def stop_answering(store: TCPStore) -> None:
 
 def end_others(ranks: int, code: int) -> None:
     """End the ranks that wait for rank 0 with an exit code; rank 0 calls this. torchrun ends them by itself."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    if is_by_torchrun():
         return
     with suppress(RuntimeError, InputError):  # another program has the port, or there is none: nobody can be reached
         try:

@@ -29,6 +29,7 @@ from deepsiam.trainer.training.engine.rendezvous import (
     POLL_SECONDS,
     AbsentError,
     free_port,
+    is_by_torchrun,
     meet,
     meet_at,
     port,
@@ -217,7 +218,7 @@ def join(world: World) -> None:
     device_number = set_device(world.local_rank)  # else models without an engine would all be on the first device
     # DeepSpeed takes the local rank for the number of the device, and checks that Open MPI's is the same
     os.environ |= {name: str(device_number) for name in ("LOCAL_RANK", LAUNCHERS[2][2]) if name in os.environ}
-    if world.size == 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+    if world.size == 1 and not is_by_torchrun():
         # it meets nobody: with the launcher's usual port, two runs of one rank each could not share a host
         os.environ["MASTER_PORT"] = str(free_port())
     global _is_joined

@@ -111,7 +111,7 @@ def extended(values: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, An
 
 
 def packaged(name: Path, folder: Path = Path()) -> Path:
-    """Return a recipe's file: that of a folder, or, where there is none, the package's own of the name `seed_small`."""
+    """Return a recipe's file: this name in a folder, or, where there is none, the package's, such as `seed_small`."""
     path = folder / name
     is_name = name.parent in (Path(), Path("recipes")) and name.suffix in ("", ".yaml")
     if not is_name or os.path.exists(path):

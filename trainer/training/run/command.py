@@ -7,7 +7,6 @@ the run's folder, chooses the checkpoint, and starts the loop.
 
 import argparse
 import json
-import os
 import platform
 import socket
 import sys
@@ -32,7 +31,7 @@ from deepsiam.trainer.training.data.loader import check_layout
 from deepsiam.trainer.training.data.opened import check_cache_room
 from deepsiam.trainer.training.engine import ds_config, plain_files
 from deepsiam.trainer.training.engine.device import require_visible_gpus
-from deepsiam.trainer.training.engine.rendezvous import end_others, free_port, serve
+from deepsiam.trainer.training.engine.rendezvous import end_others, serve
 from deepsiam.trainer.training.engine.world import (
     World,
     check_address,
@@ -109,7 +108,6 @@ def train_here(recipe: AnyRecipe, build: Callable[[AnyRecipe, Path | None], Job]
     if threading.current_thread() is not threading.main_thread():
         raise InputError("a training handles signals, which the main thread alone can: start it there, or give gpus")
     with restored_variables():
-        os.environ.setdefault("MASTER_PORT", str(free_port()))
         require_visible_gpus()
         _check_needs(recipe, world)
         try:
