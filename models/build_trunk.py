@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import re
 import sys
@@ -104,6 +105,7 @@ def plain_encoder(config_class: type[PreTrainedConfig]) -> tuple[Any, Any]:
     return AutoModel, model_class
 
 
+@functools.cache  # reading the source takes some 20 ms
 def configuration_keys(config_class: type[PreTrainedConfig]) -> set[str]:
     """Return the keys of a type's configuration: those that it declares, and others that its model reads.
 

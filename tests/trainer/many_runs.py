@@ -55,7 +55,6 @@ def stage_file(folder: Path, stage: int) -> Path:
 FP32 = "cpu"
 STAGES_1_AND_2 = ("zero1_bf16", "zero2_fp16", "zero2_bf16", "zero1_fp16")
 STAGE_3 = ("zero3_bf16", "zero3_fp16")
-STAGE_3_STEPS = 2  # each takes as long as ten steps of other stages; the second has what the first has trained
 DIVIDED = {"stage3_param_persistence_threshold": 0}  # of stage 3: no parameter of even a small model stays whole
 LOSS_SCALE_POWER = 12  # for fp16: so low that no step overflows; a skipped step would change all later losses
 
@@ -64,10 +63,7 @@ def train_in_all_ways(recipes: Mapping[str, Path], folder: Path) -> None:
     """Train the recipes of all models as runs NAME, on one rank in fp32, and NAME-CONFIG on two (see `configs`)."""
     train(1, [[recipe] for recipe in recipes.values()], folder)
     runs = [
-        [
-            *(recipe, f"run={folder}/{name}-{config}", f"deepspeed={ds_config(folder, config, LOSS_SCALE_POWER)}"),
-            *([f"steps={STAGE_3_STEPS}"] if config in STAGE_3 else []),
-        ]
+        [recipe, f"run={folder}/{name}-{config}", f"deepspeed={ds_config(folder, config, LOSS_SCALE_POWER)}"]
         for name, recipe in recipes.items()
         for config in configs(recipes)[name]
     ]
@@ -102,13 +98,6 @@ def copy_half_way(run: Path, step: int, copy: Path) -> None:
 def in_stage_3(run: Sequence[object]) -> bool:
     """Sort these last: later runs in the process would inherit stage 3's own linear layer, which rounds differently."""
     return "zero3" in str(run[2])
-
-
-def curves(folder: Path, name: str, config: str, term: str) -> tuple[dict[int, float], dict[int, float]]:
-    """Return a term's losses of one rank and of a run NAME-CONFIG of `train_in_all_ways`, at the latter's steps."""
-    alone, seen = (toy.scalars(folder / run, f"loss/{term}") for run in (name, f"{name}-{config}"))
-    last = STAGE_3_STEPS if config in STAGE_3 else max(alone)
-    return {step: loss for step, loss in alone.items() if step <= last}, seen
 
 
 def configs(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -146,18 +135,22 @@ def main() -> None:
     with skip_interpreter_shutdown():
         join(world)
         for recipe, *overrides in json.loads(parser.parse_args().runs.read_text()):
-            newest = path_of_rank_0(checkpoint.newest(Path(read(Path(recipe), overrides)["run"])))
-            job = job_of(Path(recipe), overrides, newest)
+            values = read(Path(recipe), overrides)
+            newest = path_of_rank_0(checkpoint.newest(Path(values["run"])))
+            job = _job(values, recipe, newest)
             if world.rank == 0:
                 make_directory(job.recipe.run)
                 record(job, world)
             Run(job, world, newest).train()
 
 
-def job_of(path: Path, overrides: Sequence[str], resume_from: Path | None = None) -> Job:
+def job_of(path: Path, overrides: Sequence[str]) -> Job:
     """Build the job of a pre-training or fine-tuning recipe, as the commands do."""
-    values = read(path, overrides)
-    recipe = build(kind_of(values), values, str(path))
+    return _job(read(path, overrides), str(path))
+
+
+def _job(values: dict[str, Any], where: str, resume_from: Path | None = None) -> Job:
+    recipe = build(kind_of(values), values, where)
     if isinstance(recipe, PretrainRecipe):
         return pretraining.build(recipe, resume_from)
     assert isinstance(recipe, FinetuneRecipe)

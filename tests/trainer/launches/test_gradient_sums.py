@@ -13,7 +13,7 @@ from tests.trainer.many_runs import copy_half_way, train
 
 pytestmark = pytest.mark.slow  # real processes
 
-STAGES = (1, 2, 3)
+STAGES = (1, 2, 3) if toy.FULL_TESTS else (1, 3)  # DeepSpeed has one optimizer for stages 1 and 2
 STEPS = 6
 
 
@@ -54,7 +54,7 @@ def test_a_resumed_run_is_the_same_to_the_bit(runs: Path, stage: int) -> None:
 
 
 def test_every_stage_tells_the_norm_of_the_whole_gradient(runs: Path) -> None:
-    expected = toy.scalars(runs / "2-older", "grad_norm")
+    expected = toy.scalars(runs / "1-older", "grad_norm")
     for stage in STAGES:
         norms = toy.scalars(runs / str(stage), "grad_norm")
         assert [norms[step] for step in (1, 2)] == pytest.approx([expected[step] for step in (1, 2)], rel=0.02)

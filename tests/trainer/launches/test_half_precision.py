@@ -13,7 +13,7 @@ from tests.trainer.many_runs import copy_half_way, ds_config, train
 
 pytestmark = pytest.mark.slow  # real processes, about ten seconds each
 
-STAGES = (1, 2, 3)
+STAGES = (1, 2, 3) if toy.FULL_TESTS else (1, 3)  # DeepSpeed has one optimizer for stages 1 and 2
 POWER = 20  # exponent of the initial loss scale: so high that steps overflow and are skipped
 STEPS = 12  # the scale settles in the first half: on other numbers of ranks, rounding may cause or prevent an overflow
 

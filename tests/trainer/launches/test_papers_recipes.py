@@ -180,7 +180,8 @@ def test_the_papers_data_train_and_are_ranked(trained: Path, collections: dict[s
 
     folder, out = collections[case.collection], trained / f"{name}.json"
     again = isinstance(recipe.method, RERANK) and not case.how
-    system = f"m={'bm25 > 100 ' if again else ''}{trained / name}"
+    depth = 5 if isinstance(recipe.method, DuobertConfig) else 100  # it compares each two of them
+    system = f"m={f'bm25 > {depth} ' if again else ''}{trained / name}"
     options = [f"--collection={folder}", f"--split={case.split}", f"--system={system}", f"--out={out}"]
     evaluate.main([*options, *([case.how] if case.how else [])])  # refuses scores that are not finite
     results, opened = json.loads(out.read_text()), Collection.open(folder)

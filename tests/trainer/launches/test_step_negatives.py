@@ -17,9 +17,10 @@ from tests import toy
 from tests.trainer.many_runs import LOSS_SCALE_POWER, copy_half_way, ds_config, in_stage_3, stage_file, train
 
 STEPS = 4
-STAGES = (0, 1, 2, 3)
-HALF = ["zero1_bf16", "zero3_fp16"]
+WHOLE = ["zero1_fp32", "zero3_fp32"]  # stage 2: `2-ignoring`
+HALF = ["zero3_fp16"]
 if toy.FULL_TESTS:
+    WHOLE = [f"zero{stage}_fp32" for stage in range(4)]
     HALF = [f"zero{stage}_{precision}" for stage in (1, 3) for precision in ("bf16", "fp16")]
 NO_DROPOUT = ["trunk.hidden_dropout_prob=0", "trunk.attention_probs_dropout_prob=0"]
 
@@ -56,7 +57,7 @@ def runs(toy_collection: Path, shards: Path, pair_shards: Path, tmp_path_factory
     """
     folder = tmp_path_factory.mktemp("step_negatives")
     recipe = recipe_of(folder, toy_collection)
-    configs = {f"zero{stage}_fp32": stage_file(folder, stage) for stage in STAGES}
+    configs = {f"zero{stage}_fp32": stage_file(folder, stage) for stage in range(4)}
     configs |= {name: ds_config(folder, name, LOSS_SCALE_POWER) for name in HALF}
 
     def commands(ranks: int, *names: str) -> list[list[object]]:
@@ -82,7 +83,7 @@ def runs(toy_collection: Path, shards: Path, pair_shards: Path, tmp_path_factory
         for recipe, name, *others in ([recipe, "2-zero1_fp32", pairs[2]], [streamed, "2-pairs", pairs[2]])
         for end in (STEPS // 2, STEPS)
     ]
-    two = [cut[2], ignoring[2], *commands(2, *configs), pairs, *stopped]
+    two = [cut[2], ignoring[2], *commands(2, *WHOLE, *HALF), pairs, *stopped]
     train(2, sorted(two, key=in_stage_3), folder)
     copy_half_way(folder / "2-pairs", STEPS // 2, folder / "1-pairs")
     copy_half_way(folder / "2-zero3_fp32", STEPS // 2, folder / "4-resumed")
@@ -128,7 +129,7 @@ def compare(run: Path, expected: Path, tolerance: float, term: str = "softmax") 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*(f"2-zero{stage}_fp32" for stage in STAGES), "4-zero1_fp32"])
+@pytest.mark.parametrize("name", [*(f"2-{config}" for config in WHOLE), "4-zero1_fp32"])
 def test_any_number_of_ranks_trains_the_same_model_at_every_stage(runs: Path, name: str) -> None:
     assert len(losses_of(runs / name)) == STEPS
     validation = [toy.scalars(runs / run, "validation/softmax") for run in (name, "1-zero1_fp32")]

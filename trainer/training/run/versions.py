@@ -3,6 +3,7 @@
 Recorded once, when a run starts; the doctor compares it between hosts. No step reads it.
 """
 
+import functools
 import hashlib
 import subprocess
 from contextlib import suppress
@@ -14,6 +15,7 @@ UNKNOWN = "unknown"  # without git, or outside a checkout
 CODE = ("data_prep/**/*.py", "models/**/*.py", "trainer/**/*.py", "ds_configs/*.json")
 
 
+@functools.cache  # a process may record many runs, and reading what is installed takes a tenth of a second
 def versions() -> dict[str, str]:
     """Return the version of each of PACKAGES that is installed."""
     installed = {}
