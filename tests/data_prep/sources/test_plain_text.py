@@ -46,12 +46,6 @@ def test_a_file_is_a_document_of_paragraphs(folder: Path) -> None:
     ]
 
 
-def test_a_name_that_looks_numbered_is_not_given_twice(tmp_path: Path) -> None:
-    plain, numbered = write(tmp_path / "a", b"fox"), write(tmp_path / "a#2", b"fox")
-    for paths in ([plain, plain, numbered, numbered], [numbered, plain, plain, numbered]):
-        assert len({file.name for file in TEXT.find(paths)}) == 4
-
-
 def test_a_worker_opens_a_text_and_the_reader_splits_lines(folder: Path) -> None:
     path = folder / "b" / "two.txt.gz"
     [file] = TEXT.find([path])
@@ -101,34 +95,3 @@ def test_a_line_is_a_document(tmp_path: Path) -> None:
 def test_file_names_that_are_not_utf_8_make_ids_that_are(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"f\xffox\n.txt")).write_text("The fox.")
     assert list(TEXT.documents([tmp_path])) == [Document("text/fox .txt", ("The fox.",))]
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (b"{'text': 'fox'}", "not JSON (Expecting property name"),
-        (b'{"text": "fox', "not JSON (Unterminated string"),
-        (b"[" * 100_000, "not JSON ("),
-        (b'{"text": ' + b"1" * 5000 + b"}", "not JSON ("),
-        (b'{"text": "Caf\xe9"}', "not UTF-8 at byte 13"),
-        (b'["text"]', "not a JSON object"),
-        (b"null", "not a JSON object"),
-        (b'{"body": "fox", "id": 1}', "field 'text' is missing or not a string"),
-        (b'{"text": ["fox"], "id": 1}', "field 'text' is missing or not a string"),
-        (b'{"text": "fox"}', "field 'id' is missing or neither a string nor a whole number"),
-        (b'{"text": "fox", "id": 1.5}', "field 'id' is missing or neither a string nor a whole number"),
-        (b'{"text": "fox", "id": true}', "field 'id' is missing or neither a string nor a whole number"),
-        (b'{"text": "fox", "id": "\\n"}', "field 'id' is blank or has more than 200 characters"),
-        (b'{"text": "fox", "id": "%s"}' % (b"x" * 201), "field 'id' is blank or has more"),
-        (b'{"text": "fox \\ud83e", "id": 1}', "half of a surrogate pair"),
-        (b'{"text": "fox", "id": "\\udd8a"}', "half of a surrogate pair"),
-    ],
-)
-def test_a_bad_line_is_reported_and_the_others_are_read(tmp_path: Path, line: bytes, reason: str) -> None:
-    path = write(tmp_path / "a.jsonl", b'{"text": "one", "id": 1}', line, b'{"text": "two", "id": 2}')
-    one, bad, two = JSONL.documents([path], id="id")
-    assert (one, two) == (Document("jsonl/a.jsonl/1", ("one",)), Document("jsonl/a.jsonl/2", ("two",)))
-    assert isinstance(bad, Bad)
-    assert (bad.file, bad.where) == (str(path), "line 2")
-    assert bad.reason.startswith(reason)
-    assert len(bad.reason) < 200
