@@ -32,30 +32,37 @@ def forked_workers() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_every_task_is_done_once(number: int) -> None:
-    assert sorted(workers.run(range(50), worker_tasks.add, (7,), number)) == list(range(7, 57))
-    assert list(workers.run([], worker_tasks.add, (7,), number)) == []
-
-
-def test_one_worker_is_this_process_and_more_are_not() -> None:
-    assert set(workers.run(range(3), worker_tasks.process, (0,), 1)) == {os.getpid()}
-    others = set(workers.run(range(20), worker_tasks.process, (0,), 2))
-    assert os.getpid() not in others
-    assert len(others) <= 2
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_few_tasks_are_taken_ahead_of_the_results(number: int) -> None:
+def test_every_task_is_done_once_and_few_are_taken_ahead_of_the_results(number: int) -> None:
     taken = 0
 
     def tasks() -> Iterator[int]:
         nonlocal taken
-        for task in range(100):
+        for task in range(50):
             taken += 1
             yield task
+        raise InputError("no more")
 
-    for done, _ in enumerate(workers.run(tasks(), worker_tasks.add, (0,), number), 1):
-        assert taken <= done + 2 * workers.AHEAD * number
+    done: list[int] = []
+    processes, held_back = set[int](), set[bool]()
+
+    def work() -> None:
+        for result, process, held in workers.run(tasks(), worker_tasks.add, (7,), number):
+            done.append(result)
+            processes.add(process)
+            held_back.add(held)
+            assert taken <= len(done) + 2 * workers.AHEAD * number
+
+    with pytest.raises(InputError, match="no more"):
+        work()
+    # results come in any order, and those not yet taken are lost: all other tasks may overtake one
+    assert len(done) == len(set(done)) >= 50 - workers.AHEAD * number
+    assert set(done) <= set(range(7, 57))
+    assert sorted(result for result, *_ in workers.run(range(30), worker_tasks.add, (7,), number)) == [*range(7, 37)]
+    # one worker is this process, which Ctrl-C reaches; no other gets one from its first moment
+    assert (os.getpid() in processes) == (number == 1)
+    assert len(processes) <= number
+    assert held_back == {number > 1}
+    assert list(workers.run([], worker_tasks.add, (7,), number)) == []
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -64,19 +71,6 @@ def test_the_first_exception_ends_the_others(number: int) -> None:
         list(workers.run(range(100_000), worker_tasks.fail_at, (5,), number))
     with pytest.raises(InputError, match="cannot begin"):
         list(workers.run(range(3), worker_tasks.fail, (0,), number))
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_an_exception_of_the_task_iterator_comes_after_finished_results(number: int) -> None:
-    def tasks() -> Iterator[int]:
-        yield from range(20)
-        raise InputError("no more")
-
-    done: list[int] = []
-    with pytest.raises(InputError, match="no more"):
-        done.extend(workers.run(tasks(), worker_tasks.add, (0,), number))
-    # results come in any order: all other tasks may overtake one
-    assert len(done) == len(set(done)) >= 20 - workers.AHEAD * number
 
 
 def test_a_worker_that_is_killed_is_one_clear_line() -> None:
@@ -90,10 +84,10 @@ def test_shared_memory_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPa
         list(workers.run([1], worker_tasks.add, (1,), 2))
 
 
-def test_ctrl_c_reaches_this_process_but_no_worker_from_its_first_moment() -> None:
-    assert set(workers.run(range(20), worker_tasks.held_back, (0,), 2)) == {True}
+def test_ctrl_c_reaches_this_process() -> None:
     assert not worker_tasks.holds_interrupts()
-    results = map(signal.raise_signal, workers.run([signal.SIGINT] * 100, worker_tasks.add, (0,), 2))
+    tasks = workers.run([signal.SIGINT] * 100, worker_tasks.add, (0,), 2)
+    results = (signal.raise_signal(result) for result, *_ in tasks)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C
     try:
         with pytest.raises(KeyboardInterrupt):

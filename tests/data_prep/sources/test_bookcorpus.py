@@ -88,6 +88,7 @@ HEADINGS = [
     *("Scene III. A barn.", "Chapter Nineteen", "Volume 2", "Acknowledgments"),
 ]
 LINES = [
+    "98\n\nThe barn was large.\n\n101\n\nIt was old.\n\n1984 ",  # numbers of pages
     *("Part One was over.", "chapter one", "Book I liked", "NO!", '"I AM A FOX"', "A Barn", "12 dogs slept.", "YES,"),
     *("Chapter Two. " + "It was long. " * 9, "Section of the barn", "the end", "#1 fan of it", "# #"),
 ]
@@ -101,22 +102,14 @@ def test_headings_are_told_from_lines(tmp_path: Path, line: str) -> None:
     assert document.headings == (3,) * (line in HEADINGS)
 
 
-def test_page_numbers_are_not_headings(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("\n\n".join([STORY[0], "98", STORY[1], "101", STORY[2], "1984 ", STORY[0]]))
-    document, headings = book(tmp_path / "a.txt")
-    assert headings == []
-    assert document.segments == (*STORY, STORY[0])
-
-
 def test_tars_are_read_without_being_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fox = STORY[0].encode()
     tar = packed({"books1/": b""}, type=tarfile.DIRTYPE)[:512]
     tar += packed({"../../books1/epubtxt/fox.epub.txt": fox})[:1024]
     for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE):
         tar += packed({"odd.txt": b""}, type=kind, linkname="/etc/passwd")[:512]
-    tar += packed(
-        {"a\nb.txt": b"\xff\x81\x00\x98", "empty.txt": b"", "cover.jpg": b"\xff", "long.txt": fox * 9, "x/fox.TXT": fox}
-    )
+    others = {"a\nb.txt": b"\xff\x81\x00\x98", "empty.txt": b"", "cover.jpg": b"\xff", "long.txt": fox * 9}
+    tar += packed({**others, "x/fox.TXT": fox})
     monkeypatch.setattr(plain_text, "MAX_BYTES", 200)
     monkeypatch.setattr(bookcorpus, "MAX_BYTES", 200)
     for name in ("books1.tar", "books1.tar.gz", "books1.tgz"):
@@ -371,12 +364,6 @@ def test_a_frame_that_takes_the_book_away_is_reported(tmp_path: Path, text: str,
     assert f"from its line {line} on" in bad.reason
 
 
-def test_the_notice_between_the_acts_of_plays_is_cut(tmp_path: Path) -> None:
-    notice = "<<THIS ELECTRONIC VERSION OF THE COMPLETE WORKS IS COPYRIGHT\nBY A LIBRARY.>>"
-    (tmp_path / "fox.txt").write_text("\n\n".join([STORY[0], notice, STORY[1]]))
-    assert book(tmp_path / "fox.txt")[0].segments == STORY[:2]
-
-
 FRAMES = {
     "start": GUTENBERG,
     "no start": re.sub(r"\*\*\* START[^*]+\*\*\*\n", "", GUTENBERG),
@@ -399,9 +386,15 @@ def test_several_books_in_a_file_lose_every_frame(tmp_path: Path, first: str, se
     assert found[2] == found[0] + found[1]
 
 
-def test_a_book_that_no_line_ends_is_kept(tmp_path: Path) -> None:
-    old = "Etext of The Fox\n\n*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*\n\n{0}\n\n"
-    (tmp_path / "old.txt").write_text(wrapped(old, 70))
-    assert book(tmp_path / "old.txt")[0].segments == (STORY[0],)
-    (tmp_path / "two.txt").write_text(wrapped(old + "*** START OF THIS PROJECT GUTENBERG EBOOK FOX ***\n{1}", 70))
-    assert book(tmp_path / "two.txt")[0].segments == STORY[:2]
+OLD = "Etext of The Fox\n\n*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*\n\n{0}\n\n"
+NOTICE = "{0}\n\n<<THIS ELECTRONIC VERSION OF THE COMPLETE WORKS IS COPYRIGHT\nBY A LIBRARY.>>\n\n{1}"
+
+
+@pytest.mark.parametrize(
+    ("text", "paragraphs"),
+    [(OLD, 1), (OLD + "*** START OF THIS PROJECT GUTENBERG EBOOK FOX ***\n{1}", 2), (NOTICE, 2)],
+    ids=["no line ends it", "another line begins it", "a notice between acts"],
+)
+def test_the_text_around_old_notices_is_kept(tmp_path: Path, text: str, paragraphs: int) -> None:
+    (tmp_path / "old.txt").write_text(wrapped(text, 70))
+    assert book(tmp_path / "old.txt")[0].segments == STORY[:paragraphs]

@@ -130,9 +130,8 @@ def test_texts_in_lists_are_as_pyarrow_reads_them(file: Path, monkeypatch: pytes
     )
     table = table.append_column("large", pyarrow.array([["a"]] * 4, pyarrow.large_list(pyarrow.large_string())))
     pyarrow_parquet.write_table(table, file, row_group_size=3)
-    assert [values for _, values in parquet_rows(file, table.column_names)] == [
-        list(row.values()) for row in table.to_pylist()
-    ]
+    read_rows = [values for _, values in parquet_rows(file, table.column_names)]
+    assert read_rows == [list(row.values()) for row in table.to_pylist()]
 
 
 def test_lists_whose_texts_continue_one_another_are_refused(file: Path) -> None:
@@ -144,8 +143,13 @@ def test_lists_whose_texts_continue_one_another_are_refused(file: Path) -> None:
         list(parquet_rows(file, ["text"]))
 
 
-def test_a_damaged_page_is_one_line(file: Path) -> None:
+def test_damage_is_one_line(file: Path) -> None:
     content = file.read_bytes()
+    with pytest.raises(InputError, match="t.parquet: not a table of foxes after row 0: .*fox"):
+        list(parquet_rows(file, ["fox"], "a table of foxes"))
+    file.write_bytes(content[:-10])
+    with pytest.raises(InputError, match="t.parquet: not a Parquet file: "):
+        parquet_columns(file)
     for byte, reason in {0: "a page without its sizes", 0x1F: "no header of a page"}.items():
         file.write_bytes(content[:4] + bytes([byte]) + content[5:])
         with pytest.raises(InputError, match=f"t.parquet: not a Parquet file after row 0: {reason}"):
@@ -167,14 +171,6 @@ def test_a_value_that_python_cannot_hold_is_the_reason_why(file: Path) -> None:
     assert [values[0] for values in (read[0], read[2])] == ["x", "z"]
     assert isinstance(read[1][0], UnicodeDecodeError)
     assert isinstance(read[1][1], OverflowError | ValueError)
-
-
-def test_what_cannot_be_read_is_named(file: Path) -> None:
-    with pytest.raises(InputError, match="t.parquet: not a table of foxes after row 0: .*fox"):
-        list(parquet_rows(file, ["fox"], "a table of foxes"))
-    file.write_bytes(file.read_bytes()[:-10])
-    with pytest.raises(InputError, match="t.parquet: not a Parquet file: "):
-        parquet_columns(file)
 
 
 def test_the_extra_is_named_where_pyarrow_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

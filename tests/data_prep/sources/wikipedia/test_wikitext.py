@@ -33,10 +33,14 @@ def one(markup: str) -> str:
         ("A [[Bild:Fuchs.JPG|links|x]]fox.", "A fox."),  # an unknown namespace, but the suffix of a file
         ("A [[Fox: the life]].", "A Fox: the life."),
         ("See [http://a.org/x?y the site], [//b.org] [https://c.org ''C''].", "See the site, C."),
-        (
-            "One {{nowrap|{{nowrap|[[c]]}}|d={{{e|f}}}}}fox.",
-            "One c}fox.",
-        ),  # parameters belong to templates, not to articles
+        # parameters belong to templates, not to articles
+        ("One {{nowrap|{{nowrap|[[c]]}}|d={{{e|f}}}}}fox.", "One c}fox."),
+        ("In {{lang|de|{{nowrap|[[Fuchs|der Fuchs]]}}}}.", "In der Fuchs."),
+        ("A {{fox ran [[over the [[dog]].", "A fox ran over the dog."),  # never closed
+        ("A fox }} ran ]] over.", "A fox ran over."),
+        ("Foxes. A {{fox [[ ran }} over.", "Foxes."),
+        ("A [[Media:a.ogg|fox]], [[media:b.ogg]].", "A fox, media:b.ogg."),
+        ("A [[Attēls:x|y]]fox.", "A yfox."),
         ("A fox.<ref name=x>No {{cite|a}} text.</ref> And<ref name=y /> a dog.<REF>x</Ref >", "A fox. And a dog."),
         ("A <!-- [[ {{ -->fox <timeline>a_{b}</timeline><gallery>\nFile:x\n</gallery>ran.", "A fox ran."),
         ("A fox <!-- never closed, as MediaWiki reads it", "A fox"),
@@ -106,24 +110,36 @@ def test_one_variant_of_the_language_is_shown(language: str, markup: str, text: 
     assert plain(markup, Wiki(language=language)).segments == [text]
 
 
-def test_tables_are_removed_even_if_never_closed() -> None:
-    table = "{| class=x\n! head !! head\n|-\n| a {{b}}\n:{|\n| nested\n|}\n| c\n|}"
-    assert segments(f"A fox.\n{table}\nA dog.") == (["A fox.", "A dog."], [])
-    assert segments("A fox.\n{| class=x\n! scope=row | head\n|-\n| a never closed\n\nA dog.") == (
-        ["A fox.", "A dog."],
-        [],
-    )
-    assert segments("{{box|list=\n{|\n| x\n|}}}A dog.") == (["A dog."], [])
+INFOBOX = "{{Infobox fox|name = [[Fox|Red fox]]|image=fox.jpg| born = {{birth date|2020|2|3}}|map_x=1|empty=}}\nA fox."
 
 
-def test_paragraphs_and_items_are_one_line_each() -> None:
-    paragraphs = "{{Infobox\n| a = b\n}}\nA fox\nran.\n<!-- alone -->\nIt ran."
-    items = "* One\n** Two\n# Three\n; Term: what\n: Said\n----\nEnd."
-    assert segments(f"{paragraphs}\n\n{items}") == (
-        ["A fox ran. It ran.", "One", "Two", "Three", "Term: what", "Said", "End."],
-        [],
-    )
-    assert segments("A fox.<div>A dog.</div><blockquote>A cat.</blockquote>") == (["A fox.", "A dog.", "A cat."], [])
+@pytest.mark.parametrize(
+    ("markup", "texts"),
+    [
+        # tables are removed even if they are never closed
+        ("A fox.\n{| class=x\n! a !! b\n|-\n| a {{b}}\n:{|\n| nested\n|}\n| c\n|}\nA dog.", ["A fox.", "A dog."]),
+        ("A fox.\n{| class=x\n! scope=row | head\n|-\n| a never closed\n\nA dog.", ["A fox.", "A dog."]),
+        ("{{box|list=\n{|\n| x\n|}}}A dog.", ["A dog."]),
+        # paragraphs and items are one line each
+        ("{{Infobox\n| a = b\n}}\nA fox\nran.\n<!-- alone -->\nIt ran.", ["A fox ran. It ran."]),
+        (
+            "* One\n** Two\n# Three\n; Term: what\n: Said\n----\nEnd.",
+            ["One", "Two", "Three", "Term: what", "Said", "End."],
+        ),
+        ("A fox.<div>A dog.</div><blockquote>A cat.</blockquote>", ["A fox.", "A dog.", "A cat."]),
+        ("A [[fox\n\nran]] over.", ["A fox", "ran over."]),
+        ("= =\n==\nx = y\n=", ["= = == x = y ="]),
+        (INFOBOX, ["A fox."]),
+    ],
+)
+def test_blocks_are_lines(markup: str, texts: list[str]) -> None:
+    assert segments(markup) == (texts, [])
+
+
+def test_what_an_export_and_the_options_say_is_done() -> None:
+    assert segments("A [[Attēls:x|y]]fox.", Wiki(HIDING | {"attēls"}))[0] == ["A fox."]
+    assert segments("A [[Medeja:a.ogg|fox]].", Wiki(media=frozenset({"medeja"})))[0] == ["A fox."]
+    assert segments(INFOBOX, infoboxes=True) == (["name: Red fox", "born: 2020-02-03", "A fox."], [])
 
 
 def test_headings_without_text_are_dropped() -> None:
@@ -131,7 +147,6 @@ def test_headings_without_text_are_dropped() -> None:
     texts, headings = segments(f"{begin}==C==<!-- c -->\nMore.\n==References==\n<references/>")
     assert texts == ["Lead.", "A", "B", "Text.", "C", "More."]
     assert headings == [1, 2, 4]
-    assert segments("= =\n==\nx = y\n=") == (["= = == x = y ="], [])
 
 
 def test_sections_of_references_and_links_are_dropped_with_their_subsections() -> None:
@@ -142,31 +157,6 @@ def test_sections_of_references_and_links_are_dropped_with_their_subsections() -
     texts, headings = segments(page, apparatus=True)
     assert texts == ["Lead.", "See also", "Dog", "Books", "A.", "After", "More.", "Notes", "B.", "Last", "End."]
     assert headings == [1, 3, 5, 7, 9]
-
-
-def test_an_infobox_is_kept_if_wanted() -> None:
-    rows = ["name = [[Fox|Red fox]]", "image=fox.jpg", " born = {{birth date|2020|2|3}}", "map_x=1", "empty="]
-    page = f"{{{{Infobox fox|{'|'.join(rows)}}}}}\nA fox."
-    assert segments(page) == (["A fox."], [])
-    assert segments(page, infoboxes=True) == (["name: Red fox", "born: 2020-02-03", "A fox."], [])
-
-
-def test_a_bracket_that_is_not_closed_keeps_what_follows() -> None:
-    assert one("A {{fox ran [[over the [[dog]].") == "A fox ran over the dog."
-    assert one("A fox }} ran ]] over.") == "A fox ran over."
-    assert one("Foxes. A {{fox [[ ran }} over.") == "Foxes."
-    assert segments("A [[fox\n\nran]] over.") == (["A fox", "ran over."], [])
-
-
-def test_links_to_hiding_namespaces_show_nothing() -> None:
-    assert segments("A [[Attēls:x|y]]fox.")[0] == ["A yfox."]
-    assert segments("A [[Attēls:x|y]]fox.", Wiki(HIDING | {"attēls"}))[0] == ["A fox."]
-    assert one("A [[Media:a.ogg|fox]], [[media:b.ogg]].") == "A fox, media:b.ogg."
-    assert segments("A [[Medeja:a.ogg|fox]].", Wiki(media=frozenset({"medeja"})))[0] == ["A fox."]
-
-
-def test_inline_templates_may_contain_links_and_each_other() -> None:
-    assert one("In {{lang|de|{{nowrap|[[Fuchs|der Fuchs]]}}}}.") == "In der Fuchs."
 
 
 PATHOLOGICAL: dict[str, Callable[[int], str]] = {

@@ -1,6 +1,9 @@
-"""Wikipedia's XML dumps: generated ones (whole, truncated at every byte, hostile), and real samples if present."""
+"""Wikipedia's files: XML dumps (whole, truncated, hostile), WikiExtractor's lines, Parquet, and real samples."""
 
+import bz2
+import gzip
 import io
+import json
 import pickle
 import re
 import tracemalloc
@@ -18,6 +21,7 @@ from deepsiam.data_prep.sources.wikipedia import articles, xml_export
 from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
 from deepsiam.data_prep.sources.wikipedia.xml_export import Export
 from tests import samples
+from tests.data_prep.collections.raw_formats import write_parquet
 
 DATA = samples.DATA / "wiki"
 real = samples.needs("wiki")
@@ -136,14 +140,10 @@ def test_only_the_main_text_of_the_last_revision_is_read() -> None:
 def test_damaged_pages_are_bad_and_the_next_is_read() -> None:
     content = dump(page("", "x"), page("１", "x"), page(3, "x", namespace="x"), "<page />", page(5, "Fox."))
     records = read(content)
-    assert [record.reason for record in records[:4] if isinstance(record, Bad)] == [
-        "a page without an id",
-        "a page without an id",
-        "a page without a namespace",
-        "a page without an id",
-    ]
+    *bad, document = (record.reason if isinstance(record, Bad) else record for record in records)
+    assert bad == [f"a page without {part}" for part in ("an id", "an id", "a namespace", "an id")]
     assert records[0] == Bad("a.xml", f"page 1 at byte {content.index(b'<page'):,}", "a page without an id")
-    assert records[4] == Document("wikipedia/5", ("Fox.",), title="T")
+    assert document == Document("wikipedia/5", ("Fox.",), title="T")
 
 
 def test_without_ns_the_title_tells_the_namespace() -> None:
@@ -170,7 +170,7 @@ def test_a_dump_cut_anywhere_names_file_byte_and_valid_pages() -> None:
     content = dump(page(1, "One fox."), page(2, "Zwei Füchse."))
     first = content.index(b"</page>") + len(b"</page>")
     second = content.rindex(b"</page>") + len(b"</page>")
-    for cut in range(1, len(content) - len(FOOT)):
+    for cut in [*range(1, len(HEAD), 9), *range(len(HEAD), len(content) - len(FOOT))]:
         valid = (cut >= first) + (cut >= second)
         records, message = outcome(from_file(content[:cut]))
         ids = [record.id for record in records if isinstance(record, Document)]
@@ -179,26 +179,32 @@ def test_a_dump_cut_anywhere_names_file_byte_and_valid_pages() -> None:
         assert message.endswith(f", after {valid} valid pages; get the file again")
 
 
+PAGE = dump(page(1, "x"))
+NEITHER = "neither a MediaWiki XML export nor WikiExtractor's JSON lines"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "a.xml: is empty"),
-        (b"PK\x03\x04", "a.xml: neither a MediaWiki XML export nor WikiExtractor's JSON lines .* nor Parquet"),
-        (b" \n[1]", "a.xml: neither a MediaWiki XML export"),
-        (b"\n" * 5000 + dump(page(1, "x")), "a.xml: neither a MediaWiki XML export"),
-        (b'<doc id="1" url="u" title="T">\nT\n\nx\n</doc>', r"a.xml: neither .* WikiExtractor's JSON lines \(--json\)"),
-        (b"<\x03\x04", r"a.xml: damaged at byte 1 \(not well-formed"),
-        (b"<html><body/></html>", "not a MediaWiki export .<html>."),
-        (dump(page(1, "x")).replace(b"</page>", b"</page>\x00"), "damaged at byte .* after 1 valid pages"),
-        (b"<!DOCTYPE m [<!ENTITY a 'aaa'>]>" + dump(page(1, "x").replace(">x<", ">&a;<")), "document type declaration"),
-        (dump(page(1, "x").replace(">x<", ">&lol;<")), "undefined entity"),
-        (dump(page(1, "x")).replace(b">x<", b">\xff<"), "invalid token"),
-        (dump("<a>" * 1000), "not a MediaWiki export"),
-        (dump(*(f"<a{i}/>" for i in range(5000))), "different tags"),
+        (b"", "is empty"),
+        (b"PK\x03\x04", rf"{NEITHER} \(--json\) nor Parquet"),
+        (b" \n[1]", NEITHER),
+        (b"\n" * 5000 + PAGE, NEITHER),
+        (b'<doc id="1" url="u" title="T">\nT\n\nx\n</doc>', NEITHER),
+        (b"<\x03\x04", r"damaged at byte 1 \(not well-formed"),
+        (b"<html><body/></html>", ".*not a MediaWiki export .<html>."),
+        (PAGE.replace(b"</page>", b"</page>\x00"), "damaged at byte .* after 1 valid pages"),
+        (b"<!DOCTYPE m [<!ENTITY a 'aaa'>]>" + PAGE.replace(b">x<", b">&a;<"), ".*document type declaration"),
+        (PAGE.replace(b">x<", b">&lol;<"), ".*undefined entity"),
+        (PAGE.replace(b">x<", b">\xff<"), ".*invalid token"),
+        (dump("<a>" * 1000), ".*not a MediaWiki export"),
+        (dump(*(f"<a{i}/>" for i in range(5000))), ".*different tags"),
+        (b"PAR1", "not the Parquet of wikimedia/wikipedia: "),
+        (gzip.compress(b"PAR1 of no more"), "not the Parquet of wikimedia/wikipedia: "),
     ],
 )
 def test_a_file_that_is_not_a_dump_is_one_clear_line(content: bytes, message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=f"^a.xml: {message}") as caught:
         read(content)
     assert "\n" not in str(caught.value)
 
@@ -225,7 +231,7 @@ def test_memory_does_not_grow_with_the_size_of_a_dump_or_a_page(monkeypatch: pyt
         assert counted == {"Document": number + 1, "Bad": 1}
         return highest
 
-    assert peak(400) < 1.2 * peak(60) < 6e6  # the dumps have 5 MB and 0.8 MB
+    assert peak(200) < 1.2 * peak(60) < 6e6  # the dumps have 2.5 MB and 0.8 MB
 
 
 def test_a_tag_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +277,91 @@ def test_the_english_sample_has_the_pages_of_its_list() -> None:
         assert not any(mark in text for text in document.segments for mark in ("{{", "}}", "[[", "]]", "''", "<ref"))
 
 
+def test_extracted_lines_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(articles, "LARGEST_LINE", 200)
+    first = {"id": "12", "revid": "", "title": "T &amp; U", "text": "A &lt;fox&gt; &amp;amp;.\n\nLife.\nIt  ran."}
+    lines = [
+        json.dumps(first).encode(),
+        b'{"id": 13, "text": "One."}',
+        b'{"id": "14", "text": " \\n"}',
+        b"",
+        b'{"id": "../15", "text": "x"}',
+        b'{"id": true, "text": "x"}',
+        b'{"id": "16"}',
+        b"[1]",
+        b"[" * 150,
+        b'{"id": "17", "text": "\xff"}',
+        b'{"id": "18", "text": "' + b"x" * 1000 + b'"}',
+        b'{"id": "19", "text": "Lone \\ud800 half"}',
+    ]
+    records = read(b"\n".join(lines), "a.jsonl")
+    assert records == [
+        Document("wikipedia/12", ("A <fox> &amp;.", "Life.", "It ran."), title="T & U"),
+        Document("wikipedia/13", ("One.",)),
+        Dropped("empty"),
+        Bad("a.jsonl", "line 5", "`id` is not the number of a page"),
+        Bad("a.jsonl", "line 6", "`id` is not the number of a page"),
+        Bad("a.jsonl", "line 7", "no `text`"),
+        Bad("a.jsonl", "line 8", "not a JSON object"),
+        Bad("a.jsonl", "line 9", "not JSON"),
+        Bad("a.jsonl", "line 10", "not JSON"),
+        Bad("a.jsonl", "line 11", "a line of more than 200 bytes"),
+        Document("wikipedia/19", ("Lone half",)),
+    ]
+
+
+def test_a_huge_line_is_skipped_without_being_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(articles, "LARGEST_LINE", 100_000)
+    records = from_file(b"{" + b"x" * 20_000_000 + b'\n{"id": "1", "text": "Fox."}', "a.jsonl")
+    tracemalloc.start()
+    read_records = list(records)
+    highest = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    too_long = Bad("a.jsonl", "line 1", "a line of more than 100,000 bytes")
+    assert read_records == [too_long, Document("wikipedia/1", ("Fox.",))]
+    assert highest < 5e6
+
+
+def test_parquet_rows_are_read(tmp_path: Path) -> None:
+    texts = {"12": "A fox.\n\nLife\n\nIt &amp; ran.", "13": "", "14": None, "x": "Two.", "16": "Three."}
+    rows = [{"id": id, "url": "u", "title": "T", "text": text} for id, text in texts.items()]
+    file = write_parquet(tmp_path / "a.parquet", rows, row_group_size=2)
+    assert list(WIKIPEDIA.documents([tmp_path])) == [
+        Document("wikipedia/12", ("A fox.", "Life", "It &amp; ran."), title="T"),
+        Dropped("empty"),
+        Bad(str(file), "row 3", "no `text`"),
+        Bad(str(file), "row 4", "`id` is not the number of a page"),
+        Document("wikipedia/16", ("Three.",), title="T"),
+    ]
+
+
+def test_files_are_found_in_folders_in_order(tmp_path: Path) -> None:
+    dumped, line = dump(page(1, "Fox.")), b'\xef\xbb\xbf\n {"id": 2, "text": "Dog."}'
+    wanted = {
+        "AA/wiki_00": line,
+        "AA/wiki_01.bz2": bz2.compress(line),
+        "AB/wiki_100": line,
+        "enwiki-20240101-pages-articles-multistream.xml.bz2": bz2.compress(dumped),
+        "enwiki-20240101-pages-articles1.xml-p1p41242.bz2": bz2.compress(dumped),
+        "ltgwiki-pages-articles.xml": b"\xef\xbb\xbf" + dumped,
+        "x/enwiki-pages-articles.xml.gz": gzip.compress(b"\n" + dumped),
+    }
+    others = "AA/wiki_00.json AA/wiki_ wiki_00/x enwiki-pages-articles-multistream-index.txt a.xml x.parquet.d"
+    for name, content in {**wanted, **dict.fromkeys(others.split(), b"x")}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    assert [file.name for file in WIKIPEDIA.find([tmp_path])] == [f"wikipedia/{name}" for name in wanted]
+    again = WIKIPEDIA.find([tmp_path / "AA" / "wiki_00", tmp_path / "AA"])
+    assert [file.name for file in again] == ["wikipedia/wiki_00", "wikipedia/wiki_00#2", "wikipedia/wiki_01.bz2"]
+    fox, dog = Document("wikipedia/1", ("Fox.",), title="T"), Document("wikipedia/2", ("Dog.",))
+    assert list(WIKIPEDIA.documents([tmp_path])) == [dog] * 3 + [fox] * 4
+
+
 @real
-def test_the_latgalian_sample_is_read() -> None:
-    counted = counts(WIKIPEDIA.documents([DATA / "ltgwiki-sample-pages-articles.xml.bz2"]))
-    assert counted == {"Document": 688, "other namespace": 714, "redirect": 104, "empty": 6}
+def test_all_real_files_are_found_and_read() -> None:
+    names = [file.path.name for file in WIKIPEDIA.find([DATA])]
+    assert (len(names), names[0], names[-1]) == (35 + 2, "wiki_00", "ltgwiki-sample-pages-articles.xml.bz2")
+    extracted = counts(WIKIPEDIA.documents([DATA / "AA", DATA / "AB"]))
+    assert extracted == {"Document": 1627 + 5740, "empty": 72 + 2024}
+    latgalian = counts(WIKIPEDIA.documents([DATA / names[-1]]))
+    assert latgalian == {"Document": 688, "other namespace": 714, "redirect": 104, "empty": 6}
