@@ -53,7 +53,7 @@ def test_each_choice_has_its_option(line: str, expected: dict[str, Any]) -> None
 
 
 def test_a_source_has_options_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "names").write_text("r/Two\none\n")
+    (tmp_path / "names").write_text("r/Two\none\n\n/r/two\n")
     assert options("jsonl", "--text", "body", "--id", "url").choices == {"text": "body", "id": "url", "pairs": False}
     assert options("jsonl", "--pairs").choices == {"text": "text", "id": None, "pairs": True}
     names = str(tmp_path / "names")
@@ -61,7 +61,7 @@ def test_a_source_has_options_of_its_own(tmp_path: Path) -> None:
     assert options("reddit", *line, "--bots", names, "--min-score", "-3").choices == {
         "subreddits": ["one", "two"],
         "without": ["one", "two"],
-        "bots": ["one", "r/two"],
+        "bots": ["/r/two", "one", "r/two"],
         "min_score": -3,
         "pairs": False,
         "language": "de",

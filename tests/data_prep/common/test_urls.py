@@ -127,7 +127,7 @@ def test_only_temporary_failures_are_worth_another_try(server: FolderServer, num
 def test_a_connection_that_breaks_or_is_refused_is_worth_another_try(server: FolderServer) -> None:
     server.misbehaviour["a"] = [cut_short]
     refused = server.url.replace(str(server.server_port), "1")
-    for url, said in ((server.url, ""), (refused, "Cannot connect to host 127.0.0.1")):
+    for url, said in ((server.url, None), (refused, "Cannot connect to host 127.0.0.1")):
         with pytest.raises(TransferError, match=said) as caught:
             content_of(f"{url}/a")
         assert not caught.value.final

@@ -19,7 +19,6 @@ from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.common import provenance, workers
 from deepsiam.data_prep.common.errors import InputError, StoppedError
 from deepsiam.data_prep.common.rng import keyed_rng
-from deepsiam.data_prep.prepare import output
 from deepsiam.data_prep.shards.manifest import Manifest
 from tests.data_prep import raw
 from tests.data_prep.common import worker_tasks
@@ -129,13 +128,6 @@ def edited(source: dict[str, Any], path: tuple[Any, ...], value: Any, remove: bo
     return changed
 
 
-def test_what_a_preparation_writes_is_accepted(two: list[Path]) -> None:
-    for folder in two:
-        for split in output.SPLITS:
-            source = Manifest.load(folder / split).source
-            assert provenance.checked(source, "x") == source
-
-
 @given(st.data())
 # a manifest has 92 values, each of which may be edited
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=5 * settings.default.max_examples)
@@ -185,13 +177,8 @@ def test_the_message_names_the_key(two: list[Path], path: tuple[str, ...], value
 
 
 def test_a_name_alone_determines_the_numbers() -> None:
-    np.random.seed(1)
-    first = keyed_rng("wikipedia/12").integers(1000, size=50)
-    np.random.seed(2)
-    assert np.array_equal(first, keyed_rng("wikipedia/12").integers(1000, size=50))
-
-
-def test_names_that_are_nearly_equal_have_unrelated_numbers() -> None:
-    drawn = np.array([keyed_rng(f"a#{number}").integers(100) for number in range(2000)])
-    assert abs(drawn.mean() - 49.5) < 3  # its standard deviation is 0.65
-    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.12  # its standard deviation is 0.022
+    drawn = [np.array([keyed_rng(f"a#{number}").integers(100) for number in range(2000)]) for _ in range(2)]
+    assert np.array_equal(*drawn)
+    # names that are nearly equal have unrelated numbers: standard deviations of 0.65 and 0.022
+    assert abs(drawn[0].mean() - 49.5) < 3
+    assert abs(np.corrcoef(drawn[0][:-1], drawn[0][1:])[0, 1]) < 0.12

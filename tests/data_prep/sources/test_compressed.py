@@ -93,10 +93,10 @@ REFUSED: list[tuple[str, bytes, str]] = [
     ("zeros.zst", zstd(b"one") + bytes(99) + zstd(b"two"), "only zeros"),
 ]
 for suffix, compress in COMPRESS.items():
-    whole, other = compress(TEXT), gzip.compress if suffix == ".xz" else lzma.compress
+    whole, other = compress(TEXT[:50_000]), gzip.compress if suffix == ".xz" else lzma.compress
     REFUSED += [
         (f"a{suffix}", TEXT, rf"is named \{suffix} but does not begin as .* \(byte 0\); get it"),
-        (f"other{suffix}", other(TEXT), rf"is named \{suffix} but contains (gzip|xz)"),
+        (f"other{suffix}", other(b"text"), rf"is named \{suffix} but contains (gzip|xz)"),
         (f"cut{suffix}", whole[:-1], rf"its \w+ data is cut off at byte {len(whole) - 1:,}; get it again"),
         (f"half{suffix}", whole[: len(whole) // 2], rf"its \w+ data is cut off at byte {len(whole) // 2:,}; get"),
         (f"second{suffix}", (whole * 2)[:-3], f"is cut off at byte {len(whole) * 2 - 3:,};"),
@@ -254,12 +254,13 @@ NOT_STREAMS = {
     "after": STREAMS + b"x",
     "padding": STREAMS + b"\0",
     "no header": STREAMS[4:],
-    "a bomb": bz2.compress(bytes(1 << 26)),
+    "a bomb": bz2.compress(bytes(1 << 18)),
 }
 
 
 @pytest.mark.parametrize("content", NOT_STREAMS.values(), ids=NOT_STREAMS)
-def test_what_is_not_made_of_streams_is_left_to_another_reader(content: bytes) -> None:
+def test_what_is_not_made_of_streams_is_left_to_another_reader(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bzip2_streams, "INFLATED", 1 << 17)
     with pytest.raises(UnusualError):
         streams(content)
 

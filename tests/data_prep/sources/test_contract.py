@@ -187,8 +187,6 @@ BAD_LINES = [
     ("jsonl", b'{"text": ' + b"1" * 5000 + b"}", "not JSON ("),
     ("jsonl", b'{"text": "Caf\xe9"}', "not UTF-8 at byte 13"),
     ("jsonl", b'["text"]', "not a JSON object"),
-    ("jsonl", b"null", "not a JSON object"),
-    ("jsonl", b'{"body": "fox", "id": 1}', "field 'text' is missing or not a string"),
     ("jsonl", b'{"text": ["fox"], "id": 1}', "field 'text' is missing or not a string"),
     ("jsonl", b'{"text": "fox"}', "field 'id' is missing or neither a string nor a whole number"),
     ("jsonl", b'{"text": "fox", "id": 1.5}', "field 'id' is missing or neither a string nor a whole number"),
@@ -200,10 +198,7 @@ BAD_LINES = [
     ("pairs", b'{"query": "fox"}', "field 'document' is missing or not a string"),
     ("pairs", b'{"query": "fox", "document": ["dog"]}', "field 'document' is missing or not a string"),
     ("pairs", b'{"query": "fox", "document": "\\ud83e"}', "half of a surrogate pair, which is not a character"),
-    ("pairs", b'["fox", "dog"]', "not a JSON object"),
     ("reddit", b'{"body": "cut o', "not JSON"),
-    ("reddit", b'{"body": "\xff"}', "not UTF-8 at byte 10"),
-    ("reddit", b"[1]", "not a JSON object"),
     ("reddit", b"{}", "neither a comment"),
     ("reddit", b'{"body": 1, "title": null}', "neither a comment"),
     ("reddit", b'{"title": "x", "created_utc": 1}', "id is missing"),
@@ -217,7 +212,7 @@ BAD_LINES = [
 ]
 
 
-@pytest.mark.parametrize(("source", "line", "reason"), BAD_LINES)
+@pytest.mark.parametrize(("source", "line", "reason"), BAD_LINES, ids=[f"{row[0]}: {row[2]}" for row in BAD_LINES])
 def test_a_bad_line_is_named_and_the_others_are_read(tmp_path: Path, source: str, line: bytes, reason: str) -> None:
     records, choices = LINES[source]
     path, (first, last) = tmp_path / "a.jsonl", [json.dumps(record).encode() for record in records]

@@ -46,17 +46,6 @@ def test_a_file_is_a_document_of_paragraphs(folder: Path) -> None:
     ]
 
 
-def test_a_worker_opens_a_text_and_the_reader_splits_lines(folder: Path) -> None:
-    path = folder / "b" / "two.txt.gz"
-    [file] = TEXT.find([path])
-    [piece] = TEXT.pieces(file, {})
-    assert (piece.size, piece.content) == (path.stat().st_size, path)
-    lines = write(folder / "a.jsonl", b"not JSON", b" ", b"{}")
-    [file] = JSONL.find([lines])
-    pieces = list(JSONL.pieces(file, {}))
-    assert [(piece.where, piece.size) for piece in pieces] == [("line 1", 8), ("line 3", 2)]
-
-
 def test_a_file_or_a_line_that_is_too_long_is_bad(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_text, "MAX_BYTES", 16)
     path = folder / "b" / "one.txt"

@@ -172,12 +172,6 @@ def test_utf_8_with_a_few_bad_bytes_or_lines_of_windows_is_read_as_both() -> Non
     assert decode(mixed, GUESS) == ("".join(lines), guess.MIXED)
 
 
-def test_one_odd_byte_does_not_cost_a_book() -> None:
-    content = (ENGLISH_LINES * 20).encode()
-    for odd in (0x80, 0x81, 0x9D, 0xAD, 0xB3, 0xFF):
-        assert decode(content + bytes([odd]), GUESS)[0][:-1] == ENGLISH_LINES * 20
-
-
 def test_the_expected_language_decides_where_a_text_has_few_accents() -> None:
     content = "Az idő".encode("cp1250")
     assert decode(content, GUESS) == ("Az idõ", "cp1252")
@@ -245,6 +239,7 @@ PHONES = "(415) 555-2671|415-555-2671|415.555.2671|4155552671|+14155552671|+44 2
         ("me" * 500_000 + "@" + "b-" * 500_000, "me" * 500_000 + "@" + "b-" * 500_000),
         ("8.8.8.8 and 415-555-2671 of me@example.org", f"{IP} and {PHONE} of {EMAIL}"),
     ],
+    ids=range(13),
 )
 def test_addresses_are_replaced(text: str, expected: str) -> None:
     assert scrub(text) == expected

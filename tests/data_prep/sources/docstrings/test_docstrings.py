@@ -70,12 +70,6 @@ def test_docstrings_are_read_with_their_names_and_drops_are_counted(tree: Path) 
     assert list(modules.read_all(find(tree), 3)) == [read(file) for file in find(tree)]
 
 
-def test_a_file_that_cannot_be_parsed_is_counted(tree: Path) -> None:
-    assert read(SourceFile("broken", "broken", tree / "broken.py")) == ([], {"file cannot be parsed": 1})
-    (tree / "null.py").write_bytes(b"x = 1\x00")
-    assert read(SourceFile("null", "null", tree / "null.py"))[1] == {"file cannot be parsed": 1}
-
-
 def test_a_killed_worker_is_one_clear_line(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modules, "read", exit_at_once)
     with pytest.raises(InputError, match="a process was killed .*use fewer --workers"):
@@ -160,8 +154,9 @@ def test_its_name_has_the_summary_and_the_summary_the_body(package: Path) -> Non
 
 def test_files_of_another_python_and_long_ones_are_left_out(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = package / "old.py"
-    path.write_text("print 'fox'")
-    assert list(PYTHON.documents([path])) == [Dropped("file cannot be parsed")]
+    for content in (b"print 'fox'", b"x = 1\x00"):
+        path.write_bytes(content)
+        assert list(PYTHON.documents([path])) == [Dropped("file cannot be parsed")]
     monkeypatch.setattr(python, "MAX_BYTES", 10)
     assert list(PYTHON.documents([path])) == [Bad(str(path), "the file", "more than 10 bytes")]
 
@@ -170,27 +165,104 @@ def rest(docstring: str) -> list[str]:
     return paragraphs("Does the thing.\n\n" + textwrap.dedent(docstring))[1]
 
 
-def test_google_style_keeps_descriptions_without_names_and_types() -> None:
-    assert rest(
-        """
-        Args:
-            x (int, optional): The number of foxes that
-                are to be counted.
-            y: Whether to count them at all.
-            z (`torch.Tensor` of shape `(a, b)`, *optional*):
-                The tensor that holds the foxes.
-            n - how many of them there are
-        Returns:
-            float: The mean of the counts, or nan where
-            there are none.
-        Raises:
-            ValueError: If there is no fox in x.
+@pytest.mark.parametrize(
+    ("docstring", "opening", "others"),
+    [
+        ("Reads a file\n    that is long.\n\n    It is\n    read.\n", "Reads a file that is long.", ["It is read."]),
+        # not opened with prose
+        ("f(x) -> y\n\nReturns the y of an x.", "", ["Returns the y of an x."]),
+        ("Args:\n    x: The number of foxes to see.", "", ["x: The number of foxes to see."]),
+        ("x (`int`):\n    The number of foxes to see.", "", ["The number of foxes to see."]),
+        ("", "", []),
+    ],
+)
+def test_the_opening_paragraph_and_the_rest(docstring: str, opening: str, others: list[str]) -> None:
+    assert paragraphs(docstring) == (opening, others)
 
-        Note:
-            This is slow, but it is right.
-        Returns: the count of the foxes
-        """
-    ) == [
+
+GOOGLE = """
+    Args:
+        x (int, optional): The number of foxes that
+            are to be counted.
+        y: Whether to count them at all.
+        z (`torch.Tensor` of shape `(a, b)`, *optional*):
+            The tensor that holds the foxes.
+        n - how many of them there are
+    Returns:
+        float: The mean of the counts, or nan where
+        there are none.
+    Raises:
+        ValueError: If there is no fox in x.
+
+    Note:
+        This is slow, but it is right.
+    Returns: the count of the foxes
+"""
+NUMPY = """
+    Parameters
+    ----------
+    x : (M, N) array_like
+        The matrix that holds the foxes.
+    axis : int, optional
+        The axis along which they are counted.
+
+        The last one is the default.
+
+    Returns
+    -------
+    ndarray or scalar
+        The number of foxes in x.
+
+    See Also
+    --------
+    foxes : The function that makes the foxes.
+
+    Notes
+    -----
+    The algorithm is as simple
+    as it could be.
+
+    References
+    ----------
+    .. [1] A. Fox, "The count of the foxes", in the Journal of Foxes.
+"""
+SPHINX = """
+    :param int x: the number of foxes
+        that are to be counted
+    :type x: int or what the user has
+    :returns: the count of all of them
+    :rtype: int
+    @param y: whether it is to be done
+"""
+MARKDOWN = """
+    > [!WARNING]
+    > This is something to be
+    > warned of.
+
+    Args:
+        - x: the number of foxes to see
+        - y (int): the number of dogs to see
+"""
+LISTS = """
+    A title
+    =======
+
+    These are the foxes:
+
+    - the first item which
+      is long
+    - the second item is short
+    1. the third item is numbered
+
+    .. note:: This is something
+        to be noted.
+
+    .. warning::
+
+        This is something to be warned of.
+"""
+PROSE = {
+    GOOGLE: [
         "The number of foxes that are to be counted.",
         "Whether to count them at all.",
         "The tensor that holds the foxes.",
@@ -199,77 +271,30 @@ def test_google_style_keeps_descriptions_without_names_and_types() -> None:
         "If there is no fox in x.",
         "This is slow, but it is right.",
         "the count of the foxes.",
-    ]
-
-
-def test_numpy_style_keeps_descriptions_and_notes() -> None:
-    assert rest(
-        """
-        Parameters
-        ----------
-        x : (M, N) array_like
-            The matrix that holds the foxes.
-        axis : int, optional
-            The axis along which they are counted.
-
-            The last one is the default.
-
-        Returns
-        -------
-        ndarray or scalar
-            The number of foxes in x.
-
-        See Also
-        --------
-        foxes : The function that makes the foxes.
-
-        Notes
-        -----
-        The algorithm is as simple
-        as it could be.
-
-        References
-        ----------
-        .. [1] A. Fox, "The count of the foxes", in the Journal of Foxes.
-        """
-    ) == [
+    ],
+    NUMPY: [
         "The matrix that holds the foxes.",
         "The axis along which they are counted.",
         "The last one is the default.",
         "The number of foxes in x.",
         "The algorithm is as simple as it could be.",
-    ]
-
-
-def test_sphinx_fields_lose_their_names_and_types() -> None:
-    assert rest(
-        """
-        :param int x: the number of foxes
-            that are to be counted
-        :type x: int or what the user has
-        :returns: the count of all of them
-        :rtype: int
-        @param y: whether it is to be done
-        """
-    ) == ["the number of foxes that are to be counted.", "the count of all of them.", "whether it is to be done."]
-
-
-@pytest.mark.parametrize(
-    ("docstring", "expected"),
-    [
-        (
-            "Reads a file that\n    is long.\n\n    It is read\n    in pieces.\n",
-            ("Reads a file that is long.", ["It is read in pieces."]),
-        ),
-        # not opened with prose
-        ("f(x) -> y\n\nReturns the y of an x.", ("", ["Returns the y of an x."])),
-        ("Args:\n    x: The number of foxes to see.", ("", ["x: The number of foxes to see."])),
-        ("x (`int`):\n    The number of foxes to see.", ("", ["The number of foxes to see."])),
-        ("", ("", [])),
     ],
-)
-def test_the_opening_paragraph_and_the_rest(docstring: str, expected: tuple[str, list[str]]) -> None:
-    assert paragraphs(docstring) == expected
+    SPHINX: ["the number of foxes that are to be counted.", "the count of all of them.", "whether it is to be done."],
+    MARKDOWN: ["This is something to be warned of.", "the number of foxes to see.", "the number of dogs to see."],
+    LISTS: [
+        "These are the foxes:",
+        "the first item which is long.",
+        "the second item is short.",
+        "the third item is numbered.",
+        "This is something to be noted.",
+        "This is something to be warned of.",
+    ],
+}
+
+
+@pytest.mark.parametrize("docstring", PROSE, ids=["Google", "NumPy", "Sphinx", "Markdown", "lists"])
+def test_descriptions_and_notes_are_kept_without_names_types_and_titles(docstring: str) -> None:
+    assert rest(docstring) == PROSE[docstring]
 
 
 @pytest.mark.parametrize(
@@ -294,47 +319,6 @@ def test_the_opening_paragraph_and_the_rest(docstring: str, expected: tuple[str,
 def test_code_tables_and_formulas_are_dropped(code: str) -> None:
     found = rest(f"The first of the foxes.\n\n{code}\nThe last of the foxes.")
     assert found == ["The first of the foxes.", "The last of the foxes."]
-
-
-def test_markdown_quotations_and_fields_in_a_list() -> None:
-    assert rest(
-        """
-        > [!WARNING]
-        > This is something to be
-        > warned of.
-
-        Args:
-            - x: the number of foxes to see
-            - y (int): the number of dogs to see
-        """
-    ) == ["This is something to be warned of.", "the number of foxes to see.", "the number of dogs to see."]
-
-
-def test_lists_notes_and_titles() -> None:
-    assert rest(
-        """
-        A title
-        =======
-
-        - the first item which
-          is long
-        - the second item is short
-        1. the third item is numbered
-
-        .. note:: This is something
-            to be noted.
-
-        .. warning::
-
-            This is something to be warned of.
-        """
-    ) == [
-        "the first item which is long.",
-        "the second item is short.",
-        "the third item is numbered.",
-        "This is something to be noted.",
-        "This is something to be warned of.",
-    ]
 
 
 @pytest.mark.parametrize(

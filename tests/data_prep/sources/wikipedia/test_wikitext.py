@@ -32,6 +32,9 @@ def one(markup: str) -> str:
         ("A [[File:a.jpg|thumb|A [[fox]] with [[b|c]] [http://x y]]]fox.", "A fox."),
         ("A [[Bild:Fuchs.JPG|links|x]]fox.", "A fox."),  # an unknown namespace, but the suffix of a file
         ("A [[Fox: the life]].", "A Fox: the life."),
+        ("A <!-- [[ {{ -->fox <timeline>a_{b}</timeline><gallery>\nFile:x\n</gallery>ran.", "A fox ran."),
+        ("2<sup>''n''</sup> foxes, the 2<sup>e</sup>, a<sup>-k</sup>.", "2^n foxes, the 2e, a^-k."),
+        ("std::sort(a, b) and f() stay.", "std::sort(a, b) and f() stay."),
         ("See [http://a.org/x?y the site], [//b.org] [https://c.org ''C''].", "See the site, C."),
         # parameters belong to templates, not to articles
         ("One {{nowrap|{{nowrap|[[c]]}}|d={{{e|f}}}}}fox.", "One c}fox."),
@@ -42,7 +45,6 @@ def one(markup: str) -> str:
         ("A [[Media:a.ogg|fox]], [[media:b.ogg]].", "A fox, media:b.ogg."),
         ("A [[Attēls:x|y]]fox.", "A yfox."),
         ("A fox.<ref name=x>No {{cite|a}} text.</ref> And<ref name=y /> a dog.<REF>x</Ref >", "A fox. And a dog."),
-        ("A <!-- [[ {{ -->fox <timeline>a_{b}</timeline><gallery>\nFile:x\n</gallery>ran.", "A fox ran."),
         ("A fox <!-- never closed, as MediaWiki reads it", "A fox"),
         ("A <ref>reference never closed.", "A reference never closed."),
         ("A <span style='x'>fox</span><br/>ran<br>off; 2 < 3 > 1.", "A fox ran off; 2 < 3 > 1."),
@@ -50,13 +52,10 @@ def one(markup: str) -> str:
             "10<sup>6</sup> or 4<sup>th</sup>, ''c''<sup>2</sup>, CO<sub>2</sub>, SO<sub>4</sub><sup>2−</sup>.",
             "10^6 or 4th, c^2, CO2, SO4^2−.",
         ),
-        ("2<sup>''n''</sup> foxes, the 2<sup>e</sup>, a<sup>-k</sup>.", "2^n foxes, the 2e, a^-k."),
         ("Use <syntaxhighlight lang=c inline>a[0] = {{b}}</syntaxhighlight> now.", "Use a[0] = {{b}} now."),
         ("__NOTOC__A fox__NOEDITSECTION__.", "A fox."),
         ("Use <nowiki>[[links]] '''and''' {{x}} &amp; <b></nowiki>''now''.", "Use [[links]] '''and''' {{x}} & <b>now."),
-        ("Fox &amp; dog&nbsp;&#8211; &lt;ref&gt;", "Fox & dog – <ref>"),
         ("Greek ({{x}}, {{y}}; ''fox'') and ( {{z}}) a {{cn}}, b {{cn}}.", "Greek (fox) and a, b."),
-        ("std::sort(a, b) and f() stay.", "std::sort(a, b) and f() stay."),
         ("A <table><tr><td>x<table><tr></tr></TABLE></td></table>fox.", "A fox."),
     ],
 )
@@ -73,8 +72,8 @@ def test_markup_becomes_what_a_reader_sees(markup: str, text: str) -> None:
         ("Of l'''Osservatore'' and '''others'''", "Of l'Osservatore and others"),
         ("The dogs''' and a'''b ''c '''d", "The dogs and a'b c d"),
         ("The dogs''' and '''b ''c '''d", "The dogs' and b c d"),
-        ("The '''''dogs", "The dogs"),
         ("The '''dogs and ''b", "The 'dogs and b"),
+        ("The '''''dogs", "The dogs"),
         ("Of l'''x''.\nA '''fox and ''y", "Of l'x. A 'fox and y"),  # each line by itself
         ("The ''fox'''s, '''[[a|''b]]''', [[c|l'''d'']]s", "The fox's, b, l'ds"),  # and each label
         # what parts quotes, and what does not
@@ -98,7 +97,6 @@ def test_quotes_are_paired_as_in_mediawiki(markup: str, text: str) -> None:
     [
         ("en", "A -{zh:fox; en:dog}- ran -{.", "A -{zh:fox; en:dog}- ran -{."),
         ("zh", "A -{zh-hant:[[dog|dogs]]; zh-hans:&lt;fox&gt;; of {{nowrap|it}};}- ran.", "A <fox>; of it ran."),
-        ("zh", "A -{zh-tw:dog;zh-cn:{{nowrap|-{R|fox=1}-}}}-.", "A fox=1."),
         ("zh", "A -{fox}-{{nowrap|-{A|zh:-{a}-b;zh-tw:c}-}} -{zh-hans;zh-hant|d|e}-.", "A foxab d|e."),
         ("zh", "A -{H|zh-cn:b;zh-tw:c}- -{T|zh:d}--{-|zh:e}-fox}- -{ran -{{nowrap|b}}.", "A fox}- -{ran -b."),
         ("zh", "It is -{D|zh-cn:b;zh-tw:c}-. A -{x=>zh-cn:fox}-.", "A fox."),
@@ -177,12 +175,9 @@ PATHOLOGICAL: dict[str, Callable[[int], str]] = {
     "formulas": lambda n: "<math>" * n + "{" * (5 * n) + "</math>",
     "labels": lambda n: "[[a|b" * n + "]]" * n,
     "tables": lambda n: "\n{|" * n + "\n|}" * n,
-    "both": lambda n: "{{[[" * n + "]]" * n + "}}" * n,
     "crossed": lambda n: "[[{{" * n + "]]" * n + "\n|}" * n + "}}" * n,
     "references": lambda n: "<ref>" * (4 * n),
-    "half tags": lambda n: "<ref " * n,
     "comments": lambda n: "<!--" * n,
-    "external": lambda n: "[http://" * n + "a" * (5 * n),
     "commas": lambda n: ", " * (5 * n) + "x" + " (" * (5 * n) + " )" * (5 * n),
     "headings": lambda n: "".join(f"\n{'=' * (i % 90 + 1)}a=" for i in range(n)),
     "quotes": lambda n: "''a'''" * n,

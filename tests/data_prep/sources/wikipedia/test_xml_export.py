@@ -310,18 +310,6 @@ def test_extracted_lines_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_a_huge_line_is_skipped_without_being_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(articles, "LARGEST_LINE", 100_000)
-    records = from_file(b"{" + b"x" * 20_000_000 + b'\n{"id": "1", "text": "Fox."}', "a.jsonl")
-    tracemalloc.start()
-    read_records = list(records)
-    highest = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    too_long = Bad("a.jsonl", "line 1", "a line of more than 100,000 bytes")
-    assert read_records == [too_long, Document("wikipedia/1", ("Fox.",))]
-    assert highest < 5e6
-
-
 def test_parquet_rows_are_read(tmp_path: Path) -> None:
     texts = {"12": "A fox.\n\nLife\n\nIt &amp; ran.", "13": "", "14": None, "x": "Two.", "16": "Three."}
     rows = [{"id": id, "url": "u", "title": "T", "text": text} for id, text in texts.items()]
