@@ -61,7 +61,7 @@ def test_a_source_has_options_of_its_own(tmp_path: Path) -> None:
     assert options("reddit", *line, "--bots", names, "--min-score", "-3").choices == {
         "subreddits": ["one", "two"],
         "without": ["one", "two"],
-        "bots": ["/r/two", "one", "r/two"],
+        "bots": ["one", "r/two"],
         "min_score": -3,
         "pairs": False,
         "language": "de",

@@ -59,17 +59,6 @@ def test_batches_have_the_ids_of_each_items_texts_in_order(small: Tokenizer, ite
         assert [text_ids.tolist() for text_ids in ids] == [text_ids.tolist() for text_ids in small.encode(texts)]
 
 
-@pytest.mark.parametrize("kind", ["small", "bpe"])
-def test_the_sentences_of_a_text_have_together_the_ids_of_the_text(kind: str, request: pytest.FixtureRequest) -> None:
-    """A byte-level tokenizer has other tokens for a word after a blank."""
-    tokenizer: Tokenizer = request.getfixturevalue(kind)
-    sentences = ["the quick fox jumps.", "the dog sleeps.", "The fox"]
-    ((_, ids),) = tokenizer.encode_batches([(0, sentences)], sentences=True)
-    assert np.concatenate(ids).tolist() == tokenizer.encode([" ".join(sentences)])[0].tolist()
-    ((_, alone),) = tokenizer.encode_batches([(0, sentences)])
-    assert [a.tolist() for a in alone] == [a.tolist() for a in tokenizer.encode(sentences)]
-
-
 def test_only_one_batch_of_items_is_read_ahead(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer, "BATCH", 3)
     read: list[int] = []

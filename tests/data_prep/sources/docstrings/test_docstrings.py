@@ -154,7 +154,7 @@ def test_its_name_has_the_summary_and_the_summary_the_body(package: Path) -> Non
 
 def test_files_of_another_python_and_long_ones_are_left_out(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = package / "old.py"
-    for content in (b"print 'fox'", b"x = 1\x00"):
+    for content in (b"x = 1\x00", b"print 'fox'"):
         path.write_bytes(content)
         assert list(PYTHON.documents([path])) == [Dropped("file cannot be parsed")]
     monkeypatch.setattr(python, "MAX_BYTES", 10)

@@ -26,6 +26,7 @@ def comment(name: int, parent: int, text: str = "", dropped: str = "", retrieved
 
 
 SUBMISSION = comment(0, 0)
+DOUBTFUL = [utterance._replace(doubtful=True) for utterance in (comment(2, 1), comment(4, 3, dropped="bot"))]
 
 
 def cut(thread: list[Utterance]) -> Iterator[Document | Dropped]:
@@ -38,10 +39,6 @@ def documents(thread: list[Utterance]) -> dict[str, tuple[tuple[str, ...], int]]
     return found
 
 
-def reasons(thread: list[Utterance]) -> Counter[str]:
-    return Counter(d.reason for d in cut(thread) if isinstance(d, Dropped))
-
-
 def pairs(thread: list[Utterance]) -> Counter[tuple[str, str]]:
     return Counter(
         segments[i - 1 : i + 1]
@@ -50,54 +47,58 @@ def pairs(thread: list[Utterance]) -> Counter[tuple[str, str]]:
     )
 
 
-def test_the_first_reply_goes_on_and_the_others_open_documents() -> None:
-    thread = [SUBMISSION, comment(1, 0), comment(2, 1), comment(3, 0), comment(4, 1), comment(5, 4)]
-    assert documents(thread) == {
-        "reddit/t3_a": (("0", "1", "2"), 0),
-        "reddit/t3_a/t1_3": (("0", "3"), 1),
-        "reddit/t3_a/t1_4": (("0", "1", "4", "5"), 2),
-    }
-    assert reasons(thread) == {}
+THREADS: dict[str, tuple[list[Utterance], dict[str, tuple[tuple[str, ...], int]], dict[str, int]]] = {
+    "the first reply goes on, the others open documents": (
+        [SUBMISSION, comment(1, 0), comment(2, 1), comment(3, 0), comment(4, 1), comment(5, 4)],
+        {"": (("0", "1", "2"), 0), "/t1_3": (("0", "3"), 1), "/t1_4": (("0", "1", "4", "5"), 2)},
+        {},
+    ),
+    "replies to what was dropped or is missing have no context": (
+        [SUBMISSION, comment(1, 0, dropped="bot"), comment(2, 1), comment(3, 2), comment(4, 99), comment(5, 0)],
+        {"": (("0", "5"), 0), "/t1_2": (("2", "3"), 0)},
+        {"bot": 1, "alone": 1},
+    ),
+    "circles are cut before their first utterance": (
+        [comment(9, 4), comment(1, 5), comment(5, 3), comment(3, 4), comment(4, 3), comment(7, 7), comment(8, 7)],
+        {"/t1_3": (("3", "4", "9"), 0), "/t1_5": (("3", "5", "1"), 1), "/t1_7": (("7", "8"), 0)},
+        {},
+    ),
+    "doubtful ones are dropped where the thread is not wanted": (
+        [SUBMISSION, comment(1, 0, "no"), *DOUBTFUL, comment(3, 2)],
+        {"": (("0", "no"), 0)},
+        {"other language": 1, "alone": 1, "bot": 1},
+    ),
+    "and kept where it is": (
+        [SUBMISSION, comment(1, 0, "yes"), *DOUBTFUL, comment(3, 2)],
+        {"": (("0", "yes", "2", "3"), 0)},
+        {"bot": 1},
+    ),
+    "texts that are dropped do not count": (
+        [SUBMISSION, comment(1, 0, "yes", dropped="too long"), *DOUBTFUL, comment(3, 2)],
+        {},
+        {"too long": 1, "other language": 1, "alone": 2, "bot": 1},
+    ),
+    "of each utterance the newest version counts": (
+        [
+            SUBMISSION,
+            *[comment(1, 0, "old", retrieved=5, score=9)] * 2,
+            comment(1, 0, "new", retrieved=6, score=3),
+            comment(1, 0, "newest", retrieved=6, score=4),
+            comment(2, 0),
+            comment(2, 0, dropped="deleted", retrieved=1),
+        ],
+        {"": (("0", "newest"), 0)},
+        {"duplicate": 1, "older version": 3, "deleted": 1},
+    ),
+}
 
 
-def test_replies_to_what_was_dropped_or_is_missing_have_no_context() -> None:
-    thread = [SUBMISSION, comment(1, 0, dropped="bot"), comment(2, 1), comment(3, 2), comment(4, 99), comment(5, 0)]
-    assert documents(thread) == {"reddit/t3_a": (("0", "5"), 0), "reddit/t3_a/t1_2": (("2", "3"), 0)}
-    assert reasons(thread) == {"bot": 1, "alone": 1}
-
-
-def test_doubtful_utterances_are_dropped_where_the_thread_is_not_wanted() -> None:
-    doubtful = [utterance._replace(doubtful=True) for utterance in (comment(2, 1), comment(4, 3, dropped="bot"))]
-    thread = [SUBMISSION, comment(1, 0, "no"), *doubtful, comment(3, 2)]
-    assert documents(thread) == {"reddit/t3_a": (("0", "no"), 0)}
-    assert reasons(thread) == {"other language": 1, "alone": 1, "bot": 1}
-    thread[1] = comment(1, 0, "yes")
-    assert documents(thread) == {"reddit/t3_a": (("0", "yes", "2", "3"), 0)}
-    thread[1] = comment(1, 0, "yes", dropped="too long")
-    assert reasons(thread) == {"too long": 1, "other language": 1, "alone": 2, "bot": 1}
-
-
-def test_of_each_utterance_the_newest_version_counts() -> None:
-    thread = [
-        SUBMISSION,
-        *[comment(1, 0, "old", retrieved=5, score=9)] * 2,
-        comment(1, 0, "new", retrieved=6, score=3),
-        comment(1, 0, "newest", retrieved=6, score=4),
-        comment(2, 0),
-        comment(2, 0, dropped="deleted", retrieved=1),
-    ]
-    assert documents(thread) == {"reddit/t3_a": (("0", "newest"), 0)}
-    assert reasons(thread) == {"duplicate": 1, "older version": 3, "deleted": 1}
+@pytest.mark.parametrize("name", THREADS)
+def test_threads_are_cut(name: str) -> None:
+    thread, expected, left = THREADS[name]
+    assert documents(thread) == {f"reddit/t3_a{path}": found for path, found in expected.items()}
     assert documents(thread[::-1]) == documents(thread)
-
-
-def test_circles_are_cut_before_their_first_utterance() -> None:
-    thread = [comment(9, 4), comment(1, 5), comment(5, 3), comment(3, 4), comment(4, 3), comment(7, 7), comment(8, 7)]
-    assert documents(thread) == {
-        "reddit/t3_a/t1_3": (("3", "4", "9"), 0),
-        "reddit/t3_a/t1_5": (("3", "5", "1"), 1),
-        "reddit/t3_a/t1_7": (("7", "8"), 0),
-    }
+    assert Counter(item.reason for item in cut(thread) if isinstance(item, Dropped)) == left
 
 
 @pytest.mark.parametrize(("characters", "first"), [(threads.CONTEXT_CHARACTERS, 8 - CONTEXT), (2, 6), (0, 7)])
@@ -142,7 +143,7 @@ def test_every_pair_occurs_exactly_once(thread: list[Utterance], random: Random,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "CONTEXT", context)
         patch.setattr(threads, "UTTERANCES", most)
-        found, left = documents(thread), reasons(thread)
+        found, left = documents(thread), Counter(item.reason for item in cut(thread) if isinstance(item, Dropped))
         made = pairs(thread)
         shuffled = list(thread)
         random.shuffle(shuffled)
