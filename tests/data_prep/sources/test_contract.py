@@ -221,7 +221,7 @@ def test_a_bad_line_is_named_and_the_others_are_read(tmp_path: Path, source: str
         path.write_bytes(b"\n".join(lines))
         items = list(SOURCES[source].documents([path], **choices))
         texts = [item.segments for item in items if isinstance(item, Document)]
-        return texts, [item for item in items if not isinstance(item, Document)]
+        return texts, [item for item in items if isinstance(item, Bad)]
 
     texts, (bad,) = read(b"", first, line, last)
     assert (bad.file, bad.where) == (str(path), "line 3")

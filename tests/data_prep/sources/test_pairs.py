@@ -44,12 +44,12 @@ def write(path: Path, content: bytes) -> Path:
 
 
 def as_csv(path: Path, rows: list[dict[str, Any]]) -> Path:
-    write_csv(path, [list(rows[0]), *(row.values() for row in rows)])
+    write_csv(path, [list(rows[0]), *(list(row.values()) for row in rows)])
     return write(path, codecs.BOM_UTF8 + path.read_bytes())
 
 
 def as_tsv(path: Path, rows: list[dict[str, Any]]) -> Path:
-    lines = [list(rows[0]), *(row.values() for row in rows)]
+    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
     return write_tsv(path, [[" ".join(cell.split()) for cell in line] for line in lines], "\r\n")
 
 

@@ -181,7 +181,10 @@ def test_the_thread_of_a_line_is_known_before_it_is_read(tmp_path: Path) -> None
     choices = utterances.REDDIT.choices()
     pieces = list(utterances.REDDIT.pieces(file, choices))
     assert [join.belongs(piece) for piece in pieces] == ["t3_p", "t3_p", "line 3", "line 4"]
-    assert [utterances.REDDIT.read(file, piece, choices)[0][0] for piece in pieces[:2]] == ["t3_p", "t3_p"]
+    assert [item[0] for piece in pieces[:2] for item in utterances.REDDIT.read(file, piece, choices)] == [
+        "t3_p",
+        "t3_p",
+    ]
 
 
 keys = st.sampled_from(
