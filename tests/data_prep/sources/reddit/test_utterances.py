@@ -1,8 +1,8 @@
 import codecs
-import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.sources.document import Bad, Document, Dropped
-from deepsiam.data_prep.sources.plain_text import Line
+from deepsiam.data_prep.sources.plain_text import line_pieces
 from deepsiam.data_prep.sources.reddit import utterances
 from deepsiam.data_prep.sources.reddit.threads import Utterance
 from tests import samples
@@ -226,29 +226,18 @@ def account_for(records: Records, lines: int) -> Counter[str]:
     return left
 
 
-def stream(name: str) -> Iterator[bytes]:
-    zstandard = pytest.importorskip("zstandard", reason="needs the packages of the extra `dumps`")
-    with open(DATA / f"{name}.zst", "rb") as file:
-        reader = zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(file)
-        yield from io.BufferedReader(reader)
-
-
-def edges(comments: str, submissions: str) -> tuple[int, Counter[tuple[str, str]]]:
+def edges(paths: list[Path]) -> tuple[int, Counter[tuple[str, str]]]:
     """Return the number of lines of a month, and its pairs, found with a dictionary of all utterances."""
     newest: dict[str, Utterance] = {}
-    count = 0
-    for name in (submissions, comments):
-        for line in stream(name):
-            count += bool(line.strip())
-            try:
-                utterance = utterances._utterance(Line(1, line), utterances.REDDIT.choices(language="any"))
-            except ValueError:
-                continue
+    lines = [piece.content for path in paths for piece in line_pieces(path, utterances.LONGEST_LINE)]
+    for line in lines:
+        with suppress(ValueError):
+            utterance = utterances._utterance(line, utterances.REDDIT.choices(language="any"))
             before = newest.setdefault(utterance.id, utterance)
             if (utterance.retrieved, utterance.score) > (before.retrieved, before.score):
                 newest[utterance.id] = utterance
     replies = [(newest[reply.parent], reply) for reply in newest.values() if reply.parent in newest]
-    return count, Counter(
+    return len(lines), Counter(
         (parent.text, reply.text)
         for parent, reply in replies
         if parent.text and reply.text and parent is not reply and parent.thread == reply.thread
@@ -268,8 +257,8 @@ def pairs(records: Records) -> Counter[tuple[str, str]]:
 @pytest.mark.slow
 def test_a_real_month() -> None:
     pytest.importorskip("zstandard", reason="needs the packages of the extra `dumps`")
-    count, expected = edges("RC_sample", "RS_sample")
     paths = [DATA / "RC_sample.zst", DATA / "RS_sample.zst"]
+    count, expected = edges(paths)
     records = list(utterances.REDDIT.documents(paths, language="any"))
     left = account_for(records, count)
     assert [(Path(bad.file).name, bad.where, bad.reason.split(" (")[0]) for bad in records if isinstance(bad, Bad)] == [
@@ -285,4 +274,3 @@ def test_a_real_month() -> None:
     english = pairs(list(utterances.REDDIT.documents(paths)))
     assert english <= pairs(records)
     assert (english.total(), pairs(records).total()) == (3232, 3300)
-    assert list(utterances.REDDIT.documents(paths[::-1], language="any")) == [*records[2:3], *records[:2], *records[3:]]
