@@ -46,7 +46,7 @@ DIGITS = "is too large: it has more than 15 digits"
 REFUSED = [
     *((f"{command} SHARDS/nowhere", "SHARDS/nowhere/manifest.json: no such file") for command in ("verify", *READERS)),
     *((f"{command} COLLECTION", "COLLECTION: is a collection: name shards, or a data set") for command in READERS),
-    *((f"docstrings --out x --vocab-size={'9' * digits}", DIGITS) for digits in (16, 5000)),
+    *((f"text SHARDS/nowhere --out x --vocab-size={'9' * digits}", DIGITS) for digits in (16, 5000)),
     *(
         (f"{command} --out=", "argument --out: is empty: name a folder")
         for command in ("text a", "merge a", "docstrings")

@@ -63,9 +63,9 @@ def test_links_and_devices_have_no_content_and_folders_are_skipped(kind: bytes) 
 def test_sparse_files_are_not_regular_files() -> None:
     assert unpacked(packed({"a": b"1\n0\n"}, pax_headers={"GNU.sparse.major": "1"})) == [Member("a", False, b"")]
     tar = bytearray(packed({"old": b""}, tarfile.GNU_FORMAT, type=tarfile.GNUTYPE_SPARSE)[:512])
-    tar[482] = 1  # another block of the sparse map follows
+    tar[482] = 1  # another block of the sparse map follows, and after it a last one
     check(tar)
-    following = bytes(512) + packed({"next": b"1"})
+    following = b"1".ljust(504, b"\0") + b"\1".ljust(8, b"\0") + bytes(512) + packed({"next": b"1"})
     assert unpacked(bytes(tar) + following) == [Member("old", False, b""), Member("next", True, b"1")]
 
 
