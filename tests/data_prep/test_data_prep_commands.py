@@ -30,36 +30,45 @@ def failure(arguments: list[str], capsys: Capture) -> list[str]:
     return capsys.readouterr().err.splitlines()
 
 
-def test_verify_prints_one_line_for_sound_shards(written: Path, capsys: Capture) -> None:
+def test_verify_prints_one_line_for_sound_shards_and_for_each_problem(written: Path, capsys: Capture) -> None:
     (written / "splits").mkdir()  # as a collection has, but this is none
     assert main(["verify", str(written)]) == 0
     assert capsys.readouterr().out.startswith(f"{written}: 5 shards are whole: 9 documents, 9 segments, 27 tokens")
-
-
-def test_verify_prints_one_line_for_each_problem(written: Path, capsys: Capture) -> None:
     (written / "shard-000001.tar").unlink()
     (written / "shard-000003.tar").write_bytes(b"")
-    lines = failure(["verify", str(written)], capsys)
-    assert len(lines) == 2
-    assert lines[0].startswith(f"data_prep: {written}/shard-000001.tar: missing")
-    assert lines[1].startswith(f"data_prep: {written}/shard-000003.tar: 0 bytes")
+    missing, empty = failure(["verify", str(written)], capsys)
+    assert missing.startswith(f"data_prep: {written}/shard-000001.tar: missing")
+    assert empty.startswith(f"data_prep: {written}/shard-000003.tar: 0 bytes")
+
+
+READERS = ("inspect", "stats", "export --jsonl")
+DIGITS = "is too large: it has more than 15 digits"
+REFUSED = [
+    *((f"{command} SHARDS/nowhere", "SHARDS/nowhere/manifest.json: no such file") for command in ("verify", *READERS)),
+    *((f"{command} COLLECTION", "COLLECTION: is a collection: name shards, or a data set") for command in READERS),
+    *((f"text SHARDS/nowhere --out x --vocab-size={'9' * digits}", DIGITS) for digits in (16, 5000)),
+    *(
+        (f"{command} --out=", "argument --out: is empty: name a folder")
+        for command in ("text a", "merge a", "docstrings")
+    ),
+    ("collection SHARDS/nowhere --tokenizer SHARDS", "SHARDS/nowhere"),
+]
+
+
+@pytest.mark.parametrize(("typed", "said"), REFUSED)
+def test_bad_input_is_one_clear_line(
+    written: Path, toy_collection: Path, capsys: Capture, typed: str, said: str
+) -> None:
+    for name, path in {"SHARDS": written, "COLLECTION": toy_collection}.items():
+        typed, said = typed.replace(name, str(path)), said.replace(name, str(path))
+    (line,) = failure(typed.split(), capsys)
+    assert line.startswith(("data_prep: ", "deepsiam prepare "))
+    assert said in line
 
 
 @pytest.mark.parametrize("command", ["verify", "inspect", "stats", "export --jsonl"])
 def test_the_parent_of_the_shards_folder_is_accepted(written: Path, command: str) -> None:
     assert main([*command.split(), str(written.parent)]) == 0
-
-
-@pytest.mark.parametrize("command", ["verify", "inspect", "stats", "export --jsonl"])
-def test_the_wrong_folder_is_one_clear_line(written: Path, capsys: Capture, command: str) -> None:
-    (line,) = failure([*command.split(), str(written / "nowhere")], capsys)
-    assert line.startswith(f"data_prep: {written}/nowhere/manifest.json: no such file")
-
-
-@pytest.mark.parametrize("command", ["inspect", "stats", "export --jsonl"])
-def test_a_collection_has_no_shards(toy_collection: Path, capsys: Capture, command: str) -> None:
-    (line,) = failure([*command.split(), str(toy_collection)], capsys)
-    assert line == f"data_prep: {toy_collection}: is a collection: name shards, or a data set"
 
 
 def test_collection_tokenises_beir(small: Tokenizer, tmp_path: Path, capsys: Capture) -> None:
@@ -76,7 +85,7 @@ def test_collection_tokenises_beir(small: Tokenizer, tmp_path: Path, capsys: Cap
     ]
     assert main(["verify", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{tmp_path}: every array is whole\n"
-    assert len(failure([*arguments[:-1], str(tmp_path / "nowhere")], capsys)) == 1
+
     (tmp_path / "manifest.json").unlink()
     assert "not tokenised, or not a collection" in failure(["verify", str(tmp_path)], capsys)[0]
 
@@ -106,32 +115,19 @@ def test_docstrings(files: list[SourceFile], tmp_path: Path, capsys: Capture, mo
     assert "not tokenised" in failure(arguments, capsys)[0]
 
 
-def test_numbers_have_an_end(capsys: Capture) -> None:
-    for large in ("9" * 16, "9" * 5000):
-        assert (
-            "is too large: it has more than 15 digits"
-            in failure(["docstrings", "--out", "x", f"--vocab-size={large}"], capsys)[-1]
-        )
-
-
-@pytest.mark.parametrize("command", [["text", "a.txt"], ["merge", "part"], ["docstrings"]])
-def test_an_output_folder_has_a_name(command: list[str], capsys: Capture) -> None:
-    assert "argument --out: is empty: name a folder" in failure([*command, "--out", ""], capsys)[-1]
-
-
 def test_shards_are_made_of_a_data_set_of_the_hub(
     hub: Hub, small: Tokenizer, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = {f"data/{i}.jsonl": json.dumps({"text": f"The fox {i} runs."}).encode() for i in range(3)}
     hub.publish("owner/data", lines | {"load.py": b"raise SystemExit"}, "datasets")
-    command = ["jsonl", "hf://datasets/owner/data/**/*.jsonl", "--tokenizer", str(small.path), "--workers", "1"]
-    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+    given, out = ["--tokenizer", str(small.path), "--workers", "1"], str(tmp_path / "out")
+    command = ["jsonl", "hf://datasets/owner/data/**/*.jsonl", *given, "--out", out]
+    assert main(command) == 0
     assert not any("load.py" in request for request in hub.requests)
-    assert main(["verify", str(tmp_path / "out")]) == 0
+    assert main(["verify", out]) == 0
     assert "3 documents" in capsys.readouterr().out
     go_offline(monkeypatch)  # the same files are in the hub's cache
-    assert main([*command, "--out", str(tmp_path / "out")]) == 0
-    line = failure(["jsonl", "hf://datasets/owner/other/*.jsonl", *command[2:], "--out", str(tmp_path / "no")], capsys)
-    assert line[-1].startswith(
-        "data_prep: hf://datasets/owner/other/*.jsonl: is not in the hub's cache, and HF_HUB_OFF"
-    )
+    assert main(command) == 0
+    other = "hf://datasets/owner/other/*.jsonl"
+    line = failure(["jsonl", other, *given, "--out", str(tmp_path / "no")], capsys)[-1]
+    assert line.startswith(f"data_prep: {other}: is not in the hub's cache, and HF_HUB_OFF")

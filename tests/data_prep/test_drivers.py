@@ -11,19 +11,17 @@ from unittest.mock import patch
 
 import pytest
 
+from tests import toy
 from tests.data_prep import raw
 from tests.data_prep.raw import contents
-from tests.toy import ROOT, environment
 
-PARTS = 3
-# the block then finds the `python` and the scheduler's programs of this test
-PATH = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+PARTS = 2
 
 
 def block(first: str) -> str:
     """Return the code block of docs/many_machines.md whose first line begins with `first`."""
     found = re.search(
-        rf"^    {re.escape(first)}.*\n(?:    .*\n|\n(?=    ))+", (ROOT / "docs/many_machines.md").read_text(), re.M
+        rf"^    {re.escape(first)}.*\n(?:    .*\n|\n(?=    ))+", (toy.ROOT / "docs/many_machines.md").read_text(), re.M
     )
     assert found, first
     return textwrap.dedent(found[0])
@@ -31,8 +29,9 @@ def block(first: str) -> str:
 
 def run(*command: Any, **variables: Any) -> None:
     """Run a command in the project's folder; the test fails if it does."""
-    env = {**environment(), "PATH": PATH, **{name: str(value) for name, value in variables.items()}}
-    done = subprocess.run(list(map(str, command)), cwd=ROOT, env=env, capture_output=True, text=True)
+    path = f"{toy.forked_python().parent}{os.pathsep}{os.environ['PATH']}"  # the block's `python` is forked
+    env = {**toy.environment(), "PATH": path, **{name: str(value) for name, value in variables.items()}}
+    done = subprocess.run(list(map(str, command)), cwd=toy.ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -66,10 +65,14 @@ def test_the_dask_driver_makes_the_bytes_of_one_run(given: tuple[Path, Path, Pat
     dump, vocabulary, whole = given
     script = tmp_path / "driver.py"
     script.write_text(block("import subprocess, sys"))
-    quiet = {"threads_per_worker": 1, "dashboard_address": None}
+    quiet = {"threads_per_worker": 1, "dashboard_address": None, "protocol": "tcp://", "host": "127.0.0.1"}
     # Dask leaves OMP_NUM_THREADS set; another number of threads would change the rounding in later tests
-    with patch.dict(os.environ), distributed.LocalCluster(2, processes=True, **quiet) as cluster:
-        address = cluster.scheduler_address
-        run(sys.executable, script, address, tmp_path / "out", PARTS, dump, "--tokenizer", vocabulary, "--workers", 1)
+    with (
+        patch.dict(os.environ),
+        patch.object(sys, "executable", str(toy.forked_python())),  # what the workers, threads of this process, start
+        distributed.LocalCluster(2, processes=False, **quiet) as cluster,
+    ):
+        given_words = (tmp_path / "out", PARTS, dump, "--tokenizer", vocabulary, "--workers", 1)
+        run(sys.executable, script, cluster.scheduler_address, *given_words)
     assert len(list((tmp_path / "out.parts").iterdir())) == PARTS
     assert contents(tmp_path / "out") == contents(whole)

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,8 @@ EXAMPLES = {
 }
 
 
-def _patterns() -> dict[re.Pattern[Any], tuple[str, set[str]]]:
+@cache
+def patterns() -> dict[re.Pattern[Any], tuple[str, set[str]]]:
     """All patterns of modules, in constants, tables and functions, where they are, and how they are used."""
     known: dict[re.Pattern[Any], tuple[str, set[str]]] = defaultdict(lambda: ("", set()))
     root = Path(data_prep.__file__).parent
@@ -128,9 +130,6 @@ def _texts(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str]]:
     yield from ((head, unit) for head in heads for unit in few)
 
 
-PATTERNS = _patterns()
-
-
 def _is_linear(pattern: re.Pattern[Any], use: str, head: str, unit: str) -> bool:
     def work(size: int) -> object:
         text: Any = head + unit * (size // len(unit)) + "\0"
@@ -163,10 +162,10 @@ def test_slow_patterns_are_found(pattern: str, use: str, slow: tuple[str, str] |
 def test_patterns_in_functions_are_found() -> None:
     source = "FEW = '[a-z]+'\ndef f(x, y):\n    re.sub(rf'{FEW} ', '', x, flags=re.I) or re.match(y, x) or x.match(FEW)"
     assert list(_inline(ast.parse(source), {"re": re, "FEW": "[a-z]+"})) == [(3, "sub", re.compile("[a-z]+ ", re.I))]
-    assert sum(", line " in place for place, _ in PATTERNS.values()) > 10
+    assert sum(", line " in place for place, _ in patterns().values()) > 10
 
 
 def test_all_patterns_are_linear() -> None:
-    assert len(PATTERNS) > 150
-    slow = [(place, pattern.pattern, _slow(pattern, uses)) for pattern, (place, uses) in PATTERNS.items()]
+    assert len(patterns()) > 150
+    slow = [(place, pattern.pattern, _slow(pattern, uses)) for pattern, (place, uses) in patterns().items()]
     assert [found for found in slow if found[-1]] == []

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -31,21 +32,16 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
 def test_a_file_appears_only_at_the_end_of_the_block(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"old")
+    with pytest.raises(TypeError), files.whole_file(path) as file:
+        file.write("text")  # type: ignore[call-overload]
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]
     with files.whole_file(path) as file:
         file.write(b"new")
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["a"]
     assert files.sha256_of(path) == hashlib.sha256(b"new").hexdigest()
-
-
-def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"old")
-    with pytest.raises(TypeError), files.whole_file(path) as file:
-        file.write("text")  # type: ignore[call-overload]
-    assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["a"]
 
 
 def test_a_folder_whose_names_cannot_be_synced_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,53 +59,68 @@ def test_a_folder_whose_names_cannot_be_synced_is_used(tmp_path: Path, monkeypat
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_missing_and_misplaced_paths_are_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="nothing: cannot read: No such file"):
-        files.read_bytes(tmp_path / "nothing")
-    with pytest.raises(InputError, match="nothing: cannot read"):
-        files.sha256_of(tmp_path / "nothing")
-    files.make_directory(tmp_path / "new" / "sub")
-    assert (tmp_path / "new" / "sub").is_dir()
-    with pytest.raises(InputError, match="sub: cannot create this folder: Not a directory"):
-        files.make_directory(tmp_path / "file" / "sub")
-    with pytest.raises(InputError, match="a: cannot write"), files.whole_file(tmp_path / "no" / "a"):
-        pass
-
-
-def test_a_link_stays_and_a_device_is_refused(tmp_path: Path) -> None:
+def test_a_link_stays(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
     with files.whole_file(tmp_path / "link") as file:
         file.write(b"new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "new"
-    os.mkfifo(tmp_path / "pipe")
-    for device in (tmp_path / "pipe", Path("/dev/null")):
-        with pytest.raises(InputError, match="is no plain file"), files.whole_file(device):
-            pass
     assert not list(tmp_path.glob("*.partial"))
 
 
-def _planted(name: Path, kind: str) -> Path:
-    """What another user puts under a temporary name: a link to a file that is not theirs, which this returns."""
-    target = name.parent / "precious"
-    target.write_text("precious")
-    if kind == "pipe":
-        os.mkfifo(name)
-    else:
-        (name.hardlink_to if kind == "hard" else name.symlink_to)(target)
-    return target
+def write_file(path: Path) -> None:
+    with files.whole_file(path):
+        pass
+
+
+def write_folder(path: Path) -> None:
+    with files.whole_folder(path):
+        pass
+
+
+NO_NEW = "is the name of no new folder: name one, such as"
+
+
+@pytest.mark.parametrize(
+    ("use", "path", "said"),
+    [
+        (files.read_bytes, "nothing", "^nothing: cannot read: No such file"),
+        (files.sha256_of, "nothing", "^nothing: cannot read"),
+        (files.make_directory, "file/sub", "^file/sub: cannot create this folder: Not a directory"),
+        (write_file, "no/a", "^no/a: cannot write"),
+        *((write_file, name, "is a folder: name a file") for name in (".", "..")),
+        *((write_file, name, "is no plain file") for name in ("pipe", "/dev/null")),
+        *((write_folder, name, NO_NEW) for name in (".", "..", "sub/..", "/")),
+    ],
+)
+def test_what_cannot_be_used_is_named_and_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[[Path], object], path: str, said: str
+) -> None:
+    here = tmp_path / "here"
+    files.make_directory(here / "sub")
+    (here / "file").write_text("")
+    os.mkfifo(here / "pipe")
+    monkeypatch.chdir(here)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match=said):
+        use(Path(path))
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("kind", ["symbolic", "hard", "pipe"])
 @pytest.mark.parametrize("write", [files.whole_file, files.whole_folder, files.open_new])
 def test_a_link_under_a_temporary_name_is_replaced(tmp_path: Path, write: Any, kind: str) -> None:
+    """As another user puts there, to a file that is not theirs."""
     temporary = tmp_path / ("a" if write is files.open_new else "a.partial")
-    target = _planted(temporary, kind)
+    (tmp_path / "precious").write_text("precious")
+    if kind == "pipe":
+        os.mkfifo(temporary)
+    else:
+        (temporary.hardlink_to if kind == "hard" else temporary.symlink_to)(tmp_path / "precious")
     with write(tmp_path / "a") as written:
         (written / "file").write_text("new") if isinstance(written, Path) else written.write(b"new")
-    assert target.read_text() == "precious"
+    assert (tmp_path / "precious").read_text() == "precious"
     assert sorted(os.listdir(tmp_path)) == ["a", "precious"]
     assert not (tmp_path / "a").is_symlink()
 
@@ -132,24 +143,11 @@ def test_a_folder_under_a_linked_temporary_name_is_refused_and_a_replaced_one_is
     assert os.listdir(tmp_path / "precious") == ["file"]
 
 
-@pytest.mark.parametrize("folder", [".", ".."])
-def test_a_folder_is_refused_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(InputError, match="is a folder: name a file"), files.whole_file(Path(folder)):
-        pass
-    assert [path.name for path in tmp_path.rglob("*")] == ["here"]
-
-
-def test_a_kill_between_the_renames_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_between_the_renames_is_undone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "file").write_text("old")
-    (tmp_path / "new").mkdir()
-    rename = os.replace
-    monkeypatch.setattr(files.os, "replace", lambda a, b: rename(a, b) if Path(a).name == "out" else _killed())
-    with pytest.raises(KeyboardInterrupt):
-        files.replace_folder(tmp_path / "new", tmp_path / "out")
-    monkeypatch.undo()
+    with pytest.raises(OSError, match="No such file"):  # the second rename fails: the same as a kill before it
+        files.replace_folder(tmp_path / "nothing", tmp_path / "out")
     assert not (tmp_path / "out").exists()
     for _ in range(2):
         files.undo_replace(tmp_path)
@@ -157,18 +155,6 @@ def test_a_kill_between_the_renames_is_undone(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "out.old.partial").mkdir()  # killed before it was removed
     files.undo_replace(tmp_path)
     assert (tmp_path / "out" / "file").read_text() == "old"
-
-
-def _killed() -> None:
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("folder", [".", "..", "a/..", "/"])
-def test_a_folder_that_is_always_there_is_not_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="is the name of no new folder: name one, such as"), whole_folder(Path(folder)):
-        pass
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_is_replaced_completely_or_not_at_all(tmp_path: Path) -> None:
@@ -211,27 +197,19 @@ def test_values_are_read_and_keys_of_newer_code_ignored(tmp_path: Path) -> None:
     [
         ("{}", "count: field required"),
         ('{"count": null}', "count: input should be a valid integer"),
-        ('{"count": "7"}', "count: input should be a valid integer"),
         ('{"count": true}', "count: input should be a valid integer"),
-        ('{"count": 7.0}', "count: input should be a valid integer"),
         ('{"count": -1}', "count: input should be greater than or equal to 0"),
-        ('{"count": 1e400}', "count: input should be a valid integer"),
         ('{"count": 281474976710656}', "count: input should be less than 281474976710656"),
         ('{"count": 1%s}' % ("0" * 5000), "not its kind of JSON .*number out of range"),
         ('{"count": 7, "share": NaN}', "share: input should be a finite number"),
-        ('{"count": 7, "share": 1e400}', "share: input should be a finite number"),
-        ('{"count": 7, "parts": [1]}', "parts: input should be"),
         ('{"count": 7, "parts": {"../a": ' + PART + "}}", r"parts.*: string should match pattern"),
-        ('{"count": 7, "parts": {"/etc/a": ' + PART + "}}", r"parts.*: string should match pattern"),
         ('{"count": 7, "parts": {"a": {"name": "..", "sha256": ""}}}', "parts.a.name: string should match pattern"),
         ('{"count": 7, "free": %s}' % ('{"a":' * 5000), "not its kind of JSON .*recursion limit"),
         ('{"count": 7, "free": {"a": "\\ud800"}}', "not its kind of JSON"),
         ("[" * 100_000, "not its kind of JSON .*recursion limit"),
-        ("[1]", "not its kind of JSON"),
-        ("null", "not its kind of JSON"),
-        ("", "not its kind of JSON"),
         ("\x00", "not its kind of JSON"),
     ],
+    ids=lambda value: value[:40],
 )
 def test_every_damage_is_one_line_with_file_and_key(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "a.json").write_text(text)
@@ -240,19 +218,20 @@ def test_every_damage_is_one_line_with_file_and_key(tmp_path: Path, text: str, w
     assert len(str(caught.value)) < 500 + len(str(tmp_path))
 
 
-def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        *((name, "not a plain file") for name in ("pipe", "zero", ".")),
+        ("large", "larger than 10 bytes"),
+        ("missing", "cannot read: No such file"),
+    ],
+)
+def test_what_has_no_end_is_not_read(tmp_path: Path, name: str, said: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zero").symlink_to("/dev/zero")
     (tmp_path / "large").write_bytes(b"[" * 11)
-    for name, words in {
-        "pipe": "not a plain file",
-        "zero": "not a plain file",
-        ".": "not a plain file",
-        "large": "larger than 10 bytes",
-        "missing": "cannot read: No such file",
-    }.items():
-        with pytest.raises(InputError, match=words):
-            read_json(tmp_path / name, Whole, "make it again", limit=10)
+    with pytest.raises(InputError, match=said):
+        read_json(tmp_path / name, Whole, "make it again", limit=10)
 
 
 PROGRAM = """
@@ -269,10 +248,8 @@ sys.exit(7)
 
 
 def run(redirected: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
-    command = f'exec "{sys.executable}" -c "$PROGRAM" {redirected}'
-    return subprocess.run(
-        ["sh", "-c", command], env={**os.environ, "PROGRAM": PROGRAM} | variables, capture_output=True
-    )
+    words = ["sh", "-c", f'exec "{sys.executable}" -c "$PROGRAM" {redirected}']
+    return subprocess.run(words, env={**os.environ, "PROGRAM": PROGRAM} | variables, capture_output=True)
 
 
 @pytest.mark.parametrize(
@@ -288,18 +265,18 @@ def test_any_text_can_be_printed_in_any_encoding(encoding: str, printed: bytes) 
     assert (ended.returncode, ended.stdout.splitlines()[0]) == (7, printed + b" 0")
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    ("redirected", "said"),
+    ("redirected", "unbuffered", "said"),
     [
-        (">/dev/full", b"stdout: No space left on device: its lines are lost, the work goes on"),
-        ("| true", b""),  # the program may be quicker
-        (">&-", b"progress"),
-        ("<&- >&- 2>&-", b""),
-        (">/dev/full 2>&1", b""),
+        (">/dev/full", "", b"stdout: No space left on device: its lines are lost, the work goes on"),
+        (">/dev/full", "1", b"stdout: No space left on device: its lines are lost, the work goes on"),
+        ("| true", "1", b""),  # the program may be quicker
+        (">&-", "", b"progress"),
+        ("<&- >&- 2>&-", "1", b""),
+        (">/dev/full 2>&1", "", b""),
     ],
 )
-def test_a_log_that_cannot_be_written_ends_nothing(redirected: str, said: bytes, unbuffered: str) -> None:
+def test_a_log_that_cannot_be_written_ends_nothing(redirected: str, unbuffered: str, said: bytes) -> None:
     ended = run(redirected, PYTHONUNBUFFERED=unbuffered)
     assert ended.returncode == (0 if redirected == "| true" else 7)
     assert said in ended.stderr

@@ -9,6 +9,8 @@ import sys
 import unicodedata
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -55,12 +57,9 @@ def test_the_nearest_name_is_in_the_line(parser: Parser, capsys: Capture, line: 
     assert message in printed
 
 
-def test_what_is_known_is_parsed(parser: Parser) -> None:
+def test_help_ends_with_the_example_and_the_page(parser: Parser, capsys: Capture) -> None:
     chosen = parser.parse_args(["soup", "--held-out", "0.1", "a", "b", "--salt", "much"])
     assert (chosen.held_out, chosen.salt, chosen.bowls, chosen.plain) == (0.1, "much", ["a", "b"], False)
-
-
-def test_help_ends_with_the_example_and_the_page(parser: Parser, capsys: Capture) -> None:
     with pytest.raises(SystemExit):
         parser.parse_args(["soup", "--help"])
     printed = capsys.readouterr().out
@@ -87,13 +86,11 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("0::/", V2.format(root="/"), {}, 16),
         ("0::/", V2.format(root="/"), {"cpu.max": "300000 100000"}, 3),  # a container with a namespace of its own
-        ("0::/", V2.format(root="/"), {"cpu.max": "max 100000"}, 16),
         ("0::/", V2.format(root="/"), {"cpu.max": "9900000 100000"}, 16),  # more than there are
         ("0::/a/b", V2.format(root="/"), {"a/b/cpu.max": "max 100000", "a/cpu.max": "250000 100000"}, 3),
         ("0::/a/b", V2.format(root="/"), {"a/b/cpu.max": "20000 100000", "a/cpu.max": "400000 100000"}, 1),
         ("0::/a", V2.format(root="/"), {"b/cpu.max": "100000 100000"}, 16),  # of other processes
         ("0::/../b", V2.format(root="/"), {"cpu.max": "garbage"}, 16),
-        ("4:cpu,cpuacct:/a\n0::/", V1.format(root="/"), {"cpu,cpuacct/a/v1": "150000 100000"}, 2),
         ("4:cpu,cpuacct:/a/b\n3:cpuset:/c", V1.format(root="/"), {"cpu,cpuacct/a/v1": "400000 100000"}, 4),
         ("4:cpu,cpuacct:/a", V1.format(root="/"), {"cpu,cpuacct/a/v1": "-1 100000"}, 16),
         ("4:cpu,cpuacct:/docker/x/y", V1.format(root="/docker/x"), {"cpu,cpuacct/v1": "200000 50000"}, 4),
@@ -124,25 +121,17 @@ def test_an_affinity_counts_and_systems_without_one(monkeypatch: pytest.MonkeyPa
     assert usable_cores() == 6
 
 
-@pytest.mark.parametrize("before", [None, "old"])
-def test_a_variable_is_set_in_the_block_alone(monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
-    if before is None:
-        monkeypatch.delenv("DEEPSIAM_TEST", raising=False)
-    else:
-        monkeypatch.setenv("DEEPSIAM_TEST", before)
-    with variable("DEEPSIAM_TEST", "new"):
-        assert os.environ["DEEPSIAM_TEST"] == "new"
-    assert os.environ.get("DEEPSIAM_TEST") == before
-
-
-def test_all_variables_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KEPT", "old")
-    monkeypatch.setenv("LEFT_OUT", "old")
-    before = dict(os.environ)
-    with restored_variables():
-        os.environ |= {"KEPT": "new", "ADDED": "new"}
-        del os.environ["LEFT_OUT"]
-    assert dict(os.environ) == before
+@pytest.mark.parametrize("before", [{}, {"DEEPSIAM_TEST": "old"}])
+def test_variables_are_set_in_the_block_alone(before: dict[str, str]) -> None:
+    with patch.dict(os.environ, {"LEFT_OUT": "old", **before}):
+        was = dict(os.environ)
+        with variable("DEEPSIAM_TEST", "new"):
+            assert os.environ["DEEPSIAM_TEST"] == "new"
+        assert dict(os.environ) == was
+        with restored_variables():
+            os.environ |= {"DEEPSIAM_TEST": "new", "ADDED": "new"}
+            del os.environ["LEFT_OUT"]
+        assert dict(os.environ) == was
 
 
 @pytest.mark.parametrize(
@@ -176,13 +165,11 @@ def test_a_long_id_leaves_what_is_said_of_it() -> None:
     assert said.endswith(r"xxx\x1b[2J: no such document; remove the line")
 
 
-def test_other_errors_and_success_pass_through(tmp_path: Path) -> None:
-    with exit_on_input_error("tool"):
-        pass
-    with pytest.raises(ZeroDivisionError), exit_on_input_error("tool"):
-        _ = 1 / 0
-    with pytest.raises(FileNotFoundError), exit_on_input_error("tool"):  # a missing file is a bug: commands look first
-        (tmp_path / "missing").stat()
+@pytest.mark.parametrize("error", [ZeroDivisionError(), FileNotFoundError(errno.ENOENT, "No such file", "a")])
+def test_other_errors_pass_through(error: Exception) -> None:
+    """A missing file is a bug: commands look first."""
+    with pytest.raises(type(error)), exit_on_input_error("tool"):
+        raise error
 
 
 PROGRAM = """
@@ -194,26 +181,31 @@ with exit_on_input_error("tool"):
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "said"),
+    ("end", "size", "code", "said"),
     [
-        (">/dev/full", 2, "tool: cannot write the output: No space left on device\n"),
-        (">&-", 0, ""),
-        (">&- <&- 2>&-", 0, ""),
+        *((">/dev/full", size, 2, "tool: cannot write the output: No space left on device\n") for size in (3, 100_000)),
+        (">&-", 3, 0, ""),
+        (">&- <&- 2>&-", 100_000, 0, ""),
     ],
 )
-@pytest.mark.parametrize("size", [3, 100_000])
-def test_an_output_that_cannot_be_written_is_one_line(end: str, code: int, said: str, size: int) -> None:
-    command = f'exec "{sys.executable}" -c "$PROGRAM" {end}'
+def test_an_output_that_cannot_be_written_is_one_line(end: str, size: int, code: int, said: str) -> None:
+    words = ["sh", "-c", f'exec "{sys.executable}" -c "$PROGRAM" {end}']
     environment = {**os.environ, "PROGRAM": PROGRAM.format(size=size)}
-    ended = subprocess.run(["sh", "-c", command], env=environment, stderr=subprocess.PIPE, text=True)
+    ended = subprocess.run(words, env=environment, stderr=subprocess.PIPE, text=True)
     assert (ended.returncode, ended.stderr) == (code, said)
 
 
-def test_the_nearest_known_name_is_suggested() -> None:
-    assert did_you_mean("sede", ["seed", "steps"]) == "; did you mean seed?"
-    assert did_you_mean("sede", iter(["seed"]), prefix="data.") == "; did you mean data.seed?"
-    assert did_you_mean("sede", ["batch"]) == ""
-    assert did_you_mean("sede", ["seed"], cutoff=0.9) == ""
+@pytest.mark.parametrize(
+    ("known", "options", "said"),
+    [
+        (["seed", "steps"], {}, "; did you mean seed?"),
+        (iter(["seed"]), {"prefix": "data."}, "; did you mean data.seed?"),
+        (["batch"], {}, ""),
+        (["seed"], {"cutoff": 0.9}, ""),
+    ],
+)
+def test_the_nearest_known_name_is_suggested(known: Any, options: Any, said: str) -> None:
+    assert did_you_mean("sede", known, **options) == said
 
 
 @pytest.fixture(autouse=True)
@@ -256,17 +248,9 @@ def test_a_duration_is_short(seconds: float, expected: str) -> None:
     assert progress.duration(seconds) == expected
 
 
-def test_short_work_prints_nothing(capsys: Capture) -> None:
-    assert list(progress.track(iter("ab"), "x", "y")) == ["a", "b"]
-    assert capsys.readouterr().err == ""
-
-
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    terminal = Terminal()
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", terminal)
     assert list(progress.track("abc", "verify", "shards")) == ["a", "b", "c"]
     assert "3/3" in terminal.getvalue()
@@ -274,9 +258,9 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_of_several_ranks_the_first_reports(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr(progress, "PERIOD", -1)
-    for rank, lines in (("0", 2), ("1", 0)):
+    for rank, period, lines in (("0", -1, 2), ("1", -1, 0), ("0", 5, 0)):  # the last: short work prints nothing
         monkeypatch.setenv("RANK", rank)
+        monkeypatch.setattr(progress, "PERIOD", period)
         assert list(progress.track("ab", "verify", "shards")) == ["a", "b"]
         assert len(capsys.readouterr().err.splitlines()) == lines
 
@@ -291,7 +275,6 @@ def test_of_several_ranks_the_first_reports(monkeypatch: pytest.MonkeyPatch, cap
         ("Python™ ´tis ﬁne", "python tis fine"),
         # folded case and form
         ("Straße STRASSE", "strasse strasse"),
-        ("ΟΔΟΣ οδος", "οδοσ οδοσ"),
         ("İstanbul istanbul I\u0307", "istanbul istanbul i"),
         ("état e\u0301tat É", "état état é"),
         ("ＮＨＫ Ⅳ x²", "nhk iv x2"),
@@ -299,21 +282,14 @@ def test_of_several_ranks_the_first_reports(monkeypatch: pytest.MonkeyPatch, cap
         # marks are part of words
         ("हिन्दी भाषा में", "हिन्दी भाषा में"),
         ("क्\u200dष क्ष", "क्ष क्ष"),
-        ("தமிழ் மொழி", "தமிழ் மொழி"),
-        ("বাংলা ভাষা", "বাংলা ভাষা"),
         ("ދިވެހި ሰላም፡ዓለም", "ދިވެހި ሰላም ዓለም"),
-        ("བོད་སྐད།", "བོད སྐད"),
         ("كِتَابٌ كـتاب", "كتاب كتاب"),
-        ("שָׁלוֹם שלום", "שלום שלום"),
         ("می\u200cخواهم", "میخواهم"),
         # scripts without spaces: letters, then pairs
         ("机器学 2024年", "机 器 学 机器 器学 2024 年"),
         ("𠀀𠀁", "𠀀 𠀁 𠀀𠀁"),
         ("ビール ﾋﾞ 人々", "ビ ー ル ビー ール ビ 人 々 人々"),
-        ("Tシャツ", "t シ ャ ツ シャ ャツ"),
-        ("한국어 \u1112\u1161\u11ab", "한 국 어 한국 국어 한"),
         ("ภูเขา", "ภู เ ข า ภูเ เข ขา"),
-        ("ລາວ", "ລ າ ວ ລາ າວ"),
         ("ភាសា", "ភា សា ភាសា"),
         ("မြန်မာ\u200bစာ", "မြ န် မာ မြန် န်မာ စာ"),
         # emoji; nothing

@@ -2,6 +2,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -34,22 +35,28 @@ OTHERS += "zip://x.tar::http://host/a.zip http://host/x::file:///etc"
 def test_paths_are_local_and_only_the_allowed_schemes_remote() -> None:
     assert not any(map(urls.is_remote, ("shards", "/data/shards", "../x", "a/b:c", "2024:01", "")))
     assert all(map(urls.is_remote, REMOTE.split()))
-    for location in ("pipe:cat x", *OTHERS.split()):
-        with pytest.raises(InputError, match=r"use a path or file://, http://, https://, s3://"):
-            urls.is_remote(location)
-    for location in ("file://", "file:///", "file://here/data", "file://localhost/data"):
-        with pytest.raises(InputError, match="write file:///PATH, or the path"):
-            urls.is_remote(location)
+
+
+REFUSED = [
+    *((location, "use a path or file://, http://, https://, s3://") for location in ("pipe:cat x", *OTHERS.split())),
+    *((f"file://{rest}", "write file:///PATH, or the path") for rest in ("", "/", "here/data", "localhost/data")),
+    # a query cannot be of one file; no secret is printed
+    ("s3://bucket/x?sig=secret", "^s3://bucket/x[?]…: has a [?] or #, as an address that is signed for one file"),
+    ("file:///x#secret", "^file:///x#…: has a [?] or #, as an address that is signed for one file"),
+    ("HTTPS://user:secret@host/x?sig=secret", "^HTTPS://host/x[?]…: not an address"),
+]
+
+
+@pytest.mark.parametrize(("location", "said"), REFUSED)
+def test_other_addresses_are_refused(location: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        urls.is_remote(location)
 
 
 @pytest.mark.parametrize(
     ("url", "shown", "unsigned"),
     [
-        (
-            "https://u:p@host/x.gz?X-Amz-Signature=s&id=5&x-amz-date=1#f",
-            "https://host/x.gz?…",
-            "https://host/x.gz?id=5",
-        ),
+        ("https://u:p@host/x?X-Amz-Signature=s&id=5&x-amz-date=1#f", "https://host/x?…", "https://host/x?id=5"),
         ("https://host/x?sv=1&se=2&sig=a%2Fb%3D&set=3", "https://host/x?…", "https://host/x?set=3"),
         ("https://host/x#secret?a\nb", "https://host/x#…", "https://host/x"),
         ("https://host/x?user=a@b/c", "https://host/x?…", "https://host/x?user=a@b/c"),
@@ -60,30 +67,12 @@ def test_what_is_signed_is_not_shown_and_no_part_of_what_a_url_names(url: str, s
     assert (urls.without_secrets(url), urls.unsigned(url)) == (shown, unsigned)
 
 
-def test_a_query_is_refused_where_it_cannot_be_of_one_file_and_no_secret_is_printed() -> None:
-    for url in ("s3://bucket/x?sig=secret", "file:///x#secret"):
-        with pytest.raises(
-            InputError, match=r"^[^ ]*/x[?#]…: has a \? or #, as an address that is signed for one file"
-        ):
-            urls.is_remote(url)
-    with pytest.raises(InputError, match=r"^HTTPS://host/x\?…: not an address"):
-        urls.is_remote("HTTPS://user:secret@host/x?sig=secret")
+def test_no_secret_is_printed() -> None:
     error = urls._transfer_error(OSError("403, url='https://host/x?sig=secret'"))
     assert str(error) == "403, url='https://host/x?…"
+    missing = Mock(side_effect=TransferError("not found", final=True))
     with pytest.raises(InputError, match=r"^https://host/x: not found \(tried 1 time\)"):
-        urls.keep_trying("https://user:secret@host/x", raiser(TransferError("not found", final=True)), pytest.fail)
-
-
-def raiser(*errors: Exception) -> object:
-    """A function that raises each of the errors once, and then returns."""
-    left = list(errors)
-
-    def attempt() -> str:
-        if left:
-            raise left.pop(0)
-        return "done"
-
-    return attempt
+        urls.keep_trying("https://user:secret@host/x", missing, pytest.fail)
 
 
 def test_http_and_file_give_the_same_bytes_in_one_request(server: FolderServer) -> None:
@@ -127,9 +116,7 @@ def test_reading_stops_at_the_first_byte_beyond_the_limit(server: FolderServer) 
         content_of("file:///dev/zero", 100)
 
 
-@pytest.mark.parametrize(
-    ("number", "final"), [(404, True), (403, True), (410, True), (408, False), (429, False), (500, False), (503, False)]
-)
+@pytest.mark.parametrize(("number", "final"), [(404, True), (403, True), (408, False), (429, False), (500, False)])
 def test_only_temporary_failures_are_worth_another_try(server: FolderServer, number: int, final: bool) -> None:
     server.misbehaviour["a"] = [status(number)]
     with pytest.raises(TransferError, match="not found" if number == 404 else f"HTTP status {number}") as caught:
@@ -139,13 +126,11 @@ def test_only_temporary_failures_are_worth_another_try(server: FolderServer, num
 
 def test_a_connection_that_breaks_or_is_refused_is_worth_another_try(server: FolderServer) -> None:
     server.misbehaviour["a"] = [cut_short]
-    with pytest.raises(TransferError) as caught:
-        content_of(f"{server.url}/a")
-    assert not caught.value.final
-    server.server_close()
-    with pytest.raises(TransferError, match="Cannot connect to host 127.0.0.1") as caught:
-        content_of(f"{server.url.replace(str(server.server_port), '1')}/a")
-    assert not caught.value.final
+    refused = server.url.replace(str(server.server_port), "1")
+    for url, said in ((server.url, None), (refused, "Cannot connect to host 127.0.0.1")):
+        with pytest.raises(TransferError, match=said) as caught:
+            content_of(f"{url}/a")
+        assert not caught.value.final
 
 
 def test_a_missing_file_or_a_folder_is_final(tmp_path: Path) -> None:
@@ -164,7 +149,8 @@ def test_a_missing_package_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch
 
 def test_tries_go_on_with_growing_pauses_and_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     pauses: list[float] = []
-    assert urls.keep_trying("http://host/a", raiser(*map(TransferError, "abc")), pauses.append) == "done"
+    attempt = Mock(side_effect=[*map(TransferError, "abc"), "done"])
+    assert urls.keep_trying("http://host/a", attempt, pauses.append) == "done"
     assert pauses == list(urls.PAUSES[:3])
     assert sorted(urls.PAUSES) == list(urls.PAUSES)
     lines = [f"http://host/a: {r}; try {n} of 6 in {p:g} s" for r, n, p in zip("abc", (2, 3, 4), pauses, strict=True)]
@@ -174,29 +160,23 @@ def test_tries_go_on_with_growing_pauses_and_one_line_each(capsys: pytest.Captur
 def test_the_last_failure_names_url_reason_and_number_of_tries() -> None:
     pauses: list[float] = []
     with pytest.raises(InputError, match=r"^http://host/a: gone \(tried 6 times\)"):
-        urls.keep_trying("http://host/a", raiser(*[TransferError("gone")] * 6), pauses.append)
+        urls.keep_trying("http://host/a", Mock(side_effect=[TransferError("gone")] * 6), pauses.append)
     assert pauses == list(urls.PAUSES)  # a final failure is not tried again: see the test of secrets
 
 
-WITHOUT = """
-import sys
+TORCH = """
+import importlib, sys
 import deepsiam.data_prep.__main__
 assert not {"torch", "webdataset"} & set(sys.modules)
-"""
-LATER = """
 import torch, webdataset
 assert issubclass(webdataset.DataPipeline, torch.utils.data.IterableDataset)
-"""
-EARLIER = """
-import sys, webdataset
-from deepsiam.data_prep.common import webdataset_without_torch
-assert webdataset_without_torch.TarWriter is webdataset.TarWriter
-assert sys.modules["torch"]
+name = "deepsiam.data_prep.common.webdataset_without_torch"
+del sys.modules[name]
+assert importlib.import_module(name).TarWriter is webdataset.TarWriter
+assert sys.modules["torch"] is torch
 """
 
 
-@pytest.mark.parametrize("code", [WITHOUT + LATER, EARLIER], ids=["later", "earlier"])
-def test_data_prep_needs_no_torch_and_leaves_webdataset_as_it_is(code: str) -> None:
-    command = [sys.executable, "-c", code]
-    run = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=100)
+def test_data_prep_needs_no_torch_and_leaves_webdataset_as_it_is() -> None:
+    run = subprocess.run([sys.executable, "-c", TORCH], cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from deepsiam.data_prep.common.errors import InputError
 
 
-def add(number: int) -> Callable[[int], int]:
-    return lambda task: task + number
+def add(number: int) -> Callable[[int], tuple[int, int, bool]]:
+    """Return the sum, the process, and whether it holds Ctrl-C back."""
+    return lambda task: (task + number, os.getpid(), holds_interrupts())
 
 
 def fail(_: int) -> Callable[[int], int]:
@@ -31,14 +32,6 @@ def die_at(number: int) -> Callable[[int], int]:
         return task
 
     return work
-
-
-def process(_: int) -> Callable[[int], int]:
-    return lambda task: os.getpid()
-
-
-def held_back(_: int) -> Callable[[int], bool]:
-    return lambda task: holds_interrupts()
 
 
 def holds_interrupts() -> bool:

@@ -3,19 +3,23 @@
 import gzip
 import json
 import pickle
+import tarfile
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.sources.bookcorpus import BOOKCORPUS
 from deepsiam.data_prep.sources.document import Bad, BadRecordError, Document, Dropped
 from deepsiam.data_prep.sources.plain_text import TEXT
+from deepsiam.data_prep.sources.reddit.utterances import LONGEST_LINE
 from deepsiam.data_prep.sources.registry import SOURCES
-from deepsiam.data_prep.sources.source import File, Piece
+from deepsiam.data_prep.sources.source import APPLE_DOUBLE, OF_A_MAC, File, Piece
+from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
 from tests.data_prep.sources.sound import sound
 from tests.data_prep.sources.test_tar_stream import packed
 
@@ -147,6 +151,10 @@ def test_files_of_one_name_have_different_names_and_workers_get_what_was_cut(tmp
     pieces = list(kind.pieces(files[0], kind.choices()))
     assert pieces
     assert pickle.loads(pickle.dumps((files, pieces))) == (files, pieces)
+    numbered = path.rename(f"{path}#2")  # a name that looks like that of a second file
+    path.touch()
+    for paths in ([path, path, numbered, numbered], [numbered, path, path, numbered]):
+        assert len({file.name for file in kind.find(paths)}) == 4
 
 
 @every_source
@@ -165,3 +173,84 @@ def test_any_bytes_are_read_or_refused(
         said = str(error)
     assert said.startswith(f"{path}: ")
     assert said.isprintable()
+
+
+LINES: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {  # two sound lines, and what is chosen
+    "jsonl": ([{"text": FOX, "id": 1}, {"text": DOG, "id": 2}], {"id": "id"}),
+    "pairs": ([{"query": FOX, "document": DOG}] * 2, {}),
+    "reddit": ([ASKED, ANSWERED], {}),
+}
+BAD_LINES = [
+    ("jsonl", b"{'text': 'fox'}", "not JSON (Expecting property name"),
+    ("jsonl", b'{"text": "fox', "not JSON (Unterminated string"),
+    ("jsonl", b"[" * 100_000, "not JSON ("),
+    ("jsonl", b'{"text": ' + b"1" * 5000 + b"}", "not JSON ("),
+    ("jsonl", b'{"text": "Caf\xe9"}', "not UTF-8 at byte 13"),
+    ("jsonl", b'["text"]', "not a JSON object"),
+    ("jsonl", b'{"text": ["fox"], "id": 1}', "field 'text' is missing or not a string"),
+    ("jsonl", b'{"text": "fox"}', "field 'id' is missing or neither a string nor a whole number"),
+    ("jsonl", b'{"text": "fox", "id": 1.5}', "field 'id' is missing or neither a string nor a whole number"),
+    ("jsonl", b'{"text": "fox", "id": true}', "field 'id' is missing or neither a string nor a whole number"),
+    ("jsonl", b'{"text": "fox", "id": "\\n"}', "field 'id' is blank or has more than 200 characters"),
+    ("jsonl", b'{"text": "fox", "id": "%s"}' % (b"x" * 201), "field 'id' is blank or has more"),
+    ("jsonl", b'{"text": "fox \\ud83e", "id": 1}', "half of a surrogate pair, which is not a character"),
+    ("jsonl", b'{"text": "fox", "id": "\\udd8a"}', "half of a surrogate pair, which is not a character"),
+    ("pairs", b'{"query": "fox"}', "field 'document' is missing or not a string"),
+    ("pairs", b'{"query": "fox", "document": ["dog"]}', "field 'document' is missing or not a string"),
+    ("pairs", b'{"query": "fox", "document": "\\ud83e"}', "half of a surrogate pair, which is not a character"),
+    ("reddit", b'{"body": "cut o', "not JSON"),
+    ("reddit", b"{}", "neither a comment"),
+    ("reddit", b'{"body": 1, "title": null}', "neither a comment"),
+    ("reddit", b'{"title": "x", "created_utc": 1}', "id is missing"),
+    ("reddit", b'{"title": "x", "id": "../x", "created_utc": 1}', "id is missing or not of Reddit's kind"),
+    ("reddit", b'{"title": "x", "id": "t1_x", "created_utc": 1}', "id is missing or not of Reddit's kind"),
+    ("reddit", b'{"body": "x", "id": "x", "created_utc": 1}', "link_id is missing"),
+    ("reddit", b'{"title": "x", "id": "x"}', "created_utc is missing"),
+    ("reddit", b'{"title": "x", "id": "x", "created_utc": NaN}', "created_utc is missing"),
+    ("reddit", b'{"title": "x", "id": "x", "created_utc": 1e999}', "created_utc is missing"),
+    ("reddit", b'{"title": "' + b"x" * LONGEST_LINE + b'"}', "longer than 4,194,304 bytes"),
+]
+
+
+@pytest.mark.parametrize(("source", "line", "reason"), BAD_LINES, ids=[f"{row[0]}: {row[2]}" for row in BAD_LINES])
+def test_a_bad_line_is_named_and_the_others_are_read(tmp_path: Path, source: str, line: bytes, reason: str) -> None:
+    records, choices = LINES[source]
+    path, (first, last) = tmp_path / "a.jsonl", [json.dumps(record).encode() for record in records]
+
+    def read(*lines: bytes) -> tuple[list[tuple[str, ...]], list[Bad]]:
+        path.write_bytes(b"\n".join(lines))
+        items = list(SOURCES[source].documents([path], **choices))
+        texts = [item.segments for item in items if isinstance(item, Document)]
+        return texts, [item for item in items if isinstance(item, Bad)]
+
+    texts, (bad,) = read(b"", first, line, last)
+    assert (bad.file, bad.where) == (str(path), "line 3")
+    assert bad.reason.startswith(reason)
+    assert len(bad.reason) < 200
+    assert texts == read(first, last)[0]
+
+
+def test_linked_folders_are_read_once_whatever_they_lead_to(tmp_path: Path) -> None:
+    elsewhere, given = tmp_path / "elsewhere", tmp_path / "given"
+    for folder in (elsewhere / "deeper", given / "own"):
+        folder.mkdir(parents=True)
+    (elsewhere / "deeper" / "a.txt").write_text(FOX)
+    (given / "own" / "b.txt").write_text(DOG)
+    (given / "linked").symlink_to(elsewhere)
+    (given / "again").symlink_to(given / "own")
+    (given / "own" / "up").symlink_to(given)
+    assert [file.name for file in TEXT.find([given])] == ["text/linked/deeper/a.txt", "text/own/b.txt"]
+
+
+def test_a_macs_files_are_left_out_and_counted(tmp_path: Path) -> None:
+    for name in ("._book.txt", "._wiki_00"):
+        (tmp_path / name).write_bytes(APPLE_DOUBLE + b"\0\2\0\0Mac OS X        \0\2\0\0\0\x09")
+    for name in ("._odd.txt", "book.txt"):
+        (tmp_path / name).write_text(FOX)
+    odd, book = Document("text/._odd.txt", (FOX,)), Document("text/book.txt", (FOX,))
+    assert list(TEXT.documents([tmp_path])) == [OF_A_MAC, odd, book]
+    assert list(WIKIPEDIA.documents([tmp_path / "._wiki_00"])) == [OF_A_MAC]
+    with tarfile.open(tmp_path / "books.tar", "w") as tar:
+        for name in ("._book.txt", "book.txt"):
+            tar.add(tmp_path / name, name)
+    assert [isinstance(item, Document) for item in BOOKCORPUS.documents([tmp_path / "books.tar"])] == [False, True]

@@ -130,9 +130,8 @@ def test_texts_in_lists_are_as_pyarrow_reads_them(file: Path, monkeypatch: pytes
     )
     table = table.append_column("large", pyarrow.array([["a"]] * 4, pyarrow.large_list(pyarrow.large_string())))
     pyarrow_parquet.write_table(table, file, row_group_size=3)
-    assert [values for _, values in parquet_rows(file, table.column_names)] == [
-        list(row.values()) for row in table.to_pylist()
-    ]
+    read_rows = [values for _, values in parquet_rows(file, table.column_names)]
+    assert read_rows == [list(row.values()) for row in table.to_pylist()]
 
 
 def test_lists_whose_texts_continue_one_another_are_refused(file: Path) -> None:
@@ -144,8 +143,13 @@ def test_lists_whose_texts_continue_one_another_are_refused(file: Path) -> None:
         list(parquet_rows(file, ["text"]))
 
 
-def test_a_damaged_page_is_one_line(file: Path) -> None:
+def test_damage_is_one_line(file: Path) -> None:
     content = file.read_bytes()
+    with pytest.raises(InputError, match="t.parquet: not a table of foxes after row 0: .*fox"):
+        list(parquet_rows(file, ["fox"], "a table of foxes"))
+    file.write_bytes(content[:-10])
+    with pytest.raises(InputError, match="t.parquet: not a Parquet file: "):
+        parquet_columns(file)
     for byte, reason in {0: "a page without its sizes", 0x1F: "no header of a page"}.items():
         file.write_bytes(content[:4] + bytes([byte]) + content[5:])
         with pytest.raises(InputError, match=f"t.parquet: not a Parquet file after row 0: {reason}"):
@@ -169,14 +173,6 @@ def test_a_value_that_python_cannot_hold_is_the_reason_why(file: Path) -> None:
     assert isinstance(read[1][1], OverflowError | ValueError)
 
 
-def test_what_cannot_be_read_is_named(file: Path) -> None:
-    with pytest.raises(InputError, match="t.parquet: not a table of foxes after row 0: .*fox"):
-        list(parquet_rows(file, ["fox"], "a table of foxes"))
-    file.write_bytes(file.read_bytes()[:-10])
-    with pytest.raises(InputError, match="t.parquet: not a Parquet file: "):
-        parquet_columns(file)
-
-
 def test_the_extra_is_named_where_pyarrow_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda package: None)
     with pytest.raises(InputError, match=r"t: reading Parquet needs .* pyarrow; run: pip install 'deepsiam\[dumps\]'"):
@@ -196,28 +192,22 @@ def zipped(*names: str, content: str = "") -> bytes:
     [
         (rb"{\rtf1\ansi A fox.}", "RTF, not text; save it as plain text"),
         (b"<!DOCTYPE html>\n<html>", "HTML, not text; save"),
-        (b"\xef\xbb\xbf\n<HTML lang=en>", "HTML"),
         (b'<?xml version="1.0"?>\n<!-- a --><!-- b -->\n<!DOCTYPE HTML PUBLIC>', "HTML"),
         ("<html>".encode("utf-16"), "HTML"),
         (b'<?xml version="1.0"?><TEI>', "XML"),
         (b"%PDF-1.7\n%\xe2", "PDF, not text; convert it, as pdftotext does"),
         (b"%!PS-Adobe-3.0\n", "PostScript"),
-        (b"\x04%!PS", "PostScript"),
         (b"\x1b%-12345X@PJL JOB\n@PJL ENTER\n%!PS", "PostScript"),
         (zipped("mimetype", content="application/epub+zip"), "an e-book (EPUB)"),
-        (zipped("mimetype", content="application/vnd.oasis.opendocument.text"), "an OpenDocument file"),
         (zipped("[Content_Types].xml", "word/document.xml"), "an Office document (.docx)"),
         (zipped("fox.txt"), "a ZIP archive, not text; unpack it"),
-        (zipped(), "a ZIP archive"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0", "an Office document (.doc)"),
         (b"Fox".ljust(60, b"\0") + b"BOOKMOBI", "an e-book (Mobipocket)"),
         (gzip.compress(b"A fox.", mtime=0), "compressed, not text; decompress it"),
         (packed({"fox.txt": b"A fox."}), "a tar, not text; give it the ending .tar"),
-        (b"\xff\xd8\xff\xe0", "an image"),
         (b"SQLite format 3\0", "a binary file"),
         (b"<!---->" * 500, ""),
         (b"PK is short for a kick.", ""),
-        (b"<p>A fox.</p>", ""),
         (b"%PDF", ""),
     ],
 )

@@ -1,3 +1,5 @@
+"""Text files, one document each, and JSON lines; for bad lines see test_contract.py."""
+
 import gzip
 import os
 from pathlib import Path
@@ -9,75 +11,48 @@ from deepsiam.data_prep.sources.document import Bad, Document, Dropped
 from deepsiam.data_prep.sources.plain_text import JSONL, TEXT
 
 EMPTY = Dropped("empty")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for name, content in {
-        "b/one.txt": b"\xef\xbb\xbfThe fox\r\njumps.\r\n\r\n\r\nThe dog\tsleeps.\x00\r\n",
-        "a.TXT": b"Only this.",
-        "b/two.txt.gz": gzip.compress("Caf\u0065\u0301 here.".encode()),
-        "blank.txt": b" \n\n",
-        "empty.txt": b"",
-        "latin.txt": b"Caf\xe9 here.",
-        "notes.md": b"Not a text.",
-        "folder.txt/three.txt": b"Three.",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(content)
-    return tmp_path
-
-
-def test_a_file_is_a_document_of_paragraphs(folder: Path) -> None:
-    assert list(TEXT.documents([folder])) == [
-        Document("text/a.TXT", ("Only this.",)),
+FILES = {
+    "a.TXT": (b"Only this.", Document("text/a.TXT", ("Only this.",))),
+    "b/one.txt": (
+        b"\xef\xbb\xbfThe fox\r\njumps.\r\n\r\n\r\nThe dog\tsleeps.\x00\r\n",
         Document("text/b/one.txt", ("The fox jumps.", "The dog sleeps.")),
-        Document("text/b/two.txt.gz", ("Café here.",)),
-        EMPTY,
-        EMPTY,
-        Document("text/folder.txt/three.txt", ("Three.",)),
-        Document("text/latin.txt", ("Café here.",), guessed="cp1252"),
-    ]
-    assert list(TEXT.documents([folder / "latin.txt"], encoding="utf-8")) == [
-        Bad(str(folder / "latin.txt"), "the file", "not utf-8 at byte 3")
-    ]
-    assert list(TEXT.documents([folder / "latin.txt"], encoding="cp1253")) == [
-        Document("text/latin.txt", ("Cafι here.",))
-    ]
-
-
-def test_a_name_that_looks_numbered_is_not_given_twice(tmp_path: Path) -> None:
-    plain, numbered = write(tmp_path / "a", b"fox"), write(tmp_path / "a#2", b"fox")
-    for paths in ([plain, plain, numbered, numbered], [numbered, plain, plain, numbered]):
-        assert len({file.name for file in TEXT.find(paths)}) == 4
-
-
-def test_a_worker_opens_a_text_and_the_reader_splits_lines(folder: Path) -> None:
-    path = folder / "b" / "two.txt.gz"
-    [file] = TEXT.find([path])
-    [piece] = TEXT.pieces(file, {})
-    assert (piece.size, piece.content) == (path.stat().st_size, path)
-    lines = write(folder / "a.jsonl", b"not JSON", b" ", b"{}")
-    [file] = JSONL.find([lines])
-    pieces = list(JSONL.pieces(file, {}))
-    assert [(piece.where, piece.size) for piece in pieces] == [("line 1", 8), ("line 3", 2)]
-
-
-def test_a_file_or_a_line_that_is_too_long_is_bad(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_text, "MAX_BYTES", 16)
-    path = folder / "b" / "one.txt"
-    lines = write(folder / "a.jsonl", b'{"text": "a fox that is long"}', b'{"text": "fox"}')
-    assert [*TEXT.documents([folder / "a.TXT", path]), *JSONL.documents([lines])] == [
-        Document("text/a.TXT", ("Only this.",)),
-        Bad(str(path), "the file", "more than 16 bytes"),
-        Bad(str(lines), "line 1", "more than 16 bytes"),
-        Document("jsonl/a.jsonl/2", ("fox",)),
-    ]
+    ),
+    "b/two.txt.gz": (gzip.compress("Caf\u0065\u0301 here.".encode()), Document("text/b/two.txt.gz", ("Café here.",))),
+    "blank.txt": (b" \n\n", EMPTY),
+    "empty.txt": (b"", EMPTY),
+    "folder.txt/three.txt": (b"Three.", Document("text/folder.txt/three.txt", ("Three.",))),
+    os.fsdecode(b"f\xffox\n.txt"): (b"The fox.", Document("text/fox .txt", ("The fox.",))),
+    "latin.txt": (b"Caf\xe9 here.", Document("text/latin.txt", ("Café here.",), guessed="cp1252")),
+}
 
 
 def write(path: Path, *lines: bytes) -> Path:
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"\n".join(lines))
     return path
+
+
+def test_a_file_is_a_document_of_paragraphs(tmp_path: Path) -> None:
+    for name, (content, _) in FILES.items():
+        write(tmp_path / name, content)
+    write(tmp_path / "notes.md", b"Not a text.")
+    assert list(TEXT.documents([tmp_path])) == [expected for _, expected in FILES.values()]
+    latin = tmp_path / "latin.txt"
+    bad = Bad(str(latin), "the file", "not utf-8 at byte 3")
+    assert list(TEXT.documents([latin], encoding="utf-8")) == [bad]
+    assert list(TEXT.documents([latin], encoding="cp1253")) == [Document("text/latin.txt", ("Cafι here.",))]
+
+
+def test_a_file_or_a_line_that_is_too_long_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_text, "MAX_BYTES", 16)
+    short, long = write(tmp_path / "a.txt", b"Sixteen bytes. A"), write(tmp_path / "b.txt", b"Seventeen bytes. ")
+    lines = write(tmp_path / "a.jsonl", b'{"text": "a fox that is long"}', b'{"text": "fox4"}')
+    assert [*TEXT.documents([short, long]), *JSONL.documents([lines])] == [
+        Document("text/a.txt", ("Sixteen bytes. A",)),
+        Bad(str(long), "the file", "more than 16 bytes"),
+        Bad(str(lines), "line 1", "more than 16 bytes"),
+        Document("jsonl/a.jsonl/2", ("fox4",)),
+    ]
 
 
 def test_a_line_is_a_document(tmp_path: Path) -> None:
@@ -87,48 +62,15 @@ def test_a_line_is_a_document(tmp_path: Path) -> None:
         b'{"body": "Caf\\u00e9 \\ud83e\\udd8a", "key": 7}\r',
         b'{"body": " \\n", "key": "c"}',
     ]
-    path = write(tmp_path / "a.jsonl", *lines)
-    fox = ("The fox jumps.", "It runs.")
+    path, fox, coffee = write(tmp_path / "a.jsonl", *lines), ("The fox jumps.", "It runs."), ("Café 🦊",)
     assert list(JSONL.documents([path], text="body")) == [
         Document("jsonl/a.jsonl/1", fox),
-        Document("jsonl/a.jsonl/3", ("Café 🦊",)),
+        Document("jsonl/a.jsonl/3", coffee),
         EMPTY,
     ]
-    ids = [getattr(record, "id", "") for record in JSONL.documents([path, path], text="body", id="key")]
-    assert ids == ["jsonl/a.jsonl/a b", "jsonl/a.jsonl/7", "", "jsonl/a.jsonl#2/a b", "jsonl/a.jsonl#2/7", ""]
-
-
-def test_file_names_that_are_not_utf_8_make_ids_that_are(tmp_path: Path) -> None:
-    (tmp_path / os.fsdecode(b"f\xffox\n.txt")).write_text("The fox.")
-    assert list(TEXT.documents([tmp_path])) == [Document("text/fox .txt", ("The fox.",))]
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (b"{'text': 'fox'}", "not JSON (Expecting property name"),
-        (b'{"text": "fox', "not JSON (Unterminated string"),
-        (b"[" * 100_000, "not JSON ("),
-        (b'{"text": ' + b"1" * 5000 + b"}", "not JSON ("),
-        (b'{"text": "Caf\xe9"}', "not UTF-8 at byte 13"),
-        (b'["text"]', "not a JSON object"),
-        (b"null", "not a JSON object"),
-        (b'{"body": "fox", "id": 1}', "field 'text' is missing or not a string"),
-        (b'{"text": ["fox"], "id": 1}', "field 'text' is missing or not a string"),
-        (b'{"text": "fox"}', "field 'id' is missing or neither a string nor a whole number"),
-        (b'{"text": "fox", "id": 1.5}', "field 'id' is missing or neither a string nor a whole number"),
-        (b'{"text": "fox", "id": true}', "field 'id' is missing or neither a string nor a whole number"),
-        (b'{"text": "fox", "id": "\\n"}', "field 'id' is blank or has more than 200 characters"),
-        (b'{"text": "fox", "id": "%s"}' % (b"x" * 201), "field 'id' is blank or has more"),
-        (b'{"text": "fox \\ud83e", "id": 1}', "half of a surrogate pair"),
-        (b'{"text": "fox", "id": "\\udd8a"}', "half of a surrogate pair"),
-    ],
-)
-def test_a_bad_line_is_reported_and_the_others_are_read(tmp_path: Path, line: bytes, reason: str) -> None:
-    path = write(tmp_path / "a.jsonl", b'{"text": "one", "id": 1}', line, b'{"text": "two", "id": 2}')
-    one, bad, two = JSONL.documents([path], id="id")
-    assert (one, two) == (Document("jsonl/a.jsonl/1", ("one",)), Document("jsonl/a.jsonl/2", ("two",)))
-    assert isinstance(bad, Bad)
-    assert (bad.file, bad.where) == (str(path), "line 2")
-    assert bad.reason.startswith(reason)
-    assert len(bad.reason) < 200
+    assert list(JSONL.documents([path, path], text="body", id="key"))[2:] == [
+        EMPTY,
+        Document("jsonl/a.jsonl#2/a b", fox),
+        Document("jsonl/a.jsonl#2/7", coffee),
+        EMPTY,
+    ]

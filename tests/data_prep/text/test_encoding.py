@@ -38,7 +38,7 @@ def test_encodings_are_guessed_or_named(text: str, encoding: str, guessed: str) 
 
 
 # the last: exactly nine in ten characters have a NUL in the second of four bytes, the fewest that UTF-32 may have
-@pytest.mark.parametrize("text", [ENGLISH, RUSSIAN, CHINESE, "é\n", "The end.\n" * 9000, 10 * "The \U0001f601fox, "])
+@pytest.mark.parametrize("text", [ENGLISH, RUSSIAN, CHINESE, "é\n", "The end.\n" * 999, 10 * "The \U0001f601fox, "])
 @pytest.mark.parametrize("encoding", ["utf_16_le", "utf_16_be", "utf_32_le", "utf_32_be"])
 def test_utf_16_and_utf_32_are_told_by_their_mark_or_their_nuls(text: str, encoding: str) -> None:
     mark = getattr(codecs, f"BOM_{encoding.upper().replace('UTF_', 'UTF')}")
@@ -60,29 +60,32 @@ def test_utf_8_is_never_guessed(text: str) -> None:
     assert decode(text.encode(), GUESS)[1] == ""
 
 
-def test_what_is_in_no_encoding_is_refused() -> None:
-    with pytest.raises(ValueError, match="^not UTF-8 at byte 0, nor of a known encoding; name it with --encoding$"):
-        decode(b"\xff\x81\x00\x98", GUESS)
-    with pytest.raises(ValueError, match="^not ascii at byte 3$"):
-        decode(b"caf\xe9", "ascii")
-    for name in ("klingon", "rot13", "undefined", "x\xe9"):
-        with pytest.raises(InputError, match=f"^--encoding {name}: not a known encoding"):
-            encoding_module.known(name)
-
-
 @pytest.mark.parametrize(
-    ("content", "encoding", "name", "share"),
+    ("content", "encoding", "said"),
     [
-        (b"\x7fELF\x01\x01" * 90, GUESS, "UTF-8", 50),
-        (("don\ufffdt " * 50).encode(), GUESS, "UTF-8", 17),
-        (("\ue001\ue002 x" * 50).encode(), GUESS, "UTF-8", 50),
-        ("The fox.".encode("utf-16-le") * 9, "latin-1", "latin-1", 50),
-        (codecs.BOM_UTF16_LE + b"\xff\xdf" * 50, GUESS, "utf_16", 100),
+        (b"\xff\x81\x00\x98", GUESS, "UTF-8 at byte 0, nor of a known encoding; name it with --encoding$"),
+        (b"caf\xe9", "ascii", "ascii at byte 3$"),
+        # decoded, it is no text
+        (b"\x7fELF\x01\x01" * 90, GUESS, "text in UTF-8: 50 % of it are controls or unknown"),
+        (("don\ufffdt " * 50).encode(), GUESS, "text in UTF-8: 17 % of it are controls or unknown"),
+        (("\ue001\ue002 x" * 50).encode(), GUESS, "text in UTF-8: 50 % of it are controls or unknown"),
+        ("The fox.".encode("utf-16-le") * 9, "latin-1", "text in latin-1: 50 % of it are controls or unknown"),
+        (codecs.BOM_UTF16_LE + b"\xff\xdf" * 50, GUESS, "text in utf_16: 100 % of it are controls or unknown"),
+        (random.Random(0).randbytes(5000), GUESS, ""),
+        (bytes(random.Random(0).choices(range(0x80, 0x100), k=999)), GUESS, ""),
+        (b"\x89PNG\r\n\x1a\n" * 99, GUESS, ""),
     ],
+    ids=range(10),
 )
-def test_what_decodes_to_no_text_is_refused(content: bytes, encoding: str, name: str, share: int) -> None:
-    with pytest.raises(ValueError, match=rf"^not (text in {name}: {share} % of it are controls or unknown)"):
+def test_what_is_no_text_is_refused(content: bytes, encoding: str, said: str) -> None:
+    with pytest.raises(ValueError, match=f"^not {said}"):
         decode(content, encoding)
+
+
+@pytest.mark.parametrize("name", ["klingon", "rot13", "undefined", "x\xe9"])
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match=f"^--encoding {name}: not a known encoding"):
+        encoding_module.known(name)
 
 
 ENGLISH_LINES = (
@@ -136,26 +139,26 @@ def test_quotes_of_windows_and_of_a_macintosh_are_told_apart(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("language", "encoding"),
+    ("language", "encodings"),
     [
-        *(("fr", name) for name in ("cp1252", "iso8859_15", "mac_roman")),
-        *(("de", name) for name in ("cp1252", "mac_roman", "cp850")),
-        *((language, name) for language in ("cs", "pl", "hu") for name in ("cp1250", "iso8859_2")),
-        *(("tr", name) for name in ("cp1254", "iso8859_9")),
-        *(("ru", name) for name in ("cp1251", "koi8_r", "cp866", "iso8859_5")),
-        *(("uk", name) for name in ("cp1251", "koi8_u")),
-        *(("el", name) for name in ("cp1253", "iso8859_7")),
+        ("fr", "cp1252 iso8859_15 mac_roman"),
+        ("de", "cp1252 mac_roman cp850"),
+        *((language, "cp1250 iso8859_2") for language in ("cs", "pl", "hu")),
+        ("tr", "cp1254 iso8859_9"),
+        ("ru", "cp1251 koi8_r cp866 iso8859_5"),
+        ("uk", "cp1251 koi8_u"),
+        ("el", "cp1253 iso8859_7"),
         ("he", "cp1255"),
         ("ar", "cp1256"),
-        *(("ja", name) for name in ("cp932", "euc_jp")),
+        ("ja", "cp932 euc_jp"),
         ("zh", "gb18030"),
         ("zh-hant", "big5hkscs"),
         ("ko", "cp949"),
     ],
 )
-def test_the_encodings_of_languages_are_guessed(language: str, encoding: str) -> None:
+def test_the_encodings_of_languages_are_guessed(language: str, encodings: str) -> None:
     text = ARTICLE[language] * 2
-    assert decode(text.encode(encoding), GUESS)[0] == text
+    assert [decode(text.encode(name), GUESS)[0] for name in encodings.split()] == [text] * len(encodings.split())
 
 
 def test_utf_8_with_a_few_bad_bytes_or_lines_of_windows_is_read_as_both() -> None:
@@ -167,19 +170,6 @@ def test_utf_8_with_a_few_bad_bytes_or_lines_of_windows_is_read_as_both() -> Non
     lines = [ENGLISH_LINES + "“Naïve,” he said – in a café.\n"] * 20
     mixed = b"".join(line.encode("cp1252" if number % 3 else "utf-8") for number, line in enumerate(lines))
     assert decode(mixed, GUESS) == ("".join(lines), guess.MIXED)
-
-
-def test_what_is_text_in_no_encoding_is_refused() -> None:
-    rng = random.Random(0)
-    for junk in (rng.randbytes(5000), bytes(rng.randrange(0x80, 0x100) for _ in range(999)), b"\x89PNG\r\n\x1a\n" * 99):
-        with pytest.raises(ValueError, match="^not "):
-            decode(junk, GUESS)
-
-
-def test_one_odd_byte_does_not_cost_a_book() -> None:
-    content = (ENGLISH_LINES * 20).encode()
-    for odd in (0x80, 0x81, 0x9D, 0xAD, 0xB3, 0xFF):
-        assert decode(content + bytes([odd]), GUESS)[0][:-1] == ENGLISH_LINES * 20
 
 
 def test_the_expected_language_decides_where_a_text_has_few_accents() -> None:
@@ -224,10 +214,8 @@ def test_a_sample_is_of_the_whole_length(text: str) -> None:
     if len(text) <= SAMPLE:
         assert sample == text
     else:
-        pieces = [sample[start : start + 1000] for start in range(0, len(sample), 1001)]
-        starts = [text.index(piece) for piece in pieces]
-        assert [start - starts[0] for start in starts] == [number * starts[1] for number in range(4)]
-        assert starts[0] == 0
+        starts = [text.index(sample[start : start + 1000]) for start in range(0, len(sample), 1001)]
+        assert starts == [number * starts[1] for number in range(4)]
         assert len(text) - (starts[-1] + 1000) < 3
 
 
@@ -240,14 +228,10 @@ def test_a_language_is_known_by_its_code() -> None:
 PHONES = "(415) 555-2671|415-555-2671|415.555.2671|4155552671|+14155552671|+44 20 7946 0958|+49 30 901820"
 
 
-@pytest.mark.parametrize("number", PHONES.split("|"))
-def test_a_phone_number_is_replaced(number: str) -> None:
-    assert scrub(f"Call {number}, or come.") == f"Call {PHONE}, or come."
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        *((f"Call {number}, or come.", f"Call {PHONE}, or come.") for number in PHONES.split("|")),
         ("Write to a.b+c@mail.example.co.uk.", f"Write to {EMAIL}."),
         ("<me@example.org> or you@example.org", f"<{EMAIL}> or {EMAIL}"),
         ("ping 8.8.8.8, then 2001:4860:4860::8888", f"ping {IP}, then {IP}"),
@@ -255,6 +239,7 @@ def test_a_phone_number_is_replaced(number: str) -> None:
         ("me" * 500_000 + "@" + "b-" * 500_000, "me" * 500_000 + "@" + "b-" * 500_000),
         ("8.8.8.8 and 415-555-2671 of me@example.org", f"{IP} and {PHONE} of {EMAIL}"),
     ],
+    ids=range(13),
 )
 def test_addresses_are_replaced(text: str, expected: str) -> None:
     assert scrub(text) == expected

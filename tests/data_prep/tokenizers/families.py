@@ -109,33 +109,35 @@ def unigram(first: Sequence[str], last: Sequence[str] = (), unk: str = "<unk>") 
     return backend
 
 
+_BEGIN, _END = "<|begin_of_text|>", "<|endoftext|>"
 BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTA_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 BERT_FRAMES = ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
 ROBERTA_FRAMES = ("<s> $A </s>", "<s> $A </s> </s> $B </s>")
 
 
+def finished(backend: Tokenizer, tokens: Sequence[str], *frames: str, mask: str = "") -> Tokenizer:
+    """Mark tokens as special, the mask with the blanks before it, and give texts and pairs their frames."""
+    backend.add_special_tokens([special(token) for token in tokens])
+    backend.add_special_tokens([special(mask, lstrip=True)] if mask else [])
+    if frames:
+        backend.post_processor = template(backend, *frames)
+    return backend
+
+
 def bert() -> Tokenizer:
     """Also DistilBERT's and ELECTRA's."""
-    backend = wordpiece(BERT_TOKENS)
-    backend.add_special_tokens([special(token) for token in BERT_TOKENS])
-    backend.post_processor = template(backend, *BERT_FRAMES)
-    return backend
+    return finished(wordpiece(BERT_TOKENS), BERT_TOKENS, *BERT_FRAMES)
 
 
 def mpnet() -> Tokenizer:
     """<unk> is an ordinary word of it."""
     backend = wordpiece(["<s>", "<pad>", "</s>", "<unk>", "[UNK]", "<mask>"])
-    backend.add_special_tokens(
-        [special(t) for t in ("<s>", "<pad>", "</s>", "[UNK]")] + [special("<mask>", lstrip=True)]
-    )
-    backend.post_processor = template(backend, *ROBERTA_FRAMES)
-    return backend
+    return finished(backend, ["<s>", "<pad>", "</s>", "[UNK]"], *ROBERTA_FRAMES, mask="<mask>")
 
 
 def roberta() -> Tokenizer:
-    backend = bpe(ROBERTA_TOKENS[:4], ["<mask>"])
-    backend.add_special_tokens([*map(special, ROBERTA_TOKENS[:4]), special("<mask>", lstrip=True)])
+    backend = finished(bpe(ROBERTA_TOKENS[:4], ["<mask>"]), ROBERTA_TOKENS[:4], mask="<mask>")
     ids = [(token, backend.token_to_id(token)) for token in ("</s>", "<s>")]
     backend.post_processor = processors.RobertaProcessing(*ids, trim_offsets=True, add_prefix_space=False)
     return backend
@@ -144,30 +146,23 @@ def roberta() -> Tokenizer:
 def xlm_roberta() -> Tokenizer:
     backend = unigram(ROBERTA_TOKENS[:4], ["<mask>"])
     backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
-    backend.add_special_tokens([*map(special, ROBERTA_TOKENS[:4]), special("<mask>", lstrip=True)])
-    backend.post_processor = template(backend, *ROBERTA_FRAMES)
-    return backend
+    return finished(backend, ROBERTA_TOKENS[:4], *ROBERTA_FRAMES, mask="<mask>")
 
 
 def albert() -> Tokenizer:
-    backend = unigram(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"])
-    quotes = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    backend.normalizer = normalizers.Sequence(
-        [*quotes, normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
-    )
-    marked = [*map(special, ("<pad>", "<unk>", "[CLS]", "[SEP]")), special("[MASK]", lstrip=True)]
-    backend.add_special_tokens(marked)
-    backend.post_processor = template(backend, *BERT_FRAMES)
-    return backend
+    tokens = ["<pad>", "<unk>", "[CLS]", "[SEP]"]
+    backend = unigram([*tokens, "[MASK]"])
+    steps = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD()]
+    backend.normalizer = normalizers.Sequence([*steps, normalizers.StripAccents(), normalizers.Lowercase()])
+    return finished(backend, tokens, *BERT_FRAMES, mask="[MASK]")
 
 
 def deberta_v2() -> Tokenizer:
     """The mask token comes after all others; also DeBERTa-v3's."""
-    backend = unigram(["[PAD]", "[CLS]", "[SEP]", "[UNK]"], unk="[UNK]")
+    tokens = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+    backend = unigram(tokens, unk="[UNK]")
     backend.normalizer = normalizers.Sequence([normalizers.Strip(), normalizers.NFKC()])
-    backend.add_special_tokens([special(token) for token in ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")])
-    backend.post_processor = template(backend, *BERT_FRAMES)
-    return backend
+    return finished(backend, [*tokens, "[MASK]"], *BERT_FRAMES)
 
 
 def modernbert() -> Tokenizer:
@@ -175,39 +170,32 @@ def modernbert() -> Tokenizer:
     backend = bpe(["|||IP_ADDRESS|||"])
     backend.normalizer = normalizers.NFC()
     backend.add_tokens([AddedToken(" " * n, normalized=True) for n in (4, 3, 2)])
-    backend.add_special_tokens([*map(special, ("[UNK]", "[CLS]", "[SEP]", "[PAD]")), special("[MASK]", lstrip=True)])
+    finished(backend, ["[UNK]", "[CLS]", "[SEP]", "[PAD]"], mask="[MASK]")
     backend.add_tokens([AddedToken("[unused0]", normalized=True)])
-    backend.post_processor = template(backend, *BERT_FRAMES)
-    return backend
+    return finished(backend, [], *BERT_FRAMES)
 
 
 def t5() -> Tokenizer:
-    backend = unigram(["<pad>", "</s>", "<unk>"])
-    backend.add_special_tokens([special(t) for t in ("<pad>", "</s>", "<unk>", "<extra_id_1>", "<extra_id_0>")])
-    backend.post_processor = template(backend, "$A </s>", "$A </s> $B </s>")
-    return backend
+    tokens = ["<pad>", "</s>", "<unk>"]
+    return finished(unigram(tokens), [*tokens, "<extra_id_1>", "<extra_id_0>"], "$A </s>", "$A </s> $B </s>")
 
 
 def gpt2() -> Tokenizer:
-    backend = bpe([], ["<|endoftext|>"])
-    backend.add_special_tokens([special("<|endoftext|>")])
+    backend = finished(bpe([], ["<|endoftext|>"]), ["<|endoftext|>"])
     backend.post_processor = processors.ByteLevel(trim_offsets=False)
     return backend
 
 
 def opt() -> Tokenizer:
     """A text begins with </s>, which also ends one."""
-    backend = bpe(["<s>", "<pad>", "</s>", "<unk>"])
-    backend.add_special_tokens([special(token) for token in ("</s>", "<pad>", "<unk>")])
-    backend.post_processor = template(backend, "</s> $A", "</s> $A </s> $B")
-    return backend
+    return finished(bpe(ROBERTA_TOKENS[:4]), ["</s>", "<pad>", "<unk>"], "</s> $A", "</s> $A </s> $B")
 
 
 def qwen2() -> Tokenizer:
     """Nothing is around a text, and some added tokens are words."""
     backend = bpe([])
     backend.normalizer, backend.pre_tokenizer = normalizers.NFC(), words(digits=1)
-    backend.add_special_tokens([special(token) for token in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")])
+    finished(backend, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
     backend.add_tokens([AddedToken(token, normalized=False) for token in ("<tool_call>", "<think>", "</think>")])
     backend.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
     return backend
@@ -223,12 +211,10 @@ def qwen3_embedding() -> Tokenizer:
 
 def llama3(*more: str, after: str = "") -> Tokenizer:
     """A text begins with <|begin_of_text|>, and so does the second of a pair."""
-    tokens = ("<|begin_of_text|>", "<|end_of_text|>", "<|finetune_right_pad_id|>", "<|eot_id|>", *more)
     backend = bpe([], ignore_merges=True)
     backend.pre_tokenizer = words(digits=3)
-    backend.add_special_tokens([special(token) for token in tokens])
-    begin = "<|begin_of_text|>"
-    frames = template(backend, f"{begin} $A {after}", f"{begin} $A {after} {begin}:1 $B:1 {after and after + ':1'}")
+    finished(backend, [_BEGIN, "<|end_of_text|>", "<|finetune_right_pad_id|>", "<|eot_id|>", *more])
+    frames = template(backend, f"{_BEGIN} $A {after}", f"{_BEGIN} $A {after} {_BEGIN}:1 $B:1 {after and after + ':1'}")
     backend.post_processor = processors.Sequence([processors.ByteLevel(), frames])
     return backend
 
@@ -240,10 +226,8 @@ def eurobert() -> Tokenizer:
 
 def mistral() -> Tokenizer:
     """There is no token for padding."""
-    backend = sentencepiece_bpe(["<unk>", "<s>", "</s>"], prepend=True)
-    backend.add_special_tokens([special(token) for token in ("<unk>", "<s>", "</s>")])
-    backend.post_processor = template(backend, "<s> $A", "<s> $A <s>:1 $B:1")
-    return backend
+    tokens = ["<unk>", "<s>", "</s>"]
+    return finished(sentencepiece_bpe(tokens, prepend=True), tokens, "<s> $A", "<s> $A <s>:1 $B:1")
 
 
 def llama() -> Tokenizer:
@@ -259,9 +243,8 @@ def gemma() -> Tokenizer:
     tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
     backend = sentencepiece_bpe([*tokens, "<s>", "</s>"], prepend=False)
     backend.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    backend.add_special_tokens([special(token) for token in tokens])
+    finished(backend, tokens, "<bos> $A", "<bos> $A <bos>:1 $B:1")
     backend.add_tokens([AddedToken(token, normalized=False) for token in ("<s>", "</s>")])
-    backend.post_processor = template(backend, "<bos> $A", "<bos> $A <bos>:1 $B:1")
     return backend
 
 
@@ -288,7 +271,6 @@ class Family:
 
 
 _CLS, _S = (("[CLS]", "[SEP]"), ("[CLS]", "[SEP]", "[SEP]")), (("<s>", "</s>"), ("<s>", "</s> </s>", "</s>"))
-_BEGIN, _END = "<|begin_of_text|>", "<|endoftext|>"
 FAMILIES: Mapping[str, Family] = {
     "bert": Family(bert, "[PAD] [UNK] [CLS] [SEP] [MASK]", *_CLS),
     "mpnet": Family(mpnet, "<pad> [UNK] <s> </s> <mask>", *_S),

@@ -1,6 +1,8 @@
 import json
 import os
 import pickle
+import random
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -16,12 +18,12 @@ from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.words import STOP_WORDS
-from deepsiam.data_prep.tokenizers import tokenizer, wordpiece
-from deepsiam.data_prep.tokenizers.alphabet import LONGEST_WORD
+from deepsiam.data_prep.tokenizers import alphabet, tokenizer, wordpiece
+from deepsiam.data_prep.tokenizers.alphabet import FEWEST, LONGEST_WORD, learnable
 from deepsiam.data_prep.tokenizers.tokenizer import ROBERTA_TOKENS, Tokenizer
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from tests.data_prep.conftest import TEXTS
-from tests.data_prep.raw import contents
+from tests.data_prep.raw import Capture, contents
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +59,6 @@ def test_batches_have_the_ids_of_each_items_texts_in_order(small: Tokenizer, ite
         assert [text_ids.tolist() for text_ids in ids] == [text_ids.tolist() for text_ids in small.encode(texts)]
 
 
-@pytest.mark.parametrize("kind", ["small", "bpe"])
-def test_the_sentences_of_a_text_have_together_the_ids_of_the_text(kind: str, request: pytest.FixtureRequest) -> None:
-    """A byte-level tokenizer has other tokens for a word after a blank."""
-    tokenizer: Tokenizer = request.getfixturevalue(kind)
-    sentences = ["the quick fox jumps.", "the dog sleeps.", "The fox"]
-    ((_, ids),) = tokenizer.encode_batches([(0, sentences)], sentences=True)
-    assert np.concatenate(ids).tolist() == tokenizer.encode([" ".join(sentences)])[0].tolist()
-    ((_, alone),) = tokenizer.encode_batches([(0, sentences)])
-    assert [a.tolist() for a in alone] == [a.tolist() for a in tokenizer.encode(sentences)]
-
-
 def test_only_one_batch_of_items_is_read_ahead(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer, "BATCH", 3)
     read: list[int] = []
@@ -83,23 +74,16 @@ def test_bpe_decodes_to_the_encoded_text(bpe: Tokenizer, text: str) -> None:
     assert not set(ids.tolist()) & {bpe.pad, bpe.unk, bpe.cls, bpe.sep, bpe.mask}
 
 
-def test_bpe_keeps_case_and_merges_what_is_common(bpe: Tokenizer) -> None:
-    assert (bpe.cls, bpe.pad, bpe.sep, bpe.unk, bpe.mask) == (0, 1, 2, 3, 4)
-    assert bpe.vocab_size == 300
-    (ids,) = bpe.encode(["The quick fox"])
-    assert ids.dtype == np.uint16
-    assert len(ids) < len("The quick fox")
-    assert bpe.decode([bpe.cls, *ids, bpe.mask, bpe.sep]) == "<s>The quick fox<mask></s>"
-
-
 def test_bpe_works_in_transformers(bpe: Tokenizer) -> None:
     from transformers import PreTrainedTokenizerFast
 
+    assert (bpe.cls, bpe.pad, bpe.sep, bpe.unk, bpe.mask, bpe.vocab_size) == (0, 1, 2, 3, 4, 300)
     names = {f"{name}_token": token for name, token in bpe.special_tokens.items()}
     theirs = PreTrainedTokenizerFast(tokenizer_file=str(bpe.path), **names)
     text = "The lazy dog\n  does not SEE it, où?"
     ids = theirs(text)["input_ids"]
     assert ids == [bpe.cls, *bpe.encode([text])[0], bpe.sep]
+    assert len(ids) < len(text)  # what is common is merged
     assert theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) == text
     assert theirs("a <mask>")["input_ids"][-2:] == [bpe.mask, bpe.sep]
     assert len(theirs) == bpe.vocab_size
@@ -107,11 +91,11 @@ def test_bpe_works_in_transformers(bpe: Tokenizer) -> None:
 
 @pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("kind", ["small", "bpe"])
-@pytest.mark.parametrize("text", ["the [MASK] fox", "the <mask> fox", "<s>[CLS] [SEP]</s>", "[PAD]<pad>[UNK]<unk>"])
-def test_a_special_token_in_a_text_is_text(kind: str, text: str, copied: bool, request: pytest.FixtureRequest) -> None:
+def test_a_special_token_in_a_text_is_text(kind: str, copied: bool, request: pytest.FixtureRequest) -> None:
     tok: Tokenizer = request.getfixturevalue(kind)
     tok = pickle.loads(pickle.dumps(tok)) if copied else tok
-    assert not set(tok.encode([text])[0].tolist()) & {tok.pad, tok.cls, tok.sep, tok.mask}
+    for text in ("the [MASK] fox", "the <mask> fox", "<s>[CLS] [SEP]</s>", "[PAD]<pad>[UNK]<unk>"):
+        assert not set(tok.encode([text])[0].tolist()) & {tok.pad, tok.cls, tok.sep, tok.mask}
     assert tok.special_tokens["mask"] == tok.decode([tok.mask])
 
 
@@ -137,10 +121,8 @@ def test_a_published_folder_says_whether_special_tokens_in_a_text_are_text(
     assert (tok.sep in ids) is not split
     for copy in (tok.splitting(True), pickle.loads(pickle.dumps(tok.splitting(True)))):
         assert tok.sep not in copy.encode(["the [SEP] fox"])[0]
-    assert (
-        tok.splitting(False).encode(["the [SEP] fox"])[0].tolist()
-        == small.encode(["the"])[0].tolist() + [tok.sep] + small.encode(["fox"])[0].tolist()
-    )
+    the, fox = (ids.tolist() for ids in small.encode(["the", "fox"]))
+    assert tok.splitting(False).encode(["the [SEP] fox"])[0].tolist() == [*the, tok.sep, *fox]
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"split_special_tokens": 1}', "[" * 100_000])
@@ -152,23 +134,18 @@ def test_a_damaged_file_beside_it_is_refused(small: Tokenizer, tmp_path: Path, c
 
 
 def test_only_tokens_that_a_file_adds_are_found_in_texts(bpe: Tokenizer, tmp_path: Path) -> None:
-    """MPNet's vocabulary has <unk>, an ordinary word."""
+    """MPNet's vocabulary has <unk>, an ordinary word; a file may call its special tokens ordinary."""
 
     def change(record: dict[str, Any]) -> None:
         record["added_tokens"] = [token for token in record["added_tokens"] if token["content"] != "<unk>"]
-
-    tok = tokenizer.load(edited(bpe, tmp_path / "t.json", change)).splitting(False)
-    assert tok.unk not in tok.encode(["a <unk> b"])[0]
-    assert tok.mask in tok.encode(["a <mask> b"])[0]
-
-
-def test_a_file_that_calls_special_tokens_ordinary_does_not_make_text_special(bpe: Tokenizer, tmp_path: Path) -> None:
-    def change(record: dict[str, Any]) -> None:
         for token in record["added_tokens"]:
             token["special"] = False
 
-    tok = tokenizer.load(edited(bpe, tmp_path / "t.json", change))
-    assert tok.encode(["a <mask> b"])[0].tolist() == bpe.encode(["a <mask> b"])[0].tolist()
+    split = tokenizer.load(edited(bpe, tmp_path / "t.json", change))
+    assert split.encode(["a <mask> b"])[0].tolist() == bpe.encode(["a <mask> b"])[0].tolist()
+    tok = split.splitting(False)
+    assert tok.unk not in tok.encode(["a <unk> b"])[0]
+    assert tok.mask in tok.encode(["a <mask> b"])[0]
 
 
 def test_a_file_that_asks_for_dropout_gives_the_same_ids_each_time(bpe: Tokenizer, tmp_path: Path) -> None:
@@ -183,7 +160,7 @@ def test_training_twice_gives_the_same_bytes_in_any_process(tmp_path: Path) -> N
         "texts = [f'word{n % 97} Thing{n % 31} abc{n % 13} {n % 89 * 7919:b}' for n in range(2000)]\n"
         "for kind in tokenizer.KINDS: tokenizer.train(texts, 500, Path(sys.argv[1], kind), kind)"
     )
-    for threads in ("1", "5"):
+    for threads in ("1", "5"):  # real interpreters: string hashes differ
         (tmp_path / threads).mkdir()
         env = {**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": threads}
         subprocess.run([sys.executable, "-c", code, str(tmp_path / threads)], env=env, check=True)
@@ -229,16 +206,19 @@ def test_words_outside_the_alphabet_are_ignored() -> None:
     assert wordpiece.learn({"ab": 3, "aé": 9}, ["a", "b"], 50) == ["a", "b", "##b", "ab"]
 
 
-def test_a_small_vocabulary_an_empty_text_and_an_unknown_kind_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--vocab-size 10: is too small, this text needs 11: raise it"):
-        tokenizer.train(["abc"], 10, tmp_path / "t.json")
-    with pytest.raises(InputError, match="--vocab-size 260: is too small, this text needs 261"):
-        tokenizer.train(["abc"], 260, tmp_path / "t.json", "bpe")
-    for kind in tokenizer.KINDS:
-        with pytest.raises(InputError, match="no text"):
-            tokenizer.train(["", "  "], 300, tmp_path / "t.json", kind)
-    with pytest.raises(InputError, match="of kind 'unigram'; choose one of wordpiece, bpe"):
-        tokenizer.train(["abc"], 300, tmp_path / "t.json", "unigram")
+@pytest.mark.parametrize(
+    ("text", "size", "kind", "said"),
+    [
+        ("abc", 10, "wordpiece", "--vocab-size 10: is too small, this text needs 11: raise it"),
+        ("abc", 260, "bpe", "--vocab-size 260: is too small, this text needs 261"),
+        ("  ", 300, "wordpiece", "no text"),
+        ("  ", 300, "bpe", "no text"),
+        ("abc", 300, "unigram", "of kind 'unigram'; choose one of wordpiece, bpe"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(tmp_path: Path, text: str, size: int, kind: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        tokenizer.train(["", text], size, tmp_path / "t.json", kind)
     assert not list(tmp_path.iterdir())
 
 
@@ -261,48 +241,42 @@ def test_a_missing_or_damaged_file_is_refused(small: Tokenizer, tmp_path: Path) 
             tokenizer.load(path)
 
 
-def without(record: dict[str, Any], token: str) -> None:
-    """Remove a special token."""
-    record.update(added_tokens=[], post_processor=None)
-    record["model"]["vocab"]["nope"] = record["model"]["vocab"].pop(token)
-
-
 @pytest.mark.parametrize(("kind", "token"), [("small", "[MASK]"), ("bpe", "<mask>"), ("bpe", "</s>")])
 def test_incomplete_tokens_are_refused(kind: str, token: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    path = edited(request.getfixturevalue(kind), tmp_path / "t.json", lambda record: without(record, token))
-    with pytest.raises(InputError) as refusal:
+    def remove(record: dict[str, Any]) -> None:
+        record.update(added_tokens=[], post_processor=None)
+        record["model"]["vocab"]["nope"] = record["model"]["vocab"].pop(token)
+
+    path = edited(request.getfixturevalue(kind), tmp_path / "t.json", remove)
+    with pytest.raises(InputError, match=rf"the vocabulary lacks {re.escape(token)};") as refusal:
         tokenizer.load(path)
-    message = str(refusal.value)
-    assert f"the vocabulary lacks {token};" in message
-    assert all(name in message for name in (*tokenizer.SPECIAL_TOKENS.values(), *ROBERTA_TOKENS.values()))
+    names = (*tokenizer.SPECIAL_TOKENS.values(), *ROBERTA_TOKENS.values())
+    assert all(name in str(refusal.value) for name in names)
 
 
-def test_tokens_of_punctuation_are_told_from_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", tokenizer.KINDS)
+def test_tokens_of_punctuation_and_stop_words_are_known(kind: str, tmp_path: Path) -> None:
     texts = ["Hello, world! (It costs $5 -- or 50%.) \u201cNo\u201d; a#b \u00bfy t\u00fa? ... a_b \u2026"] * 9
-    for kind in ("wordpiece", "bpe"):
-        tok = tokenizer.train(texts, 400, tmp_path / f"{kind}.json", kind=kind)
-        spelled = {tok.decode([i]).strip() for i in tok.punctuation}
-        assert spelled >= {",", "!", "(", "$", "%", "#", ";", "?", "_", "-", "."}
-        assert not any(character.isalnum() or character.isspace() for text in spelled for character in text)
-        assert not set(tok.punctuation) & set(tok.special)
-        (ids,) = tok.encode(["Hello, world!"])
-        words = [i for i in ids.tolist() if i not in tok.punctuation]
-        assert tok.decode(words).lower().replace(" ", "") == "helloworld"
-        assert 0 < len(words) < len(ids)
-    assert tok.punctuation == pickle.loads(pickle.dumps(tok)).punctuation
-    assert Vocabulary(9, pad=0, unk=1, cls=2, sep=3, mask=4).punctuation == ()
+    texts += ["The bathe was a thesis of the cat, and it is not in Athens. the The a"] * 9
+    tok = tokenizer.train(texts, 500, tmp_path / "t.json", kind=kind)
+    punctuation = {tok.decode([i]).strip() for i in tok.punctuation}
+    assert punctuation >= {",", "!", "(", "$", "%", "#", ";", "?", "_", "-", "."}
+    assert not any(character.isalnum() or character.isspace() for text in punctuation for character in text)
+    assert not set(tok.punctuation) & set(tok.special)
+    words = {tok.decode([i]).strip().lower() for i in tok.stop_words} - punctuation
+    assert {"the", "a", "of", "and", "it"} <= words <= set(STOPWORDS_EN)
+    assert set(tok.punctuation) < set(tok.stop_words)
+    hello, cat = (ids.tolist() for ids in tok.encode(["Hello, world!", "The cat, and the thesis"]))
+    left = tok.decode([i for i in hello if i not in tok.punctuation])
+    assert left.lower().replace(" ", "") == "helloworld"
+    assert tok.decode([i for i in cat if i not in tok.stop_words]).split() == ["cat", "thesis"]
+    copy = pickle.loads(pickle.dumps(tok))
+    assert (copy.punctuation, copy.stop_words) == (tok.punctuation, tok.stop_words)
 
 
-def test_stop_words_are_those_of_bm25_and_punctuation(tmp_path: Path) -> None:
-    texts = ["The bathe was a thesis of the cat, and it is not in Athens. the The a"] * 9
-    for kind in ("wordpiece", "bpe"):
-        tok = tokenizer.train(texts, 400, tmp_path / f"{kind}.json", kind=kind)
-        spelled = {tok.decode([i]).strip().lower() for i in tok.stop_words} - {tok.decode([i]) for i in tok.punctuation}
-        assert {"the", "a", "of", "and", "it"} <= spelled <= set(STOPWORDS_EN)
-        assert set(tok.punctuation) < set(tok.stop_words)
-        (ids,) = tok.encode(["The cat, and the thesis"])
-        assert tok.decode([i for i in ids.tolist() if i not in tok.stop_words]).split() == ["cat", "thesis"]
+def test_stop_words_are_those_of_bm25() -> None:
     assert set(STOPWORDS_EN) == STOP_WORDS
+    assert Vocabulary(9, pad=0, unk=1, cls=2, sep=3, mask=4).punctuation == ()
 
 
 def test_a_tokenizer_extends_one_that_lacks_only_its_added_tokens(small: Tokenizer, tmp_path: Path) -> None:
@@ -310,12 +284,82 @@ def test_a_tokenizer_extends_one_that_lacks_only_its_added_tokens(small: Tokeniz
         token = {"id": 120, "content": "[Q] ", "single_word": False, "lstrip": False, "rstrip": False}
         record["added_tokens"].append({**token, "normalized": True, "special": False})
 
+    def longer_words(record: dict[str, Any]) -> None:
+        record["model"]["vocab"]["zzz"] = 120
+
     added = tokenizer.load(edited(small, tmp_path / "added.json", more))
-    longer = tokenizer.load(
-        edited(small, tmp_path / "longer.json", lambda record: record["model"]["vocab"].update({"zzz": 120}))
-    )
+    longer = tokenizer.load(edited(small, tmp_path / "longer.json", longer_words))
     assert added.extends(small)
     assert small.extends(small)
     assert not small.extends(added)
     assert not longer.extends(small)  # texts of the other have its pieces instead
     assert not added.extends(longer)
+
+
+HAN = "".join(map(chr, range(0x4E00, 0x4E00 + 1000)))  # the n-th occurs 1,000 / n times in `chinese`
+WIDE = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def chinese() -> list[str]:
+    rng = random.Random(1)
+    characters = [character for n, character in enumerate(HAN, 1) for _ in range(1000 // n)]
+    rng.shuffle(characters)
+    return ["".join(characters[start : start + 50]) + "。" for start in range(0, len(characters), 50)]
+
+
+def test_words_that_become_unknown_are_not_learnt_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fed: list[dict[str, int]] = []
+    learn = wordpiece.learn
+
+    def watched(words: dict[str, int], characters: list[str], size: int) -> list[str]:
+        fed.append(dict(words))
+        return learn(words, characters, size)
+
+    monkeypatch.setattr(wordpiece, "learn", watched)
+    longest = "x" * LONGEST_WORD
+    tok = tokenizer.train(["fox " * 9, "q" * 400_000, f"{longest} y{longest}"], 60, tmp_path / "t.json")
+    assert fed == [{"fox": 9, longest: 1}]
+    ids, unknown = tok.encode([longest, f"y{longest}"])
+    assert tok.unk not in ids
+    assert unknown.tolist() == [tok.unk]
+
+
+def test_a_text_of_random_words_is_learnt_from_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alphabet, "MOST_CHARACTERS", 12)
+    assert learnable({"rare": 1, "fox": 5, "common": 9, "dog": 5}) == {"common": 9, "dog": 5, "fox": 5}
+    assert learnable({"fox": 5, "common": 9, "dog": 5}) == {"fox": 5, "common": 9, "dog": 5}
+
+
+def test_the_alphabet_of_latin_text_is_its_commonest_characters() -> None:
+    few = {"fox": 9, "dog": 3, "naïve": 1}
+    assert alphabet.alphabet(few, WIDE) == sorted(set("foxdgnaïve"))
+    words = {"fox": 10**6, **dict.fromkeys(HAN[:400], 1)}
+    assert alphabet.alphabet(words, WIDE) == sorted([*"fox", *HAN[: FEWEST - 3]])
+
+
+def test_the_alphabet_of_chinese_is_as_large_as_the_text_needs(chinese: list[str], tmp_path: Path) -> None:
+    tok = tokenizer.train(chinese, 4000, tmp_path / "t.json")
+    ids = [i for text_ids in tok.encode(chinese) for i in text_ids.tolist()]
+    assert 0 < ids.count(tok.unk) <= 0.0005 * len(ids) + 1
+    words = tokenizer._count_words(chinese)
+    counts = sorted(words.values(), reverse=True)
+    needed = next(n for n in range(len(counts)) if sum(counts[:n]) >= 0.9995 * sum(counts))
+    assert len(alphabet.alphabet(words, WIDE)) == needed > 900
+
+
+def test_too_little_room_is_named_and_filled(chinese: list[str], tmp_path: Path, capsys: Capture) -> None:
+    tok = tokenizer.train(chinese, 605, tmp_path / "t.json")
+    assert tok.vocab_size == 605
+    said = capsys.readouterr().err
+    assert said.startswith("warning: a vocabulary with room for 600 pieces lacks ")
+    assert said.endswith("or choose --tokenizer-kind bpe\n")
+    tokenizer.train(chinese, 4000, tmp_path / "t.json")
+    assert capsys.readouterr().err == ""
+
+
+def test_characters_that_continue_words_need_two_pieces(capsys: Capture) -> None:
+    greek = "".join(map(chr, range(0x391, 0x391 + 300)))
+    words = {f"x{character}": 100 - n // 10 for n, character in enumerate(greek)}
+    assert len(alphabet.alphabet(words, 2 * 280)) == 280  # x only begins words
+    assert "lacks 21 of the 301 characters" in capsys.readouterr().err

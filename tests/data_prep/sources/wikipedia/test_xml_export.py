@@ -1,5 +1,7 @@
-"""Wikipedia's XML dumps: generated ones (whole, truncated at every byte, hostile), and real samples if present."""
+"""Wikipedia's files: XML dumps (whole, truncated, hostile), WikiExtractor's lines, Parquet, and real samples."""
 
+import bz2
+import gzip
 import io
 import pickle
 import re
@@ -18,6 +20,7 @@ from deepsiam.data_prep.sources.wikipedia import articles, xml_export
 from deepsiam.data_prep.sources.wikipedia.articles import WIKIPEDIA
 from deepsiam.data_prep.sources.wikipedia.xml_export import Export
 from tests import samples
+from tests.data_prep.collections.raw_formats import write_parquet
 
 DATA = samples.DATA / "wiki"
 real = samples.needs("wiki")
@@ -58,63 +61,27 @@ def counts(records: Iterable[Record]) -> Counter[str]:
     return Counter(record.reason if isinstance(record, Dropped) else type(record).__name__ for record in records)
 
 
-def outcome(records: Iterator[Record]) -> tuple[list[Record], str]:
-    """The records, and the message of the InputError after them, "" without one."""
-    read_so_far = []
-    try:
-        for record in records:
-            read_so_far.append(record)
-    except InputError as error:
-        return read_so_far, str(error)
-    return read_so_far, ""
-
-
-class Generated(io.RawIOBase):
-    """A stream that is generated while it is read."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self.chunks = iter(chunks)
-        self.rest = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self.rest = self.rest or next(self.chunks, b"")
-        taken, self.rest = self.rest[: len(buffer)], self.rest[len(buffer) :]
-        buffer[: len(taken)] = taken
-        return len(taken)
+PAGES: dict[str, Any] = {  # a page, and its text or why it is left out
+    page(12, "'''A''' & [[Datei:x]]fox.\n==Life==\nIt ran."): ("A & fox.", "Life", "It ran."),
+    page(13, "x", redirect='<redirect title="A" />'): "redirect",
+    page(14, " #Redirect [[A]]"): "redirect",
+    page(15, "x", namespace=1): "other namespace",
+    page(16, "{{Infobox}}"): "empty",
+    page(17, "").replace("<text", '<text deleted="deleted"'): "suppressed",
+    page(18, "x", model="json"): "not wiki markup",
+    page(19, "A fox. {{Human name disambiguation}}"): "disambiguation",
+    page(20, "A fox.", title="Fox (disambiguation)"): "disambiguation",
+    page(21, "{{Other uses}} A fox{{disambiguation needed|date=x}}.", model="wikitext"): ("A fox.",),
+}
 
 
 @pytest.mark.parametrize("version", ["0.10", "0.11", "9.9"])
 def test_articles_are_read_and_the_rest_is_dropped_by_reason(version: str) -> None:
-    records = read(
-        dump(
-            page(12, "'''A''' & [[Datei:x]]fox.\n==Life==\nIt ran."),
-            page(13, "x", redirect='<redirect title="A" />'),
-            page(14, " #Redirect [[A]]"),
-            page(15, "x", namespace=1),
-            page(16, "{{Infobox}}"),
-            page(17, "").replace("<text", '<text deleted="deleted"'),
-            page(18, "x", model="json"),
-            page(19, "A fox. {{Human name disambiguation}}"),
-            page(20, "A fox.", title="Fox (disambiguation)"),
-            page(21, "{{Other uses}} A fox{{disambiguation needed|date=x}}.", model="wikitext"),
-            version=version,
-        )
-    )
-    assert records == [
-        Document("wikipedia/12", ("A & fox.", "Life", "It ran."), (1,), title="T"),
-        Dropped("redirect"),
-        Dropped("redirect"),
-        Dropped("other namespace"),
-        Dropped("empty"),
-        Dropped("suppressed"),
-        Dropped("not wiki markup"),
-        Dropped("disambiguation"),
-        Dropped("disambiguation"),
-        Document("wikipedia/21", ("A fox.",), title="T"),
-    ]
+    first, *dropped, last = read(dump(*PAGES, version=version))
+    texts, *reasons, last_texts = PAGES.values()
+    assert first == Document("wikipedia/12", texts, (1,), title="T")
+    assert dropped == list(map(Dropped, reasons))
+    assert last == Document("wikipedia/21", last_texts, title="T")
 
 
 @pytest.mark.parametrize(
@@ -136,14 +103,10 @@ def test_only_the_main_text_of_the_last_revision_is_read() -> None:
 def test_damaged_pages_are_bad_and_the_next_is_read() -> None:
     content = dump(page("", "x"), page("１", "x"), page(3, "x", namespace="x"), "<page />", page(5, "Fox."))
     records = read(content)
-    assert [record.reason for record in records[:4] if isinstance(record, Bad)] == [
-        "a page without an id",
-        "a page without an id",
-        "a page without a namespace",
-        "a page without an id",
-    ]
+    *bad, document = (record.reason if isinstance(record, Bad) else record for record in records)
+    assert bad == [f"a page without {part}" for part in ("an id", "an id", "a namespace", "an id")]
     assert records[0] == Bad("a.xml", f"page 1 at byte {content.index(b'<page'):,}", "a page without an id")
-    assert records[4] == Document("wikipedia/5", ("Fox.",), title="T")
+    assert document == Document("wikipedia/5", ("Fox.",), title="T")
 
 
 def test_without_ns_the_title_tells_the_namespace() -> None:
@@ -166,39 +129,48 @@ def test_a_page_over_the_bound_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     assert too_long.reason == "a page of more than 1,000 characters"
 
 
+IDS = ["wikipedia/1", "wikipedia/2"]
+
+
 def test_a_dump_cut_anywhere_names_file_byte_and_valid_pages() -> None:
     content = dump(page(1, "One fox."), page(2, "Zwei Füchse."))
     first = content.index(b"</page>") + len(b"</page>")
     second = content.rindex(b"</page>") + len(b"</page>")
-    for cut in range(1, len(content) - len(FOOT)):
+    for cut in [*range(1, len(HEAD), 9), *range(len(HEAD), len(content) - len(FOOT))]:
         valid = (cut >= first) + (cut >= second)
-        records, message = outcome(from_file(content[:cut]))
-        ids = [record.id for record in records if isinstance(record, Document)]
-        assert ids == ["wikipedia/1", "wikipedia/2"][:valid]
-        assert message.startswith(f"a.xml: cut off at byte {cut:,} (")
-        assert message.endswith(f", after {valid} valid pages; get the file again")
+        records: list[Record] = []
+        said = rf"^a.xml: cut off at byte {cut:,} \(.*, after {valid} valid pages; get the file again$"
+        with pytest.raises(InputError, match=said):
+            records.extend(from_file(content[:cut]))
+        assert [record.id for record in records if isinstance(record, Document)] == IDS[:valid]
+
+
+PAGE = dump(page(1, "x"))
+NEITHER = "neither a MediaWiki XML export nor WikiExtractor's JSON lines"
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "a.xml: is empty"),
-        (b"PK\x03\x04", "a.xml: neither a MediaWiki XML export nor WikiExtractor's JSON lines .* nor Parquet"),
-        (b" \n[1]", "a.xml: neither a MediaWiki XML export"),
-        (b"\n" * 5000 + dump(page(1, "x")), "a.xml: neither a MediaWiki XML export"),
-        (b'<doc id="1" url="u" title="T">\nT\n\nx\n</doc>', r"a.xml: neither .* WikiExtractor's JSON lines \(--json\)"),
-        (b"<\x03\x04", r"a.xml: damaged at byte 1 \(not well-formed"),
-        (b"<html><body/></html>", "not a MediaWiki export .<html>."),
-        (dump(page(1, "x")).replace(b"</page>", b"</page>\x00"), "damaged at byte .* after 1 valid pages"),
-        (b"<!DOCTYPE m [<!ENTITY a 'aaa'>]>" + dump(page(1, "x").replace(">x<", ">&a;<")), "document type declaration"),
-        (dump(page(1, "x").replace(">x<", ">&lol;<")), "undefined entity"),
-        (dump(page(1, "x")).replace(b">x<", b">\xff<"), "invalid token"),
-        (dump("<a>" * 1000), "not a MediaWiki export"),
-        (dump(*(f"<a{i}/>" for i in range(5000))), "different tags"),
+        (b"", "is empty"),
+        (b"PK\x03\x04", rf"{NEITHER} \(--json\) nor Parquet"),
+        (b" \n[1]", NEITHER),
+        (b"\n" * 5000 + PAGE, NEITHER),
+        (b'<doc id="1" url="u" title="T">\nT\n\nx\n</doc>', NEITHER),
+        (b"<\x03\x04", r"damaged at byte 1 \(not well-formed"),
+        (b"<html><body/></html>", ".*not a MediaWiki export .<html>."),
+        (PAGE.replace(b"</page>", b"</page>\x00"), "damaged at byte .* after 1 valid pages"),
+        (b"<!DOCTYPE m [<!ENTITY a 'aaa'>]>" + PAGE.replace(b">x<", b">&a;<"), ".*document type declaration"),
+        (PAGE.replace(b">x<", b">&lol;<"), ".*undefined entity"),
+        (PAGE.replace(b">x<", b">\xff<"), ".*invalid token"),
+        (dump("<a>" * 1000), ".*not a MediaWiki export"),
+        (dump(*(f"<a{i}/>" for i in range(5000))), ".*different tags"),
+        (b"PAR1", "not the Parquet of wikimedia/wikipedia: "),
+        (gzip.compress(b"PAR1 of no more"), "not the Parquet of wikimedia/wikipedia: "),
     ],
 )
 def test_a_file_that_is_not_a_dump_is_one_clear_line(content: bytes, message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=f"^a.xml: {message}") as caught:
         read(content)
     assert "\n" not in str(caught.value)
 
@@ -225,15 +197,15 @@ def test_memory_does_not_grow_with_the_size_of_a_dump_or_a_page(monkeypatch: pyt
         assert counted == {"Document": number + 1, "Bad": 1}
         return highest
 
-    assert peak(400) < 1.2 * peak(60) < 6e6  # the dumps have 5 MB and 0.8 MB
+    assert peak(200) < 1.2 * peak(60) < 6e6  # the dumps have 2.5 MB and 0.8 MB
 
 
 def test_a_tag_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xml_export, "LARGEST_TAG", 1_000_000)
-    endless = (chunk for chunk in [HEAD.encode(), b'<page a="', *[b"x" * 100_000] * 10_000])
+    endless = io.BytesIO(HEAD.encode() + b'<page a="' + b"x" * 10_000_000)
     with pytest.raises(InputError, match="a tag of more than 1,000,000 bytes at byte"):
-        list(Export(io.BufferedReader(Generated(endless)), "a.xml").pages())
-    assert next(endless)  # it was not read to the end
+        list(Export(endless, "a.xml").pages())
+    assert endless.tell() < 3_000_000
 
 
 def test_pieces_have_their_place_and_size() -> None:
@@ -271,7 +243,71 @@ def test_the_english_sample_has_the_pages_of_its_list() -> None:
         assert not any(mark in text for text in document.segments for mark in ("{{", "}}", "[[", "]]", "''", "<ref"))
 
 
+NO_PAGE = "`id` is not the number of a page"
+FIRST = b'{"id": "12", "revid": "", "title": "T &amp; U", "text": "A &lt;fox&gt; &amp;amp;.\\n\\nLife.\\nIt  ran."}'
+LINES: dict[bytes, Record | str] = {  # a line, and what is read of it or why it is bad
+    FIRST: Document("wikipedia/12", ("A <fox> &amp;.", "Life.", "It ran."), title="T & U"),
+    b'{"id": 13, "text": "One."}': Document("wikipedia/13", ("One.",)),
+    b'{"id": "14", "text": " \\n"}': Dropped("empty"),
+    b'{"id": "../15", "text": "x"}': NO_PAGE,
+    b'{"id": true, "text": "x"}': NO_PAGE,
+    b'{"id": "16"}': "no `text`",
+    b"[1]": "not a JSON object",
+    b"[" * 150: "not JSON",
+    b'{"id": "17", "text": "\xff"}': "not JSON",
+    b'{"id": "18", "text": "' + b"x" * 1000 + b'"}': "a line of more than 200 bytes",
+    b'{"id": "19", "text": "Lone \\ud800 half"}': Document("wikipedia/19", ("Lone half",)),
+}
+
+
+def test_extracted_lines_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(articles, "LARGEST_LINE", 200)
+    assert read(b"\n\n".join(LINES), "a.jsonl") == [
+        Bad("a.jsonl", f"line {2 * number + 1}", record) if isinstance(record, str) else record
+        for number, record in enumerate(LINES.values())
+    ]
+
+
+def test_parquet_rows_are_read(tmp_path: Path) -> None:
+    texts = {"12": "A fox.\n\nLife\n\nIt &amp; ran.", "13": "", "14": None, "x": "Two.", "16": "Three."}
+    rows = [{"id": id, "url": "u", "title": "T", "text": text} for id, text in texts.items()]
+    file = write_parquet(tmp_path / "a.parquet", rows, row_group_size=2)
+    assert list(WIKIPEDIA.documents([tmp_path])) == [
+        Document("wikipedia/12", ("A fox.", "Life", "It &amp; ran."), title="T"),
+        Dropped("empty"),
+        Bad(str(file), "row 3", "no `text`"),
+        Bad(str(file), "row 4", "`id` is not the number of a page"),
+        Document("wikipedia/16", ("Three.",), title="T"),
+    ]
+
+
+def test_files_are_found_in_folders_in_order(tmp_path: Path) -> None:
+    dumped, line = dump(page(1, "Fox.")), b'\xef\xbb\xbf\n {"id": 2, "text": "Dog."}'
+    wanted = {
+        "AA/wiki_00": line,
+        "AA/wiki_01.bz2": bz2.compress(line),
+        "AB/wiki_100": line,
+        "enwiki-20240101-pages-articles-multistream.xml.bz2": bz2.compress(dumped),
+        "enwiki-20240101-pages-articles1.xml-p1p41242.bz2": bz2.compress(dumped),
+        "ltgwiki-pages-articles.xml": b"\xef\xbb\xbf" + dumped,
+        "x/enwiki-pages-articles.xml.gz": gzip.compress(b"\n" + dumped),
+    }
+    others = "AA/wiki_00.json AA/wiki_ wiki_00/x enwiki-pages-articles-multistream-index.txt a.xml x.parquet.d"
+    for name, content in {**wanted, **dict.fromkeys(others.split(), b"x")}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    assert [file.name for file in WIKIPEDIA.find([tmp_path])] == [f"wikipedia/{name}" for name in wanted]
+    again = WIKIPEDIA.find([tmp_path / "AA" / "wiki_00", tmp_path / "AA"])
+    assert [file.name for file in again] == ["wikipedia/wiki_00", "wikipedia/wiki_00#2", "wikipedia/wiki_01.bz2"]
+    fox, dog = Document("wikipedia/1", ("Fox.",), title="T"), Document("wikipedia/2", ("Dog.",))
+    assert list(WIKIPEDIA.documents([tmp_path])) == [dog] * 3 + [fox] * 4
+
+
 @real
-def test_the_latgalian_sample_is_read() -> None:
-    counted = counts(WIKIPEDIA.documents([DATA / "ltgwiki-sample-pages-articles.xml.bz2"]))
-    assert counted == {"Document": 688, "other namespace": 714, "redirect": 104, "empty": 6}
+def test_all_real_files_are_found_and_read() -> None:
+    names = [file.path.name for file in WIKIPEDIA.find([DATA])]
+    assert (len(names), names[0], names[-1]) == (35 + 2, "wiki_00", "ltgwiki-sample-pages-articles.xml.bz2")
+    extracted = counts(WIKIPEDIA.documents([DATA / "AA", DATA / "AB"]))
+    assert extracted == {"Document": 1627 + 5740, "empty": 72 + 2024}
+    latgalian = counts(WIKIPEDIA.documents([DATA / names[-1]]))
+    assert latgalian == {"Document": 688, "other namespace": 714, "redirect": 104, "empty": 6}
