@@ -12,12 +12,12 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 import tokenizers
 import torch
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertModel
 
-from deepsiam.models.matching.siamese import Siamese
 from deepsiam.trainer.interop import folder as opened_folder
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
@@ -127,12 +127,20 @@ def write_layout(
     return folder
 
 
-def own_embeddings(loaded: LoadedModel, texts: list[str]) -> np.ndarray:
-    model, method = loaded.model, loaded.method
-    assert isinstance(model, Siamese)
-    return TextEncoder(model.embed_documents, method.document_framing(loaded.tokenizer)).embeddings(
-        loaded.tokenizer.encode(texts)
-    )
+def by_library(kind: str, folder: Path) -> Any:
+    """Load a folder by a class of sentence-transformers, which is an extra: pip install deepsiam[export]."""
+    library = pytest.importorskip("sentence_transformers")
+    return getattr(library, kind)(str(folder), device="cpu", local_files_only=True)
+
+
+def encoder_of(loaded: LoadedModel, side: str) -> TextEncoder:
+    """What makes our vectors of queries or documents."""
+    embed = getattr(loaded.model, "embed_queries" if side == "query" else "embed_documents")
+    return TextEncoder(embed, getattr(loaded.method, f"{side}_framing")(loaded.tokenizer))
+
+
+def own_embeddings(loaded: LoadedModel, texts: list[str], side: str = "document") -> np.ndarray:
+    return encoder_of(loaded, side).embeddings(loaded.tokenizer.encode(texts))
 
 
 @contextmanager

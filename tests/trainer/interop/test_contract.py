@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModel, AutoTokenizer
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.trainer.interop.folder import Folder
@@ -14,7 +15,7 @@ from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
 from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests import toy
-from tests.trainer.runs import STEP, write_run
+from tests.trainer.runs import STEP, write_adapters, write_run
 
 ELECTRA = {"model_type": "electra", "embedding_size": toy.TRUNK["hidden_size"]}
 PRE_NORM = {"model_type": "roberta-prelayernorm"}
@@ -150,4 +151,65 @@ def test_what_the_export_cannot_express_is_refused(
     trained = run_of(tmp_path / "run", toy_collection, kind, **keys)
     with pytest.raises(InputError, match=message):
         export_encoder(trained, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+TEXTS = ["abc de fgh", "a", "jjj abc" * 30, ""]
+
+
+@pytest.fixture
+def start(toy_collection: Path, tmp_path: Path) -> Path:
+    """The base of adapters."""
+    pytest.importorskip("peft")  # an extra
+    run = write_run(tmp_path / "pretrained", toy_collection / "tokenizer.json", name="mlm", max_tokens=32)
+    export_encoder(load_trained(run), tmp_path / "start")
+    return tmp_path / "start"
+
+
+def states(model: torch.nn.Module, tokens: dict[str, torch.Tensor]) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model.eval()(**tokens).last_hidden_state[:, 0]
+    return found
+
+
+def test_pefts_own_model_and_the_merged_one_give_the_runs_vectors(
+    toy_collection: Path, start: Path, tmp_path: Path
+) -> None:
+    from peft import PeftModel
+
+    trained = load_trained(write_adapters(tmp_path / "run", toy_collection, start, {"rank": 4}))
+    export_encoder(trained, tmp_path / "adapters", form="adapters")
+    export_encoder(trained, tmp_path / "merged")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "adapters")
+    tokens = tokenizer(TEXTS, truncation=True, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        own = trained.model.embed_documents(tokens["input_ids"], tokens["attention_mask"].bool())  # type: ignore[operator]
+    theirs = PeftModel.from_pretrained(AutoModel.from_pretrained(start), tmp_path / "adapters")
+    assert [name for name, p in theirs.named_parameters() if "lora_B" in name and not p.any()] == []
+    for model in (theirs, AutoModel.from_pretrained(tmp_path / "merged")):
+        torch.testing.assert_close(states(model, tokens), own.vectors[:, 0], rtol=0, atol=1e-5)
+    assert not states(AutoModel.from_pretrained(start), tokens).allclose(own.vectors[:, 0], atol=1e-2)
+    settings = json.loads((tmp_path / "adapters" / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == str(start)
+    assert settings["target_modules"] == ["query", "value"]
+    assert str(start) in (tmp_path / "adapters" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ({"towers": 2}, "adapters alone cannot have document_trunk"),
+        ({"projection": 8}, "adapters alone cannot have projection"),
+        ({"special_tokens": 2}, "adapters alone cannot have tokens that the base lacks"),
+        ({}, "the base of these adapters is a run, .*: start from its export"),  # no other library loads it
+    ],
+)
+def test_more_than_adapters_of_a_folder_is_refused(
+    toy_collection: Path, start: Path, tmp_path: Path, method: dict[str, Any], said: str
+) -> None:
+    (start / "deepsiam.json").unlink()  # which says that its training added no tokens
+    base = start if method else tmp_path / "pretrained"
+    trained = load_trained(write_adapters(tmp_path / "run", toy_collection, base, {"rank": 4}, method=method))
+    with pytest.raises(InputError, match=said):
+        export_encoder(trained, tmp_path / "out", form="adapters")
     assert not (tmp_path / "out").exists()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tokenizers
 from tokenizers import AddedToken, processors
+from transformers import AutoModel
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers.tokenizer import load
@@ -26,6 +27,7 @@ from tests.trainer.interop.published_folders import (
     SHORT,
     TEXTS,
     TRANSFORMER,
+    by_library,
     change,
     modules,
     own_embeddings,
@@ -57,11 +59,10 @@ def cased(encoders: Path, tmp_path: Path) -> Path:
 
 
 def require_equal(folder: Path, texts: list[str] = TEXTS) -> int:
-    """Compare with the library's embeddings; return the longest text."""
-    library = pytest.importorskip("sentence_transformers")  # an extra: pip install deepsiam[export]
+    """Compare with the library's embeddings of each text alone; return the longest text."""
     loaded = load_any(folder)
-    theirs = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-    np.testing.assert_allclose(own_embeddings(loaded, texts), theirs.encode(texts), atol=2e-5)
+    theirs = by_library("SentenceTransformer", folder).encode(texts, batch_size=1)
+    np.testing.assert_allclose(own_embeddings(loaded, texts), theirs, atol=2e-5)
     longest: int = loaded.method.max_document_tokens  # type: ignore[attr-defined]
     return longest
 
@@ -82,9 +83,7 @@ def test_the_layouts_of_all_releases(
 
 @pytest.mark.parametrize("release", [2, 6])
 def test_what_the_installed_library_writes(uncased: Path, tmp_path: Path, release: int) -> None:
-    library = pytest.importorskip("sentence_transformers")
-    folder = write_layout(uncased, release)
-    model = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    model = by_library("SentenceTransformer", write_layout(uncased, release))
     model.save(str(tmp_path / "again"), create_model_card=False)
     assert require_equal(tmp_path / "again") == 12
 
@@ -139,18 +138,18 @@ def test_a_length_beyond_the_positions_is_the_positions(uncased: Path) -> None:
 
 
 def test_queries_and_documents_have_lengths_of_their_own(uncased: Path) -> None:
-    library = pytest.importorskip("sentence_transformers")
     write_layout(uncased, 6)
     change(uncased / TRANSFORMER, {"query_length": 6, "document_length": 20})
     loaded: Any = load_any(uncased)
     assert (loaded.method.max_query_tokens, loaded.method.max_document_tokens) == (6, 20)
-    theirs = library.SentenceTransformer(str(uncased), device="cpu", local_files_only=True).encode_document(TEXTS)
+    theirs = by_library("SentenceTransformer", uncased).encode_document(TEXTS)
     np.testing.assert_allclose(own_embeddings(loaded, TEXTS), theirs, atol=2e-5)
 
 
 USUAL = ("Transformer", "Pooling", "Normalize")
 HARMLESS: list[tuple[str, Any]] = [
     (CONFIG, {"split_special_tokens": True}),
+    (CONFIG, {"padding_side": "left"}),
     (CONFIG, {"chat_template": "{{ messages[0].content }}!", "clean_up_tokenization_spaces": True, "x": 1}),
     ("1_Pooling/config.json", {"include_prompt": False, "word_embedding_dimension": 32}),
     (SETTINGS, {"prompts": {"STS": "Compare: "}, "requirements": {}}),
@@ -172,15 +171,6 @@ def test_what_is_applied_or_harmless_gives_the_library_s_vectors(uncased: Path, 
     assert require_equal(uncased) == 12
 
 
-def test_padding_on_the_left_changes_no_vector_of_a_text_alone(uncased: Path) -> None:
-    library = pytest.importorskip("sentence_transformers")
-    write_layout(uncased, 2)
-    change(uncased / CONFIG, {"padding_side": "left"})
-    theirs = library.SentenceTransformer(str(uncased), device="cpu", local_files_only=True)
-    own = own_embeddings(load_any(uncased), TEXTS)
-    np.testing.assert_allclose(own, theirs.encode(TEXTS, batch_size=1), atol=2e-5)
-
-
 def test_added_tokens_are_found_in_texts(uncased: Path) -> None:
     """[DOC] gets a row of its own, as by `add_special_tokens` and `resize_token_embeddings`."""
     write_layout(uncased, 5)
@@ -188,20 +178,13 @@ def test_added_tokens_are_found_in_texts(uncased: Path) -> None:
     made = tokenizers.Tokenizer.from_file(str(uncased / TOKENIZER))
     made.add_special_tokens(["[DOC]"])
     made.save(str(uncased / TOKENIZER))
-    grow(uncased, made.get_vocab_size())
+    model = AutoModel.from_pretrained(uncased)
+    model.resize_token_embeddings(made.get_vocab_size(), mean_resizing=False)
+    model.save_pretrained(uncased)
     require_equal(uncased)
     loaded = load_any(uncased)
     assert made.token_to_id("[DOC]") in loaded.tokenizer.encode(["[DOC] bread"])[0]
     assert not np.allclose(own_embeddings(loaded, TEXTS)[3], plain[3], atol=1e-3)
-
-
-def grow(folder: Path, rows: int) -> None:
-    """Give an encoder embeddings for more tokens."""
-    from transformers import AutoModel
-
-    model = AutoModel.from_pretrained(folder)
-    model.resize_token_embeddings(rows, mean_resizing=False)
-    model.save_pretrained(folder)
 
 
 REFUSED: list[tuple[str, Any, str]] = [
@@ -242,8 +225,10 @@ REFUSED: list[tuple[str, Any, str]] = [
     (TRANSFORMER, {"layers": [1]}, "layers"),
     (TRANSFORMER, {"max_seq_length": 2.5}, "max_seq_length"),
     (TRANSFORMER, {"max_seq_length": True}, "max_seq_length"),
-    ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "pooling"),
-    ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "pooling"),
+    ("1_Pooling/config.json", {"pooling_mode": "max"}, "its pooling is max, not one of cls, mean, lasttoken"),
+    ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "its pooling is cls and mean"),
+    ("1_Pooling/config.json", {"pooling_mode": []}, "its pooling is none"),
+    ("1_Pooling/config.json", {"pooling_mode_weightedmean_tokens": True}, "its pooling is mean and weightedmean_tok"),
     ("1_Pooling/config.json", {"pooling_mode": 5}, "pooling_mode"),
     ("1_Pooling/config.json", {"pooling_mode": [["cls"]]}, "pooling_mode"),
     ("1_Pooling/config.json", {"skip_first": 1}, "skip_first"),
@@ -277,45 +262,32 @@ def test_what_would_change_vectors_is_refused_by_file_and_key(cased: Path, file:
 @pytest.mark.parametrize("number", [1, 5, 10_000])
 def test_truncate_dim_cuts_vectors(cased: Path, number: int) -> None:
     """The library leaves vectors at their lengths, and its cosine divides by these."""
-    library = pytest.importorskip("sentence_transformers")  # an extra: pip install deepsiam[export]
     write_layout(cased, 2)
     change(cased / SETTINGS, {"truncate_dim": number})
     loaded = load_any(cased)
-    own = own_embeddings(loaded, TEXTS)
+    own, theirs = own_embeddings(loaded, TEXTS), by_library("SentenceTransformer", cased).encode(TEXTS)
     assert own.shape[1] == loaded.model.width == min(number, loaded.model.trunk.config.hidden_size)  # type: ignore[union-attr]
-    theirs = library.SentenceTransformer(str(cased), device="cpu", local_files_only=True).encode(TEXTS)
     np.testing.assert_allclose(own, theirs / np.linalg.norm(theirs, axis=1, keepdims=True), atol=2e-5)
 
 
-SEP, CLS = ("[SEP]", 3), ("[CLS]", 2)
+READABLE = ["$A [SEP]", "[CLS] $A", "[SEP] $A [CLS]", "[CLS] $A [SEP] [SEP]"]
 
 
-def reframe(folder: Path, frame: processors.PostProcessor | None) -> None:
-    """Give a folder's tokenizer another post-processor."""
-    write_layout(folder, 2)
-    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+@pytest.mark.parametrize("single", [*READABLE, "[CLS] $A [SEP] [SEP] [SEP] [SEP]", "[CLS]:1 $A:1 [SEP]:1", None])
+def test_the_frame_is_that_of_the_folder_if_it_can_be_made(cased: Path, single: str | None) -> None:
+    write_layout(cased, 2)
     # BertTokenizer has its own frame
-    change(folder / CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs})
-    made = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
-    if frame:
-        made.post_processor = frame
-    write(folder / TOKENIZER, json.loads(made.to_str()) | ({} if frame else {"post_processor": None}))
-
-
-SPECIAL = [("[SEP]", 3), ("[CLS]", 2)]
-
-
-@pytest.mark.parametrize("single", ["$A [SEP]", "[CLS] $A", "[SEP] $A [CLS]", "[CLS] $A [SEP] [SEP]"])
-def test_the_frame_is_that_of_the_folder(cased: Path, single: str) -> None:
-    reframe(cased, processors.TemplateProcessing(single=single, special_tokens=SPECIAL))
-    require_equal(cased)
-
-
-@pytest.mark.parametrize("single", ["[CLS] $A [SEP] [SEP] [SEP] [SEP]", "[CLS]:1 $A:1 [SEP]:1", None])
-def test_a_frame_that_cannot_be_made_is_refused(cased: Path, single: str | None) -> None:
-    reframe(cased, processors.TemplateProcessing(single=single, special_tokens=SPECIAL) if single else None)
-    with pytest.raises(InputError, match="tokenizer.json: post_processor makes"):
-        load_any(cased)
+    names = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    change(cased / CONFIG, {**names, "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]})
+    made, special = tokenizers.Tokenizer.from_file(str(cased / TOKENIZER)), [("[SEP]", 3), ("[CLS]", 2)]
+    if single:
+        made.post_processor = processors.TemplateProcessing(single=single, special_tokens=special)
+    write(cased / TOKENIZER, json.loads(made.to_str()) | ({} if single else {"post_processor": None}))
+    if single in READABLE:
+        require_equal(cased)
+    else:
+        with pytest.raises(InputError, match="tokenizer.json: post_processor makes"):
+            load_any(cased)
 
 
 def test_tokens_that_tokenizer_json_finds_otherwise_are_refused(cased: Path) -> None:

@@ -49,9 +49,8 @@ def test_bytes_are_those_of_a_ring(kind: Kind, hosts: int, per_host: int) -> Non
 
 def test_one_rank_sends_nothing() -> None:
     step = collectives(SIZES, Zero(3, 4, 4), 2)
-    assert sent_by_host(step, network(1, 1)) == 0
-    assert step_seconds(step, network(1, 1)) == 0
-    assert all(sent(collective, 1) == 0 for collective in step)
+    assert sent_by_host(step, network(1, 1)) == step_seconds(step, network(1, 1)) == 0
+    assert {sent(collective, 1) for collective in step} == {0}
 
 
 def numbers(step: list[Collective], kind: Kind, width: int = 4) -> float:
@@ -75,16 +74,11 @@ def test_stage_3_gathers_again_what_is_reused_far_away(reuse_distance: int, agai
     assert numbers(step, "reduce_scatter") == 2 * NUMBERS
 
 
-def test_stage_3_gathers_small_parameters_once_a_step_and_one_by_one() -> None:
-    step = collectives(SIZES, Zero(3, 4, 4, persistence_threshold=100), 2)
+def test_stage_3_gathers_small_parameters_once_a_step_and_one_by_one_and_gloo_reduces_all() -> None:
+    step = collectives(SIZES, Zero(3, 4, 4, persistence_threshold=100), 2, "gloo")
     assert numbers(step, "all_gather") == 2 * (NUMBERS - 150) + 150
     assert any(one.size == 4 * 150 and one.calls == 2 and one.rounds == 1 for one in step)
-
-
-def test_gloo_reduces_all_where_others_scatter() -> None:
-    step = collectives(SIZES, Zero(3, 4, 4), 2, "gloo")
-    assert numbers(step, "reduce_scatter") == 0
-    assert numbers(step, "all_reduce") == 2 * NUMBERS
+    assert (numbers(step, "reduce_scatter"), numbers(step, "all_reduce")) == (0, 2 * NUMBERS)
 
 
 GLOO = {"backend": "gloo"}
@@ -106,17 +100,14 @@ def test_seconds_are_those_of_a_ring_or_tree(collective: Collective, over: Netwo
 
 
 def test_what_runs_beside_compute_is_hidden_up_to_its_length() -> None:
-    assert exposed(10.0, 100.0, 0.0) == 10
-    assert exposed(10.0, 100.0, 0.8) == pytest.approx(2)
-    assert exposed(10.0, 3.0, 0.8) == pytest.approx(7)
+    assert [exposed(10.0, *of) for of in ((100.0, 0.0), (100.0, 0.8), (3.0, 0.8))] == pytest.approx([10, 2, 7])
 
 
 @pytest.mark.parametrize("name", ["zero1_bf16", "zero2_bf16", "zero3_bf16", "cpu"])
 def test_a_configuration_is_read(name: str) -> None:
+    stage, width = (1, 4) if name == "cpu" else (int(name[4]), 2)
     zero = Zero.from_config(ds_config.load(name)[1])
-    assert zero.stage == (1 if name == "cpu" else int(name[4]))
-    assert zero.bytes_per_number == (4 if name == "cpu" else 2)
-    assert zero.gradient_bytes == zero.bytes_per_number
+    assert (zero.stage, zero.bytes_per_number, zero.gradient_bytes) == (stage, width, width)
     in_fp32 = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
     zero = Zero.from_config({**ds_config.load(name)[1], **in_fp32})
     assert (zero.gradient_bytes, zero.sums_in_fp32) == (4, name != "cpu")
