@@ -32,8 +32,8 @@ from tests.trainer.interop.family_folders import CAUSAL_LMS, write_causal_lm
 from tests.trainer.interop.published_folders import change, each_file_once, write
 from tests.trainer.runs import save_run, vouch, write_adapters
 
+LIKE_OTHERS = ("mistral", "qwen2")  # as llama
 ONES = torch.ones(1, 2, dtype=torch.long)
-LORA = {"lora": {"rank": 2}}
 PASSAGES = ["the ship of bread was old", "its crew", "", "naïve café had sailed a long way, 12 loaves <s> not"]
 PROMPT = """Search query: what they baked
 
@@ -57,7 +57,7 @@ def label_logits(loaded: LoadedModel, lists: list[tuple[str, list[str]]]) -> tor
         return loaded.model.label_logits(**on_device(arrays, torch.device("cpu")))
 
 
-@pytest.mark.parametrize("kind", CAUSAL_LMS)
+@pytest.mark.parametrize("kind", [kind for kind in CAUSAL_LMS if toy.FULL_TESTS or kind not in LIKE_OTHERS])
 def test_the_logits_of_labels_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
     folder = write_causal_lm(tmp_path / kind, kind)
     with each_file_once(folder):
@@ -78,15 +78,9 @@ def test_the_logits_of_labels_are_those_of_transformers(kind: str, tmp_path: Pat
 
 
 def recipe_of(collection: Path, run: Path, **changes: object) -> FinetuneRecipe:
-    method = {
-        "name": "label_ranker",
-        "template": "{query}\n{passages}=\n",
-        "labels": [*"ABC"],
-        "negatives_per_query": 1,
-        "max_prompt_tokens": 128,
-    }
-    values = toy.finetune_values(run, collection, **{"method": method, **changes})
-    return build(FinetuneRecipe, values, "test")
+    prompt = {"template": "{query}\n{passages}=\n", "labels": [*"ABC"], "max_prompt_tokens": 128}
+    method = {"name": "label_ranker", "negatives_per_query": 1, **prompt}
+    return build(FinetuneRecipe, toy.finetune_values(run, collection, **{"method": method, **changes}), "test")
 
 
 @pytest.fixture
@@ -108,9 +102,8 @@ def test_adapters_are_trained_with_the_rows_of_the_labels(kind: str, collection:
     library = AutoModelForCausalLM.from_pretrained(folder)
     method = recipe_of(collection, tmp_path / "run", init_from=str(folder)).method.model_dump()
     run = write_adapters(tmp_path / "run", collection, folder, {"rank": 2}, method=method)
-    job = finetuning.build(
-        recipe_of(collection, tmp_path / "run", init_from=str(folder), optimizer={"lr": 1e-3, "train": LORA})
-    )
+    optimizer = {"lr": 1e-3, "train": {"lora": {"rank": 2}}}
+    job = finetuning.build(recipe_of(collection, tmp_path / "run", init_from=str(folder), optimizer=optimizer))
     labels = [tokenizers.load(folder).vocabulary()[label] for label in "ABC"]
     rows = {f"labels.{name}": parameter[labels] for name, parameter in library.lm_head.named_parameters()}
     assert set(rows) == ({"labels.weight", "labels.bias"} if kind == "phi" else {"labels.weight"})
@@ -162,13 +155,11 @@ def test_starts_without_a_head_or_causality_or_tokens_are_refused(collection: Pa
     AutoModel.from_pretrained(folder).save_pretrained(folder)
     words = {"name": "label_ranker", "labels": ["A", "zebra"], "negatives_per_query": 1}
     long = {**toy.TRUNK, "max_position_embeddings": 128}
+    short = {**toy.TRUNK, "is_decoder": True}
     for keys, message in (
         ({"init_from": str(folder)}, "base has no head of a causal language model, .*start from a folder of one"),
         ({"trunk": long}, r"method: a label_ranker continues a prompt, .*'bert'.* is not causal"),
-        (
-            {"trunk": {**toy.TRUNK, "is_decoder": True}},
-            "max_prompt_tokens: 128 tokens are more than the trunk's 64 positions",
-        ),
+        ({"trunk": short}, "max_prompt_tokens: 128 tokens are more than the trunk's 64 positions"),
         ({"trunk": toy.TRUNK, "method": words}, "method.labels: 'zebra' is not a single token of the tokenizer"),
     ):
         with pytest.raises(InputError, match=message):

@@ -133,35 +133,29 @@ def test_a_missing_doubled_or_damaged_shard_is_named(tmp_path: Path) -> None:
         Folder(tmp_path).trunk()
 
 
-def test_a_folder_that_does_not_fit_itself_is_not_called_damaged(tmp_path: Path) -> None:
-    publish(tmp_path, "bert")
+OF_CODE = {"AutoConfig": "configuration.NewConfig", "AutoModel": "modeling.NewModel"}
+IS_CODE = r"config.json: auto_map: its encoder is code \(.*\), which is never run"
+OTHER_CONFIGS: list[tuple[dict[str, Any], str]] = [
+    ({"intermediate_size": 64}, r"intermediate.dense.bias is \[48\], its configuration has \[64\]"),
+    ({"num_hidden_layers": 3}, r"lacks encoder.layer.2.\S+ of a bert encoder with its configuration"),
+    ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "quantization_config: its weights are quanti"),
+    ({"auto_map": {"AutoModel": "jinaai/jina-bert--modeling_bert.JinaBertModel"}}, IS_CODE),
+    ({"model_type": "new", "auto_map": OF_CODE}, IS_CODE),
+    ({"model_type": "new", "auto_map": {"AutoModel": ["a", "b"]}}, IS_CODE),
+]
+
+
+def test_a_configuration_of_other_weights_or_of_code_is_not_called_damaged(tmp_path: Path) -> None:
+    theirs = publish(tmp_path, "bert")
     config = (tmp_path / "config.json").read_text()
-    for keys, message in (
-        ({"intermediate_size": 64}, r"intermediate.dense.bias is \[48\], its configuration has \[64\]"),
-        ({"num_hidden_layers": 3}, r"lacks encoder.layer.2.\S+ of a bert encoder with its configuration"),
-        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "quantization_config: its weights are quanti"),
-    ):
-        (tmp_path / "config.json").write_text(config)
+    for keys, message in OTHER_CONFIGS:
         change(tmp_path / "config.json", keys)
         with pytest.raises(InputError, match=message) as refused:
             Folder(tmp_path).trunk()
         assert "copy the folder again" not in str(refused.value)
-
-
-def test_an_encoder_that_is_code_of_the_folder_is_refused(tmp_path: Path) -> None:
-    theirs = publish(tmp_path, "bert")
-    config = (tmp_path / "config.json").read_text()
-    for keys in (
-        {"auto_map": {"AutoModel": "jinaai/jina-bert--modeling_bert.JinaBertModel"}},
-        {"model_type": "new", "auto_map": {"AutoConfig": "configuration.NewConfig", "AutoModel": "modeling.NewModel"}},
-        {"model_type": "new", "auto_map": {"AutoModel": ["a", "b"]}},
-    ):
-        change(tmp_path / "config.json", keys)
-        with pytest.raises(InputError, match=r"config.json: auto_map: its encoder is code \(.*\), which is never run"):
-            Folder(tmp_path).trunk()
+        (tmp_path / "config.json").write_text(config)
     # EuroBERT's folders, for example, still name the code that has become transformers' own
     code = {"AutoConfig": "configuration_bert.BertConfig", "AutoModel": "modeling_bert.BertModel"}
-    (tmp_path / "config.json").write_text(config)
     change(tmp_path / "config.json", {"auto_map": code})
     same_states(Folder(tmp_path).trunk(), theirs)
 

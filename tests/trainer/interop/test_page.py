@@ -61,6 +61,7 @@ def test_the_graph_of_a_sentence_transformer(toy_collection: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not toy.FULL_TESTS, reason="FULL_TESTS=1 makes this graph, too, of a class of transformers")
 def test_the_graph_of_a_cross_encoder(toy_collection: Path) -> None:
     trained = exported(toy_collection, name="cross_encoder", loss="classes", classes=3)
     texts = trained.tokenizer.encode(TEXTS)

@@ -82,7 +82,7 @@ FITTING = [  # parameters, those that are trained, a GPU's bytes, ranks, example
     # 16 bytes per parameter split over 128 ranks, 0.1 GB of activations, and 2 bytes for each gathered parameter
     (10**9, 10**9, 2.9e9, 128, 1, False, [2, 3]),
     (11 * 10**8, 11 * 10**8, 2.9e9, 64, 1, False, []),
-    (10**9, 10**9, 2.8e9, 128, 1, False, [3]),
+    (10**9, 10**9, 2.8e9, 128, 1, False, [2, 3]),
     (10**9, 10**9, 2.8e9, 128, 1, True, []),  # 4 bytes per parameter more, split over the ranks
     (10**8, 10**8, 80e9, 8, 1000, False, []),  # activations count
 ]
