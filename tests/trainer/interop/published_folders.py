@@ -91,39 +91,18 @@ def change(path: Path, keys: Mapping[str, Any]) -> None:
 def write_layout(
     folder: Path, release: int, pooling: str = "mean", *, length: int | None = 12, similarity: str = "cosine"
 ) -> Path:
-    """Add the files that release 2, 5 or 6 of the library writes beside an encoder."""
-    if release < 6:
-        kinds = [f"sentence_transformers.models.{name}" for name in ("Transformer", "Pooling", "Normalize")]
-        switches = OLD_SWITCHES if release == 2 else (*OLD_SWITCHES, "weightedmean_tokens", "lasttoken")
-        switched = {f"pooling_mode_{name}": name == OLD_NAMES[pooling] for name in switches}
-        pooled = {"word_embedding_dimension": 32, **switched}
-        write(folder / TRANSFORMER, {"max_seq_length": length, "do_lower_case": False})
-    else:
-        kinds = [
-            "sentence_transformers.base.modules.transformer.Transformer",
-            "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
-            "sentence_transformers.base.modules.normalize.Normalize",
-        ]
-        pooled = {"embedding_dimension": 32, "pooling_mode": pooling, "include_prompt": True}
-        text = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
-        own = {
-            "transformer_task": "feature-extraction",
-            "modality_config": text,
-            "module_output_name": "token_embeddings",
-        }
-        write(folder / TRANSFORMER, own)
-        write(folder / "2_Normalize" / "config.json", {"module_input_name": "sentence_embedding"})
-        change(folder / "tokenizer_config.json", {"model_max_length": length or 10**30})
+    """Add the files that release 2 or 5 of the library writes beside an encoder."""
+    switches = OLD_SWITCHES if release == 2 else (*OLD_SWITCHES, "weightedmean_tokens", "lasttoken")
+    switched = {f"pooling_mode_{name}": name == OLD_NAMES[pooling] for name in switches}
     settings: dict[str, Any] = {"__version__": {"sentence_transformers": f"{release}.0.0"}}
     if release > 2:
         settings |= {"prompts": {"query": "", "document": ""}, "default_prompt_name": None}
         settings |= {"similarity_fn_name": similarity, "model_type": "SentenceTransformer"}
     write(folder / SETTINGS, settings)
-    write(folder / "1_Pooling" / "config.json", pooled)
+    write(folder / TRANSFORMER, {"max_seq_length": length, "do_lower_case": False})
+    write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": 32, **switched})
     (folder / "2_Normalize").mkdir(exist_ok=True)
-    paths = ["", "1_Pooling", "2_Normalize"][: 3 if similarity == "cosine" else 2]
-    steps = [{"idx": i, "name": str(i), "path": path, "type": kinds[i]} for i, path in enumerate(paths)]
-    write(folder / "modules.json", steps)
+    write(folder / "modules.json", modules("Transformer", "Pooling", *(["Normalize"] * (similarity == "cosine"))))
     return folder
 
 
