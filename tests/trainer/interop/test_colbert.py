@@ -274,7 +274,7 @@ def test_markers_and_projection_are_those_of_the_folder(
     model = finetuning.build(recipe(folder, collection, optimizer={"lr": 1e-3, "train": trained})).model
     own = markers_of(model, collection / "tokenizer.json")
     assert torch.equal(own, known[[vocabulary[token] for token in tokens]])
-    assert torch.equal(model.projection.weight, PROJECTION)  # type: ignore[operator, union-attr]
+    assert torch.equal(model.projection.weight, PROJECTION)
     said = capsys.readouterr().out
     assert "1 of the 1 head weights\nthe markers of queries and documents are those of the start" in said
 

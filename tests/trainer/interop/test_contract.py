@@ -22,15 +22,13 @@ PRE_NORM = {"model_type": "roberta-prelayernorm"}
 EUROBERT = {"model_type": "eurobert"}
 QWEN2 = {"model_type": "qwen2", "num_key_value_heads": 2}  # its tokenizer is chosen by its type alone
 BOTH_WAYS = {"name": "mlm", "trunk": {**QWEN2, "is_causal": False}}
-LINEAR = {"query": "tokens", "document": "own_tokens", "head": "linear"}
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 24}
 LABELS = {"name": "label_ranker", "loss": "rank_net", "max_prompt_tokens": 4000, "trunk": {"model_type": "llama"}}
-CROSS = {"name": "cross_encoder", "loss": "binary", **LENGTHS}
 KINDS: dict[str, dict[str, Any]] = {
     "siamese": {"name": "siamese", "similarity": "cosine", **LENGTHS},
     "colbert": {"name": "colbert", "dimension": 16, **LENGTHS},
     "poly_encoder": {"name": "poly_encoder", "m": 4, **LENGTHS},
-    "cross_encoder": CROSS,
+    "cross_encoder": {"name": "cross_encoder", "loss": "binary", **LENGTHS},
     "sparse": {"name": "sparse", **LENGTHS},
     "seed": {"name": "seed", "max_tokens": 24},
     "cross_thought": {"name": "cross_thought", "sequences": 4, "sequence_tokens": 6, "special_tokens": 3},
@@ -41,41 +39,31 @@ LOADED_BY = {
     "cross_encoder": "CrossEncoder",
     "sparse": "SparseEncoder",
 }
-ALL = pytest.mark.parametrize("kind", KINDS)
-REFUSED: list[tuple[str, dict[str, Any], dict[str, bool], str]] = [
-    ("siamese", {"special_tokens": 3}, {}, "a SentenceTransformer cannot pool several special tokens; use the run"),
-    ("siamese", {"pooling": "first_m", "pooled_states": 2}, {}, "cannot pool the first states alone; use the run"),
-    ("siamese", {"projection": 4}, {}, "cannot have a projection with LayerNorm; use the run"),
-    ("siamese", {"towers": 2}, {}, r"cannot have an encoder of documents alone \(method.towers=2\); use the run"),
-    ("siamese", {"document_chunks": 2}, {}, "cannot read documents in chunks; use the run"),
-    ("siamese", {"kept_of_query": "end"}, {}, r"cannot keep the end of a query alone \(method.kept_of_query\); use"),
-    ("siamese", {}, {"with_decoder": True}, "no decoder"),
-    ("siamese", {"trunk": QWEN2, "pooling": "last"}, {}, "reads texts otherwise .* 'qwen2': use the run$"),
-    ("cross_encoder", {"trunk": PRE_NORM}, {}, "classifier cannot have a trunk of roberta-pre.*; use the run"),
-    ("cross_encoder", {"trunk": ELECTRA}, {}, "ElectraForSequence.* cannot have another hidden layer.*; use"),
-    ("cross_encoder", {"pooling": "mean"}, {}, "BertForSequenceClassification cannot pool all states.*; use the run"),
-    ("cross_encoder", {"hidden_layer": False}, {}, "BertFor.* cannot do without a hidden layer.*; use the run"),
-    ("cross_encoder", {"kept_of_query": "end"}, {}, "BertFor.* cannot keep the end of a text.*; use the run"),
-    ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, {}, "no library loads a duobert; use the run"),
-    ("cross_encoder", LABELS, {}, "no library loads a label_ranker; use the run"),
-    ("colbert", {"towers": 2}, {}, "PyLate cannot .*an encoder of documents alone.*; use the run"),
-    ("colbert", {"kept_of_query": "end"}, {}, "PyLate cannot .*keep the end of a query alone.*; use the run"),
-    (
-        "poly_encoder",
-        {"query_prompt": "abc "},
-        {},
-        "tokenizer cannot keep a prompt and the end of a query .*use the run",
-    ),
-    ("sparse", {"trunk": EUROBERT}, {}, "a SparseEncoder cannot have a masked LM of eurobert; use the run"),
-    (
-        "sparse",
-        LINEAR,
-        {},
-        r"a SparseEncoder cannot weigh tokens by a linear layer \(method.head=linear\); use the run",
-    ),
-    ("sparse", {"kept_of_query": "end"}, {}, "a SparseEncoder cannot keep the end of a query.*; use the run"),
-    ("seed", BOTH_WAYS, {}, "reads texts otherwise .*'qwen2': use the run$"),
-    ("seed", {"name": "ict"}, {"with_decoder": True}, "ict trains only the encoder"),
+LINEAR = {"query": "tokens", "document": "own_tokens", "head": "linear"}
+REFUSED: list[tuple[str, dict[str, Any], str]] = [  # keys of the method; `with_decoder`, of the export
+    ("siamese", {"special_tokens": 3}, "a SentenceTransformer cannot pool several special tokens; use the run"),
+    ("siamese", {"pooling": "first_m", "pooled_states": 2}, "cannot pool the first states alone; use the run"),
+    ("siamese", {"projection": 4}, "cannot have a projection with LayerNorm; use the run"),
+    ("siamese", {"towers": 2}, r"cannot have an encoder of documents alone \(method.towers=2\); use the run"),
+    ("siamese", {"document_chunks": 2}, "cannot read documents in chunks; use the run"),
+    ("siamese", {"kept_of_query": "end"}, r"cannot keep the end of a query alone \(method.kept_of_query\); use"),
+    ("siamese", {"with_decoder": True}, "no decoder"),
+    ("siamese", {"trunk": QWEN2, "pooling": "last"}, "reads texts otherwise .* 'qwen2': use the run$"),
+    ("cross_encoder", {"trunk": PRE_NORM}, "classifier cannot have a trunk of roberta-pre.*; use the run"),
+    ("cross_encoder", {"trunk": ELECTRA}, "ElectraForSequence.* cannot have another hidden layer.*; use"),
+    ("cross_encoder", {"pooling": "mean"}, "BertForSequenceClassification cannot pool all states.*; use the run"),
+    ("cross_encoder", {"hidden_layer": False}, "BertFor.* cannot do without a hidden layer.*; use the run"),
+    ("cross_encoder", {"kept_of_query": "end"}, "BertFor.* cannot keep the end of a text.*; use the run"),
+    ("cross_encoder", {"name": "duobert", "hard_negatives": 1}, "no library loads a duobert; use the run"),
+    ("cross_encoder", LABELS, "no library loads a label_ranker; use the run"),
+    ("colbert", {"towers": 2}, "PyLate cannot .*an encoder of documents alone.*; use the run"),
+    ("colbert", {"kept_of_query": "end"}, "PyLate cannot .*keep the end of a query alone.*; use the run"),
+    ("poly_encoder", {"query_prompt": "abc "}, "tokenizer cannot keep a prompt and the end of a query .*use the run"),
+    ("sparse", {"trunk": EUROBERT}, "a SparseEncoder cannot have a masked LM of eurobert; use the run"),
+    ("sparse", LINEAR, r"a SparseEncoder cannot weigh tokens by a linear layer \(method.head=linear\); use the run"),
+    ("sparse", {"kept_of_query": "end"}, "a SparseEncoder cannot keep the end of a query.*; use the run"),
+    ("seed", BOTH_WAYS, "reads texts otherwise .*'qwen2': use the run$"),
+    ("seed", {"name": "ict", "with_decoder": True}, "ict trains only the encoder"),
 ]
 
 
@@ -85,16 +73,28 @@ def run_of(folder: Path, collection: Path, kind: str, **changes: Any) -> Trained
     return load_trained(write_run(folder, collection / "tokenizer.json", trunk=trunk, **{**KINDS[kind], **changes}))
 
 
+Exported = tuple[str, TrainedModel, Path]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def exported(
+    request: pytest.FixtureRequest, toy_collection: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Exported:
+    """A run of each kind, and its export."""
+    folder = tmp_path_factory.mktemp(request.param)
+    trained = run_of(folder / "run", toy_collection, request.param)
+    export_encoder(trained, folder / "out")
+    return request.param, trained, folder / "out"
+
+
 def files_of(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@ALL
-def test_the_card_and_the_mark_name_run_and_step(toy_collection: Path, tmp_path: Path, kind: str) -> None:
-    out = tmp_path / "out"
-    export_encoder(run_of(tmp_path / "run", toy_collection, kind), out)
+def test_the_card_and_the_mark_name_run_and_step(exported: Exported) -> None:
+    kind, _, out = exported
     card = (out / "README.md").read_text()
-    assert str(tmp_path / "run") in card
+    assert str(out.with_name("run")) in card
     assert LOADED_BY.get(kind, "AutoModel.from_pretrained") + f'("{out}"' in card
     assert not list(out.glob("decoder*"))  # which is exported on request only
     assert f"step {STEP}" in card
@@ -102,22 +102,20 @@ def test_the_card_and_the_mark_name_run_and_step(toy_collection: Path, tmp_path:
     assert len({path.stat().st_mode for path in out.glob("*.*")}) == 1
 
 
-@ALL
-def test_a_run_can_start_from_it(toy_collection: Path, tmp_path: Path, kind: str) -> None:
-    trained = run_of(tmp_path / "run", toy_collection, kind)
-    export_encoder(trained, tmp_path / "out")
-    start = load_encoder(Folder(tmp_path / "out"), trained.tokenizer)
+def test_a_run_can_start_from_it(exported: Exported) -> None:
+    _, trained, out = exported
+    start = load_encoder(Folder(out), trained.tokenizer)
     own = trained.model.trunk.state_dict()
     assert start.trunk.state_dict().keys() == own.keys()
     for name, tensor in start.trunk.state_dict().items():
         torch.testing.assert_close(tensor[: len(own[name])], own[name][: len(tensor)], rtol=0, atol=0)
 
 
-@ALL
 def test_an_earlier_export_is_replaced_and_nothing_else_unless_it_fails(
-    toy_collection: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained, out = run_of(tmp_path / "run", toy_collection, kind), tmp_path / "out"
+    (_, trained, _), out = exported, tmp_path / "out"
+    out.mkdir()  # empty
     export_encoder(trained, out)
     first = files_of(out)
     (out / "sub").mkdir()
@@ -130,8 +128,6 @@ def test_an_earlier_export_is_replaced_and_nothing_else_unless_it_fails(
     for taken in ("full", "file"):
         with pytest.raises(InputError, match="exists and is not an earlier export"):
             export_encoder(trained, tmp_path / taken)
-    (tmp_path / "empty").mkdir()
-    export_encoder(trained, tmp_path / "empty")
 
     def full_disk(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -141,16 +137,17 @@ def test_an_earlier_export_is_replaced_and_nothing_else_unless_it_fails(
         export_encoder(trained, out)
     assert files_of(out) == first
     assert os.listdir(tmp_path / "full") == ["thesis.txt"]
-    assert {path.name for path in tmp_path.iterdir()} == {"run", "out", "empty", "full", "file"}
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "full", "file"}
 
 
-@pytest.mark.parametrize(("kind", "keys", "options", "message"), REFUSED)
+@pytest.mark.parametrize(("kind", "keys", "message"), REFUSED)
 def test_what_the_export_cannot_express_is_refused(
-    toy_collection: Path, tmp_path: Path, kind: str, keys: dict[str, Any], options: dict[str, bool], message: str
+    toy_collection: Path, tmp_path: Path, kind: str, keys: dict[str, Any], message: str
 ) -> None:
-    trained = run_of(tmp_path / "run", toy_collection, kind, **keys)
+    method = {key: value for key, value in keys.items() if key != "with_decoder"}
+    trained = run_of(tmp_path / "run", toy_collection, kind, **method)
     with pytest.raises(InputError, match=message):
-        export_encoder(trained, tmp_path / "out", **options)
+        export_encoder(trained, tmp_path / "out", with_decoder="with_decoder" in keys)
     assert not (tmp_path / "out").exists()
 
 

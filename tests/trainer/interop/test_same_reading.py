@@ -23,7 +23,7 @@ def roberta() -> Tokenizer:
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
-    pieces = {"vocab_size": 400, "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
+    pieces: dict[str, Any] = {"vocab_size": 400, "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
     made.train_from_iterator(TEXTS, trainers.BpeTrainer(special_tokens=SPECIAL, **pieces))
     made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     return made
