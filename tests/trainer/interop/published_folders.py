@@ -12,12 +12,12 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 import tokenizers
 import torch
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertModel
 
-from deepsiam.models.matching.siamese import Siamese
 from deepsiam.trainer.interop import folder as opened_folder
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
@@ -91,48 +91,35 @@ def change(path: Path, keys: Mapping[str, Any]) -> None:
 def write_layout(
     folder: Path, release: int, pooling: str = "mean", *, length: int | None = 12, similarity: str = "cosine"
 ) -> Path:
-    """Add the files that release 2, 5 or 6 of the library writes beside an encoder."""
-    if release < 6:
-        kinds = [f"sentence_transformers.models.{name}" for name in ("Transformer", "Pooling", "Normalize")]
-        switches = OLD_SWITCHES if release == 2 else (*OLD_SWITCHES, "weightedmean_tokens", "lasttoken")
-        switched = {f"pooling_mode_{name}": name == OLD_NAMES[pooling] for name in switches}
-        pooled = {"word_embedding_dimension": 32, **switched}
-        write(folder / TRANSFORMER, {"max_seq_length": length, "do_lower_case": False})
-    else:
-        kinds = [
-            "sentence_transformers.base.modules.transformer.Transformer",
-            "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
-            "sentence_transformers.base.modules.normalize.Normalize",
-        ]
-        pooled = {"embedding_dimension": 32, "pooling_mode": pooling, "include_prompt": True}
-        text = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
-        own = {
-            "transformer_task": "feature-extraction",
-            "modality_config": text,
-            "module_output_name": "token_embeddings",
-        }
-        write(folder / TRANSFORMER, own)
-        write(folder / "2_Normalize" / "config.json", {"module_input_name": "sentence_embedding"})
-        change(folder / "tokenizer_config.json", {"model_max_length": length or 10**30})
+    """Add the files that release 2 or 5 of the library writes beside an encoder."""
+    switches = OLD_SWITCHES if release == 2 else (*OLD_SWITCHES, "weightedmean_tokens", "lasttoken")
+    switched = {f"pooling_mode_{name}": name == OLD_NAMES[pooling] for name in switches}
     settings: dict[str, Any] = {"__version__": {"sentence_transformers": f"{release}.0.0"}}
     if release > 2:
         settings |= {"prompts": {"query": "", "document": ""}, "default_prompt_name": None}
         settings |= {"similarity_fn_name": similarity, "model_type": "SentenceTransformer"}
     write(folder / SETTINGS, settings)
-    write(folder / "1_Pooling" / "config.json", pooled)
+    write(folder / TRANSFORMER, {"max_seq_length": length, "do_lower_case": False})
+    write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": 32, **switched})
     (folder / "2_Normalize").mkdir(exist_ok=True)
-    paths = ["", "1_Pooling", "2_Normalize"][: 3 if similarity == "cosine" else 2]
-    steps = [{"idx": i, "name": str(i), "path": path, "type": kinds[i]} for i, path in enumerate(paths)]
-    write(folder / "modules.json", steps)
+    write(folder / "modules.json", modules("Transformer", "Pooling", *(["Normalize"] * (similarity == "cosine"))))
     return folder
 
 
-def own_embeddings(loaded: LoadedModel, texts: list[str]) -> np.ndarray:
-    model, method = loaded.model, loaded.method
-    assert isinstance(model, Siamese)
-    return TextEncoder(model.embed_documents, method.document_framing(loaded.tokenizer)).embeddings(
-        loaded.tokenizer.encode(texts)
-    )
+def by_library(kind: str, folder: Path) -> Any:
+    """Load a folder by a class of sentence-transformers, which is an extra: pip install deepsiam[export]."""
+    library = pytest.importorskip("sentence_transformers")
+    return getattr(library, kind)(str(folder), device="cpu", local_files_only=True)
+
+
+def encoder_of(loaded: LoadedModel, side: str) -> TextEncoder:
+    """What makes our vectors of queries or documents."""
+    embed = getattr(loaded.model, "embed_queries" if side == "query" else "embed_documents")
+    return TextEncoder(embed, getattr(loaded.method, f"{side}_framing")(loaded.tokenizer))
+
+
+def own_embeddings(loaded: LoadedModel, texts: list[str], side: str = "document") -> np.ndarray:
+    return encoder_of(loaded, side).embeddings(loaded.tokenizer.encode(texts))
 
 
 @contextmanager

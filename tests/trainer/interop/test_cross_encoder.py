@@ -1,6 +1,7 @@
 """Cross-encoders that others wrote: their scores are those of sentence-transformers, all else is refused."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from deepsiam.trainer.interop.cross_encoder import class_names, is_cross_encoder
 from deepsiam.trainer.interop.folder import Folder
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.ranking.published import load_any
+from tests.trainer.interop.published_folders import by_library, change
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 OWN_SIZES: dict[str, dict[str, Any]] = {
@@ -74,18 +76,28 @@ def own_scores(loaded: LoadedModel, pairs: list[tuple[str, str]] = PAIRS) -> np.
 
 def predicted(folder: Path) -> np.ndarray:
     """What sentence-transformers predicts."""
-    library = pytest.importorskip("sentence_transformers")
-    scores: np.ndarray = library.CrossEncoder(str(folder), device="cpu", local_files_only=True).predict(PAIRS)
+    scores: np.ndarray = by_library("CrossEncoder", folder).predict(PAIRS)
     return scores
 
 
 def edit(file: Path, **keys: Any) -> None:
     """Change keys of a JSON file."""
-    file.write_text(json.dumps({**(json.loads(file.read_text()) if file.exists() else {}), **keys}))
+    change(file, keys)
 
 
 SETTINGS, MODULES = "config_sentence_transformers.json", "sentence_transformers.models."
 IDENTITY, SIGMOID = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory, toy_collection: Path) -> Path:
+    return write_folder(tmp_path_factory.mktemp("bert"), toy_collection / "tokenizer.json", "bert")
+
+
+@pytest.fixture
+def folder(bert: Path, tmp_path: Path) -> Path:
+    """A BERT that scores pairs, to change."""
+    return shutil.copytree(bert, tmp_path / "folder")
 
 
 @pytest.mark.parametrize(
@@ -98,10 +110,7 @@ IDENTITY, SIGMOID = "torch.nn.modules.linear.Identity", "torch.nn.modules.activa
         ({"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, False),
     ],
 )
-def test_the_activation_of_a_score_is_that_of_each_release(
-    tmp_path: Path, toy_collection: Path, keys: dict[str, Any], bounded: bool
-) -> None:
-    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
+def test_the_activation_of_a_score_is_that_of_each_release(folder: Path, keys: dict[str, Any], bounded: bool) -> None:
     edit(folder / "config.json", **keys)
     own = own_scores(load_any(folder))
     np.testing.assert_allclose(own, predicted(folder), atol=1e-5)
@@ -109,10 +118,9 @@ def test_the_activation_of_a_score_is_that_of_each_release(
 
 
 @pytest.mark.parametrize("activation", ["Identity", "Sigmoid"])
-def test_a_folder_of_the_newest_release(tmp_path: Path, toy_collection: Path, activation: str) -> None:
-    library = pytest.importorskip("sentence_transformers")
-    plain = write_folder(tmp_path / "plain", toy_collection / "tokenizer.json", "bert")
-    saved = library.CrossEncoder(str(plain), device="cpu", activation_fn=getattr(torch.nn, activation)())
+def test_a_folder_of_the_newest_release(bert: Path, tmp_path: Path, activation: str) -> None:
+    saved = by_library("CrossEncoder", bert)
+    saved.activation_fn = getattr(torch.nn, activation)()
     saved.save_pretrained(str(tmp_path / "saved"))
     np.testing.assert_allclose(own_scores(load_any(tmp_path / "saved")), saved.predict(PAIRS), atol=1e-5)
 
@@ -139,10 +147,7 @@ def as_library(folder: Path, **keys: Any) -> None:
         ({"other": None, "max_seq_length": 12}, 30),  # not saved by CrossEncoder, which then reads the model alone
     ],
 )
-def test_the_longest_pair_is_the_library_s(
-    tmp_path: Path, toy_collection: Path, keys: dict[str, Any], tokens: int
-) -> None:
-    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
+def test_the_longest_pair_is_the_library_s(folder: Path, keys: dict[str, Any], tokens: int) -> None:
     as_library(folder, **keys)
     if "other" in keys:
         edit(folder / SETTINGS, model_type=None)
@@ -169,8 +174,7 @@ def retemplate(folder: Path, pair: str) -> None:
 @pytest.mark.parametrize(
     "pair", ["[CLS] $A $B:1 [SEP]:1", "[CLS] $A [SEP] [SEP] $B:1 [SEP]:1", "$A [SEP] $B:1 [SEP]:1"]
 )
-def test_pairs_are_joined_as_the_folder_joins_them(tmp_path: Path, toy_collection: Path, pair: str) -> None:
-    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
+def test_pairs_are_joined_as_the_folder_joins_them(folder: Path, pair: str) -> None:
     usual = own_scores(load_any(folder))
     retemplate(folder, pair)
     own = own_scores(load_any(folder))
@@ -178,69 +182,54 @@ def test_pairs_are_joined_as_the_folder_joins_them(tmp_path: Path, toy_collectio
     assert np.abs(own - usual).max() > 1e-4
 
 
-def change(file: str, **keys: Any) -> Callable[[Path], None]:
-    return lambda folder: edit(folder / file, **keys)
-
-
-def library(*kinds: str, **settings: Any) -> Callable[[Path], None]:
-    """Let it have modules, and settings of the library."""
-
-    def add(folder: Path) -> None:
-        as_library(folder)
-        (folder / "modules.json").write_text(
-            json.dumps([{"path": k, "type": MODULES + (k or "Transformer")} for k in kinds])
-        )
-        edit(folder / SETTINGS, **settings)
-
-    return add
-
-
 CONFIG, OF_MODULE, OF_TOKENIZER = "config.json", "sentence_bert_config.json", "tokenizer_config.json"
+DEFAULT, BLOCK = "sbert_ce_default_activation_function", "sentence_transformers"
 DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     (lambda f: without(f, "classifier.bias"), r": classifier.bias of the head is missing"),
     (lambda f: without(f, "bert.pooler.dense.weight"), r"bert.pooler.dense.weight of the head is missing"),
     (lambda f: without(f, "classifier.weight", [2, 16]), r"classifier.weight of the head is \[2, 16\], .*\[1, 16\]"),
-    (
-        change(CONFIG, architectures=["MyForSequenceClassification"]),
-        "architectures MyForS.* 'bert': .* is not supported",
-    ),
-    (
-        change(CONFIG, sentence_transformers={"activation_fn": "a.Softmax"}),
-        "activation_fn: 'a.Softmax' is not supported",
-    ),
-    (change(CONFIG, sbert_ce_default_activation_function="mine.Sigmoid"), "function: 'mine.Sigmoid' is not supported"),
-    (
-        change(OF_TOKENIZER, truncation_side="left"),
-        f"{OF_TOKENIZER}: truncation_side is 'left', which is not supported",
-    ),
-    (change(OF_TOKENIZER, model_max_length=4), f"{OF_TOKENIZER}: model_max_length is 4, not a number of tokens from 8"),
+    (lambda f: edit(f / CONFIG, architectures=["MyForSequenceClassification"]),
+     "architectures MyForS.* 'bert': .* is not supported"),
+    (lambda f: edit(f / CONFIG, **{BLOCK: {"activation_fn": "a.Softmax"}}), "_fn: 'a.Softmax' is not supported"),
+    (lambda f: edit(f / CONFIG, **{DEFAULT: "mine.Sigmoid"}), "function: 'mine.Sigmoid' is not supported"),
+    (lambda f: edit(f / OF_TOKENIZER, truncation_side="left"),
+     f"{OF_TOKENIZER}: truncation_side is 'left', which is not supported"),
+    (lambda f: edit(f / OF_TOKENIZER, model_max_length=4),
+     f"{OF_TOKENIZER}: model_max_length is 4, not a number of tokens from 8"),
     (lambda f: retemplate(f, "[CLS] $A [SEP]:1 $B:1 [SEP]:1"), r"with token types \[.*is supported"),
     (lambda f: (f / OF_TOKENIZER).write_text("[]"), OF_TOKENIZER),
-    (
-        lambda f: as_library(f, processing_kwargs={"text": {"truncation": "only_second"}}),
-        "only_second'}}, which is not",
-    ),
+    (lambda f: as_library(f, processing_kwargs={"text": {"truncation": "only_second"}}),
+     "only_second'}}, which is not"),
     (lambda f: as_library(f, max_seq_length=4), f"{OF_MODULE}: max_seq_length is 4, not a"),
     (lambda f: as_library(f, chunks=4), f"{OF_MODULE}: chunks is not a known key"),
     (lambda f: as_library(f, transformer_task="fill-mask"), "transformer_task is 'fill-mask'"),
-    (library("", "Dense"), r"modules.json: has a Dense module"),
-    (library("", prompts={"q": "query: "}, default_prompt_name="q"), "puts 'query: ' before every"),
-]
+    (lambda f: with_module(f, "Dense"), r"modules.json: has a Dense module"),
+    (lambda f: prompted(f), "puts 'query: ' before every"),
+]  # fmt: skip
+
+
+def with_module(folder: Path, kind: str) -> None:
+    as_library(folder)
+    steps = [{"path": path, "type": MODULES + name} for path, name in (("", "Transformer"), (kind, kind))]
+    (folder / "modules.json").write_text(json.dumps(steps))
+
+
+def prompted(folder: Path) -> None:
+    as_library(folder)
+    edit(folder / SETTINGS, prompts={"q": "query: "}, default_prompt_name="q")
 
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGES, ids=[message for _, message in DAMAGES])
 def test_what_is_not_computed_exactly_is_one_clear_line(
-    tmp_path: Path, toy_collection: Path, damage: Callable[[Path], object], message: str
+    folder: Path, damage: Callable[[Path], object], message: str
 ) -> None:
-    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
     damage(folder)
     with pytest.raises(InputError, match=message):
         load_any(folder)
 
 
-def test_a_folder_with_a_pooling_is_no_cross_encoder(tmp_path: Path, toy_collection: Path) -> None:
-    folder = write_folder(tmp_path, toy_collection / "tokenizer.json", "bert")
-    library("", "Pooling")(folder)
+def test_a_folder_with_a_pooling_is_no_cross_encoder(folder: Path) -> None:
+    with_module(folder, "Pooling")
     assert not is_cross_encoder(Folder(folder))
 
 

@@ -21,7 +21,7 @@ from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.ranking.published import load_any
 from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests import toy
-from tests.trainer.interop.published_folders import own_embeddings
+from tests.trainer.interop.published_folders import by_library, own_embeddings
 from tests.trainer.interop.test_cross_encoder import own_scores
 from tests.trainer.interop.test_round_trip import KINDS, Dense, compare
 from tests.trainer.runs import write_run
@@ -70,77 +70,76 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {kind: tokenizers.train(TEXTS, 300, folder / f"{kind}.json", kind).path for kind in ("wordpiece", "bpe")}
 
 
-def run_of(folder: Path, vocabularies: dict[str, Path], *, kind: str = "wordpiece", **method: Any) -> TrainedModel:
-    return load_trained(write_run(folder / "run", vocabularies[kind], **method))
+def exported(
+    folder: Path, vocabularies: dict[str, Path], *, kind: str = "wordpiece", with_decoder: bool = False, **method: Any
+) -> tuple[TrainedModel, Path]:
+    """A run of a method, and its export."""
+    trained = load_trained(write_run(folder / "run", vocabularies[kind], **method))
+    export_encoder(trained, folder / "out", with_decoder)
+    return trained, folder / "out"
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_libraries_and_we_compute_what_the_run_computes(
     tmp_path: Path, vocabularies: dict[str, Path], name: str
 ) -> None:
-    pytest.importorskip("sentence_transformers")
     kind, method = RUNS[name]
     lengths = {**LENGTHS, "max_query_tokens": 12 if kind == COLBERT else 24}
-    trained, trip = run_of(tmp_path, vocabularies, **lengths, **method), KINDS[kind]()
+    (trained, out), trip = exported(tmp_path, vocabularies, **lengths, **method), KINDS[kind]()
     if isinstance(trip, Dense):
         trip.texts = TEXTS
-    export_encoder(trained, tmp_path / "out")
     own = expected = trip.ours(trained)
     assert np.ptp(expected[0], axis=0).max() > 1e-2
-    card = (tmp_path / "out" / "README.md").read_text()
+    card = (out / "README.md").read_text()
     if method.get("query") == "tokens":
         assert own[0].max() > 1
         expected = [np.minimum(own[0], 1), own[1]]  # as the card says, a repeated token counts once
     assert ("counts a token once" in card) == (method.get("query") == "tokens")
-    compare(trip.theirs(tmp_path / "out"), expected, 1e-5)
+    compare(trip.theirs(out), expected, 1e-5)
     if kind in (DENSE, COLBERT):
-        again = load_any(tmp_path / "out")
+        again = load_any(out)
         compare(trip.ours(again), own, 1e-6)
         assert again.method.model_dump().get("similarity") == method.get("similarity", "dot" if kind == DENSE else None)
 
 
 def test_a_cross_encoder_tells_classes_as_the_run_does(tmp_path: Path, vocabularies: dict[str, Path]) -> None:
-    library = pytest.importorskip("sentence_transformers")
-    keys = {"loss": "classes", "classes": 3, "trunk": {**toy.TRUNK, "type_vocab_size": 1}}
-    trained = run_of(tmp_path, vocabularies, name="cross_encoder", max_query_tokens=40, max_document_tokens=40, **keys)
-    export_encoder(trained, tmp_path / "out")
+    keys = {"loss": "classes", "classes": 3, "max_query_tokens": 40, "max_document_tokens": 40}
+    trunk = {**toy.TRUNK, "type_vocab_size": 1}
+    trained, out = exported(tmp_path, vocabularies, name="cross_encoder", trunk=trunk, **keys)
     pairs = [(a, b) for a in TEXTS[:3] for b in TEXTS[:3]]
     own = own_scores(trained, pairs)
     assert np.ptp(own, axis=0).min() > 1e-3
-    theirs = library.CrossEncoder(str(tmp_path / "out"), device="cpu").predict(pairs)
+    theirs = by_library("CrossEncoder", out).predict(pairs)
     np.testing.assert_allclose(theirs, own, rtol=1e-4, atol=1e-5)
-    assert "predicts one of 3 classes" in (tmp_path / "out" / "README.md").read_text()
+    assert "predicts one of 3 classes" in (out / "README.md").read_text()
 
 
 @pytest.mark.parametrize("dimensions", [[32, 8, 3], [12, 5]])
 def test_numbers_of_dimensions_are_told(tmp_path: Path, vocabularies: dict[str, Path], dimensions: list[int]) -> None:
-    from sentence_transformers import SentenceTransformer
-
     keys: dict[str, Any] = {"similarity": "cosine", "pooling": "mean", "dimensions": dimensions}
-    trained, out = run_of(tmp_path, vocabularies, name="siamese", **LENGTHS, **keys), tmp_path / "out"
-    export_encoder(trained, out)
+    trained, out = exported(tmp_path, vocabularies, name="siamese", **LENGTHS, **keys)
     mark = json.loads((out / "deepsiam.json").read_text())
     assert (mark["dimensions"], mark["max_query_tokens"]) == (dimensions, 12)
     assert f"truncate_dim={dimensions[-1]}" in (out / "README.md").read_text()
     assert load_any(out).method.dimensions == tuple(dimensions)  # type: ignore[attr-defined]
     own = own_embeddings(trained, TEXTS)
-    for given in ({}, {"truncate_dim": dimensions[-1]}):
-        model = SentenceTransformer(str(out), device="cpu", **given)
-        assert model.max_seq_length == 24
-        theirs, number = model.encode(TEXTS), given.get("truncate_dim", dimensions[0])
+    model = by_library("SentenceTransformer", out)
+    assert (model.max_seq_length, model.truncate_dim) == (24, dimensions[0])
+    for number in (dimensions[0], dimensions[-1]):
+        model.truncate_dim = number
+        theirs = model.encode(TEXTS)
         first = own[:, :number] / np.linalg.norm(own[:, :number], axis=1, keepdims=True)
-        assert model.truncate_dim == number
         np.testing.assert_allclose(model.similarity(theirs, theirs), first @ first.T, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 def test_tokenizer_gives_the_trainers_ids(tmp_path: Path, vocabularies: dict[str, Path], kind: str) -> None:
-    trained = run_of(tmp_path, vocabularies, kind=kind, name="siamese", **LENGTHS)
+    trained, out = exported(tmp_path, vocabularies, kind=kind, name="siamese", **LENGTHS)
     published = replace(trained, tokenizer=trained.tokenizer.splitting(False))  # of a published folder
+    export_encoder(published, tmp_path / "published")
     found = []
-    for number, run in enumerate((trained, published)):
-        export_encoder(run, tmp_path / str(number))
-        tokenizer, own = AutoTokenizer.from_pretrained(tmp_path / str(number)), run.tokenizer
+    for run, folder in ((trained, out), (published, tmp_path / "published")):
+        tokenizer, own = AutoTokenizer.from_pretrained(folder), run.tokenizer
         found.append(tokenizer(TEXTS, truncation=True)["input_ids"])
         assert found[-1] == [[own.cls, *ids[:22].tolist(), own.sep] for ids in own.encode(TEXTS)]
     assert (found[0] != found[1]) is (kind == "wordpiece")  # [MASK] is not one of the other's
@@ -157,8 +156,7 @@ def test_a_pretrained_run_is_a_stock_model_and_its_decoder(
     tmp_path: Path, vocabularies: dict[str, Path], name: str
 ) -> None:
     keys: dict[str, Any] = {"decoder_layers": 2, "window": 3, "variant": "released"} if name == "seed" else {}
-    trained, out = run_of(tmp_path, vocabularies, name=name, max_tokens=24, **keys), tmp_path / "out"
-    export_encoder(trained, out, with_decoder=True)
+    trained, out = exported(tmp_path, vocabularies, name=name, max_tokens=24, with_decoder=True, **keys)
     model, problems = AutoModel.from_pretrained(out, output_loading_info=True)
     assert not any(problems.values()), problems
     batch = AutoTokenizer.from_pretrained(out)(TEXTS, padding=True, truncation=True, return_tensors="pt")
@@ -183,8 +181,7 @@ def code_of(folder: Path) -> list[str]:
 
 def test_the_card_of_a_cross_thought_encoder_shows_its_embedding(tmp_path: Path, vocabularies: dict[str, Path]) -> None:
     method = {"name": "cross_thought", "sequences": 4, "sequence_tokens": 6, "special_tokens": 3}
-    trained, out = run_of(tmp_path, vocabularies, **method), tmp_path / "out"
-    export_encoder(trained, out)
+    trained, out = exported(tmp_path, vocabularies, **method)
     assert AutoTokenizer.from_pretrained(out).model_max_length == toy.TRUNK["max_position_embeddings"] - 2
     variables: dict[str, torch.Tensor] = {}
     exec("\n".join(code_of(out)), variables)  # as a reader of the README.md would
@@ -199,26 +196,24 @@ def test_the_card_of_a_cross_thought_encoder_shows_its_embedding(tmp_path: Path,
 def test_the_lines_in_the_card_of_a_poly_encoder_score_as_the_trainer(
     tmp_path: Path, vocabularies: dict[str, Path], name: str
 ) -> None:
-    keys, out = POLY[name], tmp_path / "out"
-    trained = run_of(tmp_path, vocabularies, name="poly_encoder", m=4, **LENGTHS, **keys)
-    export_encoder(trained, out)
+    keys = POLY[name]
+    trained, out = exported(tmp_path, vocabularies, name="poly_encoder", m=4, **LENGTHS, **keys)
     model: Any = trained.model
-    framings = (getattr(trained.method, f"{side}_framing")(trained.tokenizer) for side in ("query", "document"))
     (code,) = code_of(out)
     *load, score = code.split("\n\n")[:3]
     assert len(score.splitlines()) == 5
-    of_query, of_document = framings
+    variables: dict[str, Any] = {}
+    exec("\n".join(load), variables)
     long, candidates = " ".join(["abc", "de", "fghij", "bad"] * 6), ["gh, ij", "a longer one " * 9]
     for context, (a, b) in (("a context", ("a", "b")), (long, candidates), ("", candidates)):
-        lines = score.replace("a context", context).replace('a"', f'{a}"', 1).replace('b"', f'{b}"', 1)
-        variables: dict[str, Any] = {}
-        exec("\n".join([*load, lines]), variables)
-        query, documents = (
-            {key: torch.from_numpy(array) for key, array in framing.arrays(trained.tokenizer.encode(texts)).items()}
-            for framing, texts in ((of_query, [context]), (of_document, [a, b]))
-        )
+        exec(score.replace("a context", context).replace('a"', f'{a}"', 1).replace('b"', f'{b}"', 1), variables)
+        sides = []
+        for side, texts in (("query", [context]), ("document", [a, b])):
+            framing = getattr(trained.method, f"{side}_framing")(trained.tokenizer)
+            arrays = framing.arrays(trained.tokenizer.encode(texts))
+            sides.append({key: torch.from_numpy(array) for key, array in arrays.items()})
         with torch.no_grad():
-            expected = model.score(model.embed_queries(**query), model.embed_documents(**documents))[0]
+            expected = model.score(model.embed_queries(**sides[0]), model.embed_documents(**sides[1]))[0]
         torch.testing.assert_close(variables["scores"], expected, atol=1e-5, rtol=1e-5)
     assert expected.std() > 1e-3
     assert (out / "candidate" / "model.safetensors").exists() == (keys.get("towers") != 1)
@@ -226,8 +221,8 @@ def test_the_lines_in_the_card_of_a_poly_encoder_score_as_the_trainer(
 
 
 def test_the_files_of_a_colbert_are_those_of_pylate(tmp_path: Path, vocabularies: dict[str, Path]) -> None:
-    trained, out = run_of(tmp_path, vocabularies, name="colbert", dimension=16, **LENGTHS), tmp_path / "out"
-    export_encoder(trained, out)
+    """What sentence-transformers computes by them: above."""
+    trained, out = exported(tmp_path, vocabularies, name="colbert", dimension=16, **LENGTHS)
     modules = json.loads((out / "modules.json").read_text())
     assert [module["type"].rpartition(".")[2] for module in modules] == ["Transformer", "Dense"]
     settings = json.loads((out / "config_sentence_transformers.json").read_text())
@@ -238,11 +233,10 @@ def test_the_files_of_a_colbert_are_those_of_pylate(tmp_path: Path, vocabularies
     prefixes = [settings["query_prefix"], settings["document_prefix"]]
     assert tokenizer.convert_tokens_to_ids(prefixes) == [size, size + 1]
     assert len(tokenizer) == size + 2
-    skipped = tokenizer.convert_tokens_to_ids(settings["skiplist_words"])
-    assert sorted(skipped) == sorted(trained.tokenizer.punctuation) != []
-    weights = load_file(out / "1_Dense" / "model.safetensors")
-    assert torch.equal(weights["linear.weight"], trained.model.heads["projection.weight"])
-    assert json.loads((out / "1_Dense" / "config.json").read_text())["in_features"] == weights["linear.weight"].shape[1]
+    assert (
+        json.loads((out / "1_Dense" / "config.json").read_text())["in_features"]
+        == trained.model.trunk.config.hidden_size
+    )
 
 
 def test_a_colbert_whose_ids_have_gaps_is_refused(tmp_path: Path, vocabularies: dict[str, Path]) -> None:
@@ -251,4 +245,4 @@ def test_a_colbert_whose_ids_have_gaps_is_refused(tmp_path: Path, vocabularies: 
     vocabulary[max(vocabulary, key=vocabulary.get)] += 1  # no token has its former id
     (tmp_path / "gap.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="its ids have gaps"):
-        export_encoder(run_of(tmp_path, {"wordpiece": tmp_path / "gap.json"}, name="colbert"), tmp_path / "out")
+        exported(tmp_path, {"wordpiece": tmp_path / "gap.json"}, name="colbert")

@@ -15,7 +15,7 @@ from deepsiam.trainer.interop.folder import WEIGHTS, Folder
 from deepsiam.trainer.interop.masked_lm import read_masked_lm_head
 from deepsiam.trainer.jobs import finetuning
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
-from deepsiam.trainer.training.recipe.yaml_file import load
+from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
@@ -52,11 +52,10 @@ def weights_of(path: Path) -> dict[str, torch.Tensor]:
 
 def test_names_of_the_first_bert_files_are_known(tmp_path: Path) -> None:
     publish(tmp_path, "bert")
-    weights = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): weight
-        for name, weight in load_file(tmp_path / WEIGHTS).items()
-    }
-    expected = weights_of(tmp_path)
+    expected, weights = weights_of(tmp_path), load_file(tmp_path / WEIGHTS)
+    for name in [name for name in weights if "LayerNorm" in name]:
+        old_name = name.replace("weight", "gamma").replace("bias", "beta")
+        weights[old_name] = weights.pop(name)
     save_file(weights, tmp_path / WEIGHTS, metadata={"format": "pt"})
     torch.testing.assert_close(weights_of(tmp_path), expected)
 
@@ -73,18 +72,18 @@ def test_an_encoder_without_the_head_or_with_another_output_has_none(tmp_path: P
 def test_a_fine_tuning_starts_with_the_head_or_says_what_is_missing(
     toy_collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = tokenizers.load(toy_collection / "tokenizer.json")
-    model = publish(tmp_path / "start", "bert", vocab_size=made.vocab_size, pad_token_id=made.pad)
-    shutil.copy(made.path, tmp_path / "start" / "tokenizer.json")
+    made, folder = tokenizers.load(toy_collection / "tokenizer.json"), tmp_path / "start"
+    model = publish(folder, "bert", vocab_size=made.vocab_size, pad_token_id=made.pad)
+    shutil.copy(made.path, folder)
 
-    def start(*changes: str) -> None:
-        keys: dict[str, Any] = {"init_from": str(tmp_path / "start"), "trunk": None, "method": {"name": "sparse"}}
-        path = toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, **keys)
-        finetuning.build(load(FinetuneRecipe, path, changes))
+    def start(**keys: str) -> None:
+        method = {"name": "sparse", **keys}
+        values = toy.finetune_values(tmp_path / "run", toy_collection, init_from=str(folder), method=method)
+        finetuning.build(build(FinetuneRecipe, values, "test"))
 
     start()
     assert "the encoder, and 5 of the 5 head weights" in capsys.readouterr().out
-    model.bert.save_pretrained(tmp_path / "start")
+    model.bert.save_pretrained(folder)
     with pytest.raises(InputError, match="start has no masked LM's head .* set method.head=new_mlm"):
         start()
-    start("method.head=new_mlm")
+    start(head="new_mlm")

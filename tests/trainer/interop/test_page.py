@@ -10,26 +10,22 @@ import pytest
 import torch
 
 from deepsiam.data_prep.collections.collection import Collection
-from deepsiam.models.matching.siamese import Siamese
 from deepsiam.trainer import index
 from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.ranking.rankers.registry import open_ranker
 from deepsiam.trainer.ranking.rankers.sparse import SparseRanker
-from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 from deepsiam.trainer.training.checkpoints.load import TrainedModel, load_trained
 from tests import toy
+from tests.trainer.interop.published_folders import own_embeddings
 from tests.trainer.runs import write_run
 
 ANSERINI, VECTORS, RUN, SCORES, FROM_RUN = re.findall(
     r"```python\n(.*?)```", (toy.ROOT / "docs" / "search.md").read_text(), re.DOTALL
 )
 TEXTS = ["abc de fghij", "", "a [MASK] and a [SEP] that are text", "unknown ☃ 漢字", " ".join(["long"] * 100)]
-# one layer: the time to make a graph is that of its operations
-SIZES: dict[str, Any] = {
-    "trunk": {**toy.TRUNK, "num_hidden_layers": 1},
-    "max_query_tokens": 24,
-    "max_document_tokens": 24,
-}
+SIZES: dict[str, Any] = {"max_query_tokens": 24, "max_document_tokens": 24}
+# the time to make a graph is that of its operations
+SIZES["trunk"] = {**toy.TRUNK, "num_hidden_layers": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -59,14 +55,13 @@ def test_the_graph_of_a_sentence_transformer(toy_collection: Path) -> None:
     exec(VECTORS, {})
     variables: dict[str, Any] = {}
     exec(RUN.replace('["a document", "another"]', repr(TEXTS)), variables)
-    assert isinstance(trained.model, Siamese)
-    framing = trained.method.document_framing(trained.tokenizer)  # type: ignore[attr-defined]
-    own = TextEncoder(trained.model.embed_documents, framing).embeddings(trained.tokenizer.encode(TEXTS))
+    own = own_embeddings(trained, TEXTS)
     np.testing.assert_allclose(variables["embeddings"], own, atol=1e-5)
     assert np.ptp(own, axis=0).max() > 0.1
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not toy.FULL_TESTS, reason="FULL_TESTS=1 makes this graph, too, of a class of transformers")
 def test_the_graph_of_a_cross_encoder(toy_collection: Path) -> None:
     trained = exported(toy_collection, name="cross_encoder", loss="classes", classes=3)
     texts = trained.tokenizer.encode(TEXTS)
@@ -83,8 +78,7 @@ def test_the_graph_of_a_network_that_no_library_computes(toy_collection: Path) -
     method: dict[str, Any] = {"name": "siamese", "special_tokens": 3, "projection": 8, "towers": 2}
     trained = load_trained(write_run(Path("runs/mine"), toy_collection / "tokenizer.json", **method, **SIZES))
     ids, mask = trained.method.document_framing(trained.tokenizer).arrays(trained.tokenizer.encode(TEXTS)).values()  # type: ignore[attr-defined]
-    with torch.no_grad():
-        own = trained.model.embed_documents(torch.from_numpy(ids), torch.from_numpy(mask)).vectors[:, 0]  # type: ignore[operator]
+    own = own_embeddings(trained, TEXTS)
     given = {"input_ids": ids.astype(np.int64), "attention_mask": mask.astype(np.int64)}
     np.testing.assert_allclose(computed(FROM_RUN, **given), own, atol=1e-5)
 

@@ -23,15 +23,15 @@ from deepsiam.trainer.interop.kinds import FOLDER_KINDS
 from deepsiam.trainer.interop.model import LoadedModel
 from deepsiam.trainer.interop.settings import COLBERT, DENSE, ENCODER, PAIRS, SPARSE, Kind
 from deepsiam.trainer.ranking.published import load_any
-from deepsiam.trainer.ranking.retrieval.encode import TextEncoder
 from deepsiam.trainer.training.checkpoints.init_from import load_encoder
 from deepsiam.trainer.training.recipe.build import trunk_of
-from tests.trainer.interop import test_colbert_settings as colbert
+from tests import toy
+from tests.trainer.interop import test_colbert as colbert
 from tests.trainer.interop import test_cross_encoder as pairs
-from tests.trainer.interop import test_hugging_face as encoders
+from tests.trainer.interop import test_folder as encoders
 from tests.trainer.interop import test_masked_lm as masked_lms
 from tests.trainer.interop.family_folders import CAUSAL, TRUNKS, texts_for, write_folder
-from tests.trainer.interop.published_folders import change, own_embeddings
+from tests.trainer.interop.published_folders import by_library, change, own_embeddings
 
 FACTS = {"name": "m", "kind": "k", "run": "r", "step": "1", "width": 1, "tokens": 1, "loader": "AutoModel"}
 QUERIES = ["abc de fghij", "", "a [MASK] (and) a [SEP] the abc", "unknown ☃ 漢字"]
@@ -44,6 +44,7 @@ class RoundTrip(Protocol):
     """How folders of a kind are made, and what is computed by them."""
 
     families: Iterable[str]
+    like_others: tuple[str, ...]  # the families that another one stands for unless FULL_TESTS is set
 
     def publish(self, folder: Path, family: str, tokenizer_json: Path) -> object:
         """Write a folder as others publish it; `tokenizer_json` is a tokenizer that it may have."""
@@ -63,6 +64,10 @@ class Dense(RoundTrip):
     """Vectors by sentence-transformers; a decoder as it is, and as one that sees the whole text."""
 
     families = (*TRUNKS, *(f"{family} both ways" for family in CAUSAL))
+    like_others = (
+        *("distilbert", "electra", "roberta", "mt5", "qwen2", "mistral"),
+        *(f"{family} both ways" for family in ("qwen3", "llama", "mistral", "gemma2")),
+    )
 
     def publish(self, folder: Path, family: str, tokenizer_json: Path) -> None:
         kind, _, both_ways = family.partition(" ")
@@ -82,8 +87,7 @@ class Dense(RoundTrip):
         return [own_embeddings(loaded, self.texts)]
 
     def theirs(self, folder: Path) -> Arrays:
-        library = pytest.importorskip("sentence_transformers")
-        model = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        model = by_library("SentenceTransformer", folder)
         vectors = model.encode(self.texts)
         some = slice(1, None, 5)  # alone they have the same
         np.testing.assert_allclose(vectors[some], np.stack([*map(model.encode, self.texts[some])]), atol=1e-5)
@@ -94,6 +98,7 @@ class Colbert(RoundTrip):
     """Vectors of tokens by sentence-transformers' MultiVectorEncoder, from PyLate's files."""
 
     families = tuple(family for family in TRUNKS if family not in CAUSAL)  # whose first states see no text
+    like_others = ("distilbert", "electra", "roberta", "mpnet", "albert", "deberta-v2", "eurobert", "mt5")
 
     def publish(self, folder: Path, family: str, tokenizer_json: Path) -> None:
         encoder = colbert.add_markers(write_folder(folder.with_name("encoder"), family, "mean"))
@@ -105,8 +110,7 @@ class Colbert(RoundTrip):
         return [text for side in colbert.own_vectors(loaded) for text in side]
 
     def theirs(self, folder: Path) -> Arrays:
-        library = pytest.importorskip("sentence_transformers")
-        model = library.MultiVectorEncoder(str(folder), device="cpu", local_files_only=True)
+        model = by_library("MultiVectorEncoder", folder)
         return [*model.encode_query(colbert.TEXTS), *model.encode_document(colbert.TEXTS)]
 
 
@@ -114,6 +118,7 @@ class Pairs(RoundTrip):
     """Scores by sentence-transformers; some also by folders whose tokenizer gives no types."""
 
     families = (*sorted(HEADS), "albert untyped", "bert untyped", "electra untyped")
+    like_others = ("camembert", "deberta", "xlm-roberta", "xlm-roberta-xl", "albert untyped", "electra untyped")
 
     def publish(self, folder: Path, family: str, tokenizer_json: Path) -> None:
         kind, _, untyped = family.partition(" ")
@@ -131,6 +136,7 @@ class Sparse(RoundTrip):
     """Weights of the vocabulary's tokens by sentence-transformers; it starts as a masked LM."""
 
     families = (*masked_lms.FAMILIES, *("data2vec-text", "deberta", "deberta-v2", "megatron-bert", "xlm-roberta-xl"))
+    like_others = ("xlm-roberta", "camembert", "data2vec-text", "deberta", "megatron-bert", "xlm-roberta-xl")
 
     def publish(self, folder: Path, family: str, tokenizer_json: Path) -> None:
         tokenizer = tokenizers.load(tokenizer_json)
@@ -145,18 +151,12 @@ class Sparse(RoundTrip):
         return LoadedModel(model.eval(), method, tokenizers.load(folder), folder)
 
     def ours(self, loaded: LoadedModel) -> Arrays:
-        model, method, tokenizer = loaded.model, loaded.method, loaded.tokenizer
-        sides = ("queries", "query", QUERIES), ("documents", "document", DOCUMENTS)
-        weights = []
-        for plural, side, texts in sides:
-            encoder = TextEncoder(getattr(model, f"embed_{plural}"), getattr(method, f"{side}_framing")(tokenizer))
-            weights.append(encoder.embeddings(tokenizer.encode(texts)))
-            assert not weights[-1][:, [*tokenizer.special]].any()
+        weights = [own_embeddings(loaded, QUERIES, "query"), own_embeddings(loaded, DOCUMENTS, "document")]
+        assert not any(side[:, [*loaded.tokenizer.special]].any() for side in weights)
         return weights
 
     def theirs(self, folder: Path) -> Arrays:
-        library = pytest.importorskip("sentence_transformers")
-        model = library.SparseEncoder(str(folder), device="cpu", local_files_only=True)
+        model = by_library("SparseEncoder", folder)
         return [side.to_dense().numpy() for side in (model.encode_query(QUERIES), model.encode_document(DOCUMENTS))]
 
 
@@ -164,6 +164,7 @@ class Encoder(RoundTrip):
     """States by transformers."""
 
     families = encoders.TYPES
+    like_others = ("bert", "xlm-roberta", "mpnet", "albert", "modernbert", "eurobert", "gpt2", "qwen3")  # of Dense
 
     def publish(self, folder: Path, family: str, tokenizer_json: Path) -> None:
         encoders.publish(folder, family)
@@ -192,9 +193,15 @@ class Encoder(RoundTrip):
 KINDS: dict[Kind, type[RoundTrip]] = {DENSE: Dense, COLBERT: Colbert, PAIRS: Pairs, SPARSE: Sparse, ENCODER: Encoder}
 
 
-@pytest.mark.parametrize(
-    ("kind", "family"), [(kind, family) for kind, trip in KINDS.items() for family in trip.families]
-)
+ALL = [
+    (kind, family)
+    for kind, trip in KINDS.items()
+    for family in trip.families
+    if toy.FULL_TESTS or family not in trip.like_others
+]
+
+
+@pytest.mark.parametrize(("kind", "family"), ALL)
 def test_a_folder(toy_collection: Path, tmp_path: Path, kind: Kind, family: str) -> None:
     trip, theirs, out = KINDS[kind](), tmp_path / "theirs", tmp_path / "ours"
     trip.publish(theirs, family, toy_collection / "tokenizer.json")

@@ -23,10 +23,8 @@ def roberta() -> Tokenizer:
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator(
-        TEXTS, trainers.BpeTrainer(vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet)
-    )
+    pieces: dict[str, Any] = {"vocab_size": 400, "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
+    made.train_from_iterator(TEXTS, trainers.BpeTrainer(special_tokens=SPECIAL, **pieces))
     made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     return made
 
@@ -37,8 +35,12 @@ def xlm_roberta() -> Tokenizer:
     made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     made.decoder = decoders.Metaspace()
     made.train_from_iterator(TEXTS, trainers.UnigramTrainer(vocab_size=150, special_tokens=SPECIAL, unk_token="<unk>"))
-    made.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    made.post_processor = framed("<s> $A </s>")
     return made
+
+
+def framed(single: str) -> processors.TemplateProcessing:
+    return processors.TemplateProcessing(single=single, special_tokens=[("<s>", 0), ("</s>", 2)])
 
 
 MADE = {"roberta": roberta, "xlm-roberta": xlm_roberta}
@@ -88,7 +90,7 @@ def test_tokens_that_only_older_releases_put_around_a_text_are_refused(
 ) -> None:
     write(tmp_path, "xlm-roberta", {"tokenizer_class": "PreTrainedTokenizerFast", **NAMES, **config})
     backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    backend.post_processor = processors.TemplateProcessing(single=single, special_tokens=[("<s>", 0), ("</s>", 2)])
+    backend.post_processor = framed(single)
     backend.save(str(tmp_path / "tokenizer.json"))
     refused = pytest.raises(InputError, match=f"tokenizer_config.json: {message}") if message else nullcontext()
     with refused:

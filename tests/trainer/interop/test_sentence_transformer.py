@@ -1,107 +1,95 @@
-"""sentence-transformers folders: their pooling and similarity are adopted; what we do not support is refused."""
+"""sentence-transformers folders: their pooling, similarity and prompts are adopted, and runs start with them."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from deepsiam.data_prep.collections.build import build as build_collection
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
+from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.trainer.interop.files import prompt_card
 from deepsiam.trainer.interop.folder import Folder
+from deepsiam.trainer.interop.kinds import prompt_remarks
+from deepsiam.trainer.interop.model import LoadedModel
+from deepsiam.trainer.interop.prompts import read_prompts
 from deepsiam.trainer.interop.sentence_transformer import TEMPERATURE, pooling_of, similarity_of
 from deepsiam.trainer.jobs import finetuning
-from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_folder
+from deepsiam.trainer.ranking.export.export import export_encoder
+from deepsiam.trainer.ranking.published import load_any
+from deepsiam.trainer.training.checkpoints.load import load_trained
+from deepsiam.trainer.training.checkpoints.start_keys import with_keys_from_checkpoint, with_keys_from_folder
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from tests import toy
 from tests.data_prep.collections.beir_folder import write_beir
-from tests.trainer.interop.published_folders import modules, write
+from tests.trainer.interop.family_folders import CAUSAL, TEXTS, TRUNKS, trunk_of, write_folder, write_tokenizer
+from tests.trainer.interop.published_folders import SETTINGS, by_library, change, modules, own_embeddings, write
+from tests.trainer.runs import write_run
 
-TWO_POOLINGS = {"pooling_mode_mean_tokens": True, "pooling_mode_weightedmean_tokens": True}
 COSINE = {"similarity": "cosine", "temperature": TEMPERATURE}
 
 
-def write_folder(
+def write_settings(
     folder: Path, pooling: dict[str, Any], *more: str, inside: str = "", similarity: str | None = None
 ) -> None:
     """Write the settings of a folder with a pooling and other modules."""
     write(folder / "modules.json", modules("Transformer", "Pooling", *more, path=inside))
     write(folder / "1_Pooling" / "config.json", pooling)
     if similarity:
-        write(folder / "config_sentence_transformers.json", {"similarity_fn_name": similarity})
+        write(folder / SETTINGS, {"similarity_fn_name": similarity})
 
 
-def model_keys(path: Path) -> dict[str, Any]:
-    return pooling_of(folder := Folder(path)) | similarity_of(folder)
+NORMALIZE, CLS = ["Normalize"], {"pooling_mode": "cls"}
+TAKEN: list[tuple[dict[str, Any], list[str], str | None, str, dict[str, Any]]] = [
+    # the pooling of all releases, other modules and the similarity; what is taken over
+    ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, NORMALIZE, None, "mean", COSINE),
+    ({"pooling_mode_cls_token": True}, NORMALIZE, None, "cls", COSINE),
+    ({"pooling_mode_lasttoken": True}, NORMALIZE, None, "last", COSINE),
+    ({"pooling_mode": "mean"}, NORMALIZE, None, "mean", COSINE),
+    ({"pooling_mode": ["lasttoken"]}, NORMALIZE, None, "last", COSINE),
+    ({"word_embedding_dimension": 32}, NORMALIZE, None, "mean", COSINE),  # the library's default
+    ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": False}, NORMALIZE, None, "mean", COSINE),
+    (CLS, NORMALIZE, "dot", "cls", COSINE),
+    (CLS, [], "dot", "cls", {"similarity": "dot"}),
+    (CLS, [], "cosine", "cls", COSINE),
+    (CLS, [], None, "cls", COSINE),  # the library's default
+]
 
 
-def two_sided(folder: Path) -> None:
-    """Give each side an encoder of its own."""
-    write(folder / "modules.json", modules("Router", path=""))
-    for name, keys in (("query_0_Transformer", {"model_type": "bert"}), ("document_1_Pooling", {})):
-        write(folder / name / "config.json", keys)
-
-
-@pytest.mark.parametrize(
-    ("pooling", "name"),
-    [
-        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
-        ({"pooling_mode_cls_token": True}, "cls"),
-        ({"pooling_mode_lasttoken": True}, "last"),
-        ({"pooling_mode": "mean"}, "mean"),
-        ({"pooling_mode": ["lasttoken"]}, "last"),
-        ({"word_embedding_dimension": 32}, "mean"),  # the library's default
-        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": False}, "mean"),
-    ],
-)
-def test_poolings_of_all_releases(tmp_path: Path, pooling: dict[str, Any], name: str) -> None:
-    write_folder(tmp_path, pooling, "Normalize", inside="0_Transformer")
-    assert Folder(tmp_path).encoder == tmp_path / "0_Transformer"
-    assert model_keys(tmp_path) == {"pooling": name, **COSINE}
-
-
-@pytest.mark.parametrize(
-    ("modules", "similarity", "expected"),
-    [
-        (["Normalize"], None, COSINE),
-        ([], "dot", {"similarity": "dot"}),
-        ([], "cosine", COSINE),
-        ([], None, COSINE),  # the library's default
-        (["Normalize"], "dot", COSINE),
-    ],
-)
-def test_similarities(tmp_path: Path, modules: list[str], similarity: str | None, expected: dict[str, Any]) -> None:
-    write_folder(tmp_path, {"pooling_mode": "cls"}, *modules, similarity=similarity)
-    assert model_keys(tmp_path) == {"pooling": "cls", **expected}
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda f: write_folder(f, {"pooling_mode": "max"}), "its pooling is max, not one of cls, mean, lasttoken"),
-        (lambda f: write_folder(f, {"pooling_mode": ["cls", "mean"]}), "its pooling is cls and mean"),
-        (lambda f: write_folder(f, {"pooling_mode": []}), "its pooling is none"),
-        (lambda f: write_folder(f, TWO_POOLINGS), "its pooling is mean and weightedmean_tokens"),
-        (lambda f: (f / "modules.json").write_text("{"), "modules.json: not its kind of JSON"),
-        (two_sided, "has no Transformer module, but a Router, .* name the folder of an encoder .* as .*query_0_Transf"),
-        (lambda f: (f / "1_Pooling" / "config.json").unlink(), "1_Pooling/config.json: cannot read"),
-    ],
-)
-def test_what_cannot_be_taken_over_is_one_clear_line(
-    tmp_path: Path, damage: Callable[[Path], object], message: str
+@pytest.mark.parametrize(("pooling", "more", "similarity", "name", "keys"), TAKEN)
+def test_pooling_and_similarity_are_taken_over(
+    tmp_path: Path, pooling: dict[str, Any], more: list[str], similarity: str | None, name: str, keys: dict[str, Any]
 ) -> None:
-    write_folder(tmp_path, {"pooling_mode": "cls"})
-    damage(tmp_path)
+    write_settings(tmp_path, pooling, *more, inside="0_Transformer", similarity=similarity)
+    folder = Folder(tmp_path)
+    assert folder.encoder == tmp_path / "0_Transformer"
+    assert pooling_of(folder) | similarity_of(folder) == {"pooling": name, **keys}
+
+
+def test_what_cannot_be_taken_over_is_one_clear_line(tmp_path: Path) -> None:
+    """Poolings that we do not have: test_settings.py."""
+    write_settings(tmp_path, CLS)
+    (tmp_path / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(InputError, match="1_Pooling/config.json: cannot read"):
+        pooling_of(Folder(tmp_path))
+    (tmp_path / "modules.json").write_text("{")
+    with pytest.raises(InputError, match="modules.json: not its kind of JSON"):
+        pooling_of(Folder(tmp_path))
+    write(tmp_path / "modules.json", modules("Router", path=""))  # each side has an encoder of its own
+    for name, keys in (("query_0_Transformer", {"model_type": "bert"}), ("document_1_Pooling", {})):
+        write(tmp_path / name / "config.json", keys)
+    message = "has no Transformer module, but a Router, .* name the folder of an encoder .* as .*query_0_Transf"
     with pytest.raises(InputError, match=message):
-        model_keys(tmp_path)
+        pooling_of(Folder(tmp_path))
 
 
 def recipe(folder: Path, collection: Path, **method: Any) -> FinetuneRecipe:
-    values = toy.finetune_values(folder / "run", collection, init_from=str(folder), method=method)
-    return build(FinetuneRecipe, values, "test")
+    values = toy.finetune_values(folder / "run", collection, init_from=str(folder))
+    return build(FinetuneRecipe, {**values, "method": {"name": "siamese", **method}}, "test")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +105,7 @@ def recipe(folder: Path, collection: Path, **method: Any) -> FinetuneRecipe:
 def test_the_recipe_comes_first(
     tmp_path: Path, toy_collection: Path, method: dict[str, Any], expected: tuple[str, str, float]
 ) -> None:
-    write_folder(tmp_path, {"pooling_mode": "mean"}, "Normalize")
+    write_settings(tmp_path, {"pooling_mode": "mean"}, "Normalize")
     given = recipe(tmp_path, toy_collection, **method)
     taken = with_keys_from_folder(given).method
     assert (taken.pooling, taken.similarity, taken.temperature) == expected
@@ -125,29 +113,23 @@ def test_the_recipe_comes_first(
     assert with_keys_from_folder(given) == given
 
 
-@pytest.mark.parametrize(
-    ("pooling", "more", "similarity", "needed", "message"),
-    [
-        ("cls", ["Dense"], None, "pooling", "has a Dense module"),
-        ("max", [], None, "pooling", "its pooling is max"),
-        ("cls", [], "euclidean", "similarity", "its similarity_fn_name is 'euclidean'"),
-    ],
-)
+BEYOND: list[tuple[tuple[Any, ...], dict[str, str], tuple[str, str], str]] = [  # a folder, a key, what is taken
+    (("cls", ["Dense"], None), {"pooling": "mean"}, ("mean", "cosine"), "has a Dense module"),
+    (("max", [], None), {"pooling": "mean"}, ("mean", "cosine"), "its pooling is max"),
+    (("cls", [], "euclidean"), {"similarity": "dot"}, ("cls", "dot"), "its similarity_fn_name is 'euclidean'"),
+]
+
+
+@pytest.mark.parametrize(("folder", "needed", "expected", "message"), BEYOND)
 def test_a_start_may_do_more_where_the_recipe_says_what_to_do(
-    tmp_path: Path,
-    toy_collection: Path,
-    pooling: str,
-    more: list[str],
-    similarity: str | None,
-    needed: str,
-    message: str,
+    tmp_path: Path, toy_collection: Path, folder: Any, needed: dict[str, str], expected: tuple[str, str], message: str
 ) -> None:
-    write_folder(tmp_path, {"pooling_mode": pooling}, *more, similarity=similarity)
-    with pytest.raises(InputError, match=f"{message}.*: set method.{needed} to start from the encoder alone"):
+    pooling, more, similarity = folder
+    write_settings(tmp_path, {"pooling_mode": pooling}, *more, similarity=similarity)
+    with pytest.raises(InputError, match=f"{message}.*: set method.{[*needed][0]} to start from the encoder alone"):
         with_keys_from_folder(recipe(tmp_path, toy_collection))
-    given = recipe(tmp_path, toy_collection, **{needed: {"pooling": "mean", "similarity": "dot"}[needed]})
-    taken = with_keys_from_folder(given).method
-    assert (taken.pooling, taken.similarity) == (("mean", "cosine") if needed == "pooling" else ("cls", "dot"))
+    taken = with_keys_from_folder(recipe(tmp_path, toy_collection, **needed)).method
+    assert (taken.pooling, taken.similarity) == expected
 
 
 @pytest.mark.parametrize(
@@ -160,52 +142,192 @@ def test_a_start_may_do_more_where_the_recipe_says_what_to_do(
     ],
 )
 def test_other_models_take_nothing_over(tmp_path: Path, toy_collection: Path, method: dict[str, Any]) -> None:
-    write_folder(tmp_path, {"pooling_mode": "lasttoken"}, "Normalize")
+    write_settings(tmp_path, {"pooling_mode": "lasttoken"}, "Normalize")
     given = recipe(tmp_path, toy_collection, **method)
     assert with_keys_from_folder(given) == given
 
 
-@pytest.mark.parametrize(
-    ("config", "method", "pooling"),
-    [
-        ({"pooling_strategy": "sum"}, {}, "sum"),
-        ({}, {}, "max"),
-        ({"pooling_strategy": "sum"}, {"pooling": "max"}, "max"),
-        ({"pooling_strategy": "mean"}, {}, "SpladePooling/config.json: pooling_strategy is 'mean', not max or sum"),
-    ],
-)
-def test_a_sparse_model_pools_terms_as_its_start(
-    tmp_path: Path, toy_collection: Path, config: dict[str, Any], method: dict[str, Any], pooling: str
-) -> None:
+def test_a_sparse_model_pools_terms_as_its_start(tmp_path: Path, toy_collection: Path) -> None:
     write(tmp_path / "modules.json", modules("MLMTransformer", "SpladePooling", path=""))
-    write(tmp_path / "SpladePooling/config.json", config)
-    given = recipe(tmp_path, toy_collection, name="sparse", **method)
-    if "not max" in pooling:
-        with pytest.raises(InputError, match=pooling):
-            with_keys_from_folder(given)
-    else:
-        assert with_keys_from_folder(given).method.pooling == pooling
+    plain, given = (recipe(tmp_path, toy_collection, name="sparse", **keys) for keys in ({}, {"pooling": "max"}))
+    summed = {"pooling_strategy": "sum"}
+    for config, started, pooling in ((summed, plain, "sum"), ({}, plain, "max"), (summed, given, "max")):
+        write(tmp_path / "SpladePooling/config.json", config)
+        assert with_keys_from_folder(started).method.pooling == pooling
+    write(tmp_path / "SpladePooling/config.json", {"pooling_strategy": "mean"})
+    with pytest.raises(InputError, match="SpladePooling/config.json: pooling_strategy is 'mean', not max or sum"):
+        with_keys_from_folder(plain)
 
 
 def test_keys_that_do_not_suit_the_folder_are_one_clear_line(tmp_path: Path, toy_collection: Path) -> None:
-    write_folder(tmp_path, {"pooling_mode": "mean"}, "Normalize")
+    write_settings(tmp_path, {"pooling_mode": "mean"}, "Normalize")
     given = recipe(tmp_path, toy_collection, special_tokens=5)
     with pytest.raises(InputError, match=r"and the recipe: method.special_tokens=5 are pooled .* set method.pooling"):
         with_keys_from_folder(given)
 
 
-def test_a_run_keeps_how_its_collection_reads_special_tokens(tmp_path: Path, toy_collection: Path) -> None:
+@pytest.mark.parametrize("splits", [True, False])
+def test_a_run_keeps_how_its_collection_reads_special_tokens(
+    tmp_path: Path, toy_collection: Path, splits: bool
+) -> None:
     """By a file beside the tokenizer of every checkpoint, which its export is written from."""
-    for published in (False, True):
-        given = Collection.open(toy_collection).tokenizer.splitting(not published)
-        beir = write_beir(tmp_path / f"beir-{published}")
-        collection = build_collection("beir", [beir], tmp_path / f"made-{published}", given).directory
-        values = recipe(tmp_path, collection).model_dump(mode="json", exclude_unset=True)
-        values |= {"init_from": None, "trunk": toy.TRUNK}
-        values["data"] |= {"split": "test", "lanes": 2}
-        job = finetuning.build(build(FinetuneRecipe, values, "test"))
-        kept = tmp_path / f"kept-{published}"
-        kept.mkdir()
-        for name, content in job.sidecar_files.items():
-            (kept / name).write_bytes(content)
-        assert tokenizers.load(kept / "tokenizer.json").split_special_tokens is not published
+    tokenizer = Collection.open(toy_collection).tokenizer.splitting(splits)
+    collection = build_collection("beir", [write_beir(tmp_path / "beir")], tmp_path / "made", tokenizer).directory
+    data = {"collection": str(collection), "split": "test", "lanes": 2}
+    values = toy.finetune_values(tmp_path / "run", collection, trunk=toy.TRUNK, data=data)
+    job = finetuning.build(build(FinetuneRecipe, values, "test"))
+    for name, content in job.sidecar_files.items():
+        (tmp_path / name).write_bytes(content)
+    assert tokenizers.load(tmp_path).split_special_tokens is splits
+
+
+PROMPTS = {"query": "Instruct: find the ship\nQuery:\n", "document": "the ship: "}
+READ = [*TEXTS, "", "bread", " bread", "1 ship", "\tthe crew"]
+FAMILIES = {  # whether a prompt is pooled
+    "bert": True,
+    "roberta": False,
+    "xlm-roberta": True,
+    "modernbert": False,
+    "qwen3": True,
+    "llama": False,
+    "mistral": True,
+    "gemma3_text": False,
+}
+CASES = [*FAMILIES.items(), *((kind, not pooled) for kind, pooled in FAMILIES.items() if toy.FULL_TESTS)]
+
+
+def readable(loaded: LoadedModel) -> list[str]:
+    """The texts that do not begin with what their tokenizer leaves out, or does not know."""
+    tokenizer = loaded.tokenizer
+    readable = []
+    for text, ids, stripped in zip(
+        READ, tokenizer.encode(READ), tokenizer.encode([text.lstrip() for text in READ]), strict=True
+    ):
+        unknown = tokenizer.unk is not None and tokenizer.unk in ids[:2]
+        if not unknown and (text == text.lstrip() or ids.tolist() != stripped.tolist()):
+            readable.append(text)
+    return readable
+
+
+def both_sides(loaded: LoadedModel, texts: list[str]) -> list[np.ndarray]:
+    """The vectors of texts as queries and as documents."""
+    return [own_embeddings(loaded, texts, side) for side in ("query", "document")]
+
+
+def prompted_folder(folder: Path, kind: str, pooling: str, *, include_prompt: bool = True, **config: Any) -> Path:
+    """A folder of a family with PROMPTS and one of another name."""
+    write_folder(folder, kind, pooling, **config)
+    change(folder / SETTINGS, {"prompts": {**PROMPTS, "other": "x"}})
+    change(folder / "1_Pooling" / "config.json", {"include_prompt": include_prompt})
+    change(folder / "sentence_bert_config.json", {"max_seq_length": 38})
+    return folder
+
+
+@pytest.mark.parametrize(("kind", "include_prompt"), CASES)
+def test_vectors_are_those_of_sentence_transformers(kind: str, include_prompt: bool, tmp_path: Path) -> None:
+    padding = {"padding_side": "left"} if kind in ("qwen3", "gemma3_text") else {}
+    pooling = "lasttoken" if kind in CAUSAL and include_prompt else "mean"
+    folder = prompted_folder(tmp_path / kind, kind, pooling, include_prompt=include_prompt, **padding)
+    theirs, loaded = by_library("SentenceTransformer", folder), load_any(folder)
+    texts = readable(loaded)
+    if not include_prompt:  # of a text that is one token with the prompt's end, the library leaves nothing to pool
+        texts = [text for text in texts if theirs.encode_query(text).any() and theirs.encode_document(text).any()]
+    assert len(texts) > 8
+    queries, documents = both_sides(loaded, texts)
+    np.testing.assert_allclose(queries, theirs.encode_query(texts), atol=1e-5)
+    np.testing.assert_allclose(documents, theirs.encode_document(texts), atol=1e-5)
+    np.testing.assert_allclose(queries, theirs.encode(texts, prompt_name="query", batch_size=1), atol=1e-5)
+    assert np.abs(queries - documents).max() > 1e-2
+    assert np.abs(documents - theirs.encode(texts)).max() > 1e-2  # without prompts
+
+
+def test_the_last_state_is_pooled_whatever_include_prompt_says(tmp_path: Path) -> None:
+    loaded = load_any(prompted_folder(tmp_path / "a", "qwen3", "lasttoken", include_prompt=False))
+    kept = load_any(prompted_folder(tmp_path / "b", "qwen3", "lasttoken"))
+    np.testing.assert_array_equal(both_sides(loaded, ["bread"]), both_sides(kept, ["bread"]))
+
+
+def test_a_first_state_after_the_prompt_is_refused(tmp_path: Path) -> None:
+    folder = prompted_folder(tmp_path / "bert", "bert", "cls", include_prompt=False)
+    with pytest.raises(InputError, match=r"1_Pooling/config.json: include_prompt is false.*not supported"):
+        load_any(folder)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "default", "expected"),
+    [
+        ({"query": "q: ", "document": "d: "}, None, {"query": "q: ", "document": "d: "}),
+        ({"query": "q: ", "passage": "p: ", "corpus": "c: "}, None, {"query": "q: ", "document": "p: "}),
+        ({"query": "", "document": "", "passage": "p: "}, None, {"document": "p: "}),
+        ({"query": "q: "}, "query", {"query": "q: "}),  # a query's prompt is not put before documents
+        ({"query": "", "x": "x: "}, "x", {"document": "x: "}),  # a query has its own, which is empty
+        ({"x": "x: ", "y": "y: "}, "x", {"query": "x: ", "document": "x: "}),
+        ({"STS": "s: ", "document": None}, None, {}),
+        (None, None, {}),
+    ],
+)
+def test_a_sides_own_prompt_comes_before_the_default_one(
+    tmp_path: Path, prompts: dict[str, str] | None, default: str | None, expected: dict[str, str]
+) -> None:
+    change(tmp_path / SETTINGS, {"prompts": prompts, "default_prompt_name": default})
+    assert read_prompts(Folder(tmp_path)) == expected
+
+
+LINE = "query_prompt='Instruct: find the ship\\nQuery:\\n', document_prompt='the ship: '"
+BOTH = {f"{side}_prompt": text for side, text in PROMPTS.items()}
+OWN = {"query_prompt": "", "document_prompt": "d: ", "prompt_in_pooling": True}
+LEXICAL = {"name": "sparse", "query": "tokens", "regularise": {"document": {"l1": 1}}}
+STARTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [  # a recipe's method, its prompts, what is said
+    ({}, {**BOTH, "prompt_in_pooling": False}, f"{LINE}, prompt_in_pooling=False"),
+    (OWN, OWN, ""),
+    ({"pooling": "cls"}, {**BOTH, "prompt_in_pooling": True}, LINE),
+    ({"name": "colbert"}, BOTH, LINE),
+    ({"name": "poly_encoder", "m": 4}, BOTH, LINE),
+    (LEXICAL, {**BOTH, "query_prompt": ""}, "document_prompt='the ship: '"),
+    ({"name": "cross_encoder", "negatives_per_query": 1}, {}, ""),
+]
+
+
+@pytest.mark.parametrize(("method", "taken", "line"), STARTS)
+def test_a_run_starts_with_them_unless_its_recipe_has_its_own(
+    tmp_path: Path, toy_collection: Path, method: dict[str, Any], taken: dict[str, Any], line: str
+) -> None:
+    folder = prompted_folder(tmp_path / "bert", "bert", "mean", include_prompt="name" in method)
+    keys = with_keys_from_folder(recipe(folder, toy_collection, **method)).method
+    assert {key: getattr(keys, key) for key in taken} == taken
+    lines = [f"{folder}: of its prompts, training starts with {line}"] if line else []
+    assert prompt_remarks(Folder(folder), keys) == lines
+
+
+@pytest.mark.parametrize(("kind", "keys"), [("bert", {}), ("qwen3", {"prompt_in_pooling": False})])
+def test_an_export_has_the_prompts_of_its_run(kind: str, keys: dict[str, bool], tmp_path: Path) -> None:
+    tokenizer = write_tokenizer(tmp_path, TRUNKS[kind][0])
+    lengths = {"max_query_tokens": 40, "max_document_tokens": 40}
+    method = {"name": "siamese", "pooling": "mean", "similarity": "cosine", **lengths, **BOTH, **keys}
+    trained = load_trained(write_run(tmp_path / "run", tokenizer.path, trunk=trunk_of(kind, tokenizer), **method))
+    export_encoder(trained, tmp_path / "out")
+    theirs = by_library("SentenceTransformer", tmp_path / "out")
+    assert theirs.prompts == PROMPTS
+    texts = [text for text in readable(trained) if "<" not in text and "[" not in text]
+    queries, documents = both_sides(trained, texts)
+    np.testing.assert_allclose(queries, theirs.encode_query(texts), atol=1e-5)
+    np.testing.assert_allclose(documents, theirs.encode(texts, prompt_name="document"), atol=1e-5)
+    for own, again in zip((queries, documents), both_sides(load_any(tmp_path / "out"), texts), strict=True):
+        np.testing.assert_allclose(again, own, atol=1e-6)
+    assert 'prompt_name="query"' in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_resumed_run_has_those_of_its_checkpoint(tmp_path: Path, toy_collection: Path) -> None:
+    folder = prompted_folder(tmp_path / "bert", "bert", "mean")
+    method = {"name": "siamese", "query_prompt": "q: ", "pooling": "mean", "prompt_in_pooling": False}
+    run = write_run(tmp_path / "run", toy_collection / "tokenizer.json", **method)
+    given = recipe(folder, toy_collection)
+    keys: Any = with_keys_from_checkpoint(given, load_trained(run).checkpoint).method
+    assert (keys.query_prompt, keys.document_prompt, keys.prompt_in_pooling) == ("q: ", "", False)
+
+
+def test_a_folder_whose_library_has_no_prompts_says_them() -> None:
+    method = SiameseConfig(name="siamese", query_prompt="q: ", document_prompt="d: ")
+    said = "It was trained with `'q: '` before a query and `'d: '` before a document: put it there."
+    assert prompt_card(method).strip() == said
+    assert prompt_card(SiameseConfig(name="siamese")) == ""

@@ -20,7 +20,7 @@ from deepsiam.trainer.training.recipe.schema import FinetuneRecipe, PretrainReci
 from deepsiam.trainer.training.recipe.yaml_file import build, load
 from tests import toy
 from tests.trainer.interop.test_cross_encoder import write_folder as write_cross_encoder
-from tests.trainer.interop.test_folder import write_folder as write_settings
+from tests.trainer.interop.test_kinds import write_folder as write_settings
 from tests.trainer.runs import write_run
 
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
