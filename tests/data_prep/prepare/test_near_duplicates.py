@@ -217,7 +217,7 @@ def test_hashes_are_equal_where_the_words_are(a: str, b: str, n: int) -> None:
     expected = [naive_ngrams(text, n) for text in (a, b)]
     assert [array.dtype for array in hashed] == [np.uint64, np.uint64]
     assert [len(array) for array in hashed] == [len(grams) for grams in expected]
-    every, known = np.concatenate(hashed), sum(expected, [])
+    every, known = np.concatenate(hashed).tolist(), sum(expected, [])
     assert [[x == y for y in every] for x in every] == [[x == y for y in known] for x in known]
     table = np.unique(hashed[1])
     assert ngrams.shares(hashed[0], table) == bool(set(expected[0]) & set(expected[1]))
