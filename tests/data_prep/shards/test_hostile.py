@@ -25,26 +25,7 @@ from deepsiam.data_prep.shards.manifest import MOST_CHUNKS_OF_A_SHARD, NAME, Man
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.tokenizers import tokenizer
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests.data_prep.forge import (
-    ONE,
-    TouchesAFile,
-    crowded,
-    deflated,
-    described,
-    edit,
-    far_away,
-    npy,
-    npz,
-    overlapping,
-    pack,
-    patched,
-    row,
-    swap_member,
-    tar_header,
-    unpack,
-    vouch_again,
-    zipped,
-)
+from tests.data_prep import forge
 from tests.data_prep.raw import Capture
 
 Attack = Callable[[Path], object]
@@ -85,7 +66,7 @@ def refusal(command: str, folder: Path, capsys: Capture) -> str:
 
 def entry(**changes: object) -> Attack:
     """Change the manifest's record of shard 0."""
-    return lambda folder: edit(folder, lambda record: record["shards"][0].update(changes))
+    return lambda folder: forge.edit(folder, lambda record: record["shards"][0].update(changes))
 
 
 def content(name: str, data: bytes) -> Attack:
@@ -117,7 +98,7 @@ def many_full_shards(folder: Path) -> None:
         full = {**record["shards"][0], "chunks": MOST_CHUNKS_OF_A_SHARD, "bytes": 1 << 40}
         record["shards"] = [{**full, "name": f"shard-{number:06d}.tar"} for number in range(300)]
 
-    edit(folder, repeat)
+    forge.edit(folder, repeat)
 
 
 ELSEWHERE = ("../x.tar", "/etc/passwd", "..", "a::b", "pipe:touch ran")
@@ -134,9 +115,9 @@ MANIFESTS: list[tuple[Attack, str]] = [
     (entry(chunks=10**12, bytes=10**18), "has more than 65,536 chunks"),
     (many_full_shards, "lists more than 16,777,216 chunks"),
     (entry(sha256="\x1b[2J"), "a sha256 that is not 64 hex digits"),
-    (lambda folder: edit(folder, lambda record: record.update(format="\x1b]0;title\x07")), "format version"),
+    (lambda folder: forge.edit(folder, lambda record: record.update(format="\x1b]0;title\x07")), "format version"),
     (
-        lambda folder: edit(folder, lambda record: record["tokenizer"].update(fingerprint="\x1b[2J")),
+        lambda folder: forge.edit(folder, lambda record: record["tokenizer"].update(fingerprint="\x1b[2J")),
         "not the tokenizer",
     ),
     (content(NAME, DEEP), "not JSON"),
@@ -164,7 +145,10 @@ TOKENIZERS: list[tuple[Attack, str]] = [
     (another("tokenizer.json", os.mkfifo), "not a plain file"),
     (vocabulary({"huge": (1 << 32) - 1}), "ids up to 4,294,967,295 for 121 tokens"),
     (vocabulary({"x" * 100_000: 120}), "a token is longer than 1,000 characters"),
-    (lambda folder: edit(folder, lambda r: r["tokenizer"].update(vocab_size=1 << 40)), "not the tokenizer the shards"),
+    (
+        lambda folder: forge.edit(folder, lambda r: r["tokenizer"].update(vocab_size=1 << 40)),
+        "not the tokenizer the shards",
+    ),
 ]
 
 
@@ -173,7 +157,7 @@ def tar(*blocks: bytes) -> Attack:
 
     def attack(folder: Path) -> None:
         (folder / SHARD).write_bytes(b"".join(blocks) + bytes(4096))
-        vouch_again(folder)
+        forge.vouch_again(folder)
 
     return attack
 
@@ -182,23 +166,28 @@ def members(change: Callable[[list[tuple[str, bytes]]], list[tuple[str, bytes]]]
     """Write shard 0 with other members."""
 
     def attack(folder: Path) -> None:
-        pack(folder / SHARD, change(unpack(folder / SHARD)))
-        vouch_again(folder)
+        forge.pack(folder / SHARD, change(forge.unpack(folder / SHARD)))
+        forge.vouch_again(folder)
 
     return attack
 
 
 LINKS = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE)
-MEMBERS = [tar_header(name, 0) for name in ("../../evil.py", "/etc/cron.d/evil", "a.npz/../../b", "\x1b[31m\n\x07")]
-MEMBERS += [tar_header("000000000000.npz", 0, kind) for kind in LINKS]
-MEMBERS += [tar_header("000000000000.npz", 1 << 34, kind) for kind in (b"x", b"g", b"X", b"L", b"K", b"S", b"D")]
+MEMBERS = [
+    forge.tar_header(name, 0) for name in ("../../evil.py", "/etc/cron.d/evil", "a.npz/../../b", "\x1b[31m\n\x07")
+]
+MEMBERS += [forge.tar_header("000000000000.npz", 0, kind) for kind in LINKS]
+MEMBERS += [forge.tar_header("000000000000.npz", 1 << 34, kind) for kind in (b"x", b"g", b"X", b"L", b"K", b"S", b"D")]
 TARS: list[tuple[Attack, str]] = [
     *((tar(header), "unexpected member") for header in MEMBERS),
-    (tar(tar_header("x", 0, b"L") * 5000), "unexpected member"),
-    (tar(tar_header("000000000000.npz", 1 << 60)), "cut short"),
-    (tar(tar_header("000000000000.npz", -512)), "cut short"),
-    (tar(*(tar_header(f"{number:012d}.npz", 0) for number in range(5000))), "more chunks than the 2 of the manifest"),
-    (tar(tar_header("BZh91AY&SY.npz", 0)), "unexpected member"),  # tarfile would inflate such a tar
+    (tar(forge.tar_header("x", 0, b"L") * 5000), "unexpected member"),
+    (tar(forge.tar_header("000000000000.npz", 1 << 60)), "cut short"),
+    (tar(forge.tar_header("000000000000.npz", -512)), "cut short"),
+    (
+        tar(*(forge.tar_header(f"{number:012d}.npz", 0) for number in range(5000))),
+        "more chunks than the 2 of the manifest",
+    ),
+    (tar(forge.tar_header("BZh91AY&SY.npz", 0)), "unexpected member"),  # tarfile would inflate such a tar
     (members(lambda given: [*given, given[0]]), "unexpected member"),
     (members(lambda given: [given[0], *given[2:], given[1]]), "unexpected member"),
     (members(lambda given: given[:-1]), "lacks its npz or json"),
@@ -210,35 +199,47 @@ TARS: list[tuple[Attack, str]] = [
 ]
 
 
-OTHER_ARRAYS = [described(shape) for shape in ("(1, 1)", f"({'9' * 400},)", "(True,)", "(1.0,)", "None")]
-OTHER_ARRAYS += [described("(1,)", dtype) for dtype in ("'>u2'", "'<i2'", "'|O'", "'<u4'", "'(9,9)u2'", "()")]
-OTHER_ARRAYS += [described("(1,)", order="True"), described("(1,)", "[('a', '<u2')]")]
+OTHER_ARRAYS = [forge.described(shape) for shape in ("(1, 1)", f"({'9' * 400},)", "(True,)", "(1.0,)", "None")]
+OTHER_ARRAYS += [forge.described("(1,)", dtype) for dtype in ("'>u2'", "'<i2'", "'|O'", "'<u4'", "'(9,9)u2'", "()")]
+OTHER_ARRAYS += [forge.described("(1,)", order="True"), forge.described("(1,)", "[('a', '<u2')]")]
 HEADERS = [b"-" * 9000 + b"1", b"(" * 60_000, b" " * MIB, b"__import__('os').system('touch ran')"]
-OTHER_ARRAYS += [zipped(npy(header)) for header in HEADERS]
+OTHER_ARRAYS += [forge.zipped(forge.npy(header)) for header in HEADERS]
 CHUNKS: list[tuple[bytes, str]] = [
-    (pickle.dumps(TouchesAFile()), "not a readable npz"),
-    (npz(ids=np.array([TouchesAFile()]), segments=row(1), documents=row(1)), "ids is not a 1-D array of uint16"),
-    (zipped(pickle.dumps(TouchesAFile())), "ids is not a 1-D array of uint16"),
-    (deflated(), "compressed"),
-    (zipped(bytes(MIB), compression=zipfile.ZIP_LZMA), "compressed"),
-    (patched(ONE, 20, struct.pack("<II", 1 << 31, 1 << 31)), "not a readable npz"),
-    (patched(ONE, 8, b"\1\0"), "encrypted"),
-    (far_away(), "not a readable npz"),
-    (overlapping(), "not a readable npz"),
-    (zipped(b"", "../../ids.npy"), "the npz holds"),
-    (zipped(b"", "\x1b[31m\n" * 5000), "the npz holds"),
-    (described("(999999999,)"), "ids claims 999999999 values of uint16 in 2 bytes"),
-    (described("(2,)"), "ids claims 2 values of uint16 in 2 bytes"),
-    *((described(shape), "ids (is not a 1-D array of|claims)") for shape in ("(-1,)", "(10**9,)", "()")),
+    (pickle.dumps(forge.TouchesAFile()), "not a readable npz"),
+    (
+        forge.npz(ids=np.array([forge.TouchesAFile()]), segments=forge.row(1), documents=forge.row(1)),
+        "ids is not a 1-D array of uint16",
+    ),
+    (forge.zipped(pickle.dumps(forge.TouchesAFile())), "ids is not a 1-D array of uint16"),
+    (forge.deflated(), "compressed"),
+    (forge.zipped(bytes(MIB), compression=zipfile.ZIP_LZMA), "compressed"),
+    (forge.patched(forge.ONE, 20, struct.pack("<II", 1 << 31, 1 << 31)), "not a readable npz"),
+    (forge.patched(forge.ONE, 8, b"\1\0"), "encrypted"),
+    (forge.far_away(), "not a readable npz"),
+    (forge.overlapping(), "not a readable npz"),
+    (forge.zipped(b"", "../../ids.npy"), "the npz holds"),
+    (forge.zipped(b"", "\x1b[31m\n" * 5000), "the npz holds"),
+    (forge.described("(999999999,)"), "ids claims 999999999 values of uint16 in 2 bytes"),
+    (forge.described("(2,)"), "ids claims 2 values of uint16 in 2 bytes"),
+    *((forge.described(shape), "ids (is not a 1-D array of|claims)") for shape in ("(-1,)", "(10**9,)", "()")),
     *((array, "ids is not a 1-D array of") for array in OTHER_ARRAYS),
-    (npz(ids=np.array([9, 9], np.uint16), segments=row(2, 1, 2), documents=row(3)), "segments has end offsets that"),
-    (npz(ids=np.array([9], np.uint16), segments=row((1 << 32) - 1), documents=row(1)), "segments does not end at 1"),
-    (npz(ids=np.array([60_000], np.uint16), segments=row(1), documents=row(1)), "beyond the vocabulary"),
+    (
+        forge.npz(ids=np.array([9, 9], np.uint16), segments=forge.row(2, 1, 2), documents=forge.row(3)),
+        "segments has end offsets that",
+    ),
+    (
+        forge.npz(ids=np.array([9], np.uint16), segments=forge.row((1 << 32) - 1), documents=forge.row(1)),
+        "segments does not end at 1",
+    ),
+    (
+        forge.npz(ids=np.array([60_000], np.uint16), segments=forge.row(1), documents=forge.row(1)),
+        "beyond the vocabulary",
+    ),
 ]
 
 
 def swap(member: int, data: bytes) -> Attack:
-    return lambda folder: swap_member(folder, member, data)
+    return lambda folder: forge.swap_member(folder, member, data)
 
 
 @pytest.mark.parametrize(
@@ -293,9 +294,9 @@ def test_escape_sequences_and_endless_texts_are_not_printed(small: Tokenizer, tm
 
 
 def test_a_shard_of_no_documents_can_be_inspected(folder: Path, capsys: Capture) -> None:
-    empty = npz(ids=np.array([], np.uint16), segments=row(), documents=row())
+    empty = forge.npz(ids=np.array([], np.uint16), segments=forge.row(), documents=forge.row())
     for number, data in enumerate([empty, b'{"documents": []}'] * 2):
-        swap_member(folder, number, data)
+        forge.swap_member(folder, number, data)
     assert main(["inspect", str(folder)]) == 0
 
 
@@ -314,7 +315,7 @@ def huge_shard(start: bytes) -> Attack:
 
     def attack(folder: Path) -> None:
         sparse(SHARD, 128 * MIB, start)(folder)
-        vouch_again(folder)
+        forge.vouch_again(folder)
 
     return attack
 
@@ -326,7 +327,11 @@ JSON_MEMORY, CHUNK_MEMORY = 2048 * MIB * JSON_BYTES // LARGEST_JSON, 1024 * MIB 
 
 def empty_segments(folder: Path) -> None:
     count = (CHUNK_BYTES - 4096) // 4
-    swap_member(folder, 0, npz(ids=np.array([], np.uint16), segments=np.zeros(count, np.uint32), documents=row(count)))
+    forge.swap_member(
+        folder,
+        0,
+        forge.npz(ids=np.array([], np.uint16), segments=np.zeros(count, np.uint32), documents=forge.row(count)),
+    )
 
 
 def many_small_objects(folder: Path) -> None:
@@ -359,10 +364,10 @@ def verify_with_at_most(memory: int, folder: Path) -> int:
 @pytest.mark.parametrize(
     ("attack", "bound", "reason"),
     [
-        (huge_shard(tar_header("x", 127 * MIB, b"L")), 64 * MIB, "unexpected member"),
-        (huge_shard(tar_header("000000000000.npz", 127 * MIB)), 64 * MIB, "has over 8,388,608 bytes"),
-        (swap(0, deflated()), 256 * MIB, "compressed"),
-        (swap(0, crowded(CHUNK_BYTES)), CHUNK_MEMORY, "the npz holds|not a readable npz"),
+        (huge_shard(forge.tar_header("x", 127 * MIB, b"L")), 64 * MIB, "unexpected member"),
+        (huge_shard(forge.tar_header("000000000000.npz", 127 * MIB)), 64 * MIB, "has over 8,388,608 bytes"),
+        (swap(0, forge.deflated()), 256 * MIB, "compressed"),
+        (swap(0, forge.crowded(CHUNK_BYTES)), CHUNK_MEMORY, "the npz holds|not a readable npz"),
         (empty_segments, CHUNK_MEMORY, "has no list 'documents' of 1 items"),
         (many_small_objects, JSON_MEMORY, "format version None"),
         (many_tokens, JSON_MEMORY, "not the tokenizer the shards"),

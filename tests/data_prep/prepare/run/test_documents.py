@@ -3,22 +3,23 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deepsiam.data_prep.__main__ import main
-from deepsiam.data_prep.prepare import output, reading
+from deepsiam.data_prep.prepare import reading
 from deepsiam.data_prep.prepare.spool import key_of
-from deepsiam.data_prep.prepare.writing import is_held_out
 from deepsiam.data_prep.shards import verify
 from deepsiam.data_prep.text.normalize import fold
+from tests import toy
 from tests.data_prep import raw
 from tests.data_prep.raw import Capture, contents, near_copy, source_of
 
 NEAR = ["--near-duplicates", 0.8]
 
 
-def prepared(folder: Path, texts: Sequence[str], *arguments: object, name: str = "out") -> Path:
+def prepared(folder: Path, texts: Sequence[str | dict[str, Any]], *arguments: object, name: str = "out") -> Path:
     """Prepare a data set of texts; the id of each is the number of its line."""
     file = raw.write_jsonl(folder / f"{name}.jsonl", texts)
     raw.run("jsonl", file, "--out", folder / name, *arguments)
@@ -29,85 +30,10 @@ def dropped(out: Path) -> dict[str, int]:
     return source_of(out)["counts"]["dropped"]
 
 
-# duplicates
-
-
-def test_of_texts_that_differ_in_case_and_space_one_stays_unless_all_are_kept(tmp_path: Path) -> None:
-    texts = ["One Two.", "one  two.", "ONE\ntwo.", "Three."]
-    out = prepared(tmp_path, texts)
-    assert raw.ids(out) == {"1", "4"}
-    assert dropped(out) == {"same_text": 2}
-    out = prepared(tmp_path, texts, "--keep-duplicates", name="all")
-    assert raw.ids(out) == {"1", "2", "3", "4"}
-    assert dropped(out) == {}
-
-
-@pytest.mark.usefixtures("datasketch")
-def test_of_near_duplicates_one_stays(tmp_path: Path) -> None:
-    texts = raw.texts(20, sentences=10)
-    out = prepared(tmp_path, [*texts, *map(near_copy, texts[:5]), near_copy(texts[0], 2), "Very short."], *NEAR)
-    groups = [{1, 21, 26}, {2, 22}, {3, 23}, {4, 24}, {5, 25}, *({number} for number in (*range(6, 21), 27))]
-    kept = set(map(int, raw.ids(out)))
-    assert [len(kept & group) for group in groups] == [1] * len(groups)
-    assert dropped(out) == {"near_duplicate": 6}
-    assert raw.ids(prepared(tmp_path, [*texts, *map(near_copy, texts)], name="all")) == set(map(str, range(1, 41)))
-
-
-def test_documents_of_another_data_set_are_dropped(tmp_path: Path) -> None:
-    texts = raw.texts(30)
-    other = prepared(tmp_path, texts[:20], "--held-out", 0.4, name="other")
-    out = prepared(tmp_path, [*texts, texts[3].upper()], "--against", other)
-    assert raw.ids(out) == set(map(str, range(21, 31)))
-    assert dropped(out) == {"elsewhere": 21}
-
-
-@pytest.mark.usefixtures("datasketch")
-def test_near_duplicates_of_another_data_set_are_dropped(tmp_path: Path) -> None:
-    texts = raw.texts(30, sentences=10)
-    other = prepared(tmp_path, texts[:20], "--held-out", 0.4, *NEAR, name="other")
-    copies = [*map(near_copy, texts), near_copy(texts[25], 2), near_copy(texts[3], 2)]
-    out = prepared(tmp_path, copies, "--against", other, *NEAR)
-    assert dropped(out) == {"elsewhere": 21, "near_duplicate": 1}
-    assert len(raw.documents(out)) == 10
-
-
-# the held-out split
-
-
-def test_the_held_out_split_is_a_disjoint_share(tmp_path: Path) -> None:
-    out = prepared(tmp_path, raw.texts(2000), "--held-out", 0.2)
-    training, held_out = (raw.documents(out, split) for split in ("shards", "held_out"))
-    assert len(training) + len(held_out) == 2000
-    assert 330 < len(held_out) < 470  # 20 %, plus or minus four standard deviations
-    assert not {document.key for document in training} & {document.key for document in held_out}
-    assert {source_of(out, split)["counts"]["held_out_documents"] for split in output.SPLITS} == {len(held_out)}
-    assert contents(out)["held_out/tokenizer.json"] == contents(out)["shards/tokenizer.json"]
-
-
-def test_the_side_of_a_document_depends_only_on_its_group(tmp_path: Path) -> None:
-    records = [{"id": str(number), "text": text} for number, text in enumerate(raw.texts(200))]
-    expected = {record["id"] for record in records if is_held_out(f"jsonl/a.jsonl/{record['id']}", 0.3)}
-    assert 30 < len(expected) < 90
-    others = [{"id": f"other{number}", "text": text} for number, text in enumerate(raw.texts(300, 5))]
-    reworded = [{**record, "text": near_copy(record["text"])} for record in records[:90]]
-    for name, texts in (("all", records), ("few", records[::-7]), ("many", [*others, *reworded])):
-        (tmp_path / name).mkdir()
-        file = raw.write_jsonl(tmp_path / name / "a.jsonl", texts)
-        raw.run("jsonl", file, "--id", "id", "--held-out", 0.3, "--out", tmp_path / name / "out")
-        known = {record["id"] for record in records} & {record["id"] for record in texts}
-        assert raw.ids(tmp_path / name / "out", "held_out") & known == expected & known
-
-
-# decontamination
-
-
 def test_a_quotation_of_thirteen_words_of_a_collection_is_dropped(tmp_path: Path) -> None:
     words = raw.texts(1, 9, sentences=10)[0].replace(".", "").split()
     query, body = " ".join(words[:20]), " ".join(words[20:60])
-    folder = tmp_path / "collection"
-    folder.mkdir()
-    raw.write_jsonl(folder / "corpus.jsonl", [{"_id": "d", "title": "A title", "text": body}])
-    raw.write_jsonl(folder / "queries.jsonl", [{"_id": "q", "text": query}])
+    folder = toy.write_beir(tmp_path / "collection", {"d": body}, {"q": query})
 
     def quotes(text: str, number: int) -> str:
         return f"Nobody but {' '.join(text.split()[3 : 3 + number]).upper()}, somebody wrote."
@@ -116,11 +42,6 @@ def test_a_quotation_of_thirteen_words_of_a_collection_is_dropped(tmp_path: Path
     out = prepared(tmp_path, texts, "--decontaminate", folder)
     assert raw.ids(out) == set(map(str, range(3, 10)))
     assert dropped(out) == {"contaminated": 2}
-    fewer = prepared(tmp_path, texts, "--decontaminate", folder, "--ngram", 12, name="fewer")
-    assert dropped(fewer) == {"contaminated": 4}
-
-
-# what is recorded and printed
 
 
 CHANGING = ("read", "join", "cut")  # stages that may turn one document into several, or several into one
@@ -155,18 +76,16 @@ def check_counts(out: Path, capfd: Capture) -> None:
 
 
 @pytest.mark.usefixtures("datasketch")
-def test_the_counts_of_json_lines_agree(tmp_path: Path, capfd: Capture) -> None:
+def test_the_counts_of_json_lines_agree_and_all_copies_are_dropped(tmp_path: Path, capfd: Capture) -> None:
     texts = raw.texts(60, sentences=10)
-    other = prepared(tmp_path, texts[:5], *NEAR, name="other")
+    other = prepared(tmp_path, [*texts[:5], near_copy(texts[30])], "--held-out", 0.4, *NEAR, name="other")
     records = [*texts, *texts[:8], *map(near_copy, texts[10:20]), "Few words.", " ", "Genug der vielen Worte. " * 6]
-    wanted = ["--min-words", 3, "--language", "en", "--held-out", 0.2, "--against", other, *NEAR]
-    lines = [*({"text": text} for text in records), {"no": 1}]
-    file = raw.write_jsonl(tmp_path / "a.jsonl", lines)
-    raw.run("jsonl", file, "--out", tmp_path / "out", "--max-bad", 0.1, *wanted)
-    check_counts(tmp_path / "out", capfd)
-    reasons = {"bad": 1, "empty": 1, "too_short": 1, "other_language": 1, "elsewhere": 10, "same_text": 3}
-    assert dropped(tmp_path / "out") == {**reasons, "near_duplicate": 10}
-    assert source_of(tmp_path / "out")["stages"][0]["in"] == len(lines)
+    wanted = ["--min-words", 3, "--language", "en", "--held-out", 0.2, "--against", other, *NEAR, "--max-bad", 0.1]
+    out = prepared(tmp_path, [*records, {"no": 1}], *wanted)
+    check_counts(out, capfd)
+    reasons = {"bad": 1, "empty": 1, "too_short": 1, "other_language": 1, "elsewhere": 11, "same_text": 3}
+    assert dropped(out) == {**reasons, "near_duplicate": 10}
+    assert source_of(out)["stages"][0]["in"] == len(records) + 1
 
 
 def test_the_counts_of_reddit_agree(tmp_path: Path, capfd: Capture) -> None:
