@@ -27,11 +27,6 @@ def files(tmp_path: Path) -> list[File]:
     return files
 
 
-def test_a_local_file_is_read_in_place(tmp_path: Path) -> None:
-    assert inputs.local(["some/file", "/other"], tmp_path) == [Path("some/file"), Path("/other")]
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_url_is_downloaded_once_and_keeps_its_name(tmp_path: Path, files: list[File]) -> None:
     folder = tmp_path / "downloads"
     with serving(tmp_path) as server:

@@ -1,3 +1,5 @@
+"""Downloaded shards stay within a bound and are safe while any process uses them, whatever is killed or damaged."""
+
 import fcntl
 import hashlib
 import multiprocessing
@@ -9,6 +11,7 @@ from collections.abc import Callable
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import BinaryIO
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -16,6 +19,7 @@ from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import PARTIAL
+from deepsiam.data_prep.shards import disk_cache
 from deepsiam.data_prep.shards.disk_cache import PATIENCE, POLL, Store
 from deepsiam.data_prep.shards.manifest import ShardEntry
 
@@ -29,15 +33,12 @@ def entry(number: int, size: int = 100) -> ShardEntry:
     return ShardEntry(f"shard-{number:06d}.tar", 1, 1, 1, 1, bytes=size, sha256=digest)
 
 
-class Downloads:
-    """Fill the store with the right content and count the calls."""
-
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
+class Downloads(list[int]):
+    """The numbers of the shards that were downloaded."""
 
     def of(self, number: int, size: int = 100) -> Callable[[BinaryIO], None]:
         def fill(file: BinaryIO) -> None:
-            self.numbers.append(number)
+            self.append(number)
             file.write(content(number, size))
 
         return fill
@@ -68,7 +69,7 @@ def test_a_shard_is_downloaded_once_and_named_by_its_content(tmp_path: Path, dow
     use(store, downloads, 1)
     use(store, downloads, 1)
     use(Store(tmp_path / "cache", 1000), downloads, 1)
-    assert downloads.numbers == [1]
+    assert downloads == [1]
     assert sorted(path.name for path in store.directory.iterdir()) == [".lock", store.path(entry(1)).name]
     assert store.path(entry(1)).name == f"shard-000001-{entry(1).sha256}.tar"
 
@@ -208,23 +209,18 @@ def test_a_damaged_file_is_downloaded_again(tmp_path: Path, downloads: Downloads
     for damaged in (b"", content(2, 100), content(1, 99)):
         path.write_bytes(damaged)
         use(store, downloads, 1)
-    assert downloads.numbers == [1] * 4
+    assert downloads == [1] * 4
 
 
 def test_a_file_found_is_hashed_once(tmp_path: Path, downloads: Downloads, monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed: list[Path] = []
-
-    def sha256_of(path: Path) -> str:
-        hashed.append(path)
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-
-    monkeypatch.setattr("deepsiam.data_prep.shards.disk_cache.sha256_of", sha256_of)
+    hashing = Mock(side_effect=disk_cache.sha256_of)
+    monkeypatch.setattr(disk_cache, "sha256_of", hashing)
     use(Store(tmp_path, 1000), downloads, 1)
-    assert hashed == []  # it was hashed when it was downloaded
+    assert hashing.call_count == 0  # it was hashed when it was downloaded
     reopened = Store(tmp_path, 1000)
     use(reopened, downloads, 1)
     use(reopened, downloads, 1)
-    assert len(hashed) == 1
+    assert hashing.call_count == 1
 
 
 def test_files_of_others_in_the_folder_are_neither_counted_nor_removed(tmp_path: Path, downloads: Downloads) -> None:

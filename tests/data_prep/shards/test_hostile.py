@@ -13,6 +13,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,6 +139,28 @@ def vocabulary(tokens: dict[str, int]) -> Attack:
     return attack
 
 
+def edit(change: Callable[[dict[str, Any]], object]) -> Attack:
+    return lambda folder: forge.edit(folder, change)
+
+
+EDITED: list[tuple[Attack, str]] = [
+    (edit(lambda record: record.update(format=1)), "format version 1, this code reads 2"),
+    (edit(lambda record: record.pop("shards")), "lacks tokenizer, source or shards"),
+    (edit(lambda record: record["shards"].clear()), "holds no documents"),
+    (edit(lambda record: record["shards"].append(record["shards"][0])), "lists a shard twice"),
+    (edit(lambda record: record["shards"][0].pop("sha256")), "lacks or adds a key"),
+    (entry(tokens=10**12), "claims more than its .* bytes can hold"),
+    (entry(segments=10**12), "claims more than its .* bytes can hold"),
+    (
+        edit(lambda record: record["tokenizer"].update(fingerprint="0" * 64)),
+        "not the tokenizer the shards were written",
+    ),
+    (edit(lambda record: record["tokenizer"].update(vocab_size=10**6)), "not the tokenizer the shards were written"),
+    (content(NAME, b"[]"), "format version None"),
+    (lambda folder: (folder / NAME).unlink(), r"manifest.json: no such file; is this a finished folder of shards\?"),
+    (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json: cannot read"),
+    (vocabulary({"fox and dog": 120}), "not the tokenizer .*fingerprint [0-9a-f]{12}, the manifest has '"),
+]
 TOKENIZERS: list[tuple[Attack, str]] = [
     (content("tokenizer.json", DEEP), "not a usable tokenizer.json"),
     (content("tokenizer.json", b'{"\x1b[31m": 1}'), "not a usable tokenizer.json"),
@@ -145,10 +168,7 @@ TOKENIZERS: list[tuple[Attack, str]] = [
     (another("tokenizer.json", os.mkfifo), "not a plain file"),
     (vocabulary({"huge": (1 << 32) - 1}), "ids up to 4,294,967,295 for 121 tokens"),
     (vocabulary({"x" * 100_000: 120}), "a token is longer than 1,000 characters"),
-    (
-        lambda folder: forge.edit(folder, lambda r: r["tokenizer"].update(vocab_size=1 << 40)),
-        "not the tokenizer the shards",
-    ),
+    (edit(lambda record: record["tokenizer"].update(vocab_size=1 << 40)), "not the tokenizer the shards"),
 ]
 
 
@@ -172,10 +192,13 @@ def members(change: Callable[[list[tuple[str, bytes]]], list[tuple[str, bytes]]]
     return attack
 
 
+def arrays(ids: list[object], segments: list[int], documents: list[int]) -> bytes:
+    return forge.npz(ids=np.array(ids, np.uint16), segments=forge.row(*segments), documents=forge.row(*documents))
+
+
 LINKS = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE)
-MEMBERS = [
-    forge.tar_header(name, 0) for name in ("../../evil.py", "/etc/cron.d/evil", "a.npz/../../b", "\x1b[31m\n\x07")
-]
+OUTSIDE = ("../../evil.py", "/etc/cron.d/evil", "a.npz/../../b", "\x1b[31m\n\x07")
+MEMBERS = [forge.tar_header(name, 0) for name in OUTSIDE]
 MEMBERS += [forge.tar_header("000000000000.npz", 0, kind) for kind in LINKS]
 MEMBERS += [forge.tar_header("000000000000.npz", 1 << 34, kind) for kind in (b"x", b"g", b"X", b"L", b"K", b"S", b"D")]
 TARS: list[tuple[Attack, str]] = [
@@ -183,10 +206,7 @@ TARS: list[tuple[Attack, str]] = [
     (tar(forge.tar_header("x", 0, b"L") * 5000), "unexpected member"),
     (tar(forge.tar_header("000000000000.npz", 1 << 60)), "cut short"),
     (tar(forge.tar_header("000000000000.npz", -512)), "cut short"),
-    (
-        tar(*(forge.tar_header(f"{number:012d}.npz", 0) for number in range(5000))),
-        "more chunks than the 2 of the manifest",
-    ),
+    (tar(*(forge.tar_header(f"{number:012d}.npz", 0) for number in range(5000))), "more chunks than the 2 of the"),
     (tar(forge.tar_header("BZh91AY&SY.npz", 0)), "unexpected member"),  # tarfile would inflate such a tar
     (members(lambda given: [*given, given[0]]), "unexpected member"),
     (members(lambda given: [given[0], *given[2:], given[1]]), "unexpected member"),
@@ -223,18 +243,9 @@ CHUNKS: list[tuple[bytes, str]] = [
     (forge.described("(2,)"), "ids claims 2 values of uint16 in 2 bytes"),
     *((forge.described(shape), "ids (is not a 1-D array of|claims)") for shape in ("(-1,)", "(10**9,)", "()")),
     *((array, "ids is not a 1-D array of") for array in OTHER_ARRAYS),
-    (
-        forge.npz(ids=np.array([9, 9], np.uint16), segments=forge.row(2, 1, 2), documents=forge.row(3)),
-        "segments has end offsets that",
-    ),
-    (
-        forge.npz(ids=np.array([9], np.uint16), segments=forge.row((1 << 32) - 1), documents=forge.row(1)),
-        "segments does not end at 1",
-    ),
-    (
-        forge.npz(ids=np.array([60_000], np.uint16), segments=forge.row(1), documents=forge.row(1)),
-        "beyond the vocabulary",
-    ),
+    (arrays([9, 9], [2, 1, 2], [3]), "segments has end offsets that"),
+    (arrays([9], [(1 << 32) - 1], [1]), "segments does not end at 1"),
+    (arrays([60_000], [1], [1]), "beyond the vocabulary"),
 ]
 
 
@@ -246,6 +257,7 @@ def swap(member: int, data: bytes) -> Attack:
     ("attack", "reason"),
     [
         *MANIFESTS,
+        *EDITED,
         *TOKENIZERS,
         *TARS,
         *((swap(0, content), reason) for content, reason in CHUNKS),

