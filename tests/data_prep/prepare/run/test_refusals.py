@@ -34,8 +34,8 @@ ROWS = [
         "jsonl texts.jsonl --text-only --held-out 0.1",
         "--text-only: --tokenizer and --held-out belong to the second step",
     ),
-    ("jsonl texts.jsonl --text-only --part 1/2 --near-duplicates 0.8", "--near-duplicates: give it to the second"),
-    ("jsonl texts.jsonl --against finished --near-duplicates 0.8", "finished: was not prepared with --ne"),
+    ("jsonl texts.jsonl --text-only --part 1/2 --near-duplicates 0.8", "--near-duplicates: give it to the second step"),
+    ("jsonl texts.jsonl --against made --near-duplicates 0.8", "made: was not prepared with --near-duplicates 0.8"),
     ("cleaned prose talk", "some of the texts are dialogues and some are not; prepare them apart"),
     ("cleaned prose asked", "some of the texts are pairs and some are not; prepare them apart, and mix them in"),
     ("cleaned part2", "part2/text and others: part 1/2 is missing; name every part once"),
@@ -54,13 +54,13 @@ ROWS = [
     ("jsonl texts.jsonl --out file:///a --work b", NO_WORK),
     ("jsonl texts.jsonl --out a --work b", NO_WORK),
     # what is complete already
-    ("jsonl texts.jsonl --out finished", f"finished: {MADE_DIFFERENTLY}"),
-    ("jsonl texts.jsonl --out finished --held-out 0.1", f"finished: {MADE_DIFFERENTLY}"),
-    ("jsonl more.jsonl --out finished --held-out 0.3", f"finished: {MADE_DIFFERENTLY}"),
-    ("jsonl texts.jsonl more.jsonl --out finished --held-out 0.3", f"finished: {MADE_DIFFERENTLY}"),
-    ("jsonl texts.jsonl --out finished --held-out 0.3 --min-words 2", f"finished: {MADE_DIFFERENTLY}"),
-    ("jsonl texts.jsonl --out finished --part 1/2 --tokenizer finished/shards", f"finished: {MADE_DIFFERENTLY}"),
-    ("jsonl texts.jsonl --out finished --held-out 0.3 --rejected no.jsonl", "finished: is complete already; to w"),
+    ("jsonl texts.jsonl --out made", f"made: {MADE_DIFFERENTLY}"),
+    ("jsonl texts.jsonl --out made --held-out 0.1", f"made: {MADE_DIFFERENTLY}"),
+    ("jsonl more.jsonl --out made --held-out 0.3", f"made: {MADE_DIFFERENTLY}"),
+    ("jsonl texts.jsonl more.jsonl --out made --held-out 0.3", f"made: {MADE_DIFFERENTLY}"),
+    ("jsonl texts.jsonl --out made --held-out 0.3 --min-words 2", f"made: {MADE_DIFFERENTLY}"),
+    ("jsonl texts.jsonl --out made --held-out 0.3 --part 1/2 --tokenizer made/shards", f"made: {MADE_DIFFERENTLY}"),
+    ("jsonl texts.jsonl --out made --held-out 0.3 --rejected no.jsonl", "made: is complete already; to write no.jsonl"),
     ("jsonl texts.jsonl --out prose --text-only --shards 5", f"prose: {MADE_DIFFERENTLY}"),
 ]
 
@@ -74,7 +74,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
         texts = raw.write_jsonl(Path("texts.jsonl"), raw.texts(20))
         raw.write_jsonl(Path("more.jsonl"), raw.texts(20, 1))
         asked = raw.write_jsonl(Path("asked.jsonl"), [{"query": "Which fox?", "document": "The quick one."}])
-        raw.run("jsonl", texts, "--out", "finished", "--held-out", 0.3)
+        raw.run("jsonl", texts, "--out", "made", "--held-out", 0.3)
         raw.run("jsonl", texts, "--out", "prose", "--text-only")
         raw.run("reddit", raw.write_reddit(Path("dumps"), [raw.texts(4, sentences=1)]), "--out", "talk", "--text-only")
         raw.run("pairs", asked, "--out", "asked", "--text-only")
