@@ -147,6 +147,7 @@ def test_the_table_is_aligned_and_cannot_steer_a_terminal(folder: Path) -> None:
     assert all(map(str.isprintable, lines))
     assert lines[0] == str(folder / "shards")
     assert lines[2].split() == ["documents", "202"]
+    assert [line.split()[0] for line in lines[3:7]] == ["segments", "tokens", "bytes", "shards"]
     start = next(number for number, line in enumerate(lines) if line.startswith("dropped"))
     dropped = lines[start + 1 : start + 4]
     assert lines[start].split() == ["dropped", "45"]
