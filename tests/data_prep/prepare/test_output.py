@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,21 +51,6 @@ def test_a_plan_has_every_shard_once(documents: int, size: int, share: float, wa
         assert bool(of) == (split == "shards" or share > 0)
     if wanted:
         assert sum(shard.split == "shards" for shard in plan) == wanted
-
-
-def test_the_keys_of_data_sets_are_those_of_all_their_documents(out: Path) -> None:
-    keys = [document.key for split in output.SPLITS for document in raw.documents(out, split)]
-    assert output.keys_of([out]).tolist() == output.keys_of([out, out]).tolist() == sorted(keys)
-    assert len(keys) == 60
-    assert output.keys_of([]).tolist() == []
-
-
-def test_the_pairs_of_a_data_set_are_those_of_all_documents(out: Path) -> None:
-    pairs = np.load(output.bands_of(out, 0.8))
-    assert set(pairs["key"].tolist()) == set(output.keys_of([out]).tolist())
-    assert (np.sort(pairs) == pairs).all()
-    with pytest.raises(InputError, match=f"{out}: was not prepared with --near-duplicates 0.7; prepare it again"):
-        output.bands_of(out, 0.7)
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\0")])

@@ -144,20 +144,6 @@ def test_a_bad_remote_leaves_nothing(
     assert files_in(cache.store.directory) == [".lock"]
 
 
-def test_the_bound_holds_and_open_shards_stay(server: FolderServer, small_shards: Path, tmp_path: Path) -> None:
-    size = Manifest.load(small_shards).shards[0].bytes
-    cache = Cache(server.url, tmp_path, 3 * size, lambda seconds: None)
-    for index in (0, 1, 2):
-        cache.open(index)
-    with pytest.raises(InputError, match=rf"data.cache_bytes: {3 * size} bytes .* set at least {4 * size}"):
-        cache.open(3)
-    cache.release(1)
-    assert [first_id(cache.open(index)) for index in (3, 0, 2)] == [3, 0, 2]
-    assert sorted(path.name[:12] for path in tmp_path.glob("*.tar")) == [name(i)[:12] for i in (0, 2, 3)]
-    assert server.requests[name(0)] == 1
-    cache.close()
-
-
 def test_too_small_a_bound_is_refused_at_once(server: FolderServer, small_shards: Path, tmp_path: Path) -> None:
     size = Manifest.load(small_shards).shards[0].bytes
     with pytest.raises(

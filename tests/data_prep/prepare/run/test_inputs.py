@@ -1,60 +1,18 @@
 """Odd and damaged input, and an --out that is not new: what is told, and that no finished work is lost."""
 
-import gzip
 import os
 import re
 import signal
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.prepare import output, spool, texts
+from deepsiam.data_prep.prepare import output, texts
 from tests.data_prep import raw
 from tests.data_prep.raw import Capture, contents, refusal
-
-
-def test_a_damaged_file_does_not_cost_the_finished_work_on_others(
-    tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl.gz", "d.jsonl")]
-    big = {"text": "One of many.", "pad": "x" * 2_000_000}  # a file of over a megabyte has its own batches
-    for number, file in enumerate(files):
-        raw.write_jsonl(file, [*raw.texts(30, number), big])
-    files[2].write_bytes(gzip.compress(files[2].read_bytes(), 0)[:-9])
-    written: list[Path] = []
-    write = spool.write
-
-    def noted(path: Path, *arguments: Any) -> None:
-        written.append(path)
-        write(path, *arguments)
-
-    out = tmp_path / "out"
-    message = refusal(capfd, "jsonl", *files, "--out", out, workers=2)
-    assert message.startswith(f"{files[2]}: its gzip data is cut off")
-    finished = set((out / ".partial" / "read").iterdir())
-    assert len(finished) >= 2
-    monkeypatch.setattr(spool, "write", noted)
-    raw.run("jsonl", *files[:2], files[3], "--out", out)
-    assert not finished & set(written)
-    assert len(written) <= 2  # the rest of the first three files, and the last
-    assert len(raw.documents(out)) == 91
-
-
-def test_a_bad_line_is_named_and_tolerated_below_the_threshold(tmp_path: Path, capfd: Capture) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_bytes(raw.jsonl(9) + b"\x00\x1b[2J\n")
-    message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--max-bad", 0.09)
-    assert message.startswith(f"1 of 10 records are bad, more than --max-bad 0.09, as {file}: line 10: not JSON")
-    raw.run("jsonl", file, "--out", tmp_path / "out", "--max-bad", 0.1)
-    printed = capfd.readouterr().err
-    assert printed.startswith(f"bad record: {file}: line 10: not JSON")
-    assert len(printed.splitlines()) == 1
-    assert raw.source_of(tmp_path / "out")["counts"]["dropped"] == {"bad": 1}
-    assert len(raw.documents(tmp_path / "out")) == 9
 
 
 def test_sentences_left_out_for_unknown_templates_are_counted(tok: Path, tmp_path: Path, capfd: Capture) -> None:
