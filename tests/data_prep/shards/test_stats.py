@@ -17,7 +17,6 @@ import webdataset
 from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.shards import export, find, plots, stats
-from deepsiam.data_prep.shards.export import json_lines
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.sources.document import Document
 from deepsiam.data_prep.sources.webdataset import WEBDATASET
@@ -239,15 +238,6 @@ def test_every_document_is_a_line_of_its_decoded_segments(exported: Path, capsys
     ]
     assert main(["export", str(exported / "shards"), "--jsonl", "--out", str(exported / "all.jsonl")]) == 0
     assert (exported / "all.jsonl").read_text() == printed
-
-
-def test_the_thread_is_the_group(tmp_path: Path) -> None:
-    dumps = raw.write_reddit(tmp_path / "dumps", [raw.texts(4, number, 1) for number in range(3)])
-    branch = {"id": "b", "link_id": "t3_p0", "parent_id": "t3_p0", "author": "u", "created_utc": 9}
-    raw.write_jsonl(dumps / "RC_2020-09", [{**branch, "body": "The river is in the garden of the house."}])
-    raw.run("reddit", dumps, "--out", tmp_path / "out")
-    groups = {record["id"]: record["group"] for record in map(json.loads, json_lines(tmp_path / "out" / "shards"))}
-    assert groups == {"reddit/t3_p0/t1_b": "reddit/t3_p0", **{f"reddit/t3_p{n}": f"reddit/t3_p{n}" for n in range(3)}}
 
 
 DAMAGED = "{folder}/shards/shard-000001.tar: its SHA-256 is not the one in the manifest"

@@ -120,20 +120,6 @@ def test_documents_of_every_source_are_on_one_side(
     wanted = ["--tokenizer", tok, "--held-out", SHARE, *NEAR]
     out = raw.agree(tmp_path, source, write(tmp_path, texts), *wanted, numbers=[2] if source == "jsonl" else [])
     check(out, True)
-    ids = {document["id"] for split in output.SPLITS for document in exported(out, split)}
-    assert sum("#" in id_ for id_ in ids) == 30  # each document is cut in two
-
-
-def test_a_held_out_copy_of_training_text_is_dropped_and_counted_once(tmp_path: Path) -> None:
-    texts = raw.texts(40)
-    file = raw.write_jsonl(tmp_path / "a.jsonl", texts * 3)
-    for keep in ([], ["--keep-duplicates"]):
-        out = tmp_path / f"out {len(keep)}"
-        raw.run("jsonl", file, "--out", out, "--held-out", SHARE, *keep)
-        sides = [raw.documents(out, split) for split in output.SPLITS]
-        keys = [{document.key for document in documents} for documents in sides]
-        assert not keys[0] & keys[1]
-        assert len(keys[0] | keys[1]) == 40
-        counts = raw.source_of(out)["counts"]
-        assert counts["dropped"] == {"same_text": 120 - sum(map(len, sides))}
-        assert raw.source_of(out)["stages"][-1]["out"] == sum(map(len, sides))
+    groups = {document["id"]: document["group"] for split in output.SPLITS for document in exported(out, split)}
+    assert sum("#" in name for name in groups) == 30  # each document is cut in two
+    assert all(group == name.partition("#")[0] for name, group in groups.items())
