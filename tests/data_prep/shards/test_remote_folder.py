@@ -19,18 +19,9 @@ from deepsiam.data_prep.shards.reader import Shard
 from deepsiam.data_prep.shards.remote_folder import Cache
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
+from tests.data_prep import server as servers
 from tests.data_prep.forge import vouch_again
-from tests.data_prep.server import (
-    Answer,
-    FolderServer,
-    Handler,
-    cut_short,
-    endless,
-    serving,
-    shorter,
-    status,
-    wrong_bytes,
-)
+from tests.data_prep.server import Answer, FolderServer, Handler, serving
 
 PLENTY = 10**9
 
@@ -115,7 +106,7 @@ def test_a_cache_of_anything_but_an_allowed_url_is_refused(location: str, tmp_pa
 def test_a_download_that_fails_at_first_is_tried_again(
     server: FolderServer, cache: Cache, pauses: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server.misbehaviour[name(2)] = [endless, cut_short]
+    server.misbehaviour[name(2)] = [servers.endless, servers.cut_short]
     assert first_id(cache.open(2)) == 2
     assert server.requests[name(2)] == 3
     assert pauses == list(urls.PAUSES[:2])
@@ -127,11 +118,11 @@ def test_a_download_that_fails_at_first_is_tried_again(
 @pytest.mark.parametrize(
     ("answer", "reason", "tries"),
     [
-        (status(500), "HTTP status 500", 6),
-        (status(404), "not found", 1),
-        (shorter, r"ended after \d+ bytes, the manifest lists \d+", 6),
-        (wrong_bytes, "its SHA-256 is not the one in the manifest", 6),
-        (endless, r"sends more than the \d+ bytes expected", 6),
+        (servers.status(500), "HTTP status 500", 6),
+        (servers.status(404), "not found", 1),
+        (servers.shorter, r"ended after \d+ bytes, the manifest lists \d+", 6),
+        (servers.wrong_bytes, "its SHA-256 is not the one in the manifest", 6),
+        (servers.endless, r"sends more than the \d+ bytes expected", 6),
     ],
 )
 def test_a_bad_remote_leaves_nothing(
@@ -183,8 +174,8 @@ def test_a_bad_new_manifest_leaves_the_old_copy(remote: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("file", "answer", "said"),
     [
-        ("tokenizer.json", endless, f"tokenizer.json: sends more than the {1 << 16} bytes"),
-        (NAME, endless, f"{NAME}: sends more than the {1 << 16} bytes"),
+        ("tokenizer.json", servers.endless, f"tokenizer.json: sends more than the {1 << 16} bytes"),
+        (NAME, servers.endless, f"{NAME}: sends more than the {1 << 16} bytes"),
         (NAME, lambda handler, content: handler.send(b"[" * 50_000), "not JSON"),
     ],
 )
@@ -237,7 +228,7 @@ def test_a_shard_fetched_ahead_is_downloaded_before_it_is_opened(server: FolderS
 
 
 def test_a_download_that_failed_ahead_is_reported_when_the_shard_is_opened(server: FolderServer, cache: Cache) -> None:
-    server.misbehaviour[name(1)] = [status(404)]
+    server.misbehaviour[name(1)] = [servers.status(404)]
     cache.fetch_ahead([1, 2])
     assert first_id(cache.open(2)) == 2
     with pytest.raises(InputError, match=rf"{name(1)}: not found \(tried 1 time\)"):

@@ -35,11 +35,9 @@ def test_a_pair_keeps_its_two_texts_and_its_group(tok: Path, tmp_path: Path) -> 
     raw.run("pairs", path, "--group", "page", "--held-out", 0.4, "--tokenizer", tok, "--out", tmp_path / "out")
     assert raw.source_of(tmp_path / "out")["pairs"] is True
     assert raw.source_of(tmp_path / "out")["dialogues"] is False
-    texts = {}
-    groups = []
-    for split in ("shards", "held_out"):
-        texts |= raw.decoded(tmp_path / "out", split)
-        groups.append({document.group for document in raw.documents(tmp_path / "out", split)})
+    splits = ("shards", "held_out")
+    texts = raw.decoded(tmp_path / "out", splits[0]) | raw.decoded(tmp_path / "out", splits[1])
+    groups = [{document.group for document in raw.documents(tmp_path / "out", split)} for split in splits]
     record = json.loads(path.read_text().splitlines()[0])
     assert texts["pairs/a.jsonl/1"] == [record[side].lower() for side in ("query", "document")]
     assert len(texts) == 60
@@ -49,22 +47,17 @@ def test_a_pair_keeps_its_two_texts_and_its_group(tok: Path, tmp_path: Path) -> 
 
 
 def test_what_is_no_pair_is_counted_and_named(tok: Path, tmp_path: Path, capfd: Capture) -> None:
-    path = write(tmp_path / "a.jsonl")
     odd = [("", "no query"), ("no document", " "), ("The  Fox", "the fox"), ("long", "word " * 60_000)]
-    with open(path, "a") as file:
-        file.write("".join(json.dumps({"query": query, "document": text}) + "\n" for query, text in odd))
+    pairs = [("Which fox?", "The quick one."), *odd]
+    path = raw.write_jsonl(tmp_path / "a.jsonl", [{"query": query, "document": text} for query, text in pairs])
     rejected = tmp_path / "rejected.jsonl"
     raw.run("pairs", path, "--tokenizer", tok, "--out", tmp_path / "out", "--rejected", rejected)
     assert set(segments(tmp_path / "out")) == {2}
     dropped = raw.source_of(tmp_path / "out")["counts"]["dropped"]
     assert dropped == {"empty_query": 1, "empty_document": 1, "query_is_document": 1, "too_long": 1}
     lines = [json.loads(line) for line in rejected.read_text().splitlines()]
-    assert {(line["stage"], line["reason"]) for line in lines} == {
-        ("read", "empty_query"),
-        ("read", "empty_document"),
-        ("pairs", "query_is_document"),
-        ("pairs", "too_long"),
-    }
+    reasons = [{line["reason"] for line in lines if line["stage"] == stage} for stage in ("read", "pairs")]
+    assert reasons == [{"empty_query", "empty_document"}, {"query_is_document", "too_long"}]
 
 
 def test_two_steps_and_parts_make_the_shards_of_one_run(tok: Path, tmp_path: Path) -> None:
