@@ -201,7 +201,8 @@ def test_documents_are_found_in_all_shards(searched: Path, wanted: dict[str, Any
     assert found[0].startswith("shard-000000.tar: zoo:") == (ids[0] in "01")
 
 
-def test_the_command_prints_them(searched: Path, capfd: Capture) -> None:
+def test_the_command_prints_them(searched: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "SEGMENTS", 2)  # so many are not too many
     command = "inspect", searched, "--grep"
     assert main([str(word) for word in (*command, "dog", "--documents", "1")]) == 0
     first, *lines = capfd.readouterr().out.splitlines()

@@ -83,12 +83,16 @@ def check_counts(out: Path, capfd: Capture) -> None:
 @pytest.mark.usefixtures("datasketch")
 def test_the_counts_of_json_lines_agree_and_all_copies_are_dropped(tmp_path: Path, capfd: Capture) -> None:
     texts = raw.texts(60, sentences=10)
-    other = prepared(tmp_path, [*texts[:5], near_copy(texts[30])], "--held-out", 0.4, *NEAR, name="other")
+    others = [
+        prepared(tmp_path, texts[:5], "--held-out", 0.4, *NEAR, name="other"),
+        prepared(tmp_path, [near_copy(texts[30]), texts[31]], *NEAR, name="another"),
+    ]
     records = [*texts, *texts[:8], *map(near_copy, texts[10:20]), "Few words.", " ", "Genug der vielen Worte. " * 6]
-    wanted = ["--min-words", 3, "--language", "en", "--held-out", 0.2, "--against", other, *NEAR, "--max-bad", 0.1]
+    wanted = ["--min-words", 3, "--language", "en", "--held-out", 0.2, *NEAR, "--max-bad", 0.1]
+    wanted += [word for folder in others for word in ("--against", folder)]
     out = prepared(tmp_path, [*records, {"no": 1}], *wanted)
     check_counts(out, capfd)
-    reasons = {"bad": 1, "empty": 1, "too_short": 1, "other_language": 1, "elsewhere": 11, "same_text": 3}
+    reasons = {"bad": 1, "empty": 1, "too_short": 1, "other_language": 1, "elsewhere": 12, "same_text": 3}
     assert dropped(out) == {**reasons, "near_duplicate": 10}
     assert source_of(out)["stages"][0]["in"] == len(records) + 1
 
