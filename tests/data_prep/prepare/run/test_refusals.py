@@ -62,6 +62,7 @@ ROWS = [
     ("jsonl texts.jsonl --out made --held-out 0.3 --part 1/2 --tokenizer made/shards", f"made: {MADE_DIFFERENTLY}"),
     ("jsonl texts.jsonl --out made --held-out 0.3 --rejected no.jsonl", "made: is complete already; to write no.jsonl"),
     ("jsonl texts.jsonl --out prose --text-only --shards 5", f"prose: {MADE_DIFFERENTLY}"),
+    ("jsonl texts.jsonl --out part1 --text-only --part 2/2", f"part1: {MADE_DIFFERENTLY}"),
 ]
 
 
