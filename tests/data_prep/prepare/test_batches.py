@@ -1,4 +1,4 @@
-"""--rejected lists every document that is left out, with its reason, for any number of workers or interruptions."""
+"""The batches of an input; the counts of each stage; and --rejected, which lists what is left out, with its reason."""
 
 import errno
 import json
@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.prepare import batches, rejected, tally, writing
 from deepsiam.data_prep.prepare.batches import MAX_BYTES, MIN_BYTES, Batch, Part
-from deepsiam.data_prep.prepare.tally import Tally, Totals
+from deepsiam.data_prep.prepare.tally import CHECKED_FROM, Tally, Totals
 from deepsiam.data_prep.sources.source import Choices, File, Piece, Source
 from tests.data_prep import raw
-from tests.data_prep.raw import Capture, contents, refusal, source_of
+from tests.data_prep.raw import Capture, contents, source_of
 
 HALF = MIN_BYTES // 2
 ALL = Part()
@@ -103,7 +103,7 @@ def test_the_name_of_a_batch_depends_on_its_content_and_options(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "sizes", [[3 * MIN_BYTES] * 40, [HALF] * 300, [5 * MIN_BYTES, 1000] * 60], ids=["large", "small", "mixed"]
+    "sizes", [[3 * MIN_BYTES] * 40, [HALF] * 150, [5 * MIN_BYTES, 1000] * 40], ids=["large", "small", "mixed"]
 )
 def test_a_file_left_out_or_changed_changes_few_batches(tmp_path: Path, sizes: list[int]) -> None:
     files = [numbers_file(tmp_path, f"file {number}", [size // 60] * 60, size) for number, size in enumerate(sizes)]
@@ -117,11 +117,7 @@ def test_a_file_left_out_or_changed_changes_few_batches(tmp_path: Path, sizes: l
 
 
 def test_sound_pieces_before_damage_are_yielded(tmp_path: Path) -> None:
-    files = [
-        numbers_file(tmp_path, "a", [1, 2]),
-        numbers_file(tmp_path, "b", [3, "-", 4]),
-        numbers_file(tmp_path, "c", [5]),
-    ]
+    files = [numbers_file(tmp_path, name, sizes) for name, sizes in (("a", [1, 2]), ("b", [3, "-", 4]), ("c", [5]))]
     cut_batches: list[Batch] = []
     with pytest.raises(InputError, match="b: damaged"):
         cut_batches.extend(batches.batches(NUMBERS, files, {}, ALL, ""))
@@ -134,7 +130,7 @@ def test_the_reported_progress_grows_to_the_size_of_the_input(tmp_path: Path) ->
     files = [numbers_file(tmp_path, str(number), [MIN_BYTES] * 3, MIN_BYTES + number) for number in range(1, 4)]
     read = [batch.bytes_read for batch in cut(files)]
     assert read == sorted(read)
-    assert read[-1] <= 3 * MIN_BYTES + 6
+    assert 2 * MIN_BYTES <= read[-1] <= 3 * MIN_BYTES + 6
 
 
 @pytest.mark.parametrize("text", ["", "3", "0/2", "3/2", "-1/2", "1/2/3", "a/b", "1/", "1.0/2"])
@@ -166,27 +162,12 @@ def test_a_stage_counts_in_out_and_dropped_and_names_what_it_guessed(monkeypatch
     dropped = {"dropped": {"odd": 1, "too_short": 2}}
     record = {"name": "length", "parameters": {"min_words": 3}, "in": 4, "out": 1} | dropped
     assert tasks[0] == [record | {"guessed": {"cp1252": 2}, "guessed_for": {"cp1252": ["b", "d"]}}]
-    (total,) = tally.add([*tasks, [stage("length", 1)]])
+    total, other = tally.add([*tasks, [stage("length", 2), stage("cut", 7)]])
+    assert (total["in"], total["out"], total["dropped"]) == (10, 4, {"odd": 2, "too_short": 4})
     assert (total["guessed"], total["guessed_for"]) == ({"cp1252": 4}, {"cp1252": ["a", "b", "c"]})
+    assert other == stage("cut", 7)
     assert tally.add(tasks) == tally.add(tasks[::-1])
     assert tally.dropped([stage("a", 9, odd=1, few=2), stage("b", 6, odd=3)]) == {"few": 2, "odd": 4}
-
-
-COUNTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["short", "odd"])), max_size=8)
-
-
-@given(COUNTS)
-def test_stages_add_up(counts: list[tuple[int, int, str]]) -> None:
-    tasks = [[stage("read", came + gone), stage("length", came + gone, **{why: gone})] for came, gone, why in counts]
-    totals = tally.add(tasks)
-    assert [one["name"] for one in totals] == (["read", "length"] if counts else [])
-    if counts:
-        came, gone = (sum(row[index] for row in counts) for index in (0, 1))
-        assert [(one["in"], one["out"]) for one in totals] == [(came + gone, came + gone), (came + gone, came)]
-        assert sum(totals[1]["dropped"].values()) == gone
-    assert tally.add([totals]) == totals
-    assert tally.add([tasks_ for task in tasks[::-1] for tasks_ in [task]]) == totals
-    assert sum(tally.dropped(totals).values()) == sum(gone for _, gone, _ in counts)
 
 
 def test_sentences_left_out_are_counted_and_the_rarest_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +183,7 @@ def test_sentences_left_out_are_counted_and_the_rarest_not_named(monkeypatch: py
 
 
 def test_the_share_of_bad_records_decides(capsys: Capture) -> None:
+    Totals(0).check()  # no records are not too many bad ones
     totals = Totals(0.1)
     totals.add(about(10, "a: line 3: no", bad=1))
     totals.check()
@@ -211,51 +193,58 @@ def test_the_share_of_bad_records_decides(capsys: Capture) -> None:
     totals.add(about(9, "b: line 2: no", bad=1))
     with pytest.raises(InputError, match=r"3 of 29 records are bad, more than --max-bad 0.1, as a: line 3: no; b:"):
         totals.check()
-    assert capsys.readouterr().err == "".join(f"bad record: {w}: no\n" for w in ("a: line 3", "b: line 1", "b: line 2"))
-
-
-def test_a_run_with_surely_too_many_bad_records_ends_early() -> None:
-    totals = Totals(0.1)
-    totals.add(about(tally.CHECKED_FROM - 1, bad=tally.CHECKED_FROM // 2))
+    early = Totals(0.1)
+    early.add(about(CHECKED_FROM - 1, bad=CHECKED_FROM // 2))
     with pytest.raises(InputError, match="records are bad"):
-        totals.add(about(1))
+        early.add(about(1))
 
 
 def test_the_first_bad_records_are_named_without_control_characters(capsys: Capture) -> None:
     totals = Totals(1)
     totals.add(about(9, "one\x1b[2J\nline", "two", bad=2))
     totals.add(about(9, *map(str, range(5)), bad=5))
-    assert capsys.readouterr().err.splitlines() == [
-        f"bad record: {name}" for name in ("one\\x1b[2J line", "two", "0", "1", "2")
-    ]
+    named = ("one\\x1b[2J line", "two", "0", "1", "2")
+    assert capsys.readouterr().err.splitlines() == [f"bad record: {name}" for name in named]
 
 
 def test_the_note_has_the_commonest_reasons() -> None:
     totals = Totals(0)
     totals.add(about(5000, odd=1200, few=30, rare=1, some=7))
     assert totals.note() == "1,200 odd, 30 few, 7 some"
-    Totals(0).check()  # no records are not too many bad ones
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def texts_file(folder: Path) -> Path:
+@pytest.fixture
+def command(tmp_path: Path) -> tuple[object, ...]:
+    """Read texts of which some are left out, for every reason."""
     some = raw.texts(30)
-    return raw.write_jsonl(folder / "a.jsonl", [*some, some[3].upper(), "Two words.", " ", some[4], "Tiny."])
-
-
-OPTIONS = ["--min-words", 5, "--max-bad", 0.5]
+    file = raw.write_jsonl(tmp_path / "a.jsonl", [*some, some[3].upper(), "Two words.", " ", some[4], "Tiny."])
+    with open(file, "a") as more:
+        more.write("not JSON\n")
+    return "jsonl", file, "--min-words", 5, "--max-bad", 0.5
 
 
 @pytest.mark.parametrize(("workers", "text_only"), [(3, []), (1, ["--text-only"])], ids=["shards", "text"])
-def test_all_that_is_left_out_is_written_with_its_reason(tmp_path: Path, workers: int, text_only: list[str]) -> None:
-    file = texts_file(tmp_path)
-    with open(file, "a") as more:
-        more.write("not JSON\n")
-    given = "jsonl", file, *OPTIONS, *text_only
-    raw.run(*given, "--out", tmp_path / "out", "--rejected", tmp_path / "no.jsonl", workers=workers)
+def test_all_that_is_left_out_is_written_with_its_reason_after_an_interruption_too(
+    command: tuple[object, ...],
+    workers: int,
+    text_only: list[str],
+    tmp_path: Path,
+    capfd: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command = *command, *text_only
+    rejecting = *command, "--out", tmp_path / "out", "--rejected", tmp_path / "no.jsonl"
+    if not text_only:
+        with monkeypatch.context() as patch:
+            patch.setattr(writing.packing, "write_shard", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(SystemExit):
+                raw.run(*rejecting)
+        assert not (tmp_path / "no.jsonl").exists()
+    raw.run(*rejecting, workers=workers)
     found = lines(tmp_path / "no.jsonl")
     place = [(line["stage"], line["reason"], (line.get("where") or line["id"]).split(" (")[0]) for line in found]
     assert [each for each in place if each[0] != "write"] == [
@@ -269,7 +258,7 @@ def test_all_that_is_left_out_is_written_with_its_reason(tmp_path: Path, workers
     assert {line["id"] for line in same} < {f"jsonl/a.jsonl/{number}" for number in (4, 5, 31, 34)}
     copied = [text.replace(". ", ".\n").lower() for text in raw.texts(30)[3:5]]
     assert sorted(line["text"].lower() for line in same) == sorted(copied)
-    raw.run(*given, "--out", tmp_path / "without")
+    raw.run(*command, "--out", tmp_path / "without")
     assert contents(tmp_path / "out") == contents(tmp_path / "without")
 
 
@@ -278,22 +267,8 @@ def test_the_lines_agree_with_the_counts_of_the_manifest(tmp_path: Path) -> None
     dumps = raw.write_reddit(tmp_path / "dumps", [*threads, ["Alone and unanswered for ever."], threads[0]])
     raw.run("reddit", dumps, "--out", tmp_path / "out", "--language", "any", "--rejected", tmp_path / "no.jsonl")
     counted = Counter(line["reason"] for line in lines(tmp_path / "no.jsonl"))
-    dropped = Counter(source_of(tmp_path / "out")["counts"]["dropped"])
-    assert counted == dropped
+    assert counted == Counter(source_of(tmp_path / "out")["counts"]["dropped"])
     assert counted["alone"] == 1
-
-
-def test_an_interrupted_run_writes_them_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = texts_file(tmp_path)
-    command = "jsonl", file, *OPTIONS, "--out", tmp_path / "out", "--rejected", tmp_path / "no.jsonl"
-    with monkeypatch.context() as patch:
-        patch.setattr(writing.packing, "write_shard", interrupted)
-        with pytest.raises(SystemExit):
-            raw.run(*command)
-    assert not (tmp_path / "no.jsonl").exists()
-    raw.run(*command)
-    raw.run("jsonl", file, *OPTIONS, "--out", tmp_path / "whole", "--rejected", tmp_path / "whole.jsonl")
-    assert (tmp_path / "no.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 def test_a_full_disk_is_said_of_the_file_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,17 +276,3 @@ def test_a_full_disk_is_said_of_the_file_that_is_written(tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(InputError, match=f"^{tmp_path}/no.jsonl: cannot write: No space left on device$"):
         rejected.collect([tmp_path / "task"], tmp_path / "no.jsonl")
-
-
-def interrupted(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def test_what_cannot_be_written_is_said_at_once(tmp_path: Path, capfd: Capture) -> None:
-    file = texts_file(tmp_path)
-    message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--rejected", tmp_path / "none" / "no.jsonl")
-    assert message == f"{tmp_path}/none/no.jsonl: its folder does not exist; create it"
-    assert not (tmp_path / "out").exists()
-    raw.run("jsonl", file, *OPTIONS, "--out", tmp_path / "out")
-    message = refusal(capfd, "jsonl", file, *OPTIONS, "--out", tmp_path / "out", "--rejected", tmp_path / "no.jsonl")
-    assert message.startswith(f"{tmp_path}/out: is complete already; to write {tmp_path}/no.jsonl, choose another")

@@ -1,8 +1,9 @@
+"""Near-duplicates and n-grams: what is found is what a plain search finds, whatever the ranges and parts."""
+
 import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterable
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.prepare import minhash, near_duplicates, ngrams, spool
 from deepsiam.data_prep.prepare.minhash import PERMUTATIONS, RECALL, bands, layout, surpassed
-from deepsiam.data_prep.prepare.near_duplicates import Result
+from deepsiam.data_prep.prepare.near_duplicates import RANGE_BYTES, Result
 from deepsiam.data_prep.prepare.spool import RECORD
 from deepsiam.data_prep.text.characters import visible
+from tests import toy
 
 EDGE = spool.KEYS // 2
 BAND = st.sampled_from([1, 2, 3, EDGE - 1, EDGE, EDGE + 1, spool.KEYS - 1])
@@ -56,26 +58,17 @@ def test_a_document_that_shares_a_band_with_a_smaller_key_is_dropped(files: list
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paths = [spooled(folder / str(number), documents) for number, documents in enumerate(files)]
-        other = search(folder / "other", [spooled(folder / "others", others)], [], [])
-        result = search(folder / "found", paths, [], [other.pairs])
+        other = search(folder / "other", [spooled(folder / "others", others)], [], []).pairs
+        result = search(folder / "found", paths, [], [other])
         surpassed, elsewhere = naive(every, others)
         assert np.load(result.keys).tolist() == sorted(surpassed)
         assert np.load(result.elsewhere).tolist() == sorted(elsewhere)
         pairs = np.load(result.pairs)
         assert pairs.dtype == RECORD
         assert pairs.tolist() == sorted({(band, key) for key, bands in every for band in bands})
-
-
-@given(st.lists(DOCUMENTS, min_size=2, max_size=3))
-def test_the_pairs_of_parts_give_the_result_of_all_documents(files: list[Documents]) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        paths = [spooled(folder / str(number), documents) for number, documents in enumerate(files)]
-        whole = search(folder / "whole", paths, [], [])
         parts = [search(folder / f"part {number}", [path], [], []).pairs for number, path in enumerate(paths)]
-        merged = search(folder / "merged", [], parts, [])
-        for one, other in zip(whole, merged, strict=True):
-            assert one.read_bytes() == other.read_bytes()
+        for one, merged in zip(result, search(folder / "merged", [], parts, [other]), strict=True):
+            assert one.read_bytes() == merged.read_bytes()
 
 
 def test_a_finished_search_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,14 +82,8 @@ def test_a_finished_search_is_not_repeated(tmp_path: Path, monkeypatch: pytest.M
 
 def test_ranges_are_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    for size, number in [
-        (0, 1),
-        (1, 1),
-        (near_duplicates.RANGE_BYTES, 1),
-        (near_duplicates.RANGE_BYTES + 1, 2),
-        (1 << 30, 8),
-    ]:
-        ranges = spool.ranges(size, near_duplicates.RANGE_BYTES)
+    for size, number in [(0, 1), (1, 1), (RANGE_BYTES, 1), (RANGE_BYTES + 1, 2), (1 << 30, 8)]:
+        ranges = spool.ranges(size, RANGE_BYTES)
         assert len(ranges) == number
         assert (ranges[0][0], ranges[-1][1]) == (0, spool.KEYS)
         assert all(one[1] == other[0] for one, other in pairwise(ranges))
@@ -111,34 +98,19 @@ def test_the_ranges_are_those_of_all_pairs(tmp_path: Path, monkeypatch: pytest.M
     assert sizes == [6 * 2 * 16, result.pairs.stat().st_size]
 
 
-def to_drop(pairs: Iterable[tuple[int, int]]) -> list[int]:
-    records = np.array(list(pairs), RECORD)
-    return surpassed(records["band"], records["key"]).tolist()
-
-
-def texts(number: int, words: int, seed: int = 0) -> list[list[str]]:
-    rng = np.random.default_rng(seed)
-    return [[f"w{word}" for word in rng.integers(0, 5000, words)] for _ in range(number)]
-
-
-def similarity(a: list[str], b: list[str]) -> float:
-    sets = [{tuple(words[i : i + 5]) for i in range(len(words) - 4)} for words in (a, b)]
-    return len(sets[0] & sets[1]) / len(sets[0] | sets[1])
-
-
-def share_found(pairs: list[tuple[list[str], list[str]]], threshold: float) -> float:
-    """Return the share of pairs that have a band in common."""
-    common = [
-        set(bands(" ".join(a), threshold).tolist()) & set(bands(" ".join(b), threshold).tolist()) for a, b in pairs
-    ]
-    return sum(map(bool, common)) / len(pairs)
-
-
-def test_one_document_of_those_with_a_band_in_common_stays() -> None:
-    assert to_drop([(7, 30), (8, 40), (7, 10), (7, 20)]) == [20, 30]
-    assert to_drop([(1, 10), (1, 20), (2, 20), (2, 30)]) == [20, 30]  # a chain
-    assert to_drop([(7, 10), (7, 10), (8, 10)]) == []  # the same content
-    assert surpassed(np.empty(0, np.uint64), np.empty(0, np.uint64)).dtype == np.uint64
+@pytest.mark.parametrize(
+    ("pairs", "dropped"),
+    [
+        ([(7, 30), (8, 40), (7, 10), (7, 20)], [20, 30]),
+        ([(1, 10), (1, 20), (2, 20), (2, 30)], [20, 30]),  # a chain
+        ([(7, 10), (7, 10), (8, 10)], []),  # the same content
+        ([], []),
+    ],
+)
+def test_one_document_of_those_with_a_band_in_common_stays(pairs: list[tuple[int, int]], dropped: list[int]) -> None:
+    records = np.array(pairs, RECORD)
+    found = surpassed(records["band"], records["key"])
+    assert (found.tolist(), found.dtype) == (dropped, np.uint64)
 
 
 @pytest.mark.parametrize("threshold", [0.05, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0])
@@ -156,20 +128,35 @@ def test_a_threshold_is_a_similarity(threshold: float) -> None:
         layout(threshold)
 
 
+def texts(number: int, words: int, seed: int = 0) -> list[list[str]]:
+    rng = np.random.default_rng(seed)
+    return [[f"w{word}" for word in rng.integers(0, 5000, words)] for _ in range(number)]
+
+
+def similarity(a: list[str], b: list[str]) -> float:
+    sets = [{tuple(words[i : i + 5]) for i in range(len(words) - 4)} for words in (a, b)]
+    return len(sets[0] & sets[1]) / len(sets[0] | sets[1])
+
+
 @pytest.mark.usefixtures("datasketch")
-def test_near_duplicates_are_found_and_others_are_not() -> None:
-    originals = texts(150, 300)
-    other = texts(150, 300, seed=1)
-    changed = [(a, a[:-15] + b[:15]) for a, b in zip(originals, other, strict=True)]  # share 95 % of words, in a row
-    assert all(0.88 < similarity(a, b) < 0.92 for a, b in changed)
-    assert share_found(changed, 0.8) > 0.97
-    at_threshold = [(a, a[:-33] + b[:33]) for a, b in zip(originals, other, strict=True)]  # 90 % of them
-    assert all(0.78 < similarity(a, b) < 0.82 for a, b in at_threshold)
-    assert share_found(at_threshold, 0.8) > RECALL - 0.05
-    quarter = [(a, a[:180] + b[:120]) for a, b in zip(originals, other, strict=True)]
-    assert all(0.38 < similarity(a, b) < 0.45 for a, b in quarter)
-    assert share_found(quarter, 0.8) < 0.1
-    assert share_found(list(zip(originals, other, strict=True)), 0.8) == 0
+@pytest.mark.parametrize(
+    ("changed", "least", "most", "least_found", "most_found"),
+    [
+        (15, 0.88, 0.92, 0.97, 1),  # of 300 words, in a row
+        (33, 0.78, 0.82, RECALL - 0.05, 1),  # at the threshold
+        (120, 0.38, 0.45, 0, 0.1),
+        (300, 0, 0.01, 0, 0),
+    ],
+)
+def test_near_duplicates_are_found_and_others_are_not(
+    changed: int, least: float, most: float, least_found: float, most_found: float
+) -> None:
+    common = []
+    for a, b in zip(texts(150, 300), texts(150, 300, seed=1), strict=True):
+        other = a[: 300 - changed] + b[:changed]
+        assert least <= similarity(a, other) < most
+        common.append(bool(set(bands(" ".join(a), 0.8).tolist()) & set(bands(" ".join(other), 0.8).tolist())))
+    assert least_found <= np.mean(common) <= most_found
 
 
 @pytest.mark.usefixtures("datasketch")
@@ -184,10 +171,8 @@ def test_minima_estimate_similarity_whatever_the_length() -> None:
 
 @pytest.mark.usefixtures("datasketch")
 def test_only_words_count() -> None:
-    text = "The quick brown fox jumps over the lazy dog."
-    same = bands(text, 0.8)
-    assert same.dtype == np.uint64
-    assert same.shape == (layout(0.8)[0],) == (16,)
+    same = bands("The quick brown fox jumps over the lazy dog.", 0.8)
+    assert (same.dtype, same.shape, layout(0.8)[0]) == (np.uint64, (16,), 16)
     assert len(set(same.tolist())) == 16
     np.testing.assert_array_equal(bands("the  QUICK brown, fox -- jumps over the lazy dog", 0.8), same)
     assert not set(same.tolist()) & set(bands("The quick brown", 0.8).tolist())
@@ -197,15 +182,8 @@ def test_only_words_count() -> None:
 def test_texts_shorter_than_a_shingle_are_near_duplicates_only_if_equal() -> None:
     short = ["", "fox", "Fox!", "the fox", "fox the", "the fox is the fox", "the fox is the dog"]
     alike = [set(bands(text, 0.8).tolist()) for text in short]
-    assert [[i for i, other in enumerate(alike) if one & other] for one in alike] == [
-        [0],
-        [1, 2],
-        [1, 2],
-        [3],
-        [4],
-        [5],
-        [6],
-    ]
+    found = [[i for i, other in enumerate(alike) if one & other] for one in alike]
+    assert found == [[0], [1, 2], [1, 2], [3], [4], [5], [6]]
     assert bands("?!", 0.8).tolist() == bands("", 0.8).tolist()
 
 
@@ -222,8 +200,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         bands("text", 0.8)
 
 
-WORDS = (b"the", b"quick", b"fox")
-NONE = np.empty(0, np.uint64)
+# n-grams
 
 SOME_WORDS = ["The", "the", "FOX", "fox", "straße", "STRASSE", "été", "7", "_", "--", "’s"]
 few_words = st.lists(st.sampled_from(SOME_WORDS), max_size=12).map(" ".join)
@@ -234,22 +211,13 @@ def naive_ngrams(text: str, n: int) -> list[tuple[str, ...]]:
     return [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
 
 
-def collection(folder: Path, documents: list[tuple[str, str]], queries: list[str]) -> Path:
-    folder.mkdir()
-    corpus = [{"_id": str(i), "title": title, "text": text} for i, (title, text) in enumerate(documents)]
-    asked = [{"_id": str(i), "text": text} for i, text in enumerate(queries)]
-    for name, records in (("corpus", corpus), ("queries", asked)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    return folder
-
-
 @given(few_words | st.text(), few_words | st.text(), st.integers(1, 4))
 def test_hashes_are_equal_where_the_words_are(a: str, b: str, n: int) -> None:
     hashed = [ngrams.hashes(text, n) for text in (a, b)]
     expected = [naive_ngrams(text, n) for text in (a, b)]
     assert [array.dtype for array in hashed] == [np.uint64, np.uint64]
     assert [len(array) for array in hashed] == [len(grams) for grams in expected]
-    every, known = np.concatenate(hashed), sum(expected, [])
+    every, known = np.concatenate(hashed).tolist(), sum(expected, [])
     assert [[x == y for y in every] for x in every] == [[x == y for y in known] for x in known]
     table = np.unique(hashed[1])
     assert ngrams.shares(hashed[0], table) == bool(set(expected[0]) & set(expected[1]))
@@ -257,7 +225,8 @@ def test_hashes_are_equal_where_the_words_are(a: str, b: str, n: int) -> None:
 
 def test_hashes_are_the_polynomials_they_are_said_to_be() -> None:
     """So they do not depend on a process's seed for hashing strings."""
-    first, second, third = (int.from_bytes(blake2b(word, digest_size=8).digest(), "little") for word in WORDS)
+    words = b"the", b"quick", b"fox"
+    first, second, third = (int.from_bytes(blake2b(word, digest_size=8).digest(), "little") for word in words)
     base = int(ngrams._BASE)
     expected = [(first * base + second) % 2**64, (second * base + third) % 2**64]
     assert ngrams.hashes("The quick fox.", 2).tolist() == expected
@@ -267,18 +236,19 @@ def test_a_word_has_a_bounded_length() -> None:
     assert len(ngrams.words("x" * (3 * ngrams.LONGEST_WORD + 1))) == 4
 
 
-def test_tables_of_every_size_are_searched() -> None:
-    low, high = np.uint64(0), np.uint64(2**64 - 1)
-    for table in (np.array([5], np.uint64), np.array([low, high])):
-        for x in (0, 4, 5, 6, 2**64 - 1):
-            assert ngrams.shares(np.array([x], np.uint64), table) == (x in table.tolist())
-        assert not ngrams.shares(NONE, table)
-    assert not ngrams.shares(np.array([low]), NONE)
+@pytest.mark.parametrize("table", [[], [5], [0, 2**64 - 1]], ids=str)
+def test_tables_of_every_size_are_searched(table: list[int]) -> None:
+    known = np.array(table, np.uint64)
+    for x in (0, 4, 5, 6, 2**64 - 1):
+        assert ngrams.shares(np.array([x], np.uint64), known) == (x in table)
+    assert not ngrams.shares(np.empty(0, np.uint64), known)
 
 
 def test_collections_give_their_documents_titles_and_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = collection(tmp_path / "one", [("Foxes", "jump over the dogs"), ("", "it is so")], ["why do foxes jump"])
-    two = collection(tmp_path / "two", [("", "Foxes jump over e\u0301te\u0301")], ["short"])
+    one = toy.write_beir(tmp_path / "one", {"a": "", "b": "it is so"}, {"q": "why do foxes jump"})
+    titled = {"_id": "a", "title": "Foxes", "text": "jump over the dogs"}
+    (one / "corpus.jsonl").write_text(json.dumps(titled) + "\n" + (one / "corpus.jsonl").read_text().split("\n")[1])
+    two = toy.write_beir(tmp_path / "two", {"a": "Foxes jump over e\u0301te\u0301"}, {"q": "short"})
     texts = ["Foxes jump over the dogs", "it is so", "why do foxes jump", "Foxes jump over été"]
     expected = np.unique(np.concatenate([ngrams.hashes(text, 3) for text in texts]))
     for batch in (1, 2, 4096):
@@ -286,15 +256,3 @@ def test_collections_give_their_documents_titles_and_queries(tmp_path: Path, mon
         np.testing.assert_array_equal(ngrams.collection_ngrams([one, str(two)], 3), expected)
     assert len(expected) == 3 + 1 + 2 + 1
     assert ngrams.collection_ngrams([two], 9).tolist() == ngrams.collection_ngrams([], 3).tolist() == []
-
-
-def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
-    folder = collection(tmp_path / "beir", [("", "it is so")], ["is it so"])
-    with pytest.raises(InputError, match="nowhere: no such folder"):
-        ngrams.collection_ngrams([folder, tmp_path / "nowhere"], 2)
-    (folder / "queries.jsonl").write_text('{"_id": "a", "text": "is it so"}\n{"_id": "b"')
-    with pytest.raises(InputError, match=r"beir/queries\.jsonl:2: not JSON"):
-        ngrams.collection_ngrams([folder], 2)
-    (folder / "queries.jsonl").unlink()
-    with pytest.raises(InputError, match=r"beir/queries\.jsonl: cannot read"):
-        ngrams.collection_ngrams([folder], 2)

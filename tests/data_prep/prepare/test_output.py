@@ -1,4 +1,4 @@
-"""Upload a data set to an s3:// address, on a real server that implements the three requests needed."""
+"""A finished data set: its files, their check, and their upload to a real server of the three requests needed."""
 
 import re
 import shutil
@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.common import urls
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.prepare import output
@@ -20,7 +18,7 @@ from deepsiam.data_prep.shards import stats
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
 from tests.data_prep import raw
-from tests.data_prep.raw import Capture
+from tests.data_prep.raw import Capture, contents
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +38,8 @@ def test_lost_held_out_documents_are_missed(out: Path, tmp_path: Path, capfd: Ca
         output.check(tmp_path / "out")
     assert str(error.value) == lost
     assert raw.refused(capfd, "verify", tmp_path / "out") == lost
-    message = raw.refusal(
-        capfd, "jsonl", out.parent / "a.jsonl", "--out", tmp_path / "b", "--against", tmp_path / "out"
-    )
-    assert message == lost
+    given = "jsonl", out.parent / "a.jsonl", "--out", tmp_path / "b"
+    assert raw.refusal(capfd, *given, "--against", tmp_path / "out") == lost
 
 
 @given(st.integers(0, 10**9), st.integers(0, 1 << 40), st.floats(0, 0.99), st.none() | st.integers(1, 99))
@@ -55,21 +51,6 @@ def test_a_plan_has_every_shard_once(documents: int, size: int, share: float, wa
         assert bool(of) == (split == "shards" or share > 0)
     if wanted:
         assert sum(shard.split == "shards" for shard in plan) == wanted
-
-
-def test_the_keys_of_data_sets_are_those_of_all_their_documents(out: Path) -> None:
-    keys = [document.key for split in output.SPLITS for document in raw.documents(out, split)]
-    assert output.keys_of([out]).tolist() == output.keys_of([out, out]).tolist() == sorted(keys)
-    assert len(keys) == 60
-    assert output.keys_of([]).tolist() == []
-
-
-def test_the_pairs_of_a_data_set_are_those_of_all_documents(out: Path) -> None:
-    pairs = np.load(output.bands_of(out, 0.8))
-    assert set(pairs["key"].tolist()) == set(output.keys_of([out]).tolist())
-    assert (np.sort(pairs) == pairs).all()
-    with pytest.raises(InputError, match=f"{out}: was not prepared with --near-duplicates 0.7; prepare it again"):
-        output.bands_of(out, 0.7)
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\0")])
@@ -94,15 +75,8 @@ def test_the_work_folder_of_a_killed_run_is_removed(out: Path, tmp_path: Path) -
     shutil.copytree(out, tmp_path / "copy")
     (tmp_path / "copy" / ".partial" / "read").mkdir(parents=True)
     output.check(tmp_path / "copy")
-    assert raw.contents(tmp_path / "copy") == raw.contents(out)
+    assert contents(tmp_path / "copy") == contents(out)
     assert not (tmp_path / "copy" / ".partial").exists()
-
-
-def test_stages_before_the_removal_of_duplicates_are_separated_from_it() -> None:
-    stages = [{"name": name, "dropped": {name: 2}} for name in ("read", "length", *output.REMOVALS)]
-    before, removed = output.before_removal({"stages": stages})
-    assert [stage["name"] for stage in before] == ["read", "length"]
-    assert removed == dict.fromkeys(output.REMOVALS, 2)
 
 
 def test_the_share_of_unknown_tokens_is_told(tmp_path: Path, capfd: Capture, small: Tokenizer) -> None:
@@ -186,70 +160,37 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
 
 
 @pytest.fixture
-def texts(tmp_path: Path) -> Path:
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    for number in range(40):
-        (folder / f"{number}.txt").write_text(f"The {number} foxes jump over a dog. It was the dog of number {number}.")
-    return folder
+def command(bucket: Bucket, tmp_path: Path) -> tuple[object, ...]:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(20))
+    return "jsonl", file, "--out", "s3://bucket/a", "--work", tmp_path / "work", "--held-out", 0.2
 
 
-def command(texts: Path, *more: str) -> list[str]:
-    return ["text", str(texts), "--vocab-size", "200", "--workers", "1", *more]
-
-
-def test_a_data_set_lies_at_its_address_the_manifest_last(bucket: Bucket, texts: Path, tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    wanted = command(texts, "--out", "s3://bucket/a", "--work", str(work), "--held-out", "0.2")
-    assert main(wanted) == 0
-    files = [path for path in work.rglob("*") if path.is_file()]
-    assert bucket.objects == {f"/bucket/a/{path.relative_to(work).as_posix()}": path.read_bytes() for path in files}
+def test_a_data_set_lies_at_its_address_the_manifest_last(
+    bucket: Bucket, command: tuple[object, ...], tmp_path: Path
+) -> None:
+    raw.run(*command)
+    assert bucket.objects == {f"/bucket/a/{name}": content for name, content in contents(tmp_path / "work").items()}
     assert [path.rsplit("/", 1)[1] for path in bucket.put[-2:]] == ["manifest.json", "manifest.json"]
     first = len(bucket.put)
-    assert main(wanted) == 0
+    raw.run(*command)
     assert len(bucket.put) == first  # all is already there
-
-
-def test_files_of_another_data_set_are_replaced_even_if_as_large(bucket: Bucket, texts: Path, tmp_path: Path) -> None:
-    assert main(command(texts, "--out", "s3://bucket/a", "--work", str(tmp_path / "work"))) == 0
-    shard = "/bucket/a/shards/shard-000000.tar"
+    shard = "/bucket/a/shards/shard-000000.tar"  # now of another data set, and as large
     ours = bucket.objects[shard]
-    bucket.objects[shard] = ours[::-1]
-    bucket.sha256[shard] = "0" * 64
-    assert main(command(texts, "--out", "s3://bucket/a", "--work", str(tmp_path / "work"))) == 0
+    bucket.objects[shard], bucket.sha256[shard] = ours[::-1], "0" * 64
+    raw.run(*command)
     assert bucket.objects[shard] == ours
-    assert bucket.put[-1] == shard
+    assert bucket.put[first:] == [shard]
 
 
-def test_a_refusal_is_one_line(bucket: Bucket, texts: Path, tmp_path: Path, capsys: Capture) -> None:
-    wanted = command(texts, "--out", "s3://bucket/a", "--work", str(tmp_path / "work"))
+def test_a_refusal_is_one_line(bucket: Bucket, command: tuple[object, ...], capfd: Capture) -> None:
     bucket.closed = True
-    with pytest.raises(SystemExit) as end:
-        main(wanted)
-    assert end.value.code == 2
-    assert "data_prep: s3://bucket/a/shards/" in capsys.readouterr().err
+    assert raw.refusal(capfd, *command).startswith("s3://bucket/a/held_out/")
     bucket.closed = False
-    assert main(wanted) == 0
+    raw.run(*command)
 
 
-@pytest.mark.parametrize(
-    ("out", "message"),
-    [
-        ("s3://bucket/a", "--out: an address needs --work DIR"),
-        ("http://127.0.0.1/a", "http://127.0.0.1/a: cannot be written to; use a path or s3://"),
-        ("gs://bucket/a", "not an address of shards"),
-        ("file:///a --work b", "--work: is for an --out that is an s3:// address"),
-        ("a --work b", "--work: is for an --out that is an s3:// address"),
-    ],
-)
-def test_other_addresses_are_refused(texts: Path, capsys: Capture, out: str, message: str) -> None:
-    with pytest.raises(SystemExit):
-        main(command(texts, "--out", *out.split()))
-    assert message in capsys.readouterr().err
-
-
-def test_a_file_address_is_a_folder(texts: Path, tmp_path: Path) -> None:
-    assert main(command(texts, "--out", f"file://{tmp_path}/out")) == 0
-    assert main(command(texts, "--out", str(tmp_path / "plain"))) == 0
-    for file in (tmp_path / "plain" / "shards").iterdir():
-        assert (tmp_path / "out" / "shards" / file.name).read_bytes() == file.read_bytes()
+def test_a_file_address_is_a_folder(tmp_path: Path) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(9))
+    raw.run("jsonl", file, "--out", f"file://{tmp_path}/out")
+    raw.run("jsonl", file, "--out", tmp_path / "plain")
+    assert contents(tmp_path / "out") == contents(tmp_path / "plain")

@@ -1,3 +1,5 @@
+"""From pieces to spooled documents: fragments that join, cuts, and the stages that each document passes."""
+
 import json
 import pickle
 import sys
@@ -41,16 +43,6 @@ def gathered(*files: Path) -> list[tuple[int, Document]]:
     return [(key, reading.document_of(record)) for key, record in spool.gather(files, *ALL)]
 
 
-def test_documents_are_spooled_by_the_hash_of_their_folded_text(tmp_path: Path) -> None:
-    texts = raw.texts(20)
-    found = gathered(read(tmp_path, RECIPE, raw.write_jsonl(tmp_path / "a.jsonl", texts)))
-    assert [key for key, _ in found] == sorted(key for key, _ in found)
-    for key, document in found:
-        text = texts[int(document.id.rpartition("/")[2]) - 1]
-        assert " ".join(document.segments) == text
-        assert key == spool.key_of(fold(text))
-
-
 def test_a_batch_counts_its_records_by_stage(tmp_path: Path) -> None:
     records: list[Any] = [*raw.texts(5), {"no": 1}, "", "Too short.", *[{"text": 3}] * 9]
     recipe = replace(RECIPE, stages=StageOptions(min_words=3))
@@ -80,28 +72,16 @@ def test_only_documents_of_enough_new_words_have_bands(tmp_path: Path) -> None:
     assert spool.bands([alone], *ALL)["band"].tolist() == bands.tolist()  # independent of other documents in the batch
 
 
-def test_the_identity_of_a_reading_has_every_option() -> None:
-    others = [
-        RECIPE,
-        replace(RECIPE, choices={**CHOICES, "id": "id"}),
-        replace(RECIPE, part=Part(1, 2)),
-        replace(RECIPE, stages=StageOptions(min_words=2)),
-        replace(RECIPE, near_duplicates=0.8),
-        replace(RECIPE, evaluation_sha256="a"),
-    ]
-    assert len({one.identity() for one in others}) == len(others)
+def test_the_identity_of_a_reading_has_what_it_compares_with_but_not_its_path() -> None:
     assert replace(RECIPE, evaluation="some/where").identity() == RECIPE.identity()
-
-
-def reddit(folder: Path, recipe: Reading, threads: list[list[str]]) -> list[Path]:
-    dumps = raw.write_reddit(folder / "dumps", threads)
-    return [read(folder, recipe, dumps / name) for name in ("RS_2020-01", "RC_2020-01", "RC_2020-02")]
+    assert replace(RECIPE, evaluation_sha256="a").identity() != RECIPE.identity()
 
 
 def test_fragments_in_any_files_and_ranges_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = Reading("reddit", ANY_UTTERANCE, Part(), StageOptions())
     threads = [raw.texts(4, number, 1) for number in range(20)]
-    fragments = reddit(tmp_path, recipe, threads)
+    dumps = raw.write_reddit(tmp_path / "dumps", threads)
+    fragments = [read(tmp_path, recipe, dumps / name) for name in ("RS_2020-01", "RC_2020-01", "RC_2020-02")]
     assert sum(spool.about(path)["records"] for path in fragments) == 80
     join = reading.range_joiner(recipe, fragments, tmp_path)
     joined_files = [tmp_path / join(bounds) for bounds in spool.ranges(3, 1)]
@@ -111,23 +91,6 @@ def test_fragments_in_any_files_and_ranges_join(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(reading, "LARGEST_JOIN", 10)
     about = spool.about(tmp_path / join(ALL))
     assert (about["records"], about["stages"][0]["dropped"]) == (0, {"too_large": 80})
-
-
-def test_a_whole_thread_belongs_to_one_part(tmp_path: Path) -> None:
-    dumps = raw.write_reddit(tmp_path / "dumps", [raw.texts(4, number, 1) for number in range(20)])
-    files = list(SOURCES["reddit"].find([dumps]))
-    every = list(batches.batches(SOURCES["reddit"], files, ANY_UTTERANCE, Part(), ""))  # each part reads every batch
-    found = []
-    for number in (1, 2):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        recipe = Reading("reddit", ANY_UTTERANCE, Part(number, 2), StageOptions())
-        fragments = list(map(folder.joinpath, map(reading.batch_reader(recipe, folder), every)))
-        joined = reading.range_joiner(recipe, fragments, folder)(ALL)
-        found.append({document.id: len(document.segments) for _, document in gathered(folder / joined)})
-    assert not set(found[0]) & set(found[1])
-    assert found[0] | found[1] == {f"reddit/t3_p{number}": 4 for number in range(20)}
-    assert min(map(len, found)) > 3
 
 
 SEGMENT = st.text("aä\U0001f600", max_size=60)
@@ -156,11 +119,6 @@ def test_a_long_document_is_cut_into_parts_of_one_group(segments: list[str], dat
         assert marked == [segments[index] for index in headings]
 
 
-def test_a_record_gives_the_document_back() -> None:
-    document = Document("a", ("One.", "Two."), (1,), 1, "book", "T")
-    assert reading.document_of(json.dumps(["a", ["One.", "Two."], [1], 1, "book", "T"]).encode()) == document
-
-
 EVERYTHING = StageOptions(
     repair=True, min_words=1, max_words=9999, language="en", quality=True, decontaminate=("beir",), ngram=3
 )
@@ -183,12 +141,6 @@ def run(document: Document, options: StageOptions, paragraphs: bool = True) -> D
             return changed
         document = changed
     return document
-
-
-def outcome(text: str, options: StageOptions) -> str:
-    """Return the reason for dropping a document of one segment; "" if it is kept."""
-    done = run(Document("a", (text,)), options)
-    return done.reason if isinstance(done, Dropped) else ""
 
 
 def test_sentences_are_split_and_headings_are_not() -> None:
@@ -279,42 +231,38 @@ def test_whatever_the_text_every_stage_takes_it(texts: list[str]) -> None:
     assert isinstance(done, Dropped) or all(segment == one_line(segment) != "" for segment in done.segments)
 
 
-def test_lengths_are_counted_in_words() -> None:
-    assert outcome("one two, three", StageOptions(min_words=3, max_words=3)) == ""
-    assert outcome("one two", StageOptions(min_words=3)) == "too_short"
-    assert outcome("one two. three four", StageOptions(max_words=3)) == "too_long"
-
-
-def test_other_languages_are_dropped() -> None:
-    german = "Der schnelle braune Fuchs springt über den faulen Hund."
-    assert outcome(ENGLISH, StageOptions(language="en")) == outcome(german, StageOptions(language="de")) == ""
-    assert outcome(german, StageOptions(language="en")) == "other_language"
-    assert outcome(ENGLISH, StageOptions(language="de")) == "other_language"
-    assert outcome(german, StageOptions(language="en", language_threshold=1000)) == ""
+GERMAN = "Der schnelle braune Fuchs springt über den faulen Hund."
+QUALITY = StageOptions(quality=True)
+CLEAN = StageOptions(decontaminate=("beir",), ngram=3)
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["a b c d e f g h i j", "Donaudampfschifffahrtsgesellschaft Rindfleischetikettierungsgesetz"]
-    + ["one two three # four five six seven #", "one two... three four five six… seven"]
-    + ["one two three 4444 5555 66.6 77/7", "Read more. Read more. Read more. The end."],
+    ("text", "options", "reason"),
+    [
+        ("one two, three", StageOptions(min_words=3, max_words=3), ""),
+        ("one two", StageOptions(min_words=3), "too_short"),
+        ("one two. three four", StageOptions(max_words=3), "too_long"),
+        (ENGLISH, StageOptions(language="en"), ""),
+        (GERMAN, StageOptions(language="de"), ""),
+        (GERMAN, StageOptions(language="en"), "other_language"),
+        (ENGLISH, StageOptions(language="de"), "other_language"),
+        (GERMAN, StageOptions(language="en", language_threshold=1000), ""),
+        ("a b c d e f g h i j", QUALITY, "low_quality"),
+        ("Donaudampfschifffahrtsgesellschaft Rindfleischetikettierungsgesetz", QUALITY, "low_quality"),
+        ("one two three # four five six seven #", QUALITY, "low_quality"),
+        ("one two... three four five six… seven", QUALITY, "low_quality"),
+        ("one two three 4444 5555 66.6 77/7", QUALITY, "low_quality"),
+        ("Read more. Read more. Read more. The end.", QUALITY, "low_quality"),
+        ("Read more. Read more. Read more. The end.", StageOptions(), ""),
+        (f"{ENGLISH} It has 2 dogs... and a # sign. {ENGLISH}", QUALITY, "low_quality"),
+        (f"{ENGLISH} It has 2 dogs… and a # sign. It ran.", QUALITY, ""),
+        ("It is secret, of course.", CLEAN, ""),
+        ("It is a Secret. Of all things.", CLEAN, "contaminated"),  # across sentences
+    ],
 )
-def test_what_does_not_read_as_text_is_of_low_quality(text: str) -> None:
-    assert outcome(text, StageOptions(quality=True)) == "low_quality"
-    assert outcome(text, StageOptions()) == ""
-
-
-def test_text_is_of_good_quality() -> None:
-    assert outcome(f"{ENGLISH} It has 2 dogs... and a # sign. {ENGLISH}", StageOptions(quality=True)) == "low_quality"
-    assert outcome(f"{ENGLISH} It has 2 dogs… and a # sign. It ran.", StageOptions(quality=True)) == ""
-
-
-def test_what_shares_words_with_an_evaluation_is_contaminated() -> None:
-    options = StageOptions(decontaminate=("beir",), ngram=3)
-    assert outcome("It is secret, of course.", options) == ""
-    assert outcome("It is a Secret. Of all things.", options) == "contaminated"  # across sentences
-    with pytest.raises(ValueError, match="n-grams"):
-        build(options, True, None)
+def test_a_document_is_kept_or_dropped_for_a_reason(text: str, options: StageOptions, reason: str) -> None:
+    done = run(Document("a", (text,)), options)
+    assert (done.reason if isinstance(done, Dropped) else "") == reason
 
 
 def test_the_same_stages_stand_in_the_manifest_and_reach_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,9 +283,11 @@ def test_the_same_stages_stand_in_the_manifest_and_reach_the_workers(monkeypatch
 
 
 def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for wrong in ({"min_words": 9, "max_words": 8}, {"max_words": 0}, {"ngram": 0}):
+    for wrong in ({"max_words": 0}, {"ngram": 0}):
         with pytest.raises(InputError, match=" is below "):
             StageOptions(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="n-grams"):
+        build(CLEAN, True, None)
     monkeypatch.setitem(sys.modules, "ftfy", None)
     with pytest.raises(InputError, match=r"run: pip install 'deepsiam\[dumps\]'"):
         stages.build(StageOptions(repair=True), True, None)

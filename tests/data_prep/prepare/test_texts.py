@@ -69,17 +69,10 @@ def test_the_first_step_typed_again_keeps_what_the_second_has_done(tok: Path, tm
     assert not (out / ".partial").exists()
 
 
-def test_near_duplicates_are_removed_where_parts_are_joined(tok: Path, tmp_path: Path, capfd: Capture) -> None:
-    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(9))
-    part = ["jsonl", file, "--out", tmp_path / "out", "--text-only", "--part", "1/2", "--near-duplicates", 0.8]
-    assert refusal(capfd, *part).startswith("--near-duplicates: give it to the second step, the command cleaned")
-
-
 def test_text_in_the_folder_that_is_read_is_not_read_again(tok: Path, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
-    records = [{"query": text, "document": text[::-1]} for text in raw.texts(9)]
-    (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    raw.write_jsonl(folder / "a.jsonl", [{"query": text, "document": text[::-1]} for text in raw.texts(9)])
     raw.run("pairs", folder, "--out", folder / "out", "--text-only")
     raw.run("pairs", folder, "--out", folder / "out", "--tokenizer", tok)
     assert raw.source_of(folder / "out")["spooled"]["documents"] == 9
@@ -108,9 +101,8 @@ def test_two_steps_make_the_shards_of_one(source: str, tok: Path, tmp_path: Path
 
 def test_the_text_is_as_it_was_before_tokens(tmp_path: Path, capfd: Capture) -> None:
     page = "The [[Fox]] ran to [[Paris]]. It is 3 km away!\n== Its Life ==\nIt lives."
-    raw.run(
-        "wikipedia", raw.write_wikipedia(tmp_path / "a.xml", [page, page]), "--out", tmp_path / "out", "--text-only"
-    )
+    dump = raw.write_wikipedia(tmp_path / "a.xml", [page, page])
+    raw.run("wikipedia", dump, "--out", tmp_path / "out", "--text-only")
     assert "1 files of cleaned text" in capfd.readouterr().out
     assert lines(tmp_path / "out") == [
         {
@@ -135,89 +127,57 @@ def test_text_does_not_depend_on_workers_and_resumes(tmp_path: Path, capfd: Capt
     capfd.readouterr()
     raw.run("jsonl", file, "--out", tmp_path / "1", "--text-only", "--shards", 4)
     assert capfd.readouterr().out == f"{tmp_path}/1: complete already, nothing to do\n"
-    message = refusal(capfd, "jsonl", file, "--out", tmp_path / "1", "--text-only", "--shards", 5)
-    assert message.startswith(f"{tmp_path}/1: was made from other input or with other options")
-
-
-def test_a_folder_text_of_the_user_s_own_stays(tmp_path: Path, capfd: Capture) -> None:
-    notes = tmp_path / "project" / "text" / "notes.txt"
-    notes.parent.mkdir(parents=True)
-    notes.write_text("Mine.\n\nStill mine.")
-    for file in (raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3)), notes):
-        source = "text" if file == notes else "jsonl"
-        message = refusal(capfd, source, file, "--out", tmp_path / "project", "--text-only")
-        assert message.startswith(f"{notes.parent}: exists, and no preparation made it; choose another --out")
-    assert [path.name for path in notes.parent.iterdir()] == [notes.name]
 
 
 def test_parts_of_text_make_one_data_set(tok: Path, tmp_path: Path) -> None:
     some = raw.texts(60)
     file = raw.write_jsonl(tmp_path / "a.jsonl", [*some, *some[:9]])
-    for part in (1, 2, 3):
-        raw.run("jsonl", file, "--out", tmp_path / f"part{part}", "--text-only", "--part", f"{part}/3")
-    parts = [tmp_path / f"part{part}" for part in (3, 1, 2)]
-    raw.run("cleaned", *parts, "--out", tmp_path / "merged", "--tokenizer", tok, "--shards", 2)
+    one, two, three = raw.parts(tmp_path, 3, "jsonl", file, "--text-only")
+    raw.run("cleaned", three, one, two, "--out", tmp_path / "merged", "--tokenizer", tok, "--shards", 2)
     raw.run("jsonl", file, "--out", tmp_path / "whole", "--tokenizer", tok, "--shards", 2)
     assert raw.ids(tmp_path / "merged") == raw.ids(tmp_path / "whole")
 
 
-def test_what_does_not_go_together_is_refused(tmp_path: Path, tok: Path, capfd: Capture) -> None:
-    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
-    message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--text-only", "--held-out", 0.1)
-    assert message == "--text-only: --tokenizer and --held-out belong to the second step, the command cleaned"
-    message = refusal(capfd, "cleaned", tmp_path, "--out", tmp_path / "out")
-    assert message.startswith(
-        f"{tmp_path}: no cleaned text here (texts.json); name the --out of a command with --text-on"
-    )
-    assert not (tmp_path / "out").exists()
-    raw.run("jsonl", file, "--out", tmp_path / "prose", "--text-only")
-    threads = raw.write_reddit(tmp_path / "dumps", [raw.texts(4, number, 1) for number in range(3)])
-    raw.run("reddit", threads, "--out", tmp_path / "talk", "--text-only")
-    message = refusal(
-        capfd, "cleaned", tmp_path / "prose", tmp_path / "talk", "--out", tmp_path / "out", "--tokenizer", tok
-    )
-    assert message.startswith("some of the texts are dialogues and some are not; prepare them apart")
-    assert len({file.name for file in CLEANED.find([tmp_path / "prose", tmp_path / "talk" / "text"])}) == 2
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two files of cleaned text; read only."""
+    folder = tmp_path_factory.mktemp("text")
+    file = raw.write_jsonl(folder / "a.jsonl", raw.texts(9))
+    raw.run("jsonl", file, "--out", folder / "out", "--text-only", "--shards", 2)
+    return folder / "out"
 
 
 @pytest.mark.parametrize(
-    ("number", "damage", "expected"),
+    ("number", "damage", "expected", "verified"),
     [
-        (0, lambda path: path.write_bytes(b""), "is damaged (its size or SHA-256 is not the recorded one)"),
-        (1, flip, "its SHA-256 is not the one in texts.json (damaged)"),
-        (0, Path.unlink, "is missing"),
-        (9, Path.touch, "is not listed in texts.json"),
+        (0, lambda path: path.write_bytes(b""), "is damaged (its size or SHA-256 is not the recorded one)", "damaged"),
+        (1, flip, "its SHA-256 is not the one in texts.json (damaged)", "damaged"),
+        (0, Path.unlink, "is missing", "missing"),
+        (9, Path.touch, "is not listed in texts.json", ""),  # only the listed files are verified and exported
     ],
     ids=["cut off", "changed", "removed", "foreign"],
 )
 def test_damaged_text(
-    number: int, damage: Callable[[Path], object], expected: str, tok: Path, tmp_path: Path, capfd: Capture
+    number: int,
+    damage: Callable[[Path], object],
+    expected: str,
+    verified: str,
+    text: Path,
+    tok: Path,
+    tmp_path: Path,
+    capfd: Capture,
 ) -> None:
-    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(9))
-    raw.run("jsonl", file, "--out", tmp_path / "out", "--text-only", "--shards", 2)
-    bad = tmp_path / "out" / "text" / f"text-{number:06d}.jsonl.gz"
+    out = Path(shutil.copytree(text, tmp_path / "out"))
+    bad = out / "text" / f"text-{number:06d}.jsonl.gz"
     damage(bad)
-    message = refusal(capfd, "cleaned", tmp_path / "out", "--out", tmp_path / "out", "--tokenizer", tok)
-    assert message.startswith(f"{bad}: {expected}")
-    assert not (tmp_path / "out" / "shards").exists()
-    if number < 9:  # only the listed files are verified and exported
-        assert main(["verify", str(tmp_path / "out")]) == 2
-        assert f"{bad}: is {'missing' if damage is Path.unlink else 'damaged'}" in capfd.readouterr().err
+    assert refusal(capfd, "cleaned", out, "--out", out, "--tokenizer", tok).startswith(f"{bad}: {expected}")
+    assert not (out / "shards").exists()
+    if verified:
+        assert main(["verify", str(out)]) == 2
+        assert f"{bad}: is {verified}" in capfd.readouterr().err
         for how in (["--jsonl"], ["--webdataset", "--out", tmp_path / "tars"]):
-            assert f"{bad}: " in raw.refused(capfd, "export", tmp_path / "out", *how)
+            assert f"{bad}: " in raw.refused(capfd, "export", out, *how)
         assert not (tmp_path / "tars").exists()
-
-
-def test_a_forgotten_part_of_the_text_is_missed(tok: Path, tmp_path: Path, capfd: Capture) -> None:
-    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(9))
-    parts = [tmp_path / f"part{number}" for number in (1, 2)]
-    for number, part in enumerate(parts, 1):
-        raw.run("jsonl", file, "--out", part, "--text-only", "--part", f"{number}/2")
-    message = refusal(capfd, "cleaned", parts[1], "--out", tmp_path / "out", "--tokenizer", tok)
-    assert message == f"{parts[1]}/text and others: part 1/2 is missing; name every part once"
-    shutil.copytree(parts[1], tmp_path / "copy")
-    message = refusal(capfd, "cleaned", *parts, tmp_path / "copy", "--out", tmp_path / "out", "--tokenizer", tok)
-    assert message == f"{parts[0]}/text and others: part 2/2 is named twice; name every part once"
 
 
 def test_folders_of_the_same_name_are_told_apart(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""Downloaded shards stay within a bound and are safe while any process uses them, whatever is killed or damaged."""
+
 import fcntl
 import hashlib
 import multiprocessing
@@ -5,10 +7,11 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable
-from multiprocessing.synchronize import Event
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -16,11 +19,12 @@ from hypothesis import strategies as st
 
 from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.common.files import PARTIAL
-from deepsiam.data_prep.shards.disk_cache import PATIENCE, POLL, Store
+from deepsiam.data_prep.shards import disk_cache
+from deepsiam.data_prep.shards.disk_cache import PATIENCE, POLL
 from deepsiam.data_prep.shards.manifest import ShardEntry
 
 
-def content(number: int, size: int) -> bytes:
+def content(number: int, size: int = 100) -> bytes:
     return bytes([number]) * size
 
 
@@ -29,70 +33,69 @@ def entry(number: int, size: int = 100) -> ShardEntry:
     return ShardEntry(f"shard-{number:06d}.tar", 1, 1, 1, 1, bytes=size, sha256=digest)
 
 
-class Downloads:
-    """Fill the store with the right content and count the calls."""
+class Store(disk_cache.Store):
+    """A store of made-up shards, of 100 bytes each; `downloaded` has their numbers."""
 
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
+    def __init__(self, folder: Path, limit: int, sleep: Callable[[float], None] = lambda seconds: None) -> None:
+        super().__init__(folder, limit, sleep)
+        self.downloaded: list[int] = []
 
-    def of(self, number: int, size: int = 100) -> Callable[[BinaryIO], None]:
+    def get(self, number: int, size: int = 100, wait: bool = True) -> BinaryIO | None:
         def fill(file: BinaryIO) -> None:
-            self.numbers.append(number)
+            assert self.bytes <= self.limit
+            self.downloaded.append(number)
             file.write(content(number, size))
 
-        return fill
+        return self.hold(entry(number, size), fill, wait)
+
+    @contextmanager
+    def using(self, number: int, size: int = 100) -> Iterator[None]:
+        file = self.get(number, size)
+        assert file is not None
+        assert self.bytes <= self.limit
+        yield
+        assert self.path(entry(number, size)).read_bytes() == content(number, size)
+        self.let_go(file)
+
+    def use(self, *numbers: int, size: int = 100) -> None:
+        for number in numbers:
+            with self.using(number, size):
+                pass
+
+    @property
+    def bytes(self) -> int:
+        return sum(path.stat().st_size for path in self.directory.glob("shard-*-*") if not path.is_symlink())
+
+    @property
+    def numbers(self) -> list[int]:
+        return sorted(int(path.name[6:12]) for path in self.directory.glob("shard-*-*.tar"))
 
 
-@pytest.fixture
-def downloads() -> Downloads:
-    return Downloads()
-
-
-def use(store: Store, downloads: Downloads, number: int, size: int = 100) -> None:
-    file = store.hold(entry(number, size), downloads.of(number, size))
-    assert file is not None
-    assert store.path(entry(number, size)).read_bytes() == content(number, size)
-    store.let_go(file)
-
-
-def size_of(store: Store) -> int:
-    return sum(path.stat().st_size for path in store.directory.glob("shard-*"))
-
-
-def numbers_in(store: Store) -> list[int]:
-    return sorted(int(path.name[6:12]) for path in store.directory.glob("shard-*.tar"))
-
-
-def test_a_shard_is_downloaded_once_and_named_by_its_content(tmp_path: Path, downloads: Downloads) -> None:
-    store = Store(tmp_path / "cache", 1000)
-    use(store, downloads, 1)
-    use(store, downloads, 1)
-    use(Store(tmp_path / "cache", 1000), downloads, 1)
-    assert downloads.numbers == [1]
+def test_a_shard_is_downloaded_once_and_named_by_its_content(tmp_path: Path) -> None:
+    store, other = Store(tmp_path / "cache", 1000), Store(tmp_path / "cache", 1000)
+    store.use(1, 1)
+    other.use(1)
+    assert (store.downloaded, other.downloaded) == ([1], [])
     assert sorted(path.name for path in store.directory.iterdir()) == [".lock", store.path(entry(1)).name]
     assert store.path(entry(1)).name == f"shard-000001-{entry(1).sha256}.tar"
 
 
-def test_the_least_recently_used_goes_first(tmp_path: Path, downloads: Downloads) -> None:
+def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
     store = Store(tmp_path, 300)
-    for number in (1, 2, 3, 1, 4):
-        use(store, downloads, number)
-    assert numbers_in(store) == [1, 3, 4]
-    use(store, downloads, 5, size=200)
-    assert numbers_in(store) == [4, 5]
+    store.use(1, 2, 3, 1, 4)
+    assert store.numbers == [1, 3, 4]
+    store.use(5, size=200)
+    assert store.numbers == [4, 5]
 
 
-def test_a_shard_in_use_stays_and_its_last_use_counts(tmp_path: Path, downloads: Downloads) -> None:
+def test_a_shard_in_use_stays_and_its_last_use_counts(tmp_path: Path) -> None:
     store = Store(tmp_path, 300)
-    use(store, downloads, 1)
-    held = store.hold(entry(1), downloads.of(1))  # this time the shard is already there
-    assert held is not None
-    for number in (2, 3, 4, 5):
-        use(store, downloads, number)
-    assert numbers_in(store) == [1, 4, 5]
-    store.let_go(held)
-    use(store, downloads, 6)
-    assert numbers_in(store) == [1, 5, 6]
+    store.use(1)
+    with store.using(1):  # this time the shard is already there
+        store.use(2, 3, 4, 5)
+        assert store.numbers == [1, 4, 5]
+    store.use(6)
+    assert store.numbers == [1, 5, 6]
 
 
 @given(
@@ -102,25 +105,20 @@ def test_a_shard_in_use_stays_and_its_last_use_counts(tmp_path: Path, downloads:
 )
 def test_the_bound_holds_whatever_is_used(actions: list[tuple[int, bool]], sizes: list[int], limit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder), limit, sleep=lambda seconds: None)
+        store = Store(Path(folder), limit)
         held: dict[int, BinaryIO] = {}
-
-        def fill(number: int, file: BinaryIO) -> None:
-            assert size_of(store) <= limit
-            file.write(content(number, sizes[number]))
-
         for number, keep in actions:
             if number in held:
                 store.let_go(held.pop(number))
                 continue
             in_use = sum(sizes[n] for n in held)
             try:
-                file = store.hold(entry(number, sizes[number]), lambda file, number=number: fill(number, file))
+                file = store.get(number, sizes[number])
             except InputError:
                 assert in_use + sizes[number] > limit
                 continue
             assert file is not None
-            assert size_of(store) <= limit
+            assert store.bytes <= limit
             held[number] = file
             for kept in held:
                 assert store.path(entry(kept, sizes[kept])).read_bytes() == content(kept, sizes[kept])
@@ -130,54 +128,53 @@ def test_the_bound_holds_whatever_is_used(actions: list[tuple[int, bool]], sizes
             store.let_go(file)
 
 
-def test_too_small_a_bound_for_the_shards_in_use_reports_the_bytes_needed(tmp_path: Path, downloads: Downloads) -> None:
+def test_too_small_a_bound_for_the_shards_in_use_reports_the_bytes_needed(tmp_path: Path) -> None:
     pauses: list[float] = []
     store = Store(tmp_path, 250, pauses.append)
-    files = [store.hold(entry(number), downloads.of(number)) for number in (1, 2)]
-    with pytest.raises(InputError, match=r"data.cache_bytes: 250 bytes cannot hold .* at once; set at least 300"):
-        store.hold(entry(3), downloads.of(3))
-    assert pauses == [POLL] * PATIENCE
-    assert store.hold(entry(3), downloads.of(3), wait=False) is None
-    assert numbers_in(store) == [1, 2]
-    assert not list(tmp_path.glob(f"*{PARTIAL}"))
-    store.let_go(files[0])
-    use(store, downloads, 3)
+    with store.using(2):
+        with store.using(1):
+            with pytest.raises(
+                InputError, match=r"data.cache_bytes: 250 bytes cannot hold .* at once; set at least 300"
+            ):
+                store.get(3)
+            assert pauses == [POLL] * PATIENCE
+            assert store.get(3, wait=False) is None
+            assert store.numbers == [1, 2]
+            assert not list(tmp_path.glob(f"*{PARTIAL}"))
+        store.use(3)
 
 
-def test_a_shard_that_two_use_stays_until_both_let_it_go(tmp_path: Path, downloads: Downloads) -> None:
+def test_a_shard_that_two_use_stays_until_both_let_it_go(tmp_path: Path) -> None:
     store = Store(tmp_path, 100)
-    first, second = (store.hold(entry(1), downloads.of(1)) for _ in range(2))
-    for file in (first, second):
-        assert file is not None
-        assert store.hold(entry(2), downloads.of(2), wait=False) is None
-        store.let_go(file)
-    use(store, downloads, 2)
+    with store.using(1):
+        with store.using(1):
+            assert store.get(2, wait=False) is None
+        assert store.get(2, wait=False) is None
+    store.use(2)
 
 
-def test_no_shard_is_removed_if_removing_all_is_not_enough(tmp_path: Path, downloads: Downloads) -> None:
-    store = Store(tmp_path, 300, lambda seconds: None)
-    use(store, downloads, 1)
-    held = store.hold(entry(2), downloads.of(2))
-    with pytest.raises(InputError, match="set at least 350"):
-        store.hold(entry(3, 250), downloads.of(3, 250))
-    assert numbers_in(store) == [1, 2]
-    store.let_go(held)
+def test_no_shard_is_removed_if_removing_all_is_not_enough(tmp_path: Path) -> None:
+    store = Store(tmp_path, 300)
+    store.use(1)
+    with store.using(2):
+        with pytest.raises(InputError, match="set at least 350"):
+            store.get(3, 250)
+        assert store.numbers == [1, 2]
 
 
-def test_a_running_download_is_waited_for(tmp_path: Path, downloads: Downloads) -> None:
+def test_a_running_download_is_waited_for(tmp_path: Path) -> None:
     store = Store(tmp_path, 150)
     begun, go_on = threading.Event(), threading.Event()
 
     def slowly(file: BinaryIO) -> None:
         begun.set()
         go_on.wait()
-        file.write(content(1, 100))
+        file.write(content(1))
 
     other = threading.Thread(target=lambda: store.let_go(store.hold(entry(1), slowly)))
     other.start()
     begun.wait()
-    assert store.hold(entry(1), downloads.of(1), wait=False) is None
-    assert store.hold(entry(2), downloads.of(2), wait=False) is None
+    assert store.get(1, wait=False) is store.get(2, wait=False) is None
     looks = 0
 
     def wait(seconds: float) -> None:
@@ -187,120 +184,102 @@ def test_a_running_download_is_waited_for(tmp_path: Path, downloads: Downloads) 
             go_on.set()
             other.join()
 
-    use(Store(tmp_path, 150, wait), downloads, 2)
-    assert numbers_in(store) == [2]
+    Store(tmp_path, 150, wait).use(2)
+    assert store.numbers == [2]
     assert looks == 2 * PATIENCE + 1
 
 
-def test_a_full_disk_leaves_no_file(
-    tmp_path: Path, downloads: Downloads, disk_full_after: Callable[[int], None]
-) -> None:
+def test_a_full_disk_leaves_no_file(tmp_path: Path, disk_full_after: Callable[[int], None]) -> None:
     disk_full_after(0)
     with pytest.raises(InputError, match=r"\.tar: cannot keep in the cache: No space left on device"):
-        Store(tmp_path, 1000).hold(entry(1), downloads.of(1))
+        Store(tmp_path, 1000).get(1)
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
-def test_a_damaged_file_is_downloaded_again(tmp_path: Path, downloads: Downloads) -> None:
+def test_a_damaged_file_is_downloaded_again(tmp_path: Path) -> None:
     store = Store(tmp_path, 1000)
-    use(store, downloads, 1)
-    path = store.path(entry(1))
-    for damaged in (b"", content(2, 100), content(1, 99)):
-        path.write_bytes(damaged)
-        use(store, downloads, 1)
-    assert downloads.numbers == [1] * 4
+    store.use(1)
+    for damaged in (b"", content(2), content(1, 99)):
+        store.path(entry(1)).write_bytes(damaged)
+        store.use(1)
+    assert store.downloaded == [1] * 4
 
 
-def test_a_file_found_is_hashed_once(tmp_path: Path, downloads: Downloads, monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed: list[Path] = []
-
-    def sha256_of(path: Path) -> str:
-        hashed.append(path)
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-
-    monkeypatch.setattr("deepsiam.data_prep.shards.disk_cache.sha256_of", sha256_of)
-    use(Store(tmp_path, 1000), downloads, 1)
-    assert hashed == []  # it was hashed when it was downloaded
-    reopened = Store(tmp_path, 1000)
-    use(reopened, downloads, 1)
-    use(reopened, downloads, 1)
-    assert len(hashed) == 1
+def test_a_file_found_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashing = Mock(side_effect=disk_cache.sha256_of)
+    monkeypatch.setattr(disk_cache, "sha256_of", hashing)
+    Store(tmp_path, 1000).use(1)
+    assert hashing.call_count == 0  # it was hashed when it was downloaded
+    Store(tmp_path, 1000).use(1, 1)
+    assert hashing.call_count == 1
 
 
-def test_files_of_others_in_the_folder_are_neither_counted_nor_removed(tmp_path: Path, downloads: Downloads) -> None:
+def test_files_of_others_in_the_folder_are_neither_counted_nor_removed(tmp_path: Path) -> None:
     others = [tmp_path / name for name in ("shard-000001.tar", "notes.txt", f"x{PARTIAL}")]
     for path in others:
         path.write_bytes(bytes(1000))
-    use(Store(tmp_path, 100), downloads, 1)
-    use(Store(tmp_path, 100), downloads, 2)
+    Store(tmp_path, 100).use(1, 2)
     assert all(path.exists() for path in others)
 
 
-def test_the_partial_download_of_a_dead_process_is_removed(tmp_path: Path, downloads: Downloads) -> None:
+def test_the_partial_download_of_a_dead_process_is_removed(tmp_path: Path) -> None:
     store = Store(tmp_path, 250)
     for number in (8, 9):
         path = store.path(entry(number))
         path.with_name(path.name + PARTIAL).write_bytes(bytes(100))
-    use(store, downloads, 9)
-    use(store, downloads, 1)
+    store.use(9, 1)
     assert sorted(path.name[:12] for path in tmp_path.glob("shard*")) == ["shard-000001", "shard-000009"]
 
 
 @pytest.mark.parametrize("temporary", ["", PARTIAL])
 @pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
-def test_links_are_left(
-    tmp_path: Path, downloads: Downloads, temporary: str, link: Callable[[Path, Path], None]
-) -> None:
-    precious, path = tmp_path / "precious", Store(tmp_path, 100).path(entry(1))
+def test_links_are_left(tmp_path: Path, temporary: str, link: Callable[[Path, Path], None]) -> None:
+    precious, store = tmp_path / "precious", Store(tmp_path / "cache", 100)
     precious.write_bytes(b"precious")
-    (tmp_path / "cache").mkdir()
-    store = Store(tmp_path / "cache", 100)
-    link(store.directory / (path.name + temporary), precious)
-    link(store.directory / (store.path(entry(2)).name + temporary), precious)
-    use(store, downloads, 1)
+    for number in (1, 2):
+        link(store.directory / (store.path(entry(number)).name + temporary), precious)
+    store.use(1)
     assert precious.read_bytes() == b"precious"
     assert not store.path(entry(1)).is_symlink()
-    assert store.path(entry(1)).read_bytes() == content(1, 100)
-
-
-def hold_and_sleep(store: Store, number: int, begun: Event, finish: bool) -> None:
-    def fill(file: BinaryIO) -> None:
-        if not finish:
-            begun.set()
-            signal.pause()
-        file.write(content(number, 100))
-
-    file = store.hold(entry(number), fill)
-    begun.set()
-    signal.pause()
-    assert file is not None
+    assert store.path(entry(1)).read_bytes() == content(1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("finish", [True, False], ids=["in use", "downloading"])
-def test_a_processs_shards_are_safe_until_it_is_killed(tmp_path: Path, downloads: Downloads, finish: bool) -> None:
+def test_a_processs_shards_are_safe_until_it_is_killed(tmp_path: Path, finish: bool) -> None:
     context = multiprocessing.get_context("fork")
-    store = Store(tmp_path, 100, lambda seconds: None)
-    begun = context.Event()
-    process = context.Process(target=hold_and_sleep, args=(store, 1, begun, finish))
+    store, begun = Store(tmp_path, 100), context.Event()
+
+    def fill(file: BinaryIO) -> None:
+        file.write(content(1))
+        if not finish:
+            pause()
+
+    def pause() -> None:
+        begun.set()
+        signal.pause()
+
+    def use() -> None:
+        _file = store.hold(entry(1), fill)
+        pause()
+
+    process = context.Process(target=use)
     process.start()
     begun.wait()
-    assert store.hold(entry(2), downloads.of(2), wait=False) is None
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
+    assert store.get(2, wait=False) is None
+    process.kill()
     process.join()
-    use(store, downloads, 2)
-    assert numbers_in(store) == [2]
-    assert size_of(store) == 100
+    store.use(2)
+    assert (store.numbers, store.bytes) == ([2], 100)
 
 
-def test_a_fork_does_not_keep_a_shard_that_its_parent_released(tmp_path: Path, downloads: Downloads) -> None:
+def test_a_fork_does_not_keep_a_shard_that_its_parent_released(tmp_path: Path) -> None:
     store = Store(tmp_path, 100)
-    file = store.hold(entry(1), downloads.of(1))
+    file = store.get(1)
     assert file is not None
     child = os.dup(file.fileno())  # as a fork inherits it
     store.let_go(file)
-    use(store, downloads, 2)
-    assert numbers_in(store) == [2]
+    store.use(2)
+    assert store.numbers == [2]
     fcntl.flock(child, fcntl.LOCK_UN)
     os.close(child)

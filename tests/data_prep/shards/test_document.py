@@ -1,8 +1,6 @@
 """Documents as JSON, chunks of a shard, and their packing: what is written is read back, damage is named."""
 
-import io
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +43,6 @@ def plain(document: TokenDocument) -> tuple[Any, ...]:
 
 SEGMENTS = [np.array([1], np.uint16)] * 2
 KEY = "0" * 16
-
-
-@given(st.lists(drawn_documents(), max_size=8))
-def test_all_attributes_survive_the_round_trip(documents: list[TokenDocument]) -> None:
-    read = from_json(to_json(documents), [document.segments for document in documents])
-    assert list(map(plain, read)) == list(map(plain, documents))
 
 
 def test_only_attributes_that_a_document_has_are_stored() -> None:
@@ -111,12 +103,6 @@ def good(**other: object) -> dict[str, np.ndarray]:
         "documents": np.array([1, 2], UINT32),
     }
     return {**arrays, **other}  # type: ignore[dict-item]
-
-
-def test_no_member_of_the_zip_has_a_timestamp() -> None:
-    with zipfile.ZipFile(io.BytesIO(chunk.encode([[np.array([1, 2], UINT16)]], UINT16))) as archive:
-        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
-        assert archive.namelist() == ["ids.npy", "segments.npy", "documents.npy"]
 
 
 @pytest.mark.parametrize(

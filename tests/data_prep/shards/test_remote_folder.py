@@ -1,11 +1,11 @@
+"""A remote folder of shards is read as a local one, through a cache that processes share; damage leaves nothing."""
+
 import multiprocessing
-import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,15 @@ import pytest
 
 from deepsiam.data_prep.common import urls
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.data_prep.common.files import LARGEST_JSON
+from deepsiam.data_prep.shards import remote_folder
 from deepsiam.data_prep.shards.manifest import NAME, Manifest
 from deepsiam.data_prep.shards.reader import Shard
 from deepsiam.data_prep.shards.remote_folder import Cache
 from deepsiam.data_prep.shards.writer import ShardWriter
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer
-from tests import toy
-from tests.data_prep.forge import edit, vouch_again
-from tests.data_prep.server import FolderServer, Handler, cut_short, endless, serving, shorter, status, wrong_bytes
+from tests.data_prep import server as servers
+from tests.data_prep.forge import vouch_again
+from tests.data_prep.server import Answer, FolderServer, Handler, serving
 
 PLENTY = 10**9
 
@@ -57,6 +57,13 @@ def cache(server: FolderServer, tmp_path: Path, pauses: list[float]) -> Iterator
     opened = Cache(server.url, tmp_path / "cache", PLENTY, pauses.append)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def remote(small: Tokenizer, tmp_path: Path) -> Path:
+    """Two shards of a test's own."""
+    write(tmp_path / "remote", small, range(2))
+    return tmp_path / "remote"
 
 
 def name(index: int) -> str:
@@ -96,11 +103,10 @@ def test_a_cache_of_anything_but_an_allowed_url_is_refused(location: str, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("answer", [status(503), cut_short, shorter, wrong_bytes, endless])
 def test_a_download_that_fails_at_first_is_tried_again(
-    server: FolderServer, cache: Cache, pauses: list[float], answer: Any, capsys: pytest.CaptureFixture[str]
+    server: FolderServer, cache: Cache, pauses: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server.misbehaviour[name(2)] = [answer, answer]
+    server.misbehaviour[name(2)] = [servers.endless, servers.cut_short]
     assert first_id(cache.open(2)) == 2
     assert server.requests[name(2)] == 3
     assert pauses == list(urls.PAUSES[:2])
@@ -112,33 +118,21 @@ def test_a_download_that_fails_at_first_is_tried_again(
 @pytest.mark.parametrize(
     ("answer", "reason", "tries"),
     [
-        (status(500), "HTTP status 500", 6),
-        (status(404), "not found", 1),
-        (shorter, r"ended after \d+ bytes, the manifest lists \d+", 6),
-        (wrong_bytes, "its SHA-256 is not the one in the manifest", 6),
-        (endless, r"sends more than the \d+ bytes expected", 6),
+        (servers.status(500), "HTTP status 500", 6),
+        (servers.status(404), "not found", 1),
+        (servers.shorter, r"ended after \d+ bytes, the manifest lists \d+", 6),
+        (servers.wrong_bytes, "its SHA-256 is not the one in the manifest", 6),
+        (servers.endless, r"sends more than the \d+ bytes expected", 6),
     ],
 )
-def test_a_bad_remote_leaves_nothing(server: FolderServer, cache: Cache, answer: Any, reason: str, tries: int) -> None:
+def test_a_bad_remote_leaves_nothing(
+    server: FolderServer, cache: Cache, answer: Answer, reason: str, tries: int
+) -> None:
     server.misbehaviour[name(2)] = [answer] * 6
     with pytest.raises(InputError, match=rf"^{server.url}/{name(2)}: {reason} \(tried {tries} time"):
         cache.open(2)
     assert server.requests[name(2)] == tries
     assert files_in(cache.store.directory) == [".lock"]
-
-
-def test_the_bound_holds_and_open_shards_stay(server: FolderServer, small_shards: Path, tmp_path: Path) -> None:
-    size = Manifest.load(small_shards).shards[0].bytes
-    cache = Cache(server.url, tmp_path, 3 * size, lambda seconds: None)
-    for index in (0, 1, 2):
-        cache.open(index)
-    with pytest.raises(InputError, match=rf"data.cache_bytes: {3 * size} bytes .* set at least {4 * size}"):
-        cache.open(3)
-    cache.release(1)
-    assert [first_id(cache.open(index)) for index in (3, 0, 2)] == [3, 0, 2]
-    assert sorted(path.name[:12] for path in tmp_path.glob("*.tar")) == [name(i)[:12] for i in (0, 2, 3)]
-    assert server.requests[name(0)] == 1
-    cache.close()
 
 
 def test_too_small_a_bound_is_refused_at_once(server: FolderServer, small_shards: Path, tmp_path: Path) -> None:
@@ -168,45 +162,36 @@ def test_a_changed_manifest_wins_and_only_changed_shards_are_downloaded_again(sm
         after.close()
 
 
-def test_a_bad_new_manifest_leaves_the_old_copy(small: Tokenizer, tmp_path: Path) -> None:
-    write(tmp_path / "remote", small, range(8))
-    with serving(tmp_path / "remote") as server:
+def test_a_bad_new_manifest_leaves_the_old_copy(remote: Path, tmp_path: Path) -> None:
+    with serving(remote) as server:
         copied = Cache(server.url, tmp_path / "cache", PLENTY).manifest
-        (tmp_path / "remote" / NAME).write_text("{}")
+        (remote / NAME).write_text("{}")
         with pytest.raises(InputError, match=rf"^{server.url}: .*format version None"):
             Cache(server.url, tmp_path / "cache", PLENTY).manifest  # noqa: B018
         assert Manifest.load(copied.directory) == copied
 
 
-def test_a_shard_that_would_leave_the_cache_is_refused(small: Tokenizer, tmp_path: Path) -> None:
-    write(tmp_path / "remote", small, range(2))
-    edit(tmp_path / "remote", lambda record: record["shards"][0].update(name="../shard-000000.tar"))
-    with serving(tmp_path / "remote") as server:
-        with pytest.raises(InputError, match="is not the name of a shard"):
-            Cache(server.url, tmp_path / "cache", PLENTY).open(0)
-        assert set(server.requests) == {NAME, "tokenizer.json"}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "remote"]
+@pytest.mark.parametrize(
+    ("file", "answer", "said"),
+    [
+        ("tokenizer.json", servers.endless, f"tokenizer.json: sends more than the {1 << 16} bytes"),
+        (NAME, servers.endless, f"{NAME}: sends more than the {1 << 16} bytes"),
+        (NAME, lambda handler, content: handler.send(b"[" * 50_000), "not JSON"),
+    ],
+)
+def test_a_hostile_manifest_is_bounded_in_size_and_depth(
+    server: FolderServer, cache: Cache, file: str, answer: Answer, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_folder, "LARGEST_JSON", 1 << 16)
+    server.misbehaviour = {file: [answer] * 6}
+    with pytest.raises(InputError, match=said):
+        cache.manifest  # noqa: B018
 
 
-def test_a_hostile_manifest_is_bounded_in_size_and_depth(small: Tokenizer, tmp_path: Path) -> None:
-    write(tmp_path / "remote", small, range(2))
-    with serving(tmp_path / "remote") as server:
-        for file in ("tokenizer.json", NAME):
-            server.requests.clear()
-            server.misbehaviour = {file: [endless] * 6}
-            with pytest.raises(InputError, match=rf"{file}: sends more than the {LARGEST_JSON} bytes"):
-                Cache(server.url, tmp_path / "cache", PLENTY, lambda seconds: None).manifest  # noqa: B018
-        server.misbehaviour = {NAME: [lambda handler, content: handler.send(b"[" * 10**6)] * 9}
-        server.requests.clear()
-        with pytest.raises(InputError, match="not JSON"):
-            Cache(server.url, tmp_path / "cache", PLENTY).manifest  # noqa: B018
-
-
-def test_a_tar_of_anything_but_chunks_is_refused_though_its_hash_is_right(small: Tokenizer, tmp_path: Path) -> None:
-    write(tmp_path / "remote", small, range(2))
-    (tmp_path / "remote" / name(0)).write_bytes(b"no tar" * 1000)
-    vouch_again(tmp_path / "remote")
-    cache = Cache(f"file://{tmp_path}/remote", tmp_path / "cache", PLENTY)
+def test_a_tar_of_anything_but_chunks_is_refused_though_its_hash_is_right(remote: Path, tmp_path: Path) -> None:
+    (remote / name(0)).write_bytes(b"no tar" * 1000)
+    vouch_again(remote)
+    cache = Cache(f"file://{remote}", tmp_path / "cache", PLENTY)
     for _ in range(2):
         with pytest.raises(InputError, match="shard-000000-.*: not a tar of chunks"):
             cache.open(0)
@@ -243,7 +228,7 @@ def test_a_shard_fetched_ahead_is_downloaded_before_it_is_opened(server: FolderS
 
 
 def test_a_download_that_failed_ahead_is_reported_when_the_shard_is_opened(server: FolderServer, cache: Cache) -> None:
-    server.misbehaviour[name(1)] = [status(404)]
+    server.misbehaviour[name(1)] = [servers.status(404)]
     cache.fetch_ahead([1, 2])
     assert first_id(cache.open(2)) == 2
     with pytest.raises(InputError, match=rf"{name(1)}: not found \(tried 1 time\)"):
@@ -300,38 +285,38 @@ def test_a_forked_worker_fetches_ahead_with_a_thread_of_its_own(server: FolderSe
     assert [server.requests[name(index)] for index in range(4)] == [1, 1, 1, 1]
 
 
-READ = """
-import sys
-from pathlib import Path
-from deepsiam.data_prep.shards.remote_folder import Cache
-cache = Cache(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
-for index in map(int, sys.argv[4:]):
-    assert cache.open(index).read(0)[0].segments[0][0] == index
-    cache.release(index)
-"""
+def reader(server: FolderServer, directory: Path, limit: int, *order: int) -> BaseProcess:
+    """A process that opens shards and lets them go, in an order."""
+
+    def read() -> None:
+        cache = Cache(server.url, directory, limit)
+        for index in order:
+            assert first_id(cache.open(index)) == index
+            cache.release(index)
+
+    process = multiprocessing.get_context("fork").Process(target=read)
+    process.start()
+    return process
 
 
-def reader(server: FolderServer, directory: Path, limit: int, *order: int) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", READ, server.url, str(directory), str(limit), *map(str, order)]
-    return subprocess.Popen(command, cwd=toy.ROOT, stderr=subprocess.PIPE, text=True)
+def ended(process: BaseProcess) -> int | None:
+    process.join()
+    return process.exitcode
 
 
 @pytest.mark.slow
 def test_two_processes_download_each_shard_once(server: FolderServer, tmp_path: Path) -> None:
-    order = list(range(8))
-    readers = [reader(server, tmp_path, PLENTY, *order), reader(server, tmp_path, PLENTY, *order)]
-    assert [process.communicate(timeout=120)[1] for process in readers] == ["", ""]
-    assert [process.returncode for process in readers] == [0, 0]
-    assert [server.requests[name(index)] for index in order] == [1] * 8
+    readers = [reader(server, tmp_path, PLENTY, *range(8)) for _ in range(2)]
+    assert list(map(ended, readers)) == [0, 0]
+    assert [server.requests[name(index)] for index in range(8)] == [1] * 8
     assert len(files_in(tmp_path)) == 1 + 8
 
 
 @pytest.mark.slow
 def test_two_processes_share_a_cache_of_two_shards(server: FolderServer, small_shards: Path, tmp_path: Path) -> None:
     size = max(entry.bytes for entry in Manifest.load(small_shards).shards)
-    order = list(range(8))
-    readers = [reader(server, tmp_path, 2 * size, *order), reader(server, tmp_path, 2 * size, *reversed(order))]
-    assert [process.communicate(timeout=120)[1] for process in readers] == ["", ""]
+    readers = [reader(server, tmp_path, 2 * size, *order) for order in (range(8), reversed(range(8)))]
+    assert list(map(ended, readers)) == [0, 0]
     assert sum(path.stat().st_size for path in tmp_path.glob("*.tar*")) <= 2 * size
 
 
@@ -349,9 +334,7 @@ def test_a_process_killed_in_mid_download_leaves_nothing_stuck(server: FolderSer
     killed = reader(server, tmp_path, PLENTY, 0)
     begun.wait()
     waiting = reader(server, tmp_path, PLENTY, 0, 1)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.communicate()
-    assert waiting.communicate(timeout=120)[1] == ""
-    assert waiting.returncode == 0
+    killed.kill()
+    assert list(map(ended, (killed, waiting))) == [-signal.SIGKILL, 0]
     assert server.requests[name(0)] == 2
     assert [file.partition("-")[2][:6] for file in files_in(tmp_path)] == ["", "000000", "000001"]

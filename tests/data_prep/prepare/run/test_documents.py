@@ -1,24 +1,30 @@
-"""Preparations of small raw inputs: which documents, in which split and order, and what the manifest records."""
+"""Preparations of small and of odd inputs: which documents, in which order, what is told, and what stays as it is."""
 
 import json
+import os
+import re
+import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from deepsiam.data_prep.__main__ import main
-from deepsiam.data_prep.prepare import output, reading
+from deepsiam.data_prep.common.errors import InputError
+from deepsiam.data_prep.prepare import output, reading, texts
 from deepsiam.data_prep.prepare.spool import key_of
-from deepsiam.data_prep.prepare.writing import is_held_out
 from deepsiam.data_prep.shards import verify
 from deepsiam.data_prep.text.normalize import fold
+from tests import toy
 from tests.data_prep import raw
-from tests.data_prep.raw import Capture, contents, near_copy, source_of
+from tests.data_prep.raw import Capture, contents, near_copy, refusal, source_of
 
 NEAR = ["--near-duplicates", 0.8]
 
 
-def prepared(folder: Path, texts: Sequence[str], *arguments: object, name: str = "out") -> Path:
+def prepared(folder: Path, texts: Sequence[str | dict[str, Any]], *arguments: object, name: str = "out") -> Path:
     """Prepare a data set of texts; the id of each is the number of its line."""
     file = raw.write_jsonl(folder / f"{name}.jsonl", texts)
     raw.run("jsonl", file, "--out", folder / name, *arguments)
@@ -29,96 +35,10 @@ def dropped(out: Path) -> dict[str, int]:
     return source_of(out)["counts"]["dropped"]
 
 
-# duplicates
-
-
-def test_of_texts_that_differ_in_case_and_space_one_stays_unless_all_are_kept(tmp_path: Path) -> None:
-    texts = ["One Two.", "one  two.", "ONE\ntwo.", "Three."]
-    out = prepared(tmp_path, texts)
-    assert raw.ids(out) == {"1", "4"}
-    assert dropped(out) == {"same_text": 2}
-    out = prepared(tmp_path, texts, "--keep-duplicates", name="all")
-    assert raw.ids(out) == {"1", "2", "3", "4"}
-    assert dropped(out) == {}
-
-
-def test_duplicates_in_different_files_are_found(tmp_path: Path) -> None:
-    files = [raw.write_jsonl(tmp_path / f"{name}.jsonl", ["One two.", f"File {name}."]) for name in "ba"]
-    raw.run("jsonl", *files, "--out", tmp_path / "out")
-    ids = {document.id for document in raw.documents(tmp_path / "out")}
-    assert ids == {"jsonl/a.jsonl/1", "jsonl/a.jsonl/2", "jsonl/b.jsonl/2"}
-
-
-@pytest.mark.usefixtures("datasketch")
-def test_of_near_duplicates_one_stays(tmp_path: Path) -> None:
-    texts = raw.texts(20, sentences=10)
-    out = prepared(tmp_path, [*texts, *map(near_copy, texts[:5]), near_copy(texts[0], 2), "Very short."], *NEAR)
-    groups = [{1, 21, 26}, {2, 22}, {3, 23}, {4, 24}, {5, 25}, *({number} for number in (*range(6, 21), 27))]
-    kept = set(map(int, raw.ids(out)))
-    assert [len(kept & group) for group in groups] == [1] * len(groups)
-    assert dropped(out) == {"near_duplicate": 6}
-    assert raw.ids(prepared(tmp_path, [*texts, *map(near_copy, texts)], name="all")) == set(map(str, range(1, 41)))
-
-
-def test_documents_of_another_data_set_are_dropped(tmp_path: Path) -> None:
-    texts = raw.texts(30)
-    other = prepared(tmp_path, texts[:20], "--held-out", 0.4, name="other")
-    out = prepared(tmp_path, [*texts, texts[3].upper()], "--against", other)
-    assert raw.ids(out) == set(map(str, range(21, 31)))
-    assert dropped(out) == {"elsewhere": 21}
-
-
-@pytest.mark.usefixtures("datasketch")
-def test_near_duplicates_of_another_data_set_are_dropped(tmp_path: Path, capfd: Capture) -> None:
-    texts = raw.texts(30, sentences=10)
-    other = prepared(tmp_path, texts[:20], "--held-out", 0.4, *NEAR, name="other")
-    out = prepared(
-        tmp_path, [*map(near_copy, texts), near_copy(texts[25], 2), near_copy(texts[3], 2)], "--against", other, *NEAR
-    )
-    assert dropped(out) == {"elsewhere": 21, "near_duplicate": 1}
-    assert len(raw.documents(out)) == 10
-    plain = prepared(tmp_path, texts[:20], name="plain")
-    message = raw.refusal(capfd, "jsonl", tmp_path / "out.jsonl", "--out", tmp_path / "no", "--against", plain, *NEAR)
-    assert message == f"{plain}: was not prepared with --near-duplicates 0.8; prepare it again with that"
-
-
-# the held-out split
-
-
-def test_the_held_out_split_is_a_disjoint_share(tmp_path: Path) -> None:
-    out = prepared(tmp_path, raw.texts(2000), "--held-out", 0.2)
-    training, held_out = (raw.documents(out, split) for split in ("shards", "held_out"))
-    assert len(training) + len(held_out) == 2000
-    assert 330 < len(held_out) < 470  # 20 %, plus or minus four standard deviations
-    assert not {document.key for document in training} & {document.key for document in held_out}
-    assert {source_of(out, split)["counts"]["held_out_documents"] for split in output.SPLITS} == {len(held_out)}
-    assert contents(out)["held_out/tokenizer.json"] == contents(out)["shards/tokenizer.json"]
-
-
-def test_the_side_of_a_document_depends_only_on_its_group(tmp_path: Path) -> None:
-    records = [{"id": str(number), "text": text} for number, text in enumerate(raw.texts(200))]
-    expected = {record["id"] for record in records if is_held_out(f"jsonl/a.jsonl/{record['id']}", 0.3)}
-    assert 30 < len(expected) < 90
-    others = [{"id": f"other{number}", "text": text} for number, text in enumerate(raw.texts(300, 5))]
-    reworded = [{**record, "text": near_copy(record["text"])} for record in records[:90]]
-    for name, texts in (("all", records), ("few", records[::-7]), ("many", [*others, *reworded])):
-        (tmp_path / name).mkdir()
-        file = raw.write_jsonl(tmp_path / name / "a.jsonl", texts)
-        raw.run("jsonl", file, "--id", "id", "--held-out", 0.3, "--out", tmp_path / name / "out")
-        known = {record["id"] for record in records} & {record["id"] for record in texts}
-        assert raw.ids(tmp_path / name / "out", "held_out") & known == expected & known
-
-
-# decontamination
-
-
 def test_a_quotation_of_thirteen_words_of_a_collection_is_dropped(tmp_path: Path) -> None:
     words = raw.texts(1, 9, sentences=10)[0].replace(".", "").split()
     query, body = " ".join(words[:20]), " ".join(words[20:60])
-    folder = tmp_path / "collection"
-    folder.mkdir()
-    raw.write_jsonl(folder / "corpus.jsonl", [{"_id": "d", "title": "A title", "text": body}])
-    raw.write_jsonl(folder / "queries.jsonl", [{"_id": "q", "text": query}])
+    folder = toy.write_beir(tmp_path / "collection", {"d": body}, {"q": query})
 
     def quotes(text: str, number: int) -> str:
         return f"Nobody but {' '.join(text.split()[3 : 3 + number]).upper()}, somebody wrote."
@@ -127,11 +47,6 @@ def test_a_quotation_of_thirteen_words_of_a_collection_is_dropped(tmp_path: Path
     out = prepared(tmp_path, texts, "--decontaminate", folder)
     assert raw.ids(out) == set(map(str, range(3, 10)))
     assert dropped(out) == {"contaminated": 2}
-    fewer = prepared(tmp_path, texts, "--decontaminate", folder, "--ngram", 12, name="fewer")
-    assert dropped(fewer) == {"contaminated": 4}
-
-
-# what is recorded and printed
 
 
 CHANGING = ("read", "join", "cut")  # stages that may turn one document into several, or several into one
@@ -149,10 +64,8 @@ def check_counts(out: Path, capfd: Capture) -> None:
     capfd.readouterr()
     assert main(["stats", str(out), "--json"]) == 0
     recorded = json.loads(capfd.readouterr().out)
-    assert {name: recorded["counts"][name] for name in ("documents", "segments", "tokens")} == {
-        name: counts[name] for name in ("documents", "segments", "tokens")
-    }
-    assert recorded["counts"]["dropped"] == counts["dropped"]
+    for name in ("documents", "segments", "tokens", "dropped"):
+        assert recorded["counts"][name] == counts[name]
     assert recorded["stages"] == stages
     assert main(["verify", str(out)]) == 0
     assert f"{len(documents):,} documents" in capfd.readouterr().out
@@ -168,18 +81,20 @@ def check_counts(out: Path, capfd: Capture) -> None:
 
 
 @pytest.mark.usefixtures("datasketch")
-def test_the_counts_of_json_lines_agree(tmp_path: Path, capfd: Capture) -> None:
+def test_the_counts_of_json_lines_agree_and_all_copies_are_dropped(tmp_path: Path, capfd: Capture) -> None:
     texts = raw.texts(60, sentences=10)
-    other = prepared(tmp_path, texts[:5], *NEAR, name="other")
+    others = [
+        prepared(tmp_path, texts[:5], "--held-out", 0.4, *NEAR, name="other"),
+        prepared(tmp_path, [near_copy(texts[30]), texts[31]], *NEAR, name="another"),
+    ]
     records = [*texts, *texts[:8], *map(near_copy, texts[10:20]), "Few words.", " ", "Genug der vielen Worte. " * 6]
-    wanted = ["--min-words", 3, "--language", "en", "--held-out", 0.2, "--against", other, *NEAR]
-    lines = [*({"text": text} for text in records), {"no": 1}]
-    file = raw.write_jsonl(tmp_path / "a.jsonl", lines)
-    raw.run("jsonl", file, "--out", tmp_path / "out", "--max-bad", 0.1, *wanted)
-    check_counts(tmp_path / "out", capfd)
-    reasons = {"bad": 1, "empty": 1, "too_short": 1, "other_language": 1, "elsewhere": 10, "same_text": 3}
-    assert dropped(tmp_path / "out") == {**reasons, "near_duplicate": 10}
-    assert source_of(tmp_path / "out")["stages"][0]["in"] == len(lines)
+    wanted = ["--min-words", 3, "--language", "en", "--held-out", 0.2, *NEAR, "--max-bad", 0.1]
+    wanted += [word for folder in others for word in ("--against", folder)]
+    out = prepared(tmp_path, [*records, {"no": 1}], *wanted)
+    check_counts(out, capfd)
+    reasons = {"bad": 1, "empty": 1, "too_short": 1, "other_language": 1, "elsewhere": 12, "same_text": 3}
+    assert dropped(out) == {**reasons, "near_duplicate": 10}
+    assert source_of(out)["stages"][0]["in"] == len(records) + 1
 
 
 def test_the_counts_of_reddit_agree(tmp_path: Path, capfd: Capture) -> None:
@@ -190,21 +105,9 @@ def test_the_counts_of_reddit_agree(tmp_path: Path, capfd: Capture) -> None:
     raw.run("reddit", folder, "--out", tmp_path / "out", "--held-out", 0.3)
     check_counts(tmp_path / "out", capfd)
     assert dropped(tmp_path / "out") == {"alone": 1, "deleted": 1, "same_text": 1}
-    assert source_of(tmp_path / "out")["stages"][0] == {
-        "name": "read",
-        "parameters": {
-            "subreddits": None,
-            "without": [],
-            "bots": [],
-            "min_score": None,
-            "pairs": False,
-            "language": "en",
-            "language_threshold": 20.0,
-        },
-        "in": 86,
-        "out": 86,
-        "dropped": {},
-    }
+    read = source_of(tmp_path / "out")["stages"][0]
+    assert (read["name"], read["in"], read["out"], read["dropped"]) == ("read", 86, 86, {})
+    assert (read["parameters"]["language"], read["parameters"]["pairs"]) == ("en", False)
 
 
 def test_a_document_that_is_too_long_is_cut_and_counted(
@@ -243,22 +146,14 @@ def test_documents_are_in_the_order_of_their_keys(tmp_path: Path) -> None:
 
 
 def test_headings_and_text_survive(tmp_path: Path) -> None:
-    page = (
-        "The river is long. It has an island.\n\n== The Bridge ==\nThe bridge was old.\n\n=== Its End ===\nIt is out."
-    )
+    page = "The river is long. It has an island.\n\n== The Bridge ==\nThe bridge was old.\n\n=== Its End ===\nIt is."
     file = raw.write_wikipedia(tmp_path / "a.xml", [page, *raw.texts(20)])
     raw.run("wikipedia", file, "--out", tmp_path / "out", "--tokenizer-kind", "bpe")
     document = next(one for one in raw.documents(tmp_path / "out") if one.id == "wikipedia/1")
-    assert raw.decoded(tmp_path / "out")["wikipedia/1"] == [
-        "The river is long.",
-        "It has an island.",
-        "The Bridge",
-        "The bridge was old.",
-        "Its End",
-        "It is out.",
-    ]
+    text = raw.decoded(tmp_path / "out")["wikipedia/1"]
+    assert "/".join(text) == "The river is long./It has an island./The Bridge/The bridge was old./Its End/It is."
     assert (document.headings, document.context) == ((2, 4), 0)
-    assert document.key == key_of(fold("\n".join(raw.decoded(tmp_path / "out")["wikipedia/1"])))
+    assert document.key == key_of(fold("\n".join(text)))
 
 
 def test_the_context_of_a_dialogue_survives(tmp_path: Path) -> None:
@@ -268,3 +163,123 @@ def test_the_context_of_a_dialogue_survives(tmp_path: Path) -> None:
     raw.run("reddit", folder, "--out", tmp_path / "out")
     context = {document.id: (len(document.segments), document.context) for document in raw.documents(tmp_path / "out")}
     assert context == {"reddit/t3_p0": (3, 0), "reddit/t3_p0/t1_z": (3, 2)}
+
+
+def test_sentences_left_out_for_unknown_templates_are_counted(tok: Path, tmp_path: Path, capfd: Capture) -> None:
+    texts = [f"{text} It is {{{{height of|fox}}}} tall. {text}" for text in raw.texts(5)]
+    pages = [*texts, "It weighs {{weight of|fox}}.", "It is {{height of|dog}} tall.", "{{height of|box}}\nA fox runs."]
+    dump = raw.write_wikipedia(tmp_path / "pages-articles.xml", pages)
+    out = raw.agree(tmp_path, "wikipedia", dump, "--tokenizer", tok, numbers=[2])
+    read = raw.source_of(out)["stages"][0]
+    assert read["sentences"] == {"height of": 6, "weight of": 1}
+    assert read["dropped"] == {"empty": 2}
+    assert not any("is tall" in segment for text in raw.decoded(out).values() for segment in text)
+    printed = capfd.readouterr().out
+    assert "sentences left out for unknown templates: 7 (6 height of, 1 weight of)\n" in printed
+
+
+def test_guessed_encodings_are_counted(tmp_path: Path, capfd: Capture) -> None:
+    pytest.importorskip("py3langid", reason="needs the packages of the extra `dumps`")
+    (tmp_path / "in").mkdir()
+    for number, text in enumerate(raw.texts(4)):
+        encoding = ("utf-8", "cp1252", "utf-16", "cp1252")[number]
+        (tmp_path / "in" / f"{number}.txt").write_bytes(f"“{text}” – naïve café.".encode(encoding))
+    raw.run("text", tmp_path / "in", "--out", tmp_path / "out")
+    read = raw.source_of(tmp_path / "out")["stages"][0]
+    assert read["guessed"] == {"cp1252": 2, "utf_16": 1}
+    assert read["guessed_for"] == {"cp1252": ["text/1.txt", "text/3.txt"], "utf_16": ["text/2.txt"]}
+    printed = capfd.readouterr().out
+    assert re.search(r"read +4 +4  ; 2 read as cp1252; 1 read as utf_16\n", printed)
+    assert "\n    read as cp1252: text/1.txt, text/3.txt\n    read as utf_16: text/2.txt\n" in printed
+    message = refusal(capfd, "text", tmp_path / "in", "--out", tmp_path / "named", "--encoding", "utf8")
+    assert message.startswith(
+        f"3 of 4 records are bad, more than --max-bad 0.001, as {tmp_path}/in/1.txt: the file: not utf"
+    )
+
+
+def test_control_characters_reach_neither_shards_nor_terminal(tmp_path: Path, capfd: Capture) -> None:
+    file = tmp_path / "a\x1b[2J.jsonl"
+    raw.write_jsonl(file, ["An \x1b[31mescape\x00 and\u202e more\x07.\x85", "Fine \u200bone.\r\n\tTwo."])
+    raw.run("jsonl", file, "--out", tmp_path / "out", "--tokenizer-kind", "bpe", "--vocab-size", 270)
+    for name, segments in raw.decoded(tmp_path / "out").items():
+        assert all(map(str.isprintable, [name, *segments]))
+    file.write_text("{\n")
+    with pytest.raises(SystemExit):
+        main(raw.command("jsonl", file, "--out", tmp_path / "other"))
+    captured = capfd.readouterr().err
+    assert "a\\x1b[2J.jsonl: line 1: not JSON" in captured
+    assert captured.replace("\n", "").isprintable()
+
+
+def test_a_vocabulary_that_the_text_is_too_small_for_is_named(tmp_path: Path, capfd: Capture) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
+    raw.run("jsonl", file, "--out", tmp_path / "out", "--vocab-size", 5000)
+    printed = capfd.readouterr().out
+    assert re.search(r"training a vocabulary of 5,000\nthe text has pieces for a vocabulary of \d+ only\n", printed)
+
+
+def test_a_second_process_is_refused(tmp_path: Path, capfd: Capture) -> None:
+    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(3))
+    reading, writing = os.pipe()
+    if not (child := os.fork()):  # a lock belongs to a process
+        with output.alone(tmp_path / "out" / ".partial"):
+            os.write(writing, b"x")
+            signal.pause()
+    os.read(reading, 1)
+    try:
+        message = refusal(capfd, "jsonl", file, "--out", tmp_path / "out")
+        assert message == f"{tmp_path}/out: is being prepared by another process; wait for it, or stop it"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    raw.run("jsonl", file, "--out", tmp_path / "out")
+
+
+def test_a_finished_output_is_left_alone(tmp_path: Path, capfd: Capture) -> None:
+    file, out = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(40)), tmp_path / "out"
+    out.mkdir()
+    (out / "mine").write_text("mine")
+    raw.run("jsonl", file, "--out", out, "--held-out", 0.2)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert out / "mine" in before
+    capfd.readouterr()
+    raw.run("jsonl", file, "--out", out, "--held-out", 0.2, workers=2)
+    assert capfd.readouterr().out == f"{out}: complete already, nothing to do\n"
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    shard = out / "held_out" / "shard-000000.tar"
+    shard.write_bytes(b"")
+    message = refusal(capfd, "jsonl", file, "--out", out, "--held-out", 0.2)
+    assert message.startswith(f"{shard}: 0 bytes, the manifest lists ")
+    assert message.endswith(f"(remove {out} to prepare it again)")
+
+
+@pytest.mark.usefixtures("datasketch")
+@pytest.mark.parametrize("options", [[], ["--text-only"]], ids=["shards", "text"])
+def test_joins_of_other_input_are_not_used(
+    options: list[str], tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, now = (
+        raw.write_reddit(tmp_path / str(seed), [raw.texts(4, 100 * seed + i) for i in range(20)]) for seed in (1, 2)
+    )
+    options = [*options, "--near-duplicates", "0.8"]
+    with monkeypatch.context() as patch:  # all but the last step
+        for module in (output, texts):
+            patch.setattr(module, "finish", Mock(side_effect=InputError("the disk is full")))
+        assert refusal(capfd, "reddit", before, "--out", tmp_path / "out", *options) == "the disk is full"
+    raw.run("reddit", now, "--out", tmp_path / "out", *options)
+    raw.run("reddit", now, "--out", tmp_path / "whole", *options)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_a_changed_evaluation_is_other_input(tmp_path: Path, capfd: Capture) -> None:
+    some = raw.texts(9)
+    file, evaluation, out = raw.write_jsonl(tmp_path / "a.jsonl", some), tmp_path / "beir", tmp_path / "out"
+    evaluation.mkdir()
+    raw.write_jsonl(evaluation / "corpus.jsonl", [{"_id": "1", "text": "A fox."}])
+    raw.write_jsonl(evaluation / "queries.jsonl", [{"_id": "1", "text": "Which fox?"}])
+    command = "jsonl", file, "--out", out, "--decontaminate", evaluation
+    for _ in range(2):
+        raw.run(*command)
+    assert "complete already" in capfd.readouterr().out
+    raw.write_jsonl(evaluation / "corpus.jsonl", [{"_id": "1", "text": some[0]}])
+    assert refusal(capfd, *command).startswith(f"{out}: was made from other input or with other options")

@@ -1,7 +1,8 @@
 """The two sides of --held-out share no group and no sentence, in one run and in parts that are merged."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,6 @@ SHARE = 0.4
 NEAR = ["--near-duplicates", 0.6]
 
 
-@pytest.fixture(params=["", "keep", "near", "near keep"])
-def removal(request: pytest.FixtureRequest) -> list[object]:
-    """Return the options that decide which duplicates are removed, whatever the source."""
-    if "near" in request.param:
-        request.getfixturevalue("datasketch")
-    return (NEAR if "near" in request.param else []) + (["--keep-duplicates"] if "keep" in request.param else [])
-
-
 def exported(out: Path, split: str) -> list[dict[str, Any]]:
     file = out / f"{split}.jsonl"
     assert main(["export", str(out / split), "--jsonl", "--out", str(file)]) == 0
@@ -32,13 +25,16 @@ def exported(out: Path, split: str) -> list[dict[str, Any]]:
     return documents
 
 
-def shared(out: Path) -> tuple[set[str], set[str]]:
-    """Return the groups and the sentences that are on both sides."""
+def check(out: Path, is_near: bool) -> None:
+    """Check that no group and no sentence is on both sides, and that duplicates were removed."""
     sides = [exported(out, split) for split in output.SPLITS]
-    assert all(len(documents) > 5 for documents in sides)
+    assert min(map(len, sides)) > 5
     groups = [{document["group"] for document in documents} for documents in sides]
     sentences = [{sentence for document in documents for sentence in document["text"]} for documents in sides]
-    return groups[0] & groups[1], sentences[0] & sentences[1]
+    assert (groups[0] & groups[1], sentences[0] & sentences[1]) == (set(), set())
+    dropped = raw.source_of(out)["counts"]["dropped"]
+    assert ("near_duplicate" in dropped) == is_near
+    assert dropped["same_text"] > 2
 
 
 def unique_sentences() -> Iterator[str]:
@@ -53,38 +49,25 @@ def reworded(text: str) -> str:
     return " ".join([words[0], "x" * len(words[1]), *words[2:]])
 
 
-def check(folder: Path, source: str, *arguments: object) -> None:
-    tok = raw.vocabulary(folder / "tokenizer.json")
-    out = raw.agree(folder, source, *arguments, "--tokenizer", tok, "--held-out", SHARE, numbers=[3])
-    assert shared(out) == (set(), set())
-    dropped = raw.source_of(out)["counts"]["dropped"]
-    assert ("near_duplicate" in dropped) == ("--near-duplicates" in arguments)
-    assert dropped["same_text"] > 2
-
-
-def write_threads(folder: Path, threads: Sequence[Sequence[str]]) -> Path:
-    """Write dumps of threads: a submission, a chain of comments and, last, a second reply to the first comment."""
-    raw.write_reddit(folder, [thread[:-1] for thread in threads])
-    branches = [
-        {"id": f"b{number}", "link_id": f"t3_p{number}", "parent_id": f"t1_c{number}x1", "body": thread[-1]}
-        for number, thread in enumerate(threads)
-    ]
-    raw.write_jsonl(folder / "RC_2020-09", [{**branch, "author": "u", "created_utc": 9} for branch in branches])
-    return folder
-
-
-def test_threads_are_on_one_side(tmp_path: Path, removal: list[object]) -> None:
+@pytest.mark.usefixtures("datasketch")
+@pytest.mark.parametrize("removal", [NEAR, ["--keep-duplicates"]], ids=["near", "keep"])
+def test_threads_are_on_one_side_of_every_part(tok: Path, tmp_path: Path, removal: list[object]) -> None:
+    """A branched thread has a submission, a chain of comments and a second reply to the first comment."""
     some = unique_sentences()
-    threads = [[next(some) for _ in range(6)] for _ in range(40)]
-    copies = threads[:12]
-    chains = [[next(some) for _ in range(6)] for _ in range(12)]
-    if "--near-duplicates" in removal:
-        chains += [[reworded(chain[0]), *chain[1:]] for chain in chains]
-    dumps = [
-        write_threads(tmp_path / "branched", threads + copies),
-        raw.write_reddit(tmp_path / "chains", chains, first=100),  # without a branch: one document each
+    threads = [list(islice(some, 6)) for _ in range(40)]
+    threads += threads[:12]
+    branched = raw.write_reddit(tmp_path / "branched", [thread[:-1] for thread in threads])
+    branches = [
+        {"id": f"b{n}", "link_id": f"t3_p{n}", "parent_id": f"t1_c{n}x1", "body": thread[-1]}
+        for n, thread in enumerate(threads)
     ]
-    check(tmp_path, "reddit", *dumps, "--any-language", *removal)
+    raw.write_jsonl(branched / "RC_2020-09", [{**branch, "author": "u", "created_utc": 9} for branch in branches])
+    chains = [list(islice(some, 6)) for _ in range(12)]
+    if removal == NEAR:
+        chains += [[reworded(chain[0]), *chain[1:]] for chain in chains]
+    dumps = [branched, raw.write_reddit(tmp_path / "chains", chains, first=100)]  # of a chain: one document
+    wanted = ["--tokenizer", tok, "--held-out", SHARE, "--any-language", *removal]
+    check(raw.agree(tmp_path, "reddit", *dumps, *wanted, numbers=[2]), removal == NEAR)
 
 
 def wikipedia(folder: Path, texts: list[str]) -> Path:
@@ -127,35 +110,16 @@ def cleaned(folder: Path, texts: list[str]) -> Path:
     ],
 )
 def test_documents_of_every_source_are_on_one_side(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, write: Callable[[Path, list[str]], Path]
+    tok: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, write: Callable[[Path, list[str]], Path]
 ) -> None:
     monkeypatch.setattr(reading, "MAX_BYTES", 600)
     monkeypatch.setattr(bookcorpus, "LINES", 1)
     some = unique_sentences()
-    texts = [" ".join(next(some) for _ in range(20)) for _ in range(30)]
+    texts = [" ".join(islice(some, 20)) for _ in range(30)]
     texts += [*texts[:8], *map(reworded, texts[8:20])]
-    check(tmp_path, source, write(tmp_path, texts), *NEAR)
-    ids = {document["id"] for split in output.SPLITS for document in exported(tmp_path / "whole", split)}
-    assert sum("#" in id_ for id_ in ids) == 30  # each document is cut in two
-
-
-def test_a_held_out_copy_of_training_text_is_dropped_and_counted_once(tmp_path: Path) -> None:
-    texts = raw.texts(40)
-    file = raw.write_jsonl(tmp_path / "a.jsonl", texts * 3)
-    for keep in ([], ["--keep-duplicates"]):
-        out = tmp_path / f"out {len(keep)}"
-        raw.run("jsonl", file, "--out", out, "--held-out", SHARE, *keep)
-        sides = [raw.documents(out, split) for split in output.SPLITS]
-        keys = [{document.key for document in documents} for documents in sides]
-        assert not keys[0] & keys[1]
-        assert len(keys[0] | keys[1]) == 40
-        counts = raw.source_of(out)["counts"]
-        assert counts["dropped"] == {"same_text": 120 - sum(map(len, sides))}
-        assert raw.source_of(out)["stages"][-1]["out"] == sum(map(len, sides))
-
-
-def test_all_groups_held_out_is_one_clear_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    file = raw.write_jsonl(tmp_path / "a.jsonl", raw.texts(1))
-    message = raw.refusal(capfd, "jsonl", file, "--out", tmp_path / "out", "--held-out", 0.5)
-    hint = "all may be in held-out groups: lower --held-out"
-    assert message.endswith(f"no documents are left to write (the input has none); {hint}")
+    wanted = ["--tokenizer", tok, "--held-out", SHARE, *NEAR]
+    out = raw.agree(tmp_path, source, write(tmp_path, texts), *wanted, numbers=[2] if source == "jsonl" else [])
+    check(out, True)
+    groups = {document["id"]: document["group"] for split in output.SPLITS for document in exported(out, split)}
+    assert sum("#" in name for name in groups) == 30  # each document is cut in two
+    assert all(group == name.partition("#")[0] for name, group in groups.items())
