@@ -22,6 +22,9 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
     ("seed", {"decoder_layers": 10**9}, "method.decoder_layers is 1,000,000,000, and at most"),
     ("seed", {"max_tokens": 10**9}, "method.max_tokens is 1,000,000,000, and at most"),
     ("seed", {"window": 10**9}, "method.window is 1,000,000,000, and at most"),
+    ("distil", {"negatives": "own"}, "method.loss=batch_kl compares scores of the batch's documents"),
+    ("distil", {"loss": "vectors", "negatives": "step"}, "method.negatives=step is for"),
+    ("distil", {"loss": "softmax"}, "vectors"),
     # a query's negatives, and what a loss learns
     ("siamese", {"loss": "hinge"}, f"method.loss=hinge {OWN}"),
     ("siamese", {"negatives": "own"}, f"method.negatives=own {OWN}"),

@@ -20,7 +20,7 @@ from deepsiam.models.layers.ranking_losses import in_batch_softmax
 from deepsiam.models.pretraining.retromae import unpack_bits
 from deepsiam.models.registry import PRETRAINING
 from tests.models.tiny import MAX_TOKENS, SENTENCES, VOCABULARY, batch_of, documents, perturbed, tensors
-from tests.models.variants import COMPARING, DOCUMENTS, PRETRAININGS, VARIANTS, Variant
+from tests.models.variants import COMPARING, DOCUMENTS, PRETRAININGS, Variant
 
 BOTTLENECKS = {
     "seed": ("decoder",),
@@ -41,7 +41,6 @@ HEADS = {
 DRAW_NOTHING = ("clm", "skip_thought", "pairs", "distil")
 TABLE = "trunk.embeddings.word_embeddings.weight"
 METHODS = pytest.mark.parametrize("variant", PRETRAININGS, ids=lambda v: v.title)
-ALL = pytest.mark.parametrize("variant", [v for v in VARIANTS if v.pretrains], ids=lambda v: v.title)
 
 
 @METHODS
@@ -104,7 +103,7 @@ def test_the_exported_trunk_is_a_stock_encoder_with_the_same_states(variant: Var
     torch.testing.assert_close(encode(model.trunk, ids, mask)[mask], theirs[mask], rtol=0, atol=1e-12)
 
 
-@ALL
+@METHODS
 def test_one_table_of_the_vocabulary_serves_all_uses_also_after_save_and_load(variant: Variant, tmp_path: Path) -> None:
     model, other = perturbed(variant.model()), variant.model()
     arrays, state = tensors(variant.micro_batch()), model.state_dict()

@@ -1,6 +1,5 @@
 """Learning a teacher's vectors: what is read as what, and the losses against a plain reference in fp64."""
 
-import re
 from typing import Any
 
 import numpy as np
@@ -34,14 +33,8 @@ def prefix(vector: Tensor, number: int, *, unit: bool) -> Tensor:
 def test_losses_and_every_gradient_equal_a_plain_reference(
     teacher_width: int | None, shape: dict[str, Any], similarity: str, negatives: str
 ) -> None:
-    keys = config(
-        loss=EVERY_LOSS,
-        negatives=negatives,
-        similarity=similarity,
-        temperature=0.3,
-        teacher_width=teacher_width,
-        **shape,
-    )
+    scores = {"negatives": negatives, "similarity": similarity, "temperature": 0.3}
+    keys = config(loss=EVERY_LOSS, teacher_width=teacher_width, **scores, **shape)
     model = keys.model(trunk()).double()
     teacher, numbers = HashedTeacher(teacher_width or model.width), keys.dimensions or (model.width,)
     batcher = TaughtBatcher(keys.batcher(VOCABULARY), teacher)
@@ -102,10 +95,8 @@ def test_two_segments_are_a_query_and_its_document_of_any_length() -> None:
 
 
 def test_prompts_are_put_before_each_side_and_are_no_part_of_the_key() -> None:
-    keys = config(query_prompt="ab", document_prompt="c", teacher_width=4)
-    batcher = keys.batcher(VOCABULARY)
-    examples = batcher.examples(TEXTS[1:2])
-    arrays = batcher.micro_batch(examples, rngs(1)).arrays
+    batcher = config(query_prompt="ab", document_prompt="c", teacher_width=4).batcher(VOCABULARY)
+    arrays = batcher.micro_batch(batcher.examples(TEXTS[1:2]), rngs(1)).arrays
     assert arrays["query_ids"][0, 1:3].tolist() == [7, 8]
     assert arrays["document_ids"][0, 1].tolist() == 9
     assert arrays["teacher_queries"].tolist() == [text_key(TEXTS[1][0])]
@@ -122,16 +113,3 @@ def test_the_network_is_that_of_fine_tuning() -> None:
     assert not alone.compares_step
     assert not alone.compares_micro_batch
     assert "pooling" not in DistilConfig(name="distil").ranking_config.model_fields_set
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"negatives": "own"}, "method.loss=batch_kl compares scores of the batch's documents"),
-        ({"loss": "vectors", "negatives": "step"}, "method.negatives=step is for"),
-        ({"loss": "softmax"}, "vectors"),
-    ],
-)
-def test_keys_that_do_not_suit_each_other_are_refused(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
-        config(**keys)
