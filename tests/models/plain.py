@@ -166,10 +166,17 @@ def scores_of_heads(model: Any, states: Sequence[Tensor]) -> Tensor:
     return torch.stack(scores)
 
 
-def in_batch_softmax(scores: Tensor, arrays: Mapping[str, Tensor], temperature: float) -> Tensor:
-    """Sum of -log p of each query's document among those that are allowed, or its own ones, scores [Q, D]."""
-    total = torch.zeros((), dtype=torch.float64)
-    for i, row in enumerate(scores / temperature):
+def same_scores_loss_and_gradients(model: Any, arrays: Mapping[str, Tensor], scores: Tensor) -> Tensor:
+    """Compare with scores [Q, D], and with -log p of each query's document among those allowed, or its own ones."""
+    kept = {"kept": arrays["document_kept"]} if "document_kept" in arrays else {}
+    queries = model.embed_queries(arrays["query_ids"], arrays["query_mask"])
+    documents = model.embed_documents(arrays["document_ids"], arrays["document_mask"], **kept)
+    torch.testing.assert_close(model.score(queries, documents), scores, rtol=0, atol=1e-12)
+    expected = torch.zeros((), dtype=torch.float64)
+    for i, row in enumerate(scores / model.keys.temperature):
         columns = arrays["allowed"][i] if "allowed" in arrays else arrays["candidates"][i]
-        total = total + torch.logsumexp(row[columns], 0) - row[arrays["candidates"][i, 0]]
-    return total
+        expected = expected + torch.logsumexp(row[columns], 0) - row[arrays["candidates"][i, 0]]
+    loss: Tensor = model(**arrays)["softmax"]
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
+    same_gradients(model, loss, expected)
+    return loss

@@ -45,6 +45,7 @@ BIDIRECTIONAL: dict[str, dict[str, Any]] = {
     "gemma3_text": {**GROUPED, "head_dim": 8, "use_bidirectional_attention": True},
     "llama": {**GROUPED, "is_causal": False},
 }
+DECODERS = pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "qwen3", "gemma3_text"])
 KINDS = [(kind, True) for kind in CAUSAL] + [(kind, False) for kind in BIDIRECTIONAL]
 
 
@@ -100,8 +101,6 @@ NEEDED: dict[str, dict[str, Any]] = {
     "cross_thought": {"special_tokens": 2},
     "label_ranker": {"negatives_per_query": 1},
 }
-
-
 POOLED = ("siamese", "cross_encoder", "duobert", "ict", "pairs")
 
 
@@ -119,7 +118,7 @@ def test_every_method_that_reads_the_first_state_refuses_a_causal_trunk(name: st
         assert config.for_trunk(build_trunk(settings("bert", False))).pooling == "cls"
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text"])
+@DECODERS
 def test_padding_on_either_side_gives_a_text_of_a_causal_trunk_the_same_vector(kind: str) -> None:
     """Texts are padded on the right; those who publish decoders often pad on the left."""
     torch.manual_seed(0)
@@ -144,7 +143,7 @@ def test_models_that_do_not_turn_token_ids_into_states_are_refused() -> None:
             build_trunk({"model_type": kind, **shape, **sizes, **changes})
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text"])
+@DECODERS
 def test_a_decoder_that_is_made_bidirectional_sees_what_a_mask_of_all_tokens_shows(kind: str) -> None:
     torch.manual_seed(0)
     trunk = build_trunk(settings(kind, True)).double().eval()

@@ -33,12 +33,10 @@ def test_equals_cross_entropy_of_full_logits(rows, chunk, bias, ignored, seed):
     hidden, weight, b, targets = problem(rows, bias=bias, ignored=ignored, seed=seed)
     ours, reference = linear_cross_entropy(hidden, weight, b, targets, chunk), full(hidden, weight, b, targets)
     torch.testing.assert_close(ours, reference, rtol=1e-10, atol=1e-10)
-    pairs = zip(gradients(3 * ours, hidden, weight, b), gradients(3 * reference, hidden, weight, b), strict=True)
-    for mine, theirs in pairs:
-        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
-    of_frozen = linear_cross_entropy(hidden, weight.detach(), b, targets, chunk)
-    (mine,), (theirs,) = gradients(of_frozen, hidden), gradients(full(hidden, weight, b, targets), hidden)
+    mine, theirs = (gradients(3 * loss, hidden, weight, b) for loss in (ours, reference))
     torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+    of_frozen = linear_cross_entropy(hidden, weight.detach(), b, targets, chunk)
+    torch.testing.assert_close(gradients(3 * of_frozen, hidden), theirs[:1], rtol=1e-10, atol=1e-10)
     with torch.no_grad():
         torch.testing.assert_close(linear_cross_entropy(hidden, weight, b, targets), reference, rtol=1e-10, atol=0)
 
@@ -50,9 +48,8 @@ def test_aligned_logits_change_nothing(vocabulary, bias):
     as_on_gpu = _LinearCrossEntropy.apply(hidden, weight, b, targets, 20, True, True)
     ours = linear_cross_entropy(hidden, weight, b, targets, 20)
     torch.testing.assert_close(as_on_gpu, ours, rtol=1e-12, atol=0)
-    pairs = zip(gradients(as_on_gpu, hidden, weight, b), gradients(ours, hidden, weight, b), strict=True)
-    for aligned, plain in pairs:
-        torch.testing.assert_close(aligned, plain, rtol=1e-10, atol=1e-12)
+    aligned, plain = (gradients(loss, hidden, weight, b) for loss in (as_on_gpu, ours))
+    torch.testing.assert_close(aligned, plain, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 3e-3)])

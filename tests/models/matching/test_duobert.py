@@ -69,20 +69,16 @@ def test_a_documents_own_limit_holds_too() -> None:
     assert (query.tolist(), document.tolist()) == (LONG[:4].tolist(), LONG[:3].tolist())
 
 
-@pytest.mark.parametrize("pooling", ["cls", "last", "mean", "max"])
-@pytest.mark.parametrize("types", [1, 2, 3])
+@pytest.mark.parametrize(("pooling", "types"), [("cls", 1), ("last", 2), ("mean", 3), ("max", 2), ("cls", 2)])
 def test_loss_and_gradient_against_one_duel_at_a_time(pooling: str, types: int) -> None:
     model = perturbed(config(pooling=pooling).model(trunk(type_vocab_size=types)))
     assert token_types(model.trunk) == (3 if types > 1 else 1)
     assert model.kind == "duels"
     arrays = tensors(micro_batch(model.keys, EXAMPLES))
-    read = zip(arrays["duel_ids"], arrays["duel_mask"], arrays["duel_types"], strict=True)
-    states = [
-        model.trunk(
-            input_ids=ids[mask][None], **({"token_type_ids": which[mask][None]} if types > 1 else {})
-        ).last_hidden_state[0]
-        for ids, mask, which in read
-    ]
+    states = []
+    for ids, mask, which in zip(arrays["duel_ids"], arrays["duel_mask"], arrays["duel_types"], strict=True):
+        named = {"token_type_ids": which[mask][None]} if types > 1 else {}
+        states.append(model.trunk(input_ids=ids[mask][None], **named).last_hidden_state[0])
     scores = plain.scores_of_heads(model, states)[:, 0]
     half = len(scores) // 2
     expected = F.softplus(-scores[:half]).sum() + F.softplus(scores[half:]).sum()
@@ -102,9 +98,6 @@ def test_the_third_type_starts_as_the_second_and_is_learned() -> None:
     model(**arrays)["binary"].backward()
     assert table.grad is not None
     assert (table.grad.abs().sum(dim=1) > 0).all()
-    three = trunk(type_vocab_size=3)
-    assert config().model(three).trunk.embeddings.token_type_embeddings.weight is not table
-    assert token_types(three) == 3
 
 
 def test_each_document_has_room_beside_all_special_tokens() -> None:
