@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from deepsiam.models.interface import MicroBatch
 from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.transformer import Attention, TransformerLayer
+from deepsiam.models.matching.dual_encoder import IN_BATCH
 from deepsiam.models.pretraining.seed_decoder import LocalSelfAttention, Variant, WeakDecoder, Window
 from tests.models.tiny import tensors
 
@@ -172,11 +173,23 @@ def same_scores_loss_and_gradients(model: Any, arrays: Mapping[str, Tensor], sco
     queries = model.embed_queries(arrays["query_ids"], arrays["query_mask"])
     documents = model.embed_documents(arrays["document_ids"], arrays["document_mask"], **kept)
     torch.testing.assert_close(model.score(queries, documents), scores, rtol=0, atol=1e-12)
-    expected = torch.zeros((), dtype=torch.float64)
-    for i, row in enumerate(scores / model.keys.temperature):
-        columns = arrays["allowed"][i] if "allowed" in arrays else arrays["candidates"][i]
-        expected = expected + torch.logsumexp(row[columns], 0) - row[arrays["candidates"][i, 0]]
+    expected = ranking_losses(["softmax"], arrays, scores / model.keys.temperature)["softmax"]
     loss: Tensor = model(**arrays)["softmax"]
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
     same_gradients(model, loss, expected)
     return loss
+
+
+def ranking_losses(names: Iterable[str], arrays: Mapping[str, Tensor], rows: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Losses by loops over the queries; `rows[i]` are query i's scores of what its candidates are the columns of."""
+    losses = dict.fromkeys(names, torch.zeros((), dtype=torch.float64))
+    for i, (row, candidates) in enumerate(zip(rows, arrays["candidates"].tolist(), strict=True)):
+        own = [column for column in candidates if column >= 0]
+        for name in losses:
+            columns = own
+            if "allowed" in arrays and name in IN_BATCH:
+                allowed = arrays["allowed"][i].nonzero()[:, 0].tolist()
+                columns = [own[0], *(column for column in allowed if column != own[0])]
+            taught = arrays["labels" if name == "binary" or "scores" not in arrays else "scores"][i].double()
+            losses[name] = losses[name] + LOSSES[name](row[columns], taught[: len(own)])
+    return losses

@@ -35,7 +35,10 @@ def test_swapping_gives_another_sequences_vector_unless_there_is_only_one(number
 FRAME, MASKING = {"cls", "sep"}, {"cls", "sep", "mask"}
 NEEDED = {
     **dict.fromkeys(["ict", "pairs", "distil", "siamese"], set()),
-    **{"colbert": {"mask"}, "clm": {"sep"}, "skip_thought": FRAME, "cross_encoder": FRAME},
+    "colbert": {"mask"},
+    "clm": {"sep"},
+    "skip_thought": FRAME,
+    "cross_encoder": FRAME,
 }
 KEYS = {"cross_thought": {"special_tokens": 2}, "cross_encoder": {"negatives_per_query": 1, "separators": 1}}
 NAMED = {"cls": r"before a text \(\[CLS\]\)", "sep": r"after a text \(\[SEP\]\)", "mask": r"mask token \(\[MASK\]\)"}

@@ -19,7 +19,6 @@ from deepsiam.models.batching.packing import pack
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.interface import MicroBatch
 from deepsiam.models.pretraining.config import PretrainingConfig
-from deepsiam.models.pretraining.seed import Seed, SeedConfig
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
@@ -81,11 +80,6 @@ def trunk(**config: Any) -> PreTrainedModel:
     return build_trunk({**CONFIG, **config}).double()
 
 
-def seed(config: dict[str, Any] | None = None, **options: Any) -> Seed:
-    """Build a `perturbed` SEED model; by default with the paper's decoder."""
-    return perturbed(Seed(trunk(**(config or {})), SeedConfig(name="seed", **options)))
-
-
 def perturbed(model: AnyModule) -> AnyModule:
     """Cast the model to fp64 and draw its biases and LayerNorms at random: their 0 and 1 would hide mistakes."""
     for parameter in model.double().parameters():
@@ -136,12 +130,6 @@ def rekeyed(number: int, start: int = 0) -> Iterator[np.random.Generator]:
     for rng in rngs(number, start):
         generator.bit_generator.state = rng.bit_generator.state
         yield generator
-
-
-def seed_batch(examples: Sequence[np.ndarray], start: int = 0, mlm: bool = True) -> MicroBatch:
-    """Make SEED's micro-batch of blocks, masked by generators start, start + 1, ..."""
-    config = SeedConfig(name="seed", max_tokens=MAX_TOKENS, loss_weights={"mlm": float(mlm)})
-    return batch_of(config, examples, start)
 
 
 def batch_of(config: PretrainingConfig, examples: Sequence[Any], start: int = 0) -> MicroBatch:

@@ -5,12 +5,7 @@ import math
 import pytest
 import torch
 
-from deepsiam.models.layers.ranking_losses import (
-    LOSSES,
-    in_batch_hinge,
-    triplet_hinge,
-    without_higher,
-)
+from deepsiam.models.layers.ranking_losses import LOSSES, in_batch_hinge, triplet_hinge, without_higher
 
 
 def test_rank_net_does_not_compare_equal_scores() -> None:

@@ -80,12 +80,7 @@ def test_losses_and_gradients_against_one_pair_at_a_time(pooling: str, layers: A
     ]
     scores = plain.scores_of_heads(model, states)
     scores = scores if "classes" in keys else scores[:, 0]
-    expected = dict.fromkeys(model.keys.losses, torch.zeros((), dtype=torch.float64))
-    for i, columns in enumerate(arrays["candidates"]):
-        own = columns[columns >= 0]
-        for loss in expected:
-            taught = arrays["labels" if loss == "binary" or "scores" not in arrays else "scores"][i].double()
-            expected[loss] = expected[loss] + plain.LOSSES[loss](scores[own], taught[: len(own)])
+    expected = plain.ranking_losses(model.keys.losses, arrays, [scores] * len(arrays["candidates"]))
     losses = model(**arrays)
     assert batch.counts.keys() == expected.keys()
     torch.testing.assert_close(losses, expected, rtol=1e-6, atol=0)  # labels are fp32

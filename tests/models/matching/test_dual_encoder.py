@@ -1,5 +1,6 @@
 """The batches and the losses that all dual encoders share."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -71,8 +72,8 @@ def test_groups_have_all_their_candidates_with_their_labels() -> None:
     assert micro_batch(siamese(loss="binary"), examples).counts == {"binary": 4}
 
 
-def by_hand(model: Siamese, loss: str, arrays: dict[str, Tensor]) -> Tensor:
-    """Compute one of the losses in loops, one text at a time."""
+def by_hand(model: Siamese, losses: Iterable[str], arrays: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The losses in loops, one text at a time."""
 
     def vectors(ids: Tensor, mask: Tensor) -> Tensor:
         texts = [row[keep][None] for row, keep in zip(ids, mask, strict=True)]
@@ -80,24 +81,13 @@ def by_hand(model: Siamese, loss: str, arrays: dict[str, Tensor]) -> Tensor:
         return F.normalize(means, dim=-1)
 
     queries, documents = (vectors(arrays[f"{side}_ids"], arrays[f"{side}_mask"]) for side in ("query", "document"))
-    scores = queries @ documents.T
-    in_batch = model.keys.negatives == "micro_batch"
-    total = torch.zeros((), dtype=torch.float64)
-    for i, columns in enumerate(arrays["candidates"].tolist()):
-        own = [c for c in columns if c >= 0]
-        labels = arrays["labels"][i].double()[: len(own)]
-        if "scores" in arrays and loss != "binary":
-            labels = arrays["scores"][i].double()[: len(own)]
-        allowed = arrays["allowed"][i] if in_batch else torch.zeros(0)
-        if model.keys.ignore_above is not None:  # cosines decide, not what the temperature makes of them
-            allowed = allowed & (scores[i] <= scores[i, own[0]] + model.keys.ignore_above)
-        if loss == "ignored":
-            total += 1 - (allowed.sum() - 1) / (arrays["allowed"][i].sum() - 1)
-            continue
-        if in_batch and loss in IN_BATCH:
-            own = [own[0], *(c for c in range(len(allowed)) if allowed[c] and c != own[0])]
-        total += plain.LOSSES[loss](scores[i, own] / 0.3, labels)
-    return total
+    scores, ignored = queries @ documents.T, {}
+    if model.keys.ignore_above is not None:  # cosines decide, not what the temperature makes of them
+        highest = scores.gather(1, arrays["candidates"][:, :1]) + model.keys.ignore_above
+        left = arrays["allowed"] & (scores <= highest)
+        ignored = {"ignored": (1 - (left.sum(1) - 1) / (arrays["allowed"].sum(1) - 1)).sum()}
+        arrays = {**arrays, "allowed": left}
+    return plain.ranking_losses(losses, arrays, [*(scores / 0.3)]) | ignored
 
 
 GROUPS = [group({3: 0.5, 4: -1.0, 5: 2.0}), group({6: 1.0, 2: 0.25})]
@@ -137,9 +127,8 @@ def test_losses_and_the_gradient_of_their_sum_against_loops(kind: str, keys, exa
     model = Siamese(trunk(), siamese(**shape, **keys)).double()
     arrays = tensors(batch := micro_batch(model.keys, examples))
     weights = keys["loss"] if isinstance(keys["loss"], dict) else {keys["loss"]: 1.0}
+    ours, expected = model(**arrays), by_hand(model, weights, arrays)
     weights = {**weights, **({"ignored": 0.0} if kind == "ignoring" else {})}
-    ours = model(**arrays)
-    expected = {loss: by_hand(model, loss, arrays) for loss in weights}
     assert ours.keys() == batch.counts.keys()
     assert model.keys.weights == weights
     assert kind != "ignoring" or expected["ignored"] > 0

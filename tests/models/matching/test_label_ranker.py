@@ -73,13 +73,7 @@ def plain_losses(model: LabelRanker, arrays: dict[str, Tensor]) -> dict[str, Ten
     states = [model.trunk(input_ids=ids[mask][None]).last_hidden_state[0, -1] for ids, mask in prompts]
     logits = torch.stack(states) @ model.labels.weight.T
     scores = logits.flatten() if model.keys.is_list else logits[:, 0] - logits[:, 1]
-    losses = dict.fromkeys(model.keys.losses, torch.zeros((), dtype=torch.float64))
-    for i, columns in enumerate(arrays["candidates"]):
-        own = columns[columns >= 0]
-        for name in losses:
-            taught = arrays["labels" if name in ("softmax", "binary") else "scores"][i].double()
-            losses[name] = losses[name] + plain.LOSSES[name](scores[own], taught[: len(own)])
-    return losses
+    return plain.ranking_losses(model.keys.losses, arrays, [scores] * len(arrays["candidates"]))
 
 
 @pytest.mark.parametrize(

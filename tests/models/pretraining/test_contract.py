@@ -16,7 +16,6 @@ from deepsiam.models.batching.packing import pad
 from deepsiam.models.batching.sentences import ENOUGH
 from deepsiam.models.encode import encode
 from deepsiam.models.interface import IGNORED, Bottleneck
-from deepsiam.models.layers.ranking_losses import in_batch_softmax
 from deepsiam.models.pretraining.retromae import unpack_bits
 from deepsiam.models.registry import PRETRAINING
 from tests.models.tiny import MAX_TOKENS, SENTENCES, VOCABULARY, batch_of, documents, perturbed, tensors
@@ -160,29 +159,3 @@ def test_heads_start_as_berts_layers_do(variant: Variant) -> None:
 def test_a_table_of_another_width_is_refused(method: str) -> None:
     with pytest.raises(ValueError, match="its width 8 must be hidden_size 16"):
         Variant(method).model(model_type="electra", embedding_size=8)
-
-
-def means(model: Any, ids: Tensor, mask: Tensor) -> Tensor:
-    rows = [encode(model.trunk, own[keep][None], keep[keep][None])[0] for own, keep in zip(ids, mask, strict=True)]
-    return torch.stack([states.mean(dim=0) for states in rows])
-
-
-@pytest.mark.parametrize("name", ["seed", "retromae"])
-def test_the_decoder_reads_the_mean_of_the_masked_text(name: str) -> None:
-    variant = Variant(f"{name}, mean")
-    model, arrays = perturbed(variant.model()), tensors(variant.micro_batch())
-    read: list[Tensor] = []
-    model.decoder.register_forward_pre_hook(lambda _, args: read.append(args[0]))
-    model(**arrays)
-    mask = arrays["attention_mask"]
-    torch.testing.assert_close(read[0], means(model, arrays["input_ids"], mask), rtol=0, atol=1e-10)
-    vectors = model.embed_documents(arrays["original_ids"], mask).vectors[:, 0]
-    torch.testing.assert_close(vectors, means(model, arrays["original_ids"], mask), rtol=0, atol=1e-10)
-
-
-def test_a_sentence_finds_its_passage_by_the_products_of_means() -> None:
-    variant = Variant("ict, mean")
-    model, arrays = perturbed(variant.model()), tensors(variant.micro_batch())
-    queries, passages = (means(model, arrays[f"{side}_ids"], arrays[f"{side}_mask"]) for side in ("query", "passage"))
-    expected = in_batch_softmax(queries @ passages.T, torch.arange(len(queries)), arrays["allowed"])
-    torch.testing.assert_close(model(**arrays)["ict"], expected, rtol=1e-10, atol=0)

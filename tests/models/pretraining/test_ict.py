@@ -145,15 +145,21 @@ def test_passages_of_one_document_are_far_apart():
         assert maker.micro_batch(part, rngs(len(part))).arrays["allowed"].mean() > 0.8
 
 
-def test_loss_and_every_gradient_equal_a_plain_reference():
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_loss_and_every_gradient_equal_a_plain_reference(pooling):
     """-log of exp(h_q . h_b) over its sum for all blocks b of the batch (Lee et al., 2019, section 4)."""
-    maker, model = batcher(), perturbed(Ict(trunk(initializer_range=0.1)))
+    maker, keys = batcher(), IctConfig(name="ict", pooling=pooling)
+    model = perturbed(keys.model(trunk(initializer_range=0.1)))
     examples = maker.examples(DOCUMENTS)
     origins = maker.origins(DOCUMENTS)
     batch = maker.micro_batch(examples, rngs(len(examples)))
     queries, passages = texts_of(batch)
+
+    def pooled(states):
+        return states[0] if pooling == "cls" else states.mean(0)
+
     h_q, h_b = (
-        [model.trunk(input_ids=torch.tensor([text])).last_hidden_state[0, 0] for text in texts]
+        [pooled(model.trunk(input_ids=torch.tensor([text])).last_hidden_state[0]) for text in texts]
         for texts in (queries, passages)
     )
     expected, negatives = 0.0, 0

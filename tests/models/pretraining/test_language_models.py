@@ -13,7 +13,7 @@ from deepsiam.models.interface import IGNORED
 from deepsiam.models.pretraining.clm import Clm, ClmConfig
 from deepsiam.models.pretraining.condenser import Condenser, CondenserConfig
 from deepsiam.models.pretraining.mlm import Mlm, MlmBatcher, MlmConfig
-from deepsiam.models.pretraining.retromae import RetroMae, RetroMaeConfig, unpack_bits, visible_tokens
+from deepsiam.models.pretraining.retromae import RetroMaeConfig, unpack_bits, visible_tokens
 from tests.models import plain
 from tests.models.tiny import (
     EXAMPLES,
@@ -173,15 +173,19 @@ def test_unsuitable_layers_and_trunks_are_refused(keys, message):
         condenser(**keys)
 
 
-@pytest.mark.parametrize("examples", [EXAMPLES, blocks([22]), blocks([1])], ids=["several", "long", "short"])
-def test_retromaes_losses_and_gradients_equal_a_plain_reference(examples):
+@pytest.mark.parametrize(
+    ("examples", "pooling"), [(EXAMPLES, "cls"), (EXAMPLES, "mean"), (blocks([22]), "cls"), (blocks([1]), "mean")]
+)
+def test_retromaes_losses_and_gradients_equal_a_plain_reference(examples, pooling):
     """Both losses as in the paper; the batcher's docstring defines the bits of what each slot sees."""
-    model, batch = perturbed(RetroMae(trunk())), batch_of(RetroMaeConfig(name="retromae", max_tokens=24), examples)
+    keys = RetroMaeConfig(name="retromae", max_tokens=24, pooling=pooling)
+    model, batch = perturbed(keys.model(trunk())), batch_of(keys, examples)
     losses = dict.fromkeys(["mlm", "decoder"], torch.zeros(()).double())
     embedding, decoder = model.trunk.get_input_embeddings().weight, model.decoder
     positions = decoder.positions.weight
     for row, (ids, states, masked) in enumerate(masked_rows(model, batch, examples)):
-        n, bits, h_0 = len(ids), batch.arrays["visible_bits"][row], states[-1][0]
+        n, bits = len(ids), batch.arrays["visible_bits"][row]
+        h_0 = states[-1][0] if pooling == "cls" else states[-1].mean(0)
         losses["mlm"] = losses["mlm"] + plain.lm_loss(model.lm_head, states[-1][masked], embedding, ids[masked])
         queries = torch.stack([h_0 + positions[t] for t in range(n)])
         context = torch.stack([h_0, *(decoder.norm(embedding[ids[t]] + positions[t]) for t in range(1, n))])

@@ -60,9 +60,7 @@ def expected_losses(keys: PairsConfig, queries: list[Tensor], documents: list[Te
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize(
-    ("negatives", "shape"),
-    [("micro_batch", SHAPE), ("step", SHAPE), ("step", {})],
-    ids=["cosine", "step", "dot"],
+    ("negatives", "shape"), [("micro_batch", SHAPE), ("step", SHAPE), ("step", {})], ids=["cosine", "step", "dot"]
 )
 def test_losses_and_every_gradient_equal_a_plain_reference(
     way: dict[str, bool], negatives: str, shape: dict[str, Any]

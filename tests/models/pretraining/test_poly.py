@@ -189,11 +189,6 @@ def test_origins_are_the_documents_of_the_pairs(lengths, kind):
     groups, origins = maker.examples(window), maker.origins(window)
     assert len(groups) == len(origins)
     for group, numbers in zip(groups, origins, strict=True):
-        texts = {tuple(ids) for number in numbers for s in window[number] for ids in [s.tolist()]}
-        for row in group.rows:
-            label = group.pairs.ids[group.pairs.middle[row] : group.pairs.end[row]].tolist()
-            if kind == "sentences":
-                assert any(list(text[: len(label)]) == label for text in texts)
         assert numbers == sorted({int(group.pairs.document[row]) for row in group.rows})
 
 
@@ -285,9 +280,6 @@ def test_shapes_depend_only_on_width_and_rows():
 
     for loss in ("mlm", "next"):
         assert shapes(loss, 0) == shapes(loss, 1) == shapes(loss, 2)
-    widths = {longest: large_batcher(max_tokens=512)._width(longest) for longest in range(4, 513)}
-    assert len(set(widths.values())) < 160
-    assert all(longest <= width <= longest / (1 - PADDING) for longest, width in widths.items())
 
 
 def states(encoder, ids, types):

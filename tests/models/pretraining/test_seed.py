@@ -10,16 +10,7 @@ from deepsiam.models.pretraining.mlm import Mlm
 from deepsiam.models.pretraining.seed import Seed, SeedConfig
 from deepsiam.models.pretraining.seed_decoder import ClsAttention
 from tests.models import plain
-from tests.models.tiny import (
-    EXAMPLES,
-    MAX_TOKENS,
-    VOCABULARY,
-    Text,
-    batch_of,
-    perturbed,
-    tensors,
-    trunk,
-)
+from tests.models.tiny import EXAMPLES, MAX_TOKENS, VOCABULARY, Text, batch_of, perturbed, tensors, trunk
 
 VARIANTS = pytest.mark.parametrize("variant", ["paper", "released"])
 LENGTH, LONG = 11, 40
@@ -135,11 +126,14 @@ def decoder_loss(model, arrays, h_0):
 
 
 @VARIANTS
-def test_the_decoder_loss_is_equation_10(variant):
-    model, batch = seed(variant=variant, loss_weights={"mlm": 0}), seed_batch(mlm=False)
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_the_decoder_loss_is_equation_10(variant, pooling):
+    model, batch = seed(variant=variant, loss_weights={"mlm": 0}, pooling=pooling), seed_batch(mlm=False)
     arrays = tensors(batch)
     assert (arrays["input_ids"] != arrays["original_ids"]).any()
-    h_0 = encode(model.trunk, arrays["input_ids"], arrays["attention_mask"])[:, 0]
+    texts = zip(arrays["input_ids"], arrays["attention_mask"], strict=True)
+    states = [model.trunk(input_ids=ids[mask][None]).last_hidden_state[0] for ids, mask in texts]
+    h_0 = torch.stack([state[0] if pooling == "cls" else state.mean(0) for state in states])
     plain.same_losses_and_gradients(model, batch, {"decoder": decoder_loss(model, arrays, h_0)})
 
 
