@@ -11,8 +11,8 @@ from deepsiam.models.interface import MicroBatch
 from deepsiam.models.registry import METHODS
 from deepsiam.models.trunk import TrunkModel
 from tests.models.tiny import documents, perturbed, rekeyed, tensors
+from tests.models.trunks import attend_text_by_text
 from tests.models.variants import COMPARING, METHOD_OF, PRETRAININGS, SHORT, VARIANTS, Variant
-from tests.models.varlen import attend_text_by_text
 
 ALL = pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.title)
 HALF = [*((variant, torch.float16) for variant in VARIANTS), *((v, torch.bfloat16) for v in METHOD_OF.values())]

@@ -15,8 +15,7 @@ from deepsiam.models.encode import (
 )
 from deepsiam.models.trunk import require_bidirectional
 from tests.models.tiny import VOCABULARY, trunk
-from tests.models.trunks import SETTINGS, trunk_like
-from tests.models.varlen import attend_text_by_text
+from tests.models.trunks import SETTINGS, attend_text_by_text, trunk_like
 
 IDS = torch.from_numpy(np.random.default_rng(0).integers(5, VOCABULARY.vocab_size, (3, 12)))
 MASK = torch.arange(12) < torch.tensor([12, 1, 7])[:, None]
@@ -130,19 +129,12 @@ def test_texts_without_padding_have_the_same_states_and_gradients(name, monkeypa
     torch.testing.assert_close(early[TEXT_MASK], usual.hidden_states[1][TEXT_MASK], rtol=0, atol=1e-12)
     torch.testing.assert_close(late[TEXT_MASK], expected[0], rtol=0, atol=1e-12)
     assert {name.split(",")[0] for name in SETTINGS} == set(UNPADS)
-    own, shapes = without_padding(monkeypatch, encode, model, TEXTS, TEXT_MASK)
-    assert shapes == [(1, int(LENGTHS.sum()))]
-    torch.testing.assert_close(own, expected, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", ["bert", "llama"])
-def test_texts_without_padding_are_recomputed_from_checkpoints(name, monkeypatch):
-    model = trunk_like(name).train()
-    expected = with_gradients(encode_texts, model, TEXTS, TEXT_MASK)
-    model.gradient_checkpointing_enable()
-    own, shapes = without_padding(monkeypatch, encode_texts, model, TEXTS, TEXT_MASK)
-    assert shapes == [(1, int(LENGTHS.sum()))]
-    torch.testing.assert_close(own, expected, rtol=1e-9, atol=1e-10)
+    for checkpoints in (False, *([True] if name in ("bert", "llama") else [])):
+        if checkpoints:
+            model.gradient_checkpointing_enable()
+        own, shapes = without_padding(monkeypatch, encode, model, TEXTS, TEXT_MASK)
+        assert shapes == [(1, int(LENGTHS.sum()))]
+        torch.testing.assert_close(own, expected, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, 0 * LENGTHS + LONG, LENGTHS * (LENGTHS > 4), 0 * LENGTHS])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ import torch
 from torch import Tensor
 
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
-from deepsiam.models.matching.colbert import Colbert, ColbertConfig
+from deepsiam.models.matching.colbert import Colbert
 from tests.models import plain
-from tests.models.matching.examples import micro_batch, positive
+from tests.models.matching.examples import keys_of, micro_batch, positive
 from tests.models.tiny import VOCABULARY as SPELLED
 from tests.models.tiny import tensors, trunk
 
@@ -31,11 +32,7 @@ EXAMPLES = [
     positive(2, 0, query=range(20, 24)),
     positive(1, 3),
 ]
-
-
-def keys(**changed: Any) -> ColbertConfig:
-    lengths = {"max_query_tokens": 9, "max_document_tokens": 12}
-    return ColbertConfig(name="colbert", **{**lengths, "dimension": 6, **changed})
+keys = partial(keys_of, "colbert", max_query_tokens=9, dimension=6)
 
 
 def colbert(**changed: Any) -> Colbert:

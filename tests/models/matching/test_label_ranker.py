@@ -1,5 +1,6 @@
 """The ranker by labels: its prompts, and its scores, losses and gradients against one prompt at a time in fp64."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -7,9 +8,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from deepsiam.models.matching.label_ranker import LabelRanker, LabelRankerConfig
+from deepsiam.models.matching.label_ranker import LabelRanker
 from tests.models import plain
-from tests.models.matching.examples import group, micro_batch, positive
+from tests.models.matching.examples import group, keys_of, micro_batch, positive
 from tests.models.tiny import VOCABULARY, perturbed, tensors, trunk
 from tests.models.trunks import trunk_like
 
@@ -17,11 +18,7 @@ LIST = {"template": "{query}:{passages}=", "passage": "{label}{passage};", "labe
 PAIR = {"template": "{query}:{document}=", "labels": ["y", "n"], "loss": "binary"}
 GIVEN = [positive(1, given=[3, 4]), positive(2, query=(30, 31, 32), given=[6, 7, 8])]
 TAUGHT = [group({3: 0.5, 4: -1.0, 5: 2.0}), group({6: 1.0, 2: 0.25}, query=(33, 32)), group({1: 1.0, 2: 1.0, 7: 0.0})]
-
-
-def config(**keys: Any) -> LabelRankerConfig:
-    short = {"max_query_tokens": 4, "max_document_tokens": 6, "max_prompt_tokens": 36, **LIST}
-    return LabelRankerConfig.model_validate({"name": "label_ranker", **short, **keys})
+config = partial(keys_of, "label_ranker", max_query_tokens=4, max_document_tokens=6, max_prompt_tokens=36, **LIST)
 
 
 def build(name: str = "qwen3", **keys: Any) -> LabelRanker:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from deepsiam.models.matching.poly_encoder import PolyEncoder, PolyEncoderConfig
+from deepsiam.models.matching.poly_encoder import PolyEncoder
 from tests.models import plain
-from tests.models.matching.examples import micro_batch, positive
+from tests.models.matching.examples import keys_of, micro_batch, positive
 from tests.models.tiny import CONFIG, VOCABULARY, tensors, trunk
 
 EXAMPLES = [
@@ -19,11 +20,7 @@ EXAMPLES = [
     positive(2, 0, query=range(20, 24)),
     positive(1, 3),
 ]
-
-
-def keys(**changed: Any) -> PolyEncoderConfig:
-    lengths = {"max_query_tokens": 9, "max_document_tokens": 12}
-    return PolyEncoderConfig(name="poly_encoder", **{**lengths, "m": 4, **changed})
+keys = partial(keys_of, "poly_encoder", max_query_tokens=9, m=4)
 
 
 def poly(**changed: Any) -> PolyEncoder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from torch import Tensor
 
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from deepsiam.models.encode import encode
-from deepsiam.models.matching.tilde import Tilde, TildeConfig, likelihood_loss, terms_in
-from tests.models.matching.examples import micro_batch, positive
+from deepsiam.models.matching.tilde import Tilde, likelihood_loss, terms_in
+from tests.models.matching.examples import keys_of, micro_batch, positive
 from tests.models.tiny import perturbed, tensors, trunk
 
 
@@ -26,10 +27,7 @@ class Worded(Vocabulary):
 
 VOCABULARY = Worded(vocab_size=40, pad=0, unk=1, cls=2, sep=3, mask=4)
 EXAMPLES = [positive(0, query=(30, 8, 8, 7)), positive(2, query=[7]), positive(4, query=(9, 8, 31, 10))]
-
-
-def keys(**changed: Any) -> TildeConfig:
-    return TildeConfig(name="tilde", **{"max_query_tokens": 5, "max_document_tokens": 9, **changed})
+keys = partial(keys_of, "tilde", max_query_tokens=5, max_document_tokens=9)
 
 
 def tilde(**changed: Any) -> Tilde:
