@@ -81,6 +81,12 @@ def lm_loss(head: LmHead, states: Tensor, embedding: Tensor, targets: Sequence[i
     return -sum((log_p[i, target] for i, target in enumerate(targets)), log_p.sum() * 0)
 
 
+def states_alone(trunk: nn.Module, arrays: Mapping[str, Tensor], side: str) -> list[Tensor]:
+    """The last states of each text of a side, by itself and without padding, each [T, H]."""
+    texts = zip(arrays[f"{side}_ids"], arrays[f"{side}_mask"], strict=True)
+    return [trunk(input_ids=ids[mask][None]).last_hidden_state[0] for ids, mask in texts]
+
+
 def backbone(trunk: nn.Module, ids: np.ndarray) -> list[Tensor]:
     """The embeddings of one sequence in a stock BERT and the states after each of its layers, each [T, H]."""
     states = [trunk.embeddings(input_ids=torch.from_numpy(ids)[None])]
@@ -150,21 +156,6 @@ def classes(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 LOSSES = {loss.__name__: loss for loss in (softmax, hinge, binary, kl, margin_mse, rank_net, classes)}
-
-
-def scores_of_heads(model: Any, states: Sequence[Tensor]) -> Tensor:
-    """What the head of a cross-encoder makes of the states [T, H] of each input, [n, 1 or C]."""
-    scores, keys = [], model.keys
-    for state in states:
-        state = {"cls": state[0], "last": state[-1], "mean": state.mean(0), "max": state.amax(0)}[keys.pooling]
-        if getattr(keys, "hidden_layer", True):
-            activation = getattr(keys, "hidden_activation", "tanh")
-            state = getattr(F, activation)(state @ model.head[0].weight.T + model.head[0].bias)
-        if getattr(keys, "hidden_norm", False):
-            centred = (state - state.mean()) / (state.var(correction=0) + model.trunk.config.layer_norm_eps).sqrt()
-            state = centred * model.head[2].weight + model.head[2].bias
-        scores.append(state @ model.head[-1].weight.T + model.head[-1].bias)
-    return torch.stack(scores)
 
 
 def same_scores_loss_and_gradients(model: Any, arrays: Mapping[str, Tensor], scores: Tensor) -> Tensor:

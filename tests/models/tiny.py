@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
@@ -143,7 +142,6 @@ def blocks(*lengths: Sequence[int], rng: int = 0) -> list[np.ndarray]:
 
 
 EXAMPLES = blocks([20], [7, 5], [1], [2, 0, 2], rng=5)
-SENTENCES = st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=3), min_size=1, max_size=4)
 
 
 def tensors(batch: MicroBatch | Mapping[str, np.ndarray]) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
@@ -66,19 +67,12 @@ def test_documents_are_marked_and_their_punctuation_is_not_kept() -> None:
     assert (plain["kept"] == plain["mask"]).all()  # this vocabulary has no punctuation
 
 
-def vectors_of(model: Colbert, tower: Any, ids: Tensor, mask: Tensor) -> list[Tensor]:
-    """Compute the token vectors of each text by itself."""
-    rows = []
-    for row, keep in zip(ids, mask, strict=True):
-        projected = [model.projection.weight @ h for h in tower(input_ids=row[keep][None]).last_hidden_state[0]]
-        rows.append(torch.stack([vector / vector.norm() for vector in projected]))
-    return rows
-
-
 def scores_of(model: Colbert, arrays: dict[str, Tensor]) -> Tensor:
     """Compute the score of each query with each document, pair by pair."""
-    queries = vectors_of(model, model.trunk, arrays["query_ids"], arrays["query_mask"])
-    documents = vectors_of(model, model.tower("document"), arrays["document_ids"], arrays["document_mask"])
+    queries, documents = (
+        [[F.normalize(model.projection.weight @ state, dim=0) for state in states] for states in texts]
+        for texts in (plain.states_alone(model.tower(side), arrays, side) for side in ("query", "document"))
+    )
     rows = []
     for query in queries:
         row = []

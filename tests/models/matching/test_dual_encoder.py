@@ -74,13 +74,10 @@ def test_groups_have_all_their_candidates_with_their_labels() -> None:
 
 def by_hand(model: Siamese, losses: Iterable[str], arrays: dict[str, Tensor]) -> dict[str, Tensor]:
     """The losses in loops, one text at a time."""
-
-    def vectors(ids: Tensor, mask: Tensor) -> Tensor:
-        texts = [row[keep][None] for row, keep in zip(ids, mask, strict=True)]
-        means = torch.stack([model.trunk(input_ids=text).last_hidden_state[0].mean(0) for text in texts])
-        return F.normalize(means, dim=-1)
-
-    queries, documents = (vectors(arrays[f"{side}_ids"], arrays[f"{side}_mask"]) for side in ("query", "document"))
+    queries, documents = (
+        torch.stack([F.normalize(states.mean(0), dim=0) for states in plain.states_alone(model.trunk, arrays, side)])
+        for side in ("query", "document")
+    )
     scores, ignored = queries @ documents.T, {}
     if model.keys.ignore_above is not None:  # cosines decide, not what the temperature makes of them
         highest = scores.gather(1, arrays["candidates"][:, :1]) + model.keys.ignore_above

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
 from deepsiam.models.batching.candidates import Example
 from deepsiam.models.batching.framing import DuelFraming, Framing
 from deepsiam.models.build_trunk import build_trunk
-from deepsiam.models.matching.duobert import DuobertConfig
+from deepsiam.models.registry import MATCHING
 from deepsiam.models.trunk import token_types
 from tests.models import plain
 from tests.models.matching.examples import group, keys_of, micro_batch, positive
@@ -70,17 +71,29 @@ CASES = [("cls", {}, *loss) for loss in LOSSES]
 CASES += [(pooling, layers, *LOSSES[i % 5]) for pooling in POOLINGS for i, layers in enumerate(LAYERS)]
 
 
+def scores_alone(model: Any, arrays: dict[str, Tensor], name: str, *, types: bool) -> Tensor:
+    """The scores of inputs, each by itself and without padding, [n, 1 or C]."""
+    scores, keys = [], model.keys
+    for ids, mask, which in zip(*(arrays[f"{name}_{of}"] for of in ("ids", "mask", "types")), strict=True):
+        named = {"token_type_ids": which[mask][None]} if types else {}
+        states = model.trunk(input_ids=ids[mask][None], **named).last_hidden_state[0]
+        state = {"cls": states[0], "last": states[-1], "mean": states.mean(0), "max": states.amax(0)}[keys.pooling]
+        if getattr(keys, "hidden_layer", True):
+            activation = getattr(keys, "hidden_activation", "tanh")
+            state = getattr(F, activation)(state @ model.head[0].weight.T + model.head[0].bias)
+        if getattr(keys, "hidden_norm", False):
+            centred = (state - state.mean()) / (state.var(correction=0) + model.trunk.config.layer_norm_eps).sqrt()
+            state = centred * model.head[2].weight + model.head[2].bias
+        scores.append(state @ model.head[-1].weight.T + model.head[-1].bias)
+    return torch.stack(scores)
+
+
 @pytest.mark.parametrize(("pooling", "layers", "keys", "examples"), CASES)
 def test_losses_and_gradients_against_one_pair_at_a_time(pooling: str, layers: Any, keys: Any, examples: Any) -> None:
     model = perturbed(cross_encoder(pooling=pooling, **layers, **keys).model(trunk()))
     assert model.kind == "pairs"
     arrays = tensors(batch := micro_batch(model.keys, examples))
-    read = zip(arrays["pair_ids"], arrays["pair_mask"], arrays["pair_types"] * model.keys.token_types, strict=True)
-    states = [
-        model.trunk(input_ids=ids[mask][None], token_type_ids=types[mask][None]).last_hidden_state[0]
-        for ids, mask, types in read
-    ]
-    scores = plain.scores_of_heads(model, states)
+    scores = scores_alone(model, arrays, "pair", types=model.keys.token_types)
     scores = scores if "classes" in keys else scores[:, 0]
     expected = plain.ranking_losses(model.keys.losses, arrays, [scores] * len(arrays["candidates"]))
     losses = model(**arrays)
@@ -132,7 +145,7 @@ def test_a_duel_is_a_query_and_two_documents_in_both_orders() -> None:
 
 @pytest.mark.parametrize("length", [1, 5, 62, 200])
 def test_each_document_gets_half_of_what_the_query_leaves(length: int) -> None:
-    framing = DuobertConfig(name="duobert", hard_negatives=1).duel_framing(VOCABULARY)
+    framing = MATCHING["duobert"](name="duobert", hard_negatives=1).duel_framing(VOCABULARY)
     query, long, short = np.full(length, 7), np.full(600, 8), np.full(3, 9)
     of_query = min(length, 62) + 2  # with [CLS] and [SEP]
     half = (512 - of_query) // 2  # with [SEP]
@@ -160,11 +173,7 @@ def test_loss_and_gradient_against_one_duel_at_a_time(pooling: str, types: int) 
     assert token_types(model.trunk) == (3 if types > 1 else 1)
     assert model.kind == "duels"
     arrays = tensors(micro_batch(model.keys, DUELS))
-    states = []
-    for ids, mask, which in zip(arrays["duel_ids"], arrays["duel_mask"], arrays["duel_types"], strict=True):
-        named = {"token_type_ids": which[mask][None]} if types > 1 else {}
-        states.append(model.trunk(input_ids=ids[mask][None], **named).last_hidden_state[0])
-    scores = plain.scores_of_heads(model, states)[:, 0]
+    scores = scores_alone(model, arrays, "duel", types=types > 1)[:, 0]
     half = len(scores) // 2
     expected = F.softplus(-scores[:half]).sum() + F.softplus(scores[half:]).sum()
     loss = model(**arrays)["binary"]

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from deepsiam.models.matching.label_ranker import LabelRanker
@@ -64,15 +63,6 @@ def test_a_group_is_ordered_by_its_teacher_and_no_longer_than_the_labels() -> No
     assert batch.counts == {"rank_net": 1}
 
 
-def plain_losses(model: LabelRanker, arrays: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Every loss by loops over prompts, each by itself and without padding."""
-    prompts = zip(arrays["prompt_ids"], arrays["prompt_mask"], strict=True)
-    states = [model.trunk(input_ids=ids[mask][None]).last_hidden_state[0, -1] for ids, mask in prompts]
-    logits = torch.stack(states) @ model.labels.weight.T
-    scores = logits.flatten() if model.keys.is_list else logits[:, 0] - logits[:, 1]
-    return plain.ranking_losses(model.keys.losses, arrays, [scores] * len(arrays["candidates"]))
-
-
 @pytest.mark.parametrize(
     ("name", "keys", "examples"),
     [
@@ -85,7 +75,11 @@ def plain_losses(model: LabelRanker, arrays: dict[str, Tensor]) -> dict[str, Ten
 def test_losses_and_gradients_against_one_prompt_at_a_time(name: str, keys: Any, examples: Any) -> None:
     model = build(name, **keys)
     arrays = tensors(micro_batch(model.keys, examples))
-    losses, expected = model(**arrays), plain_losses(model, arrays)
+    states = plain.states_alone(model.trunk, arrays, "prompt")
+    logits = torch.stack([each[-1] for each in states]) @ model.labels.weight.T
+    scores = logits.flatten() if model.keys.is_list else logits[:, 0] - logits[:, 1]
+    expected = plain.ranking_losses(model.keys.losses, arrays, [scores] * len(arrays["candidates"]))
+    losses = model(**arrays)
     torch.testing.assert_close(losses, expected, rtol=1e-9, atol=0)
     plain.same_gradients(model, sum(losses.values()), sum(expected.values()), rtol=1e-7, atol=1e-9)
 

@@ -28,14 +28,6 @@ def poly(**changed: Any) -> PolyEncoder:
     return PolyEncoder(trunk(), keys(**changed)).double()
 
 
-def states_of(model: PolyEncoder, tower: Any, ids: Tensor, mask: Tensor) -> list[Tensor]:
-    """The scaled states of each text by itself, without padding."""
-    return [
-        tower(input_ids=row[keep][None]).last_hidden_state[0] * model.scaling
-        for row, keep in zip(ids, mask, strict=True)
-    ]
-
-
 def vectors_of(model: PolyEncoder, states: Tensor) -> list[Tensor]:
     """A query's vectors."""
     m, n = model.keys.m, len(states)
@@ -49,8 +41,10 @@ def vectors_of(model: PolyEncoder, states: Tensor) -> list[Tensor]:
 
 def scores_of(model: PolyEncoder, arrays: dict[str, Tensor]) -> Tensor:
     """Compute the score of each query with each document, pair by pair."""
-    queries = states_of(model, model.trunk, arrays["query_ids"], arrays["query_mask"])
-    documents = states_of(model, model.tower("document"), arrays["document_ids"], arrays["document_mask"])
+    queries, documents = (
+        [states * model.scaling for states in plain.states_alone(model.tower(side), arrays, side)]
+        for side in ("query", "document")
+    )
     rows = []
     for query in queries:
         own = vectors_of(model, query)

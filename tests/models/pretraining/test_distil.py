@@ -10,7 +10,7 @@ from torch import Tensor
 from deepsiam.models.batching.candidates import text_key
 from deepsiam.models.batching.taught import TaughtBatcher
 from deepsiam.models.pretraining.distil import DistilConfig, taught_pairs
-from tests.models.plain import same_losses_and_gradients
+from tests.models.plain import same_losses_and_gradients, states_alone
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, HashedTeacher, Text, documents, rngs, tensors, trunk
 
 EVERY_LOSS = {"vectors": 2.0, "vectors_mse": 1.0, "batch_kl": 0.5}
@@ -40,18 +40,15 @@ def test_losses_and_every_gradient_equal_a_plain_reference(
     batcher = TaughtBatcher(keys.batcher(VOCABULARY), teacher)
     examples = batcher.examples(TEXTS)
     batch = batcher.micro_batch(examples, rngs(len(examples)))
-    arrays = tensors(batch)
 
-    def vector(ids: Tensor, mask: Tensor) -> Tensor:
-        pooled = model.trunk(input_ids=ids[mask][None]).last_hidden_state[0].mean(dim=0)
-        if keys.projection:
-            pooled = model.projection(pooled)
+    def vector(states: Tensor) -> Tensor:
+        pooled = model.projection(states.mean(dim=0)) if keys.projection else states.mean(dim=0)
         pooled = pooled[: numbers[0]]
         return pooled / pooled.norm() if similarity == "cosine" else pooled
 
     student, taught = {}, {}
     for side, texts in (("query", [e.query for e in examples]), ("document", [e.document for e in examples])):
-        student[side] = [vector(*text) for text in zip(arrays[f"{side}_ids"], arrays[f"{side}_mask"], strict=True)]
+        student[side] = [vector(states) for states in states_alone(model.trunk, tensors(batch), side)]
         given = teacher.vectors(side, np.array([text_key(text) for text in texts]))
         taught[side] = list(torch.from_numpy(given).double())
     expected, unit = {}, similarity == "cosine"

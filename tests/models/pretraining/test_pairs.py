@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from deepsiam.models.pretraining.pairs import PairsConfig
-from tests.models.plain import same_losses_and_gradients
+from tests.models.plain import same_losses_and_gradients, states_alone
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, rngs, tensors, trunk
 
 WAYS = [{"both_directions": both, "same_side": same} for both in (False, True) for same in (False, True)]
@@ -69,15 +69,12 @@ def test_losses_and_every_gradient_equal_a_plain_reference(
     keys = config(negatives=negatives, **way, **shape)
     model, batch = keys.model(trunk()).double(), batch_of(keys, TEXTS)
 
-    def vector(ids: Tensor, mask: Tensor) -> Tensor:
-        states = model.trunk(input_ids=ids[mask][None]).last_hidden_state[0]
+    def vector(states: Tensor) -> Tensor:
         pooled = states.mean(dim=0) if keys.pooling == "mean" else states[0]
         return pooled / pooled.norm() if keys.similarity == "cosine" else pooled
 
-    arrays = tensors(batch)
     queries, documents = (
-        [vector(*text) for text in zip(arrays[f"{side}_ids"], arrays[f"{side}_mask"], strict=True)]
-        for side in ("query", "document")
+        [vector(states) for states in states_alone(model.trunk, tensors(batch), side)] for side in ("query", "document")
     )
     expected = expected_losses(keys, queries, documents)
     assert batch.counts == dict.fromkeys(expected, len(TEXTS))

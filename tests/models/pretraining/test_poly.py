@@ -282,31 +282,6 @@ def test_shapes_depend_only_on_width_and_rows():
         assert shapes(loss, 0) == shapes(loss, 1) == shapes(loss, 2)
 
 
-def states(encoder, ids, types):
-    """The last hidden states of an unpadded row, [T, H]."""
-    named = {"token_type_ids": torch.tensor([types])} if token_types(encoder) > 1 else {}
-    return encoder(input_ids=torch.tensor([ids]), **named).last_hidden_state[0]
-
-
-def same_as_plain_losses(poly, batch):
-    """Compare with both losses as in the paper, one unpadded row at a time."""
-    embedding, arrays = poly.trunk.get_input_embeddings().weight, batch.arrays
-    width = arrays["input_ids"].shape[1]
-    targets = dict(zip(arrays["mlm_positions"].tolist(), arrays["mlm_targets"].tolist(), strict=True))
-    losses = dict.fromkeys(["mlm", "next"], torch.zeros(()).double())
-    for row, (ids, types) in enumerate(rows_of(batch)):
-        hidden = states(poly.trunk, ids, types)
-        true = arrays["next_targets"][row]
-        if true == IGNORED:
-            masked = [t for t in range(len(ids)) if targets.get(row * width + t, IGNORED) != IGNORED]
-            words = [targets[row * width + t] for t in masked]
-            losses["mlm"] = losses["mlm"] + plain.lm_loss(poly.lm_head, hidden[masked], embedding, words)
-        else:
-            p = torch.sigmoid(hidden[0] @ poly.next_head.score.weight[0] + poly.next_head.score.bias[0])
-            losses["next"] = losses["next"] - torch.log(p if true else 1 - p)
-    plain.same_losses_and_gradients(poly, batch, losses)
-
-
 ENCODERS = {
     "bert": {},
     "roberta": {"model_type": "roberta", "type_vocab_size": 1, "max_position_embeddings": MAX_TOKENS + 1},
@@ -320,7 +295,22 @@ def test_losses_and_gradients_equal_a_plain_reference_with_token_types_or_withou
     groups = batcher(kind).examples(WINDOW)  # rows for both losses, of several widths
     batch = batcher(kind).micro_batch(groups, rngs(len(groups)))
     assert all(batch.counts.values())
-    same_as_plain_losses(perturbed(PolyPretraining(encoder)).eval(), batch)
+    poly, arrays = perturbed(PolyPretraining(encoder)).eval(), batch.arrays
+    embedding, width = poly.trunk.get_input_embeddings().weight, arrays["input_ids"].shape[1]
+    targets = dict(zip(arrays["mlm_positions"].tolist(), arrays["mlm_targets"].tolist(), strict=True))
+    losses = dict.fromkeys(["mlm", "next"], torch.zeros(()).double())
+    for row, (ids, types) in enumerate(rows_of(batch)):  # unpadded, one at a time
+        named = {"token_type_ids": torch.tensor([types])} if token_types(encoder) > 1 else {}
+        hidden = encoder(input_ids=torch.tensor([ids]), **named).last_hidden_state[0]
+        true = arrays["next_targets"][row]
+        if true == IGNORED:
+            masked = [t for t in range(len(ids)) if targets.get(row * width + t, IGNORED) != IGNORED]
+            words = [targets[row * width + t] for t in masked]
+            losses["mlm"] = losses["mlm"] + plain.lm_loss(poly.lm_head, hidden[masked], embedding, words)
+        else:
+            p = torch.sigmoid(hidden[0] @ poly.next_head.score.weight[0] + poly.next_head.score.bias[0])
+            losses["next"] = losses["next"] - torch.log(p if true else 1 - p)
+    plain.same_losses_and_gradients(poly, batch, losses)
 
 
 @pytest.mark.parametrize("loss", ["mlm", "next"])

@@ -131,8 +131,8 @@ def test_the_decoder_loss_is_equation_10(variant, pooling):
     model, batch = seed(variant=variant, loss_weights={"mlm": 0}, pooling=pooling), seed_batch(mlm=False)
     arrays = tensors(batch)
     assert (arrays["input_ids"] != arrays["original_ids"]).any()
-    texts = zip(arrays["input_ids"], arrays["attention_mask"], strict=True)
-    states = [model.trunk(input_ids=ids[mask][None]).last_hidden_state[0] for ids, mask in texts]
+    masked = {"text_ids": arrays["input_ids"], "text_mask": arrays["attention_mask"]}
+    states = plain.states_alone(model.trunk, masked, "text")
     h_0 = torch.stack([state[0] if pooling == "cls" else state.mean(0) for state in states])
     plain.same_losses_and_gradients(model, batch, {"decoder": decoder_loss(model, arrays, h_0)})
 
