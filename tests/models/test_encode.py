@@ -126,7 +126,8 @@ def test_texts_without_padding_have_the_same_states_and_gradients(name, monkeypa
     expected = with_gradients(encode, model, TEXTS, TEXT_MASK)
     early, late = encode_with_layer(model, TEXTS, TEXT_MASK, 1)
     usual = model(input_ids=TEXTS, attention_mask=TEXT_MASK.long(), output_hidden_states=True)
-    torch.testing.assert_close(early[TEXT_MASK], usual.hidden_states[1][TEXT_MASK], rtol=0, atol=1e-12)
+    for states, stock in ((early, usual.hidden_states[1]), (late, usual.last_hidden_state)):
+        torch.testing.assert_close(states[TEXT_MASK], stock[TEXT_MASK], rtol=0, atol=1e-12)
     torch.testing.assert_close(late[TEXT_MASK], expected[0], rtol=0, atol=1e-12)
     assert {name.split(",")[0] for name in SETTINGS} == set(UNPADS)
     for checkpoints in (False, *([True] if name in ("bert", "llama") else [])):

@@ -111,3 +111,4 @@ def test_a_prompt_comes_after_the_marker() -> None:
     assert documents["ids"][documents["mask"]].tolist() == [CLS, SPELLED.vocab_size + 1, 9, 8, SEP]
     with pytest.raises(ValueError, match="query_prompt has 2 tokens, which leave a text no room: with the 3 around it"):
         keys(max_query_tokens=5, query_prompt="ab").query_framing(SPELLED)
+    assert keys(max_query_tokens=6, query_prompt="ab").query_framing(SPELLED).room == 1

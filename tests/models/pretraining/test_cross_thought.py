@@ -193,6 +193,7 @@ def test_padded_sequences_neither_attend_nor_are_attended_to():
     rows = real[:, None, None, :].expand(alpha.shape[:-1])
     torch.testing.assert_close(alpha.sum(-1), rows.double(), rtol=0, atol=1e-12)
     assert not alpha[~(rows[..., None] & rows[..., None, :])].any()
+    assert not model.across(model.encode(ids, mask, offsets), mask)[~real].any()
 
 
 def test_every_row_of_attention_sees_something(monkeypatch):

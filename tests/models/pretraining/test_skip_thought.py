@@ -93,11 +93,6 @@ def test_two_context_sentences_are_neighbours_in_another_document_only():
     assert by_text(read(micro_batch(texts))) == by_text([*first, (None, b, d), (b, d, None)])
 
 
-def test_a_document_of_one_sentence_gives_nothing():
-    texts = documents([9], [0, 9, 0], [], [0])
-    assert batcher().examples(texts) == batcher().origins(texts) == []
-
-
 def test_a_long_sentence_leaves_room_for_all_that_the_tokenizer_puts_around_it():
     maker = batcher(8, LongFrame(**vars(VOCABULARY)))
     examples = maker.examples(documents([10]))
