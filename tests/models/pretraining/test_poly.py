@@ -280,6 +280,9 @@ def test_shapes_depend_only_on_width_and_rows():
 
     for loss in ("mlm", "next"):
         assert shapes(loss, 0) == shapes(loss, 1) == shapes(loss, 2)
+    widths = {longest: large_batcher(max_tokens=512)._width(longest) for longest in range(4, 513)}
+    assert len({*widths.values()}) < 160
+    assert all(longest <= width <= longest / (1 - PADDING) for longest, width in widths.items())
 
 
 ENCODERS = {
