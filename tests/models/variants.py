@@ -91,7 +91,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "duobert": {"max_document_tokens": 7, **OWN},
     "label_ranker": {**LIST, **OWN},
     "label_ranker, order": {**LIST, "loss": {"softmax": 1.0, "rank_net": 10.0}},
-    "label_ranker, pointwise": {**ONE, **OWN},
+    "label_ranker, pointwise": ONE,
     "cross_thought_answers": {"special_tokens": 3, **OWN},
     "cross_thought_pairs": {"special_tokens": 3, "classes": 3},
 }
