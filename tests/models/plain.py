@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from deepsiam.models.interface import MicroBatch
 from deepsiam.models.layers.lm_head import LmHead
 from deepsiam.models.layers.transformer import Attention, TransformerLayer
+from deepsiam.models.matching.dual_encoder import IN_BATCH
 from deepsiam.models.pretraining.seed_decoder import LocalSelfAttention, Variant, WeakDecoder, Window
 from tests.models.tiny import tensors
 
@@ -78,6 +79,12 @@ def lm_loss(head: LmHead, states: Tensor, embedding: Tensor, targets: Sequence[i
     logits = head.norm(head.activation(head.dense(states))) @ embedding.T + head.bias
     log_p = logits.log_softmax(-1)
     return -sum((log_p[i, target] for i, target in enumerate(targets)), log_p.sum() * 0)
+
+
+def states_alone(trunk: nn.Module, arrays: Mapping[str, Tensor], side: str) -> list[Tensor]:
+    """The last states of each text of a side, by itself and without padding, each [T, H]."""
+    texts = zip(arrays[f"{side}_ids"], arrays[f"{side}_mask"], strict=True)
+    return [trunk(input_ids=ids[mask][None]).last_hidden_state[0] for ids, mask in texts]
 
 
 def backbone(trunk: nn.Module, ids: np.ndarray) -> list[Tensor]:
@@ -151,25 +158,29 @@ def classes(logits: Tensor, labels: Tensor) -> Tensor:
 LOSSES = {loss.__name__: loss for loss in (softmax, hinge, binary, kl, margin_mse, rank_net, classes)}
 
 
-def scores_of_heads(model: Any, states: Sequence[Tensor]) -> Tensor:
-    """What the head of a cross-encoder makes of the states [T, H] of each input, [n, 1 or C]."""
-    scores, keys = [], model.keys
-    for state in states:
-        state = {"cls": state[0], "last": state[-1], "mean": state.mean(0), "max": state.amax(0)}[keys.pooling]
-        if getattr(keys, "hidden_layer", True):
-            activation = getattr(keys, "hidden_activation", "tanh")
-            state = getattr(F, activation)(state @ model.head[0].weight.T + model.head[0].bias)
-        if getattr(keys, "hidden_norm", False):
-            centred = (state - state.mean()) / (state.var(correction=0) + model.trunk.config.layer_norm_eps).sqrt()
-            state = centred * model.head[2].weight + model.head[2].bias
-        scores.append(state @ model.head[-1].weight.T + model.head[-1].bias)
-    return torch.stack(scores)
+def same_scores_loss_and_gradients(model: Any, arrays: Mapping[str, Tensor], scores: Tensor) -> Tensor:
+    """Compare with scores [Q, D], and with -log p of each query's document among those allowed, or its own ones."""
+    kept = {"kept": arrays["document_kept"]} if "document_kept" in arrays else {}
+    queries = model.embed_queries(arrays["query_ids"], arrays["query_mask"])
+    documents = model.embed_documents(arrays["document_ids"], arrays["document_mask"], **kept)
+    torch.testing.assert_close(model.score(queries, documents), scores, rtol=0, atol=1e-12)
+    expected = ranking_losses(["softmax"], arrays, scores / model.keys.temperature)["softmax"]
+    loss: Tensor = model(**arrays)["softmax"]
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
+    same_gradients(model, loss, expected)
+    return loss
 
 
-def in_batch_softmax(scores: Tensor, arrays: Mapping[str, Tensor], temperature: float) -> Tensor:
-    """Sum of -log p of each query's document among those that are allowed, or its own ones, scores [Q, D]."""
-    total = torch.zeros((), dtype=torch.float64)
-    for i, row in enumerate(scores / temperature):
-        columns = arrays["allowed"][i] if "allowed" in arrays else arrays["candidates"][i]
-        total = total + torch.logsumexp(row[columns], 0) - row[arrays["candidates"][i, 0]]
-    return total
+def ranking_losses(names: Iterable[str], arrays: Mapping[str, Tensor], rows: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Losses by loops over the queries; `rows[i]` are query i's scores of what its candidates are the columns of."""
+    losses = dict.fromkeys(names, torch.zeros((), dtype=torch.float64))
+    for i, (row, candidates) in enumerate(zip(rows, arrays["candidates"].tolist(), strict=True)):
+        own = [column for column in candidates if column >= 0]
+        for name in losses:
+            columns = own
+            if "allowed" in arrays and name in IN_BATCH:
+                allowed = arrays["allowed"][i].nonzero()[:, 0].tolist()
+                columns = [own[0], *(column for column in allowed if column != own[0])]
+            taught = arrays["labels" if name == "binary" or "scores" not in arrays else "scores"][i].double()
+            losses[name] = losses[name] + LOSSES[name](row[columns], taught[: len(own)])
+    return losses

@@ -12,7 +12,6 @@ from transformers import PreTrainedModel
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.causality import is_causal
 from deepsiam.models.encode import encode_texts
-from deepsiam.models.layers.pooling import pool
 from deepsiam.models.registry import METHODS
 from deepsiam.models.trunk import make_bidirectional, require_bidirectional
 
@@ -45,6 +44,8 @@ BIDIRECTIONAL: dict[str, dict[str, Any]] = {
     "gemma3_text": {**GROUPED, "head_dim": 8, "use_bidirectional_attention": True},
     "llama": {**GROUPED, "is_causal": False},
 }
+TEXTS = [torch.from_numpy(np.random.default_rng(length).integers(4, 60, length)) for length in (3, 11, 7, 1)]
+RIGHT = pad_sequence(TEXTS, batch_first=True, padding_value=1)
 KINDS = [(kind, True) for kind in CAUSAL] + [(kind, False) for kind in BIDIRECTIONAL]
 
 
@@ -92,16 +93,13 @@ def test_what_a_configuration_says_later_does_not_count() -> None:
         require_bidirectional(causal)
 
 
+ONE = {"negatives_per_query": 1}
 NEEDED: dict[str, dict[str, Any]] = {
-    "cross_encoder": {"negatives_per_query": 1},
-    "duobert": {"negatives_per_query": 1},
-    "cross_thought_answers": {"negatives_per_query": 1, "special_tokens": 2},
-    "cross_thought_pairs": {"classes": 2, "special_tokens": 2},
+    **dict.fromkeys(["cross_encoder", "duobert", "label_ranker"], ONE),
+    "cross_thought_answers": {"special_tokens": 2, **ONE},
+    "cross_thought_pairs": {"special_tokens": 2, "classes": 2},
     "cross_thought": {"special_tokens": 2},
-    "label_ranker": {"negatives_per_query": 1},
 }
-
-
 POOLED = ("siamese", "cross_encoder", "duobert", "ict", "pairs")
 
 
@@ -119,45 +117,32 @@ def test_every_method_that_reads_the_first_state_refuses_a_causal_trunk(name: st
         assert config.for_trunk(build_trunk(settings("bert", False))).pooling == "cls"
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text"])
-def test_padding_on_either_side_gives_a_text_of_a_causal_trunk_the_same_vector(kind: str) -> None:
-    """Texts are padded on the right; those who publish decoders often pad on the left."""
-    torch.manual_seed(0)
-    trunk = build_trunk(settings(kind, True)).double().eval()
-    texts = [torch.randint(4, 60, (length,)) for length in (3, 11, 7, 1)]
-    right = pad_sequence(texts, batch_first=True, padding_value=1)
-    left = pad_sequence(texts, batch_first=True, padding_value=1, padding_side="left")
-    ours = pool(encode_texts(trunk, right, right != 1), right != 1, "last")
-    positions = ((left != 1).cumsum(1) - 1).clamp(min=0)
-    theirs = trunk(input_ids=left, attention_mask=(left != 1).long(), position_ids=positions).last_hidden_state
-    torch.testing.assert_close(ours, theirs[:, -1], rtol=0, atol=1e-7)  # some types compute norms in fp32
-
-
 def test_models_that_do_not_turn_token_ids_into_states_are_refused() -> None:
-    for kind, changes, message in (
-        ("bros", {"dim_bbox": 8}, r"'bros' does not turn token ids alone into states: .*bbox"),
-        ("bart", {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}, "'bart' is an encoder and a decoder"),
+    bart = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
+    for kind, sizes, message in (
+        (
+            "bros",
+            {**SIZES, "hidden_size": 32, "dim_bbox": 8},
+            "'bros' does not turn token ids alone into states: .*bbox",
+        ),
+        ("bart", bart, "'bart' is an encoder and a decoder"),
     ):
-        shape = {"vocab_size": 60, "pad_token_id": 1, "max_position_embeddings": 40}
-        sizes = {**SIZES, "hidden_size": 32} if kind == "bros" else {}
         with pytest.raises(ValueError, match=message):
-            build_trunk({"model_type": kind, **shape, **sizes, **changes})
+            build_trunk({"model_type": kind, **{key: COMMON[key] for key in COMMON.keys() - SIZES}, **sizes})
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "qwen3", "gemma3_text"])
 def test_a_decoder_that_is_made_bidirectional_sees_what_a_mask_of_all_tokens_shows(kind: str) -> None:
     torch.manual_seed(0)
     trunk = build_trunk(settings(kind, True)).double().eval()
     theirs = copy.deepcopy(trunk)
     make_bidirectional(trunk)
     assert not is_causal(trunk)
-    texts = [torch.randint(4, 60, (length,)) for length in (3, 11, 7, 1)]
-    ids = pad_sequence(texts, batch_first=True, padding_value=1)
-    states = encode_texts(trunk, ids, ids != 1)
-    shown = torch.zeros(len(texts), 1, ids.shape[1], ids.shape[1], dtype=torch.float64)
-    shown = shown.masked_fill(ids[:, None, None] == 1, torch.finfo(torch.float64).min)
-    expected = theirs(input_ids=ids, attention_mask=shown).last_hidden_state
-    for i, text in enumerate(texts):
+    states = encode_texts(trunk, RIGHT, RIGHT != 1)
+    shown = torch.zeros(4, 1, *[RIGHT.shape[1]] * 2, dtype=torch.float64)
+    shown = shown.masked_fill(RIGHT[:, None, None] == 1, torch.finfo(torch.float64).min)
+    expected = theirs(input_ids=RIGHT, attention_mask=shown).last_hidden_state
+    for i, text in enumerate(TEXTS):
         torch.testing.assert_close(states[i, : len(text)], expected[i, : len(text)], rtol=0, atol=1e-6)
         alone = encode_texts(trunk, text[None], torch.ones_like(text[None], dtype=torch.bool))
         torch.testing.assert_close(alone[0], states[i, : len(text)], rtol=0, atol=1e-6)

@@ -6,6 +6,7 @@ import pytest
 
 from deepsiam.models.registry import METHODS
 from tests.models import tiny
+from tests.models.variants import VARIANTS, Variant
 
 OWN = "needs a query's own negatives"
 LIST = {"template": "{query}:{passages}=", "passage": "{label}{passage};", "labels": [*"ABCD"]}
@@ -22,6 +23,9 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
     ("seed", {"decoder_layers": 10**9}, "method.decoder_layers is 1,000,000,000, and at most"),
     ("seed", {"max_tokens": 10**9}, "method.max_tokens is 1,000,000,000, and at most"),
     ("seed", {"window": 10**9}, "method.window is 1,000,000,000, and at most"),
+    ("distil", {"negatives": "own"}, "method.loss=batch_kl compares scores of the batch's documents"),
+    ("distil", {"loss": "vectors", "negatives": "step"}, "method.negatives=step is for"),
+    ("distil", {"loss": "softmax"}, "vectors"),
     # a query's negatives, and what a loss learns
     ("siamese", {"loss": "hinge"}, f"method.loss=hinge {OWN}"),
     ("siamese", {"negatives": "own"}, f"method.negatives=own {OWN}"),
@@ -95,54 +99,35 @@ def test_keys_that_do_not_go_together_are_refused(name: str, keys: dict[str, Any
 
 
 LOSSES = ["some", ["kl"], {}, {"some": 1.0}, {"kl": 0.0}, {"kl": -1.0}, {"kl": "much"}, {"kl": None}]
+OUT_OF_RANGE: dict[str, dict[str, list[Any]]] = {
+    "mlm": {"max_tokens": [7, "many"], "blocks": ["some"]},
+    "seed": {"decoder_layers": [0], "window": [0, "some"], "variant": ["published"]},
+    "ict": {"max_tokens": [7], "max_query_tokens": [7], "remove": [-0.1, 1.1]},
+    "skip_thought": {"max_tokens": [7], "decoder_layers": [0]},
+    "cross_thought": {"sequences": [0], "sequence_tokens": [0], "special_tokens": [0]},
+    "retromae": {"encoder_mask": [0.0, 1.0], "decoder_mask": [-0.1, 1.1]},
+    "condenser": {"early_layers": [0], "head_layers": [0]},
+    # a group has room for at least one pair
+    "poly": {"max_tokens": [7], "tokens": [0, 511], "pairs": ["paragraphs"]},
+    "pairs": {"max_query_tokens": [2], "negatives": ["own"], "temperature": [0.0], "prompt_in_pooling": [False]},
+    "siamese": {
+        "temperature": [0.0, -1.0],
+        "max_query_tokens": [2],
+        "max_document_tokens": [2],
+        "loss": LOSSES,
+        "candidates": [{"per_query": 1}, {"per_query": 8, "keep": "best"}, 8],
+        "teacher_scale": ["max"],
+        "negatives_per_query": [-1],
+    },
+    "poly_encoder": {"m": [0, 361], "codes": ["some"], "reduction": ["max"], "output_scaling": [0.0, -0.06]},
+    "colbert": {"dimension": [0], "max_query_tokens": [3], "max_document_tokens": [3]},
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "key", "values"),
-    [
-        ("mlm", "max_tokens", [7, "many"]),
-        ("mlm", "blocks", ["some"]),
-        ("seed", "decoder_layers", [0]),
-        ("seed", "window", [0, "some"]),
-        ("seed", "variant", ["published"]),
-        ("ict", "max_tokens", [7]),
-        ("ict", "max_query_tokens", [7]),
-        ("ict", "remove", [-0.1, 1.1]),
-        ("skip_thought", "max_tokens", [7]),
-        ("skip_thought", "decoder_layers", [0]),
-        ("cross_thought", "sequences", [0]),
-        ("cross_thought", "sequence_tokens", [0]),
-        ("cross_thought", "special_tokens", [0]),
-        ("retromae", "encoder_mask", [0.0, 1.0]),
-        ("retromae", "decoder_mask", [-0.1, 1.1]),
-        ("condenser", "early_layers", [0]),
-        ("condenser", "head_layers", [0]),
-        ("poly", "max_tokens", [7]),
-        ("poly", "tokens", [0, 511]),  # a group has room for at least one pair
-        ("poly", "pairs", ["paragraphs"]),
-        ("pairs", "max_query_tokens", [2]),
-        ("pairs", "negatives", ["own"]),
-        ("pairs", "temperature", [0.0]),
-        ("pairs", "prompt_in_pooling", [False]),  # of a mean alone
-        ("siamese", "temperature", [0.0, -1.0]),
-        ("siamese", "max_query_tokens", [2]),
-        ("siamese", "max_document_tokens", [2]),
-        ("siamese", "loss", LOSSES),
-        ("siamese", "candidates", [{"per_query": 1}, {"per_query": 8, "keep": "best"}, 8]),
-        ("siamese", "teacher_scale", ["max"]),
-        ("siamese", "negatives_per_query", [-1]),
-        ("poly_encoder", "m", [0, 361]),  # a query has at most 360 tokens
-        ("poly_encoder", "codes", ["some"]),
-        ("poly_encoder", "reduction", ["max"]),
-        ("poly_encoder", "output_scaling", [0.0, -0.06]),
-        ("colbert", "dimension", [0]),
-        ("colbert", "max_query_tokens", [3]),
-        ("colbert", "max_document_tokens", [3]),
-    ],
-)
-def test_a_value_out_of_range_is_refused(name: str, key: str, values: list[object]) -> None:
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name, keys in OUT_OF_RANGE.items() for key in keys])
+def test_a_value_out_of_range_is_refused(name: str, key: str) -> None:
     METHODS[name].model_validate({"name": name})
-    for value in values:
+    for value in OUT_OF_RANGE[name][key]:
         with pytest.raises(ValueError, match=key):
             METHODS[name].model_validate({"name": name, key: value})
 
@@ -171,26 +156,16 @@ def test_several_losses_are_a_table_and_keys_of_a_teacher_are_dumped_only_if_set
 
 
 def test_which_losses_depend_on_the_other_examples_of_the_micro_batch() -> None:
-    """The losses of all others add up over examples: tests.models.checks.losses_add_up."""
-    needed = {name: {"hard_negatives": 1} for name in ("cross_encoder", "cross_thought_answers", "duobert")}
-    needed |= {"cross_thought_pairs": {"classes": 2}, "label_ranker": {"hard_negatives": 1}}
-    configs = METHODS.items()
-    methods = [config.model_validate({"name": name, **needed.get(name, {})}) for name, config in configs]
-    for keys in ({"negatives": "own", "hard_negatives": 1}, {"negatives": "step"}):
-        methods.append(METHODS["siamese"].model_validate({"name": "siamese", **keys}))
-    methods.append(METHODS["pairs"].model_validate({"name": "pairs", "negatives": "step"}))
-    comparing = [method.name for method in methods if method.compares_micro_batch]
-    assert comparing == ["ict", "pairs", "distil", "siamese", "poly_encoder", "colbert", "sparse"]
+    """The losses of all others add up over examples: tests.models.test_contract."""
+    comparing = {variant.name for variant in VARIANTS if variant.keys.compares_micro_batch}
+    assert comparing == {"ict", "pairs", "distil", "siamese", "poly_encoder", "colbert", "sparse"}
+    alone = {variant.title for variant in VARIANTS if not variant.keys.compares_micro_batch}
+    assert alone > {"siamese, kl", "siamese, two towers", "colbert, own", "sparse, own", "distil, vectors"}
+    for name in ("siamese", "pairs"):
+        assert not METHODS[name].model_validate({"name": name, "negatives": "step"}).compares_micro_batch
 
 
 def test_an_example_has_the_tokens_of_all_its_texts_and_the_longest_needs_the_positions() -> None:
-    keys: dict[str, dict[str, Any]] = {
-        "ict": {"max_tokens": 30, "max_query_tokens": 10},
-        "pairs": {"max_document_tokens": 30, "max_query_tokens": 10},
-        "cross_thought": {"sequences": 4, "sequence_tokens": 7, "special_tokens": 3},
-        "poly": {"max_tokens": 30, "tokens": 90},
-        "mlm": {"max_tokens": 30},
-    }
-    methods = {name: METHODS[name].model_validate({"name": name, **given}) for name, given in keys.items()}
-    expected = {"ict": (30, 40), "pairs": (30, 40), "cross_thought": (10, 40), "poly": (30, 90), "mlm": (30, 30)}
-    assert {name: (method.positions, method.example_tokens) for name, method in methods.items()} == expected  # type: ignore[attr-defined]
+    expected = {"ict": (24, 34), "pairs": (24, 34), "cross_thought": (10, 60), "poly": (24, 60), "mlm": (24, 24)}
+    methods = {name: Variant(name).keys for name in expected}
+    assert {name: (method.positions, method.example_tokens) for name, method in methods.items()} == expected

@@ -1,3 +1,5 @@
+"""Texts through a trunk: the states are those of stock Hugging Face, with padding, in rectangles and in one row."""
+
 import numpy as np
 import pytest
 import torch
@@ -13,25 +15,18 @@ from deepsiam.models.encode import (
 )
 from deepsiam.models.trunk import require_bidirectional
 from tests.models.tiny import VOCABULARY, trunk
-from tests.models.trunks import SETTINGS, trunk_like
-from tests.models.varlen import attend_text_by_text
+from tests.models.trunks import SETTINGS, attend_text_by_text, trunk_like
 
 IDS = torch.from_numpy(np.random.default_rng(0).integers(5, VOCABULARY.vocab_size, (3, 12)))
 MASK = torch.arange(12) < torch.tensor([12, 1, 7])[:, None]
 
 
-def test_hidden_states_equal_stock_bert_called_the_usual_way():
-    model = trunk()
-    usual = model(input_ids=IDS, attention_mask=MASK.long(), token_type_ids=torch.zeros_like(IDS)).last_hidden_state
-    torch.testing.assert_close(encode(model, IDS, MASK), usual, rtol=0, atol=1e-12)
-
-
-def test_token_types_are_those_of_stock_bert():
+def test_states_and_token_types_are_those_of_stock_bert_called_the_usual_way():
     model, types = trunk(), (torch.arange(12) >= torch.tensor([5, 1, 3])[:, None]).long()
-    usual = model(input_ids=IDS, attention_mask=MASK.long(), token_type_ids=types).last_hidden_state
-    torch.testing.assert_close(encode(model, IDS, MASK, types), usual, rtol=0, atol=1e-12)
-    assert (encode(model, IDS, MASK, types) - encode(model, IDS, MASK)).abs().max() > 0.1
-    torch.testing.assert_close(encode(model, IDS, MASK, 0 * types), encode(model, IDS, MASK), rtol=0, atol=0)
+    for given in (types, 0 * types):
+        usual = model(input_ids=IDS, attention_mask=MASK.long(), token_type_ids=given).last_hidden_state
+        torch.testing.assert_close(encode(model, IDS, MASK, given), usual, rtol=0, atol=1e-12)
+    torch.testing.assert_close(encode(model, IDS, MASK), usual, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("model_type", ["bert", "roberta", "electra"])
@@ -65,15 +60,11 @@ TEXT_MASK = torch.arange(LONG) < LENGTHS[:, None]
 OPTIONS = {"bert": {}, "electra": {"embedding_size": 16}, "roberta": {}, "xlm-roberta": {}}
 
 
-class Widths:
-    """Record the shape of the ids in every forward pass of a trunk."""
-
-    def __init__(self, model):
-        self.shapes = []
-        model.register_forward_pre_hook(self.see, with_kwargs=True)
-
-    def see(self, model, arguments, named):
-        self.shapes.append(tuple(named["input_ids"].shape))
+def shapes_of(model):
+    """A list that gets the shape of the ids in every forward pass of a trunk."""
+    shapes = []
+    model.register_forward_pre_hook(lambda *call: shapes.append(tuple(call[2]["input_ids"].shape)), with_kwargs=True)
+    return shapes
 
 
 def with_gradients(run, model, *inputs):
@@ -83,8 +74,7 @@ def with_gradients(run, model, *inputs):
     return states[TEXT_MASK], {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("model_type", OPTIONS)
+@pytest.mark.parametrize(("model_type", "checkpointing"), [*((name, False) for name in OPTIONS), ("bert", True)])
 def test_texts_in_rectangles_have_the_same_states_and_gradients(model_type, checkpointing):
     model = trunk(model_type=model_type, max_position_embeddings=32, **OPTIONS[model_type]).train()
     if checkpointing:
@@ -92,9 +82,9 @@ def test_texts_in_rectangles_have_the_same_states_and_gradients(model_type, chec
     assert set(OPTIONS) == set(TAKES_RECTANGLES)
     masked = torch.where(TEXT_MASK, TEXTS, VOCABULARY.pad)
     expected, gradients = with_gradients(encode, model, masked, TEXT_MASK)
-    widths = Widths(model)
+    shapes = shapes_of(model)
     states, own = with_gradients(encode_texts, model, masked, TEXT_MASK)
-    assert widths.shapes == [(1, 3 * 24 + 2 * 16 + 3 * 8)]  # widths 24, 16 and 8: lengths 23 and 24, 9 and 10, the rest
+    assert shapes == [(1, 3 * 24 + 2 * 16 + 3 * 8)]  # widths 24, 16 and 8: lengths 23 and 24, 9 and 10, the rest
     torch.testing.assert_close(states, expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(own, gradients, rtol=0, atol=1e-10)
     torch.testing.assert_close(encode(model, TEXTS, TEXT_MASK)[TEXT_MASK], expected, rtol=0, atol=1e-12)
@@ -102,8 +92,8 @@ def test_texts_in_rectangles_have_the_same_states_and_gradients(model_type, chec
 
 def test_texts_in_rectangles_keep_their_token_types():
     model, types = trunk(), (torch.arange(LONG) >= 2).long().expand(len(LENGTHS), -1)
-    expected = encode(model, TEXTS, TEXT_MASK, types)[TEXT_MASK]
-    torch.testing.assert_close(encode_texts(model, TEXTS, TEXT_MASK, types)[TEXT_MASK], expected, rtol=0, atol=1e-12)
+    states, expected = (run(model, TEXTS, TEXT_MASK, types)[TEXT_MASK] for run in (encode_texts, encode))
+    torch.testing.assert_close(states, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -115,39 +105,37 @@ def test_texts_in_rectangles_keep_their_token_types():
     ],
 )
 def test_texts_of_like_lengths_and_other_trunks_stay_one_rectangle(config, lengths):
-    names = {"model_type": "bert", **config}
-    model = trunk(**names).eval()
+    model = trunk(**config).eval()
     mask = torch.arange(LONG) < torch.tensor(lengths)[:, None]
-    widths = Widths(model)
+    shapes = shapes_of(model)
     states = encode_texts(model, TEXTS[: len(mask)], mask)
-    assert widths.shapes == [(len(mask), LONG)]
+    assert shapes == [(len(mask), LONG)]
     torch.testing.assert_close(states, encode(model, TEXTS[: len(mask)], mask), rtol=0, atol=0)
 
 
 def without_padding(monkeypatch, run, model, *inputs):
     """Return the states and gradients, with a kernel for texts in one row, and the shapes of the trunk's inputs."""
     monkeypatch.setattr("deepsiam.models.encode.kernel_for", lambda *_: attend_text_by_text)
-    widths = Widths(model)
-    return with_gradients(run, model, *inputs), widths.shapes
+    shapes = shapes_of(model)
+    return with_gradients(run, model, *inputs), shapes
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_texts_without_padding_have_the_same_states_and_gradients(name, monkeypatch):
     model = trunk_like(name).train()
     expected = with_gradients(encode, model, TEXTS, TEXT_MASK)
-    own, shapes = without_padding(monkeypatch, encode, model, TEXTS, TEXT_MASK)
-    assert shapes == [(1, int(LENGTHS.sum()))]
-    torch.testing.assert_close(own, expected, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", ["bert", "llama"])
-def test_texts_without_padding_are_recomputed_from_checkpoints(name, monkeypatch):
-    model = trunk_like(name).train()
-    expected = with_gradients(encode_texts, model, TEXTS, TEXT_MASK)
-    model.gradient_checkpointing_enable()
-    own, shapes = without_padding(monkeypatch, encode_texts, model, TEXTS, TEXT_MASK)
-    assert shapes == [(1, int(LENGTHS.sum()))]
-    torch.testing.assert_close(own, expected, rtol=1e-9, atol=1e-10)
+    early, late = encode_with_layer(model, TEXTS, TEXT_MASK, 1)
+    usual = model(input_ids=TEXTS, attention_mask=TEXT_MASK.long(), output_hidden_states=True)
+    for states, stock in ((early, usual.hidden_states[1]), (late, usual.last_hidden_state)):
+        torch.testing.assert_close(states[TEXT_MASK], stock[TEXT_MASK], rtol=0, atol=1e-12)
+    torch.testing.assert_close(late[TEXT_MASK], expected[0], rtol=0, atol=1e-12)
+    assert {name.split(",")[0] for name in SETTINGS} == set(UNPADS)
+    for checkpoints in (False, *([True] if name in ("bert", "llama") else [])):
+        if checkpoints:
+            model.gradient_checkpointing_enable()
+        own, shapes = without_padding(monkeypatch, encode, model, TEXTS, TEXT_MASK)
+        assert shapes == [(1, int(LENGTHS.sum()))]
+        torch.testing.assert_close(own, expected, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, 0 * LENGTHS + LONG, LENGTHS * (LENGTHS > 4), 0 * LENGTHS])
@@ -170,16 +158,3 @@ def test_a_trunk_without_sdpa_keeps_its_padding(monkeypatch):
         own, shapes = without_padding(monkeypatch, run, model, TEXTS, TEXT_MASK)
         assert shapes == [tuple(TEXTS.shape)]
         torch.testing.assert_close(own, expected, rtol=1e-9, atol=1e-10)
-
-
-def test_every_trunk_that_unpads_is_tried():
-    assert {name.split(",")[0] for name in SETTINGS} == set(UNPADS)
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_the_states_after_a_layer_are_those_of_the_trunk(name):
-    model = trunk_like(name).eval()
-    early, late = encode_with_layer(model, IDS, MASK, 1)
-    usual = model(input_ids=IDS, attention_mask=MASK.long(), output_hidden_states=True).hidden_states[1]
-    torch.testing.assert_close(early[MASK], usual[MASK], rtol=0, atol=1e-12)
-    assert torch.equal(late, encode(model, IDS, MASK))

@@ -98,12 +98,13 @@ def test_as_many_modules_in_another_list_inside_the_layers_do_no_harm() -> None:
 
 
 def test_what_cannot_be_frozen_is_refused() -> None:
-    with pytest.raises(ValueError, match="4 layers, but the encoder has 3: set 3 or less"):
-        freeze(Model(trunk_of("bert")), 4)
-    with pytest.raises(ValueError, match="the layers of model_type 'albert' are not found .0 lists of 3 modules"):
-        freeze(Model(trunk_of("albert")), 1)
-    with pytest.raises(ValueError, match="0 trains nothing: .* set 1 or more"):
-        freeze(Model(trunk_of("bert"), head=False), 0)
+    for kind, head, layers, message in (
+        ("bert", True, 4, "4 layers, but the encoder has 3: set 3 or less"),
+        ("albert", True, 1, "the layers of model_type 'albert' are not found .0 lists of 3 modules"),
+        ("bert", False, 0, "0 trains nothing: .* set 1 or more"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            freeze(Model(trunk_of(kind), head=head), layers)
     trunk = trunk_of("bert")
     del trunk.embeddings
     with pytest.raises(ValueError, match="model_type 'bert' has no `embeddings`"):

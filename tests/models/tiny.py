@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
@@ -19,7 +18,6 @@ from deepsiam.models.batching.packing import pack
 from deepsiam.models.build_trunk import build_trunk
 from deepsiam.models.interface import MicroBatch
 from deepsiam.models.pretraining.config import PretrainingConfig
-from deepsiam.models.pretraining.seed import Seed, SeedConfig
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
@@ -81,11 +79,6 @@ def trunk(**config: Any) -> PreTrainedModel:
     return build_trunk({**CONFIG, **config}).double()
 
 
-def seed(config: dict[str, Any] | None = None, **options: Any) -> Seed:
-    """Build a `perturbed` SEED model; by default with the paper's decoder."""
-    return perturbed(Seed(trunk(**(config or {})), SeedConfig(name="seed", **options)))
-
-
 def perturbed(model: AnyModule) -> AnyModule:
     """Cast the model to fp64 and draw its biases and LayerNorms at random: their 0 and 1 would hide mistakes."""
     for parameter in model.double().parameters():
@@ -138,12 +131,6 @@ def rekeyed(number: int, start: int = 0) -> Iterator[np.random.Generator]:
         yield generator
 
 
-def seed_batch(examples: Sequence[np.ndarray], start: int = 0, mlm: bool = True) -> MicroBatch:
-    """Make SEED's micro-batch of blocks, masked by generators start, start + 1, ..."""
-    config = SeedConfig(name="seed", max_tokens=MAX_TOKENS, loss_weights={"mlm": float(mlm)})
-    return batch_of(config, examples, start)
-
-
 def batch_of(config: PretrainingConfig, examples: Sequence[Any], start: int = 0) -> MicroBatch:
     """Make a method's micro-batch of examples by generators start, start + 1, ..."""
     return config.batcher(VOCABULARY).micro_batch(examples, rngs(len(examples), start))
@@ -155,7 +142,6 @@ def blocks(*lengths: Sequence[int], rng: int = 0) -> list[np.ndarray]:
 
 
 EXAMPLES = blocks([20], [7, 5], [1], [2, 0, 2], rng=5)
-SENTENCES = st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=3), min_size=1, max_size=4)
 
 
 def tensors(batch: MicroBatch | Mapping[str, np.ndarray]) -> dict[str, Tensor]:

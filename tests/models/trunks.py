@@ -1,12 +1,15 @@
-"""Small trunks of many types, for tests of what all have in common."""
+"""Small trunks of many types, for tests of what all have in common, and a kernel for texts in one row on a CPU."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 from transformers import PreTrainedModel
 
+from deepsiam.models.attention import TextsInRow
 from deepsiam.models.build_trunk import build_trunk
 from tests.models.tiny import CONFIG, VOCABULARY
 
@@ -44,3 +47,27 @@ def trunk_like(name: str) -> PreTrainedModel:
     """Build an fp64 trunk without dropout, of the settings with this name; every call gives the same weights."""
     torch.manual_seed(0)
     return build_trunk({"model_type": name.split(",")[0], **SETTINGS[name]}).double()
+
+
+def attend_text_by_text(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    texts: TextsInRow,
+    *,
+    dropout: float,
+    scale: float | None,
+    window: int | None,
+) -> Tensor:
+    """Attend as `models.attention.flash` does, by SDPA, one text after the other."""
+    lengths = texts.ends.diff().tolist()
+    assert max(lengths) == texts.max_length
+    outputs = []
+    for q, k, v in zip(*(x.transpose(0, 1).split(lengths, dim=1) for x in (query, key, value)), strict=True):
+        places = torch.arange(q.shape[1])
+        distance = places[:, None] - places
+        seen = distance.abs() < (len(places) if window is None else window)
+        if texts.causal:
+            seen &= distance >= 0
+        outputs.append(F.scaled_dot_product_attention(q, k, v, seen, dropout, scale=scale, enable_gqa=True))
+    return torch.cat(outputs, dim=1).transpose(0, 1)

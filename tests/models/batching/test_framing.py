@@ -1,6 +1,5 @@
 """Texts become the arrays that encoders read: framed, truncated at either end, in chunks, in pairs."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, processors
 
+from deepsiam.data_prep.tokenizers.prompt import Prompt
 from deepsiam.data_prep.tokenizers.tokenizer import Tokenizer, load
 from deepsiam.models.batching.framing import ChunkFraming, DuelFraming, Framing, PairFraming
 from deepsiam.models.batching.packing import frame, text_tokens
@@ -19,33 +19,25 @@ from tests.models.tiny import VOCABULARY
 CLS, SEP, PAD, MASK = VOCABULARY.cls, VOCABULARY.sep, VOCABULARY.pad, VOCABULARY.mask
 TEXTS = [np.array(text, np.uint16) for text in ([], [7], [7, 8, 9, 10, 11, 12])]
 
+PROMPT = VOCABULARY.prompt("ab")
+P1, P2 = PROMPT.ids
+
 
 def rows(arrays: dict[str, np.ndarray]) -> list[list[int]]:
     """The tokens of every input."""
     return [ids[mask].tolist() for ids, mask in zip(arrays["ids"], arrays["mask"], strict=True)]
 
 
+@pytest.mark.parametrize("prompt", [None, PROMPT], ids=["alone", "after a prompt"])
 @pytest.mark.parametrize(("kept", "long"), [("start", [7, 8, 9]), ("end", [10, 11, 12])])
-def test_a_longer_text_loses_one_end(kept: str, long: list[int]) -> None:
-    framing = Framing(VOCABULARY, 5, kept)  # type: ignore[arg-type]
+def test_a_longer_text_loses_one_end(kept: str, long: list[int], prompt: Prompt | None) -> None:
+    before = [CLS, *(prompt.ids if prompt else ())]
+    framing = Framing(VOCABULARY, len(before) + 4, kept, prompt)  # type: ignore[arg-type]
     arrays = framing.arrays(TEXTS)
-    assert rows(arrays) == [[CLS, SEP], [CLS, 7, SEP], [CLS, *long, SEP]]
+    assert rows(arrays) == [[*before, SEP], [*before, 7, SEP], [*before, *long, SEP]]
     assert (arrays["ids"][~arrays["mask"]] == PAD).all()
-    assert framing.cut(TEXTS[2]).tolist() == long
-    assert framing.cut(TEXTS[0]).tolist() == []
-
-
-PROMPT = VOCABULARY.prompt("ab")
-P1, P2 = PROMPT.ids
-
-
-@pytest.mark.parametrize(("kept", "long"), [("start", [7, 8, 9]), ("end", [10, 11, 12])])
-def test_a_prompt_comes_after_the_prefix_and_is_not_cut(kept: str, long: list[int]) -> None:
-    framing = Framing(VOCABULARY, 7, kept, PROMPT)  # type: ignore[arg-type]
-    arrays = framing.arrays(TEXTS)
-    assert rows(arrays) == [[CLS, P1, P2, SEP], [CLS, P1, P2, 7, SEP], [CLS, P1, P2, *long, SEP]]
+    assert [framing.cut(text).tolist() for text in TEXTS] == [[], [7], long]
     assert framing.room == 3
-    assert framing.cut(TEXTS[2]).tolist() == long
     assert "kept" not in arrays
 
 
@@ -58,16 +50,10 @@ def test_the_text_and_what_follows_count_without_the_prompt() -> None:
 
 def test_every_chunk_has_the_prompt() -> None:
     arrays = ChunkFraming(VOCABULARY, 7, prompt=PROMPT, pools_prompt=False, chunks=2).arrays(TEXTS[1:])
-    ids = arrays["ids"]
-    pieces, counted = ([row[of].tolist() for row, of in flat(ids, arrays[name])] for name in ("mask", "kept"))
+    ids, masks = arrays["ids"].reshape(4, 7), (arrays[name].reshape(4, 7) for name in ("mask", "kept"))
+    pieces, counted = ([row[of].tolist() for row, of in zip(ids, mask, strict=True)] for mask in masks)
     assert pieces == [[CLS, P1, P2, 7, SEP], [CLS], [CLS, P1, P2, 7, 8, 9, SEP], [CLS, P1, P2, 10, 11, 12, SEP]]
     assert counted == [[7, SEP], [CLS], [7, 8, 9, SEP], [10, 11, 12, SEP]]
-
-
-def flat(ids: np.ndarray, mask: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The chunks of all texts."""
-    width = ids.shape[-1]
-    return zip(ids.reshape(-1, width), mask.reshape(-1, width), strict=True)
 
 
 @given(

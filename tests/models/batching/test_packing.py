@@ -13,30 +13,15 @@ CLS, SEP = VOCABULARY.cls, VOCABULARY.sep
 MANY_DOCUMENTS = st.lists(st.lists(st.integers(0, 20), max_size=5), max_size=6).map(lambda x: documents(*x))
 
 
-def ordinary(blocks):
-    tokens = np.concatenate([np.array([], dtype=np.int64), *blocks])
-    return tokens[(tokens != CLS) & (tokens != SEP)].tolist()
-
-
-def tokens_of(texts):
-    return [token for document in texts for sentence in document for token in sentence.tolist()]
-
-
 def test_blocks_are_whole_sentences_across_documents_or_within_one():
     texts = [[np.array([10, 11]), np.array([12])], [np.array([13, 14])], [np.array([15])]]
-    assert [b.tolist() for b in pack(texts, 8, "complete", VOCABULARY)] == [
-        [CLS, 10, 11, SEP, 12, SEP],
-        [CLS, 13, 14, SEP, 15, SEP],
-    ]
-    assert [b.tolist() for b in pack(texts, 9, "complete", VOCABULARY)] == [
-        [CLS, 10, 11, SEP, 12, SEP, 13, 14, SEP],
-        [CLS, 15, SEP],
-    ]
-    assert [b.tolist() for b in pack(texts, 9, "complete_doc", VOCABULARY)] == [
-        [CLS, 10, 11, SEP, 12, SEP],
-        [CLS, 13, 14, SEP],
-        [CLS, 15, SEP],
-    ]
+    first, second, third = [10, 11, SEP, 12, SEP], [13, 14, SEP], [15, SEP]
+    for longest, packing, expected in (
+        (8, "complete", [first, second + third]),
+        (9, "complete", [first + second, third]),
+        (9, "complete_doc", [first, second, third]),
+    ):
+        assert [b.tolist() for b in pack(texts, longest, packing, VOCABULARY)] == [[CLS, *block] for block in expected]
 
 
 def test_a_sentence_longer_than_a_block_is_split_and_empty_ones_are_dropped():
@@ -50,7 +35,8 @@ def test_a_sentence_longer_than_a_block_is_split_and_empty_ones_are_dropped():
 @given(MANY_DOCUMENTS, st.integers(3, 24), st.sampled_from(["complete", "complete_doc"]))
 def test_packing_neither_loses_nor_repeats_a_token(texts, max_tokens, packing):
     packed = pack(texts, max_tokens, packing, VOCABULARY)
-    assert ordinary(packed) == tokens_of(texts)
+    tokens = [token for block in packed for token in block.tolist() if token not in (CLS, SEP)]
+    assert tokens == [token for document in texts for sentence in document for token in sentence.tolist()]
     for block in packed:
         assert 3 <= len(block) <= max_tokens
         assert block[0] == CLS

@@ -13,17 +13,13 @@ from tests.models.tiny import VOCABULARY, rngs
 SPECIAL = VOCABULARY.special
 
 
-def sample(seed, size=512, vocab_size=1000):
-    return np.random.default_rng(seed).integers(0, vocab_size, size)
-
-
 def test_15_percent_of_the_tokens_are_targets_80_10_10():
     vocabulary = Vocabulary(1000, pad=0, unk=1, cls=2, sep=3, mask=4)
     masking = Masking(vocabulary)
     targets = words = masked = unchanged = 0
     drawn = []
     for i in range(400):
-        ids = sample(i)
+        ids = np.random.default_rng(i).integers(0, 1000, 512)
         new, positions = masking(ids, np.random.default_rng(i))
         words += (~np.isin(ids, vocabulary.special)).sum()
         targets += len(positions)

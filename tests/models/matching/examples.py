@@ -11,6 +11,7 @@ from deepsiam.models.batching.candidates import Candidates, Example
 from deepsiam.models.interface import MicroBatch
 from deepsiam.models.matching.config import MatchingConfig
 from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.models.registry import MATCHING
 from tests.models.tiny import VOCABULARY, rngs
 
 
@@ -50,9 +51,14 @@ def group(labels: dict[int, float], query: Iterable[int] = (30, 31)) -> Example:
     )
 
 
+def keys_of(name: str, **keys: Any) -> Any:
+    """The keys of a matching model for short texts."""
+    return MATCHING[name].model_validate({"name": name, "max_query_tokens": 6, "max_document_tokens": 12, **keys})
+
+
 def siamese(**keys: Any) -> SiameseConfig:
     """The keys of a Siamese network for short texts."""
-    return SiameseConfig(name="siamese", **{"max_query_tokens": 6, "max_document_tokens": 12, **keys})
+    return keys_of("siamese", **keys)  # type: ignore[no-any-return]
 
 
 def micro_batch(

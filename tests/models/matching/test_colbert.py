@@ -1,21 +1,22 @@
-"""ColBERT: markers, augmented queries and punctuation; MaxSim against loops; and what holds for any vectors."""
+"""ColBERT: markers, augmented queries and punctuation; MaxSim against loops."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from deepsiam.data_prep.tokenizers.vocabulary import Vocabulary
-from deepsiam.models.matching.colbert import Colbert, ColbertConfig
+from deepsiam.models.matching.colbert import Colbert
 from tests.models import plain
-from tests.models.matching.examples import micro_batch, positive
+from tests.models.matching.examples import keys_of, micro_batch, positive
 from tests.models.tiny import VOCABULARY as SPELLED
 from tests.models.tiny import tensors, trunk
-from tests.models.vectors import random_vectors
 
 
 class Punctuated(Vocabulary):
@@ -32,11 +33,7 @@ EXAMPLES = [
     positive(2, 0, query=range(20, 24)),
     positive(1, 3),
 ]
-
-
-def keys(**changed: Any) -> ColbertConfig:
-    lengths = {"max_query_tokens": 9, "max_document_tokens": 12}
-    return ColbertConfig(name="colbert", **{**lengths, "dimension": 6, **changed})
+keys = partial(keys_of, "colbert", max_query_tokens=9, dimension=6)
 
 
 def colbert(**changed: Any) -> Colbert:
@@ -70,28 +67,12 @@ def test_documents_are_marked_and_their_punctuation_is_not_kept() -> None:
     assert (plain["kept"] == plain["mask"]).all()  # this vocabulary has no punctuation
 
 
-def test_a_batch_has_the_arrays_of_both_framings() -> None:
-    arrays, _, tokens = micro_batch(keys(negatives_per_query=1), EXAMPLES, vocabulary=VOCABULARY)
-    assert arrays["query_ids"].shape == (4, 9)
-    assert (arrays["document_ids"][:, 1] == D).all()
-    assert arrays["document_kept"].shape == arrays["document_ids"].shape
-    documents = arrays["document_ids"]
-    assert tokens == 6 + 1 + 4 + 2 + int(((documents > MASK) & (documents < Q)).sum())
-
-
-def vectors_of(model: Colbert, tower: Any, ids: Tensor, mask: Tensor) -> list[Tensor]:
-    """Compute the token vectors of each text by itself."""
-    rows = []
-    for row, keep in zip(ids, mask, strict=True):
-        projected = [model.projection.weight @ h for h in tower(input_ids=row[keep][None]).last_hidden_state[0]]
-        rows.append(torch.stack([vector / vector.norm() for vector in projected]))
-    return rows
-
-
 def scores_of(model: Colbert, arrays: dict[str, Tensor]) -> Tensor:
     """Compute the score of each query with each document, pair by pair."""
-    queries = vectors_of(model, model.trunk, arrays["query_ids"], arrays["query_mask"])
-    documents = vectors_of(model, model.tower("document"), arrays["document_ids"], arrays["document_mask"])
+    queries, documents = (
+        [[F.normalize(model.projection.weight @ state, dim=0) for state in states] for states in texts]
+        for texts in (plain.states_alone(model.tower(side), arrays, side) for side in ("query", "document"))
+    )
     rows = []
     for query in queries:
         row = []
@@ -114,34 +95,12 @@ def scores_of(model: Colbert, arrays: dict[str, Tensor]) -> Tensor:
 def test_loss_scores_and_gradient_against_loops(changed: dict[str, Any]) -> None:
     model = colbert(**changed)
     arrays = tensors(micro_batch(model.keys, EXAMPLES, vocabulary=VOCABULARY))
-    scores = scores_of(model, arrays)
-    queries = model.embed_queries(arrays["query_ids"], arrays["query_mask"])
-    documents = model.embed_documents(arrays["document_ids"], arrays["document_mask"], kept=arrays["document_kept"])
-    torch.testing.assert_close(model.score(queries, documents), scores, rtol=0, atol=1e-12)
     assert ("allowed" in arrays) == (model.keys.negatives != "own")
-    expected = plain.in_batch_softmax(scores, arrays, model.keys.temperature)
-    loss = model(**arrays)["softmax"]
-    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
-    plain.same_gradients(model, loss, expected)
+    loss = plain.same_scores_loss_and_gradients(model, arrays, scores_of(model, arrays))
     embedding = model.trunk.get_input_embeddings().weight
     slopes = torch.autograd.grad(loss, embedding)[0].abs().amax(dim=1)
     assert slopes[MASK] > 1e-6  # the [MASK]s of queries have an effect
     assert (slopes[[Q, D]] > 1e-6).tolist() == [True, "towers" not in changed]
-
-
-def test_the_backward_pass_keeps_no_product() -> None:
-    queries, documents = random_vectors(16, 8, 0), random_vectors(32, 16, 1)
-    queries.vectors.requires_grad_()
-    saved: list[int] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: (saved.append(x.numel()), x)[1], lambda x: x):
-        colbert().score(queries, documents).sum().backward()
-    assert max(saved) <= 32 * 16 * 8  # the documents' vectors; the products are 16 * 8 * 32 * 16
-
-
-def test_by_default_lengths_and_size_are_the_papers() -> None:
-    default = ColbertConfig(name="colbert")
-    assert (default.max_query_tokens, default.max_document_tokens, default.dimension) == (32, 180, 128)
-    assert (default.added_tokens, default.markers, default.towers) == (0, 2, 1)
 
 
 def test_a_prompt_comes_after_the_marker() -> None:
@@ -152,3 +111,4 @@ def test_a_prompt_comes_after_the_marker() -> None:
     assert documents["ids"][documents["mask"]].tolist() == [CLS, SPELLED.vocab_size + 1, 9, 8, SEP]
     with pytest.raises(ValueError, match="query_prompt has 2 tokens, which leave a text no room: with the 3 around it"):
         keys(max_query_tokens=5, query_prompt="ab").query_framing(SPELLED)
+    assert keys(max_query_tokens=6, query_prompt="ab").query_framing(SPELLED).room == 1

@@ -1,5 +1,7 @@
 """Sparse encoders: weights, regularisers and keys against plain references."""
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,28 +14,26 @@ from deepsiam.models.batching.framing import Framing
 from deepsiam.models.encode import encode
 from deepsiam.models.layers import term_weights
 from deepsiam.models.layers.term_weights import own_vocabulary_weights, vocabulary_weights
-from deepsiam.models.matching.sparse import Sparse, SparseConfig
+from deepsiam.models.matching.sparse import Sparse
 from deepsiam.models.trunk import token_embedding
-from tests.models.matching.examples import micro_batch, positive
+from tests.models.matching.examples import keys_of, micro_batch, positive
 from tests.models.tiny import VOCABULARY, perturbed, tensors, trunk
 
+FRAMING = Framing(VOCABULARY, 12)
 EXAMPLES = [positive(0, given=[5]), positive(3, query=(30, 6, 30), given=[2]), positive(7, query=(9,), given=[1])]
 POOLINGS = pytest.mark.parametrize("pooling", ["max", "sum"])
+sparse = partial(keys_of, "sparse", max_query_tokens=8)
 
 
-def keys_of(**keys: Any) -> SparseConfig:
-    return SparseConfig.model_validate({"name": "sparse", "max_query_tokens": 8, "max_document_tokens": 12, **keys})
-
-
-def build(keys: SparseConfig, **config: Any) -> Sparse:
+def build(keys: Any, **config: Any) -> Sparse:
     model = perturbed(keys.model(trunk(**config)))
     assert isinstance(model, Sparse)
     return model
 
 
-def weights_of(model: Sparse, text: np.ndarray, pooling: str, first: int = 0) -> Tensor:
-    """The weights of the whole vocabulary, in a loop over positions, from `first` on, of the text without padding."""
-    ids = torch.from_numpy(Framing(VOCABULARY, 12).row(text))[None]
+def weights_of(model: Sparse, row: Iterable[int], pooling: str, first: int = 0) -> Tensor:
+    """The weights of the whole vocabulary, in a loop over positions, from `first` on, of a framed text."""
+    ids = torch.tensor([[*row]])
     states = encode(model.trunk, ids, torch.ones_like(ids, dtype=torch.bool))[0]
     head = model.lm_head
     weights = []
@@ -55,16 +55,16 @@ def only(weights: Tensor, terms: np.ndarray) -> Tensor:
 @pytest.mark.parametrize("document", ["vocabulary", "own_tokens"])
 @pytest.mark.parametrize("query", ["encoder", "own_tokens"])
 def test_a_weight_is_the_pooled_logarithm_of_a_logit(query: str, document: str, pooling: str) -> None:
-    keys = keys_of(query=query, document=document, pooling=pooling)
+    keys = sparse(query=query, document=document, pooling=pooling)
     model, arrays = build(keys), tensors(micro_batch(keys, EXAMPLES))
     encoded = model(**arrays, represent=True)
     for i, example in enumerate(EXAMPLES):
-        expected = weights_of(model, example.query, pooling)
+        expected = weights_of(model, FRAMING.row(example.query), pooling)
         expected = only(expected, example.query) if query == "own_tokens" else expected
         assert (expected > 0).any()
         torch.testing.assert_close(encoded["query_vectors"][i, 0], expected, rtol=1e-10, atol=1e-12)
         text = np.full(int(example.candidates[0]) + 1, 5 + int(example.candidates[0]))
-        expected = weights_of(model, text, pooling)
+        expected = weights_of(model, FRAMING.row(text), pooling)
         expected = only(expected, text) if document == "own_tokens" else expected
         torch.testing.assert_close(encoded["document_vectors"][i, 0], expected, rtol=1e-10, atol=1e-12)
 
@@ -104,7 +104,7 @@ def test_gradients_are_those_of_the_definition(
 
 def test_a_query_of_tokens_counts_each_but_stop_words_and_has_no_encoder() -> None:
     vocabulary = Worded(40, pad=0, unk=1, cls=2, sep=3, mask=4)
-    keys = keys_of(query="tokens", max_query_tokens=3)
+    keys = sparse(query="tokens", max_query_tokens=3)
     framing = keys.query_framing(vocabulary)
     texts = [np.array(ids, np.uint16) for ids in ([9, 7, 7, 5, 8, 6], [5, 6], [1, 7], [])]
     arrays = tensors(framing.arrays(texts))
@@ -126,7 +126,7 @@ class Worded(Vocabulary):
 
 @POOLINGS
 def test_a_linear_head_weighs_each_token_and_pools_equal_ones(pooling: str) -> None:
-    keys = keys_of(query="own_tokens", document="own_tokens", head="linear", pooling=pooling)
+    keys = sparse(query="own_tokens", document="own_tokens", head="linear", pooling=pooling)
     model, arrays = build(keys), tensors(micro_batch(keys, EXAMPLES))
     vectors = model(**arrays, represent=True)["query_vectors"][:, 0]
     for row, ids, mask in zip(vectors, arrays["query_ids"], arrays["query_mask"], strict=True):
@@ -139,34 +139,22 @@ def test_a_linear_head_weighs_each_token_and_pools_equal_ones(pooling: str) -> N
         torch.testing.assert_close(row, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_a_causal_trunk_reads_no_weights_at_its_first_token() -> None:
-    keys = keys_of()
-    model = build(keys, is_decoder=True)
-    vectors = model(**tensors(micro_batch(keys, EXAMPLES)), represent=True)["query_vectors"][:, 0]
-    for row, example in zip(vectors, EXAMPLES, strict=True):
-        torch.testing.assert_close(row, weights_of(model, example.query, "max", first=1), rtol=1e-10, atol=1e-12)
-        assert not torch.equal(row, weights_of(model, example.query, "max"))
-
-
 @pytest.mark.parametrize("cls", [None, 2])
 def test_a_causal_trunk_leaves_out_only_what_the_tokenizer_puts_before_a_text(cls: int | None) -> None:
     vocabulary = Vocabulary(40, pad=0, unk=1, cls=cls, sep=None, mask=None)
-    (before, _), text = vocabulary.text_frame, np.array([7, 9, 8])
-    keys = keys_of(max_document_tokens=8)
+    (before, after), text = vocabulary.text_frame, np.array([7, 9, 8])
+    assert (len(before), len(after)) == (cls is not None, 0)
+    keys = sparse(max_document_tokens=8)
     model = build(keys, is_decoder=True)
     arrays = keys.document_framing(vocabulary).arrays([text])
     row = model.embed_documents(**tensors(arrays)).vectors[0, 0]
-    ids = torch.tensor([[*before, *text]])
-    states = encode(model.trunk, ids, torch.ones_like(ids, dtype=torch.bool))[:, len(before) :]
-    mask = torch.ones(states.shape[:2], dtype=torch.bool)
-    expected = model.lm_head(states, model.trunk, mask, "max", None)[0]
-    expected[list(vocabulary.special)] = 0
-    torch.testing.assert_close(row, expected, rtol=1e-10, atol=1e-12)
+    expected = weights_of(model, [*before, *text], "max", first=len(before))
+    torch.testing.assert_close(row[5:], expected[5:], rtol=1e-10, atol=1e-12)
 
 
 def test_regularisers_of_one_micro_batch_are_their_definitions() -> None:
     penalty = {"l1": 1.0, "flops": 1.0}
-    keys = keys_of(regularise={"query": penalty, "document": penalty})
+    keys = sparse(regularise={"query": penalty, "document": penalty})
     model, batch = build(keys), micro_batch(keys, EXAMPLES)
     losses, encoded = (model(**tensors(batch), represent=represent) for represent in (False, True))
     for side in ("query", "document"):
@@ -179,7 +167,7 @@ def test_regularisers_of_one_micro_batch_are_their_definitions() -> None:
 @POOLINGS
 @pytest.mark.parametrize(("asked", "terms"), [(1, 1), (3, 3), (30, 4)])  # of 40: at most a tenth
 def test_a_new_bias_of_the_head_gives_documents_their_number_of_terms(asked: int, terms: int, pooling: str) -> None:
-    keys = keys_of(start_terms=asked, pooling=pooling)
+    keys = sparse(start_terms=asked, pooling=pooling)
     model = build(keys, hidden_dropout_prob=0.5).train()
     before = model.lm_head.bias.clone()
     texts = [np.array(text) for text in ([20, 21, 22, 23], [30], [24, 25, 31, 9, 8, 7])]
@@ -194,7 +182,7 @@ def test_a_new_bias_of_the_head_gives_documents_their_number_of_terms(asked: int
 
 
 def test_what_ends_learning_is_said() -> None:
-    keys = keys_of(regularise={"query": {"l1": 0.1}, "document": {"flops": 0.1}})
+    keys = sparse(regularise={"query": {"l1": 0.1}, "document": {"flops": 0.1}})
     assert keys.remarks({"softmax": 0.0, "query_l1": 3.0, "document_flops": 9.0}) == {}
     said = keys.remarks({"query_l1": 0.0, "document_flops": 25_000.0, "document_flops/web": 0.0})
     assert said == {
@@ -202,19 +190,19 @@ def test_what_ends_learning_is_said() -> None:
         "document_flops": "document_flops: each document has weights for most terms of the vocabulary: set "
         "method.start_terms",
     }
-    own = keys_of(head="linear", query="own_tokens", document="own_tokens", regularise=keys.regularise.model_dump())
+    own = sparse(head="linear", query="own_tokens", document="own_tokens", regularise=keys.regularise.model_dump())
     assert own.remarks({"document_flops": 25_000.0}) == {}  # it has no start_terms
 
 
 def test_the_weights_of_regularisers_rise_quadratically() -> None:
-    keys = keys_of(regularise={"query": {"l1": 0.5}, "document": {"flops": 0.25}, "ramp": 4})
+    keys = sparse(regularise={"query": {"l1": 0.5}, "document": {"flops": 0.25}, "ramp": 4})
     assert [keys.weights_at(step)["query_l1"] for step in range(6)] == [0.5 * x / 16 for x in (1, 4, 9, 16, 16, 16)]
     assert keys.weights_at(1) == {"softmax": 1.0, "query_l1": 0.125, "document_flops": 0.0625}
     assert keys.weights_at(3) == keys.weights_at(100) == keys.weights
-    assert keys_of(regularise={"document": {"l1": 2.0}, "ramp": 0}).weights_at(0)["document_l1"] == 2
+    assert sparse(regularise={"document": {"l1": 2.0}, "ramp": 0}).weights_at(0)["document_l1"] == 2
 
 
 def test_a_step_is_whole_for_flops_only() -> None:
-    assert keys_of(regularise={"document": {"flops": 0.1}}).spans_step
-    assert not keys_of(regularise={"document": {"l1": 0.1}}).spans_step
-    assert keys_of(negatives="step").spans_step
+    assert sparse(regularise={"document": {"flops": 0.1}}).spans_step
+    assert not sparse(regularise={"document": {"l1": 0.1}}).spans_step
+    assert sparse(negatives="step").spans_step

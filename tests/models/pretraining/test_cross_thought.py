@@ -1,4 +1,4 @@
-"""Cross-Thought against its equations, sequence by sequence; what it keeps in memory."""
+"""Cross-Thought: its examples, its equations, sequence by sequence, and what it keeps in memory."""
 
 import numpy as np
 import pytest
@@ -14,39 +14,93 @@ from deepsiam.models.layer_modes import recompute_layers
 from deepsiam.models.pretraining.cross_thought import CrossThought, CrossThoughtConfig
 from deepsiam.models.trunk import max_positions
 from tests.models import plain
-from tests.models.sequences import SEQUENCES, SPECIALS, WIDTH, WORDS, batch, batcher, examples
-from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, perturbed, rngs, tensors, trunk
+from tests.models.tiny import CONFIG, MAX_TOKENS, VOCABULARY, documents, perturbed, rngs, tensors, trunk
 from tests.models.trunks import trunk_like
 
+SEQUENCES, WORDS, SPECIALS = 6, 7, 3
+WIDTH = SPECIALS + WORDS
+SIZES = st.lists(st.integers(1, SEQUENCES * WORDS), min_size=1, max_size=4)
+DOCUMENTS = st.lists(st.lists(st.integers(0, 20), max_size=4), max_size=5)
 ROWS = VOCABULARY.vocab_size + SPECIALS - 1
 
 
-def cross_thought(config=None, **options):
-    """A `perturbed` model."""
-    return on_top_of(trunk(vocab_size=ROWS, **(config or {})), **options)
+def examples(*sizes, rng=0):
+    """Draw an example for each number of words."""
+    generator = np.random.default_rng(rng)
+    return [generator.integers(5, VOCABULARY.vocab_size, size) for size in sizes]
 
 
-def on_top_of(encoder, **options):
+def batcher(sequences=SEQUENCES, words=WORDS, specials=SPECIALS):
+    keys = {"sequences": sequences, "sequence_tokens": words, "special_tokens": specials}
+    return CrossThoughtConfig(name="cross_thought", **keys).batcher(VOCABULARY)
+
+
+def batch(examples, start=0):
+    return batcher().micro_batch(examples, rngs(len(examples), start))
+
+
+def cross_thought(encoder=None, **config):
     """A `perturbed` model of a trunk."""
-    return perturbed(
-        CrossThought(encoder, CrossThoughtConfig(name="cross_thought", special_tokens=SPECIALS, **options))
-    )
+    keys = CrossThoughtConfig(name="cross_thought", special_tokens=SPECIALS)
+    return perturbed(CrossThought(encoder or trunk(vocab_size=ROWS, **config), keys))
 
 
-MODEL = cross_thought()
+@given(DOCUMENTS, st.integers(1, 5), st.integers(1, 6))
+def test_examples_are_the_text_in_order(lengths, sequences, words):
+    texts = documents(*lengths)
+    maker = batcher(sequences, words, SPECIALS)
+    blocks, origins = maker.examples(texts), maker.origins(texts)
+    expected, numbers = [], []
+    for number, document in enumerate(texts):
+        tokens = [int(i) for sentence in document for i in sentence]
+        expected += [*tokens, VOCABULARY.sep] if tokens else []
+        numbers += [number] * (len(tokens) + 1) if tokens else []
+    assert [i for ids in blocks for i in ids.tolist()] == expected
+    size = sequences * words
+    assert [len(ids) for ids in blocks] == [len(expected[i : i + size]) for i in range(0, len(expected), size)]
+    assert origins == [sorted(set(numbers[i : i + size])) for i in range(0, len(numbers), size)]
+
+
+@given(SIZES, st.integers(1, 8), st.integers(1, 9), st.integers(1, 5), st.integers(0, 99))
+def test_arrays_are_special_tokens_followed_by_masked_words(sizes, sequences, words, specials, start):
+    maker = batcher(sequences, words, specials)
+    drawn = examples(*(min(size, sequences * words) for size in sizes))
+    before = [ids.copy() for ids in drawn]
+    arrays, counts, _ = maker.micro_batch(drawn, rngs(len(drawn), start))
+    assert all(np.array_equal(a, b) for a, b in zip(drawn, before, strict=True))
+    ids, mask = arrays["input_ids"], arrays["attention_mask"]
+    assert ids.shape == mask.shape
+    assert ids.shape[1] <= sequences
+    assert ids.shape[2] == specials + words
+    real = arrays["mlm_targets"] != IGNORED
+    assert counts == {"mlm": real.sum()}
+    assert (arrays["mlm_positions"][~real] == 0).all()
+    restored = ids.copy()
+    restored.reshape(-1)[arrays["mlm_positions"][real]] = arrays["mlm_targets"][real]
+    for example, row, visible in zip(drawn, restored, mask, strict=True):
+        used = -(-len(example) // words)
+        assert (row[:used, :specials] == [VOCABULARY.cls, *range(40, 40 + specials - 1)]).all()
+        assert visible[:used, :specials].all()
+        assert row[:, specials:][visible[:, specials:]].tolist() == example.tolist()
+        assert (row[~visible] == VOCABULARY.pad).all()
+        assert visible[: used - 1].all()
+        assert not visible[used:].any()
+        assert not visible[used - 1, specials + (len(example) - 1) % words + 1 :].any()
+    assert maker.micro_batch(drawn, rngs(len(drawn), start)).filled == mask.sum()
+
+
+def test_shapes_depend_little_and_only_on_the_longest_example():
+    maker = batcher(20, WORDS, SPECIALS)
+    shapes = [
+        {name: array.shape for name, array in maker.micro_batch(examples(*sizes), rngs(2)).arrays.items()}
+        for sizes in ([70, 3], [100, 60], [112, 112])
+    ]
+    assert shapes[0] == shapes[1] == shapes[2]
+    assert shapes[0]["input_ids"] == (2, 16, WIDTH)
 
 
 def inputs_of(arrays):
     return [arrays[name] for name in ("input_ids", "attention_mask", "offsets")]
-
-
-def states(model, arrays):
-    """The states from which the head predicts words, [B, M, T, H]."""
-    outputs = []
-    handle = model.final.register_forward_hook(lambda module, args, output: outputs.append(output))
-    model(**arrays)
-    handle.remove()
-    return outputs[0].unflatten(0, arrays["input_ids"].shape[:2])
 
 
 def slow_loss(model, arrays):
@@ -86,54 +140,6 @@ def test_loss_and_gradients_are_those_of_the_equations(sizes):
     plain.same_losses_and_gradients(model, micro_batch, {"mlm": slow_loss(model, tensors(micro_batch))})
 
 
-def test_a_sequence_reaches_another_only_through_the_cross_layer():
-    class Bypass(torch.nn.Module):
-        def forward(self, x, context, visible):
-            return x
-
-    model, arrays = cross_thought(), tensors(batch(examples(42)))
-    edited = dict(arrays, input_ids=arrays["input_ids"].clone())
-    edited["input_ids"][0, 2, SPECIALS + 4] = 5 + (edited["input_ids"][0, 2, SPECIALS + 4] + 1) % 30
-    changed = (states(model, arrays) != states(model, edited)).any(dim=3)[0]
-    assert changed.all()
-    model.cross = Bypass()
-    changed = (states(model, arrays) != states(model, edited)).any(dim=3)[0]
-    assert changed[2].all()
-    assert not changed[[0, 1, 3, 4, 5]].any()
-
-
-@given(st.permutations(range(SEQUENCES)))  # so a ranking by alpha does not depend on the candidates' order
-def test_sequences_in_another_order_give_outputs_in_that_order(order):
-    model, arrays = cross_thought(), tensors(batch(examples(30)))  # five sequences, one of them short, and padding
-    permuted = {**arrays, **{name: arrays[name][:, order] for name in ("input_ids", "attention_mask")}}
-    torch.testing.assert_close(states(model, permuted), states(model, arrays)[:, order], rtol=0, atol=1e-11)
-    expected = model.attention(*inputs_of(arrays))[..., order, :][..., order]
-    torch.testing.assert_close(model.attention(*inputs_of(permuted)), expected, rtol=0, atol=1e-12)
-
-
-def test_slot_n_of_c_depends_only_on_slot_n_of_e():
-    hidden = torch.randn(2, SEQUENCES, WIDTH, 16, dtype=torch.float64)
-    mask = torch.ones(2, SEQUENCES, WIDTH, dtype=torch.bool)
-    for slot in range(WIDTH):
-        edited = hidden.clone()
-        edited[1, 2, slot] += 1.0
-        changed = (MODEL.across(hidden, mask) != MODEL.across(edited, mask)).any(dim=3)  # [B, M, N]
-        expected = torch.zeros_like(changed)
-        if slot < SPECIALS:
-            expected[1, :, slot] = True
-        assert torch.equal(changed, expected)
-
-
-@given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4), st.integers(SPECIALS, MAX_TOKENS))
-def test_special_positions_are_fixed_and_words_contiguous_and_in_range(offsets, width):
-    positions = MODEL.positions(torch.tensor(offsets), width)
-    assert positions.shape == (len(offsets), width)
-    assert (positions[:, :SPECIALS] == torch.arange(SPECIALS)).all()
-    assert (positions[:, SPECIALS:].diff(dim=1) == 1).all()
-    assert ((positions >= 0) & (positions < MAX_TOKENS)).all()
-    assert (positions[:, SPECIALS:] >= SPECIALS).all()
-
-
 def test_every_offset_that_fits_is_drawn():
     offsets = [batch(examples(5), start=i).arrays["offsets"] for i in range(300)]
     positions = cross_thought().positions(torch.from_numpy(np.concatenate(offsets)), WIDTH)
@@ -142,7 +148,7 @@ def test_every_offset_that_fits_is_drawn():
 
 @pytest.mark.parametrize("model_type", ["bert", "roberta"])
 def test_without_an_offset_the_trunk_called_the_usual_way_gives_the_same_states(model_type):
-    model = cross_thought({"model_type": model_type}).eval()
+    model = cross_thought(model_type=model_type).eval()
     ids, mask, _ = inputs_of(tensors(batch(examples(30, 9))))
     hidden, real = model.encode(ids, mask, torch.zeros(2, dtype=torch.int64)), mask.any(2)
     usual = model.trunk(input_ids=ids[real], attention_mask=mask[real].long()).last_hidden_state
@@ -153,7 +159,7 @@ def test_without_an_offset_the_trunk_called_the_usual_way_gives_the_same_states(
 def test_words_move_along_the_positions_of_other_encoders_too(model_type):
     """RoBERTa's table has padding_idx + 1 rows that no token uses: its last row is the last position."""
     extra = {"embedding_size": 16} if model_type == "electra" else {}
-    model = cross_thought({"model_type": model_type, **extra})
+    model = cross_thought(model_type=model_type, **extra)
     most = max_positions(model.trunk)
     assert most == MAX_TOKENS - (0 if model_type == "electra" else 1)
     positions = model.positions(torch.tensor([0, most - WIDTH]), WIDTH)
@@ -166,7 +172,7 @@ def test_words_move_along_the_positions_of_other_encoders_too(model_type):
 def test_words_follow_the_special_tokens_where_positions_are_rotary():
     encoder = trunk_like("modernbert")
     encoder.resize_token_embeddings(ROWS, mean_resizing=False)
-    model = on_top_of(encoder)
+    model = cross_thought(encoder)
     assert not model.trains_every_position
     arrays = tensors(batch(examples(42, 3)))
     loss = model(**arrays)["mlm"]
@@ -187,12 +193,7 @@ def test_padded_sequences_neither_attend_nor_are_attended_to():
     rows = real[:, None, None, :].expand(alpha.shape[:-1])
     torch.testing.assert_close(alpha.sum(-1), rows.double(), rtol=0, atol=1e-12)
     assert not alpha[~(rows[..., None] & rows[..., None, :])].any()
-    hidden = model.encode(ids, mask, offsets)
-    crossed = model.across(hidden, mask)
-    assert not crossed[~real].any()
-    assert (crossed[real] != 0).all()
-    hidden = hidden.masked_fill(~real[:, :, None, None], 1e3)  # the states of padded sequences have no effect
-    torch.testing.assert_close(model.across(hidden, mask)[real], crossed[real], rtol=0, atol=0)
+    assert not model.across(model.encode(ids, mask, offsets), mask)[~real].any()
 
 
 def test_every_row_of_attention_sees_something(monkeypatch):
@@ -222,17 +223,6 @@ def test_the_returned_attention_is_that_of_the_cross_layer():
     expected = model.cross.attention.out(torch.einsum("bhnqk,bnkhd->bnqhd", alpha, value).flatten(3))
     real = arrays["attention_mask"].any(2)[:, None].expand(output.shape[:3])
     torch.testing.assert_close(output[real], expected[real], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("size", [1, 2, 7, 8])
-def test_one_sequence_or_word_is_enough(size):
-    model = cross_thought()
-    micro_batch = batcher(1, 7, SPECIALS).micro_batch(examples(min(size, 7)), rngs(1, start=5))
-    assert micro_batch.arrays["input_ids"].shape == (1, 1, WIDTH)
-    loss = model(**tensors(micro_batch))["mlm"]
-    loss.backward()
-    assert torch.isfinite(loss)
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
 def test_sequences_longer_than_the_trunk_are_refused():

@@ -1,6 +1,5 @@
 """Learning a teacher's vectors: what is read as what, and the losses against a plain reference in fp64."""
 
-import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import Tensor
 from deepsiam.models.batching.candidates import text_key
 from deepsiam.models.batching.taught import TaughtBatcher
 from deepsiam.models.pretraining.distil import DistilConfig, taught_pairs
-from tests.models.plain import same_losses_and_gradients
+from tests.models.plain import same_losses_and_gradients, states_alone
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, HashedTeacher, Text, documents, rngs, tensors, trunk
 
 EVERY_LOSS = {"vectors": 2.0, "vectors_mse": 1.0, "batch_kl": 0.5}
@@ -34,31 +33,22 @@ def prefix(vector: Tensor, number: int, *, unit: bool) -> Tensor:
 def test_losses_and_every_gradient_equal_a_plain_reference(
     teacher_width: int | None, shape: dict[str, Any], similarity: str, negatives: str
 ) -> None:
-    keys = config(
-        loss=EVERY_LOSS,
-        negatives=negatives,
-        similarity=similarity,
-        temperature=0.3,
-        teacher_width=teacher_width,
-        **shape,
-    )
+    scores = {"negatives": negatives, "similarity": similarity, "temperature": 0.3}
+    keys = config(loss=EVERY_LOSS, teacher_width=teacher_width, **scores, **shape)
     model = keys.model(trunk()).double()
     teacher, numbers = HashedTeacher(teacher_width or model.width), keys.dimensions or (model.width,)
     batcher = TaughtBatcher(keys.batcher(VOCABULARY), teacher)
     examples = batcher.examples(TEXTS)
     batch = batcher.micro_batch(examples, rngs(len(examples)))
-    arrays = tensors(batch)
 
-    def vector(ids: Tensor, mask: Tensor) -> Tensor:
-        pooled = model.trunk(input_ids=ids[mask][None]).last_hidden_state[0].mean(dim=0)
-        if keys.projection:
-            pooled = model.projection(pooled)
+    def vector(states: Tensor) -> Tensor:
+        pooled = model.projection(states.mean(dim=0)) if keys.projection else states.mean(dim=0)
         pooled = pooled[: numbers[0]]
         return pooled / pooled.norm() if similarity == "cosine" else pooled
 
     student, taught = {}, {}
     for side, texts in (("query", [e.query for e in examples]), ("document", [e.document for e in examples])):
-        student[side] = [vector(*text) for text in zip(arrays[f"{side}_ids"], arrays[f"{side}_mask"], strict=True)]
+        student[side] = [vector(states) for states in states_alone(model.trunk, tensors(batch), side)]
         given = teacher.vectors(side, np.array([text_key(text) for text in texts]))
         taught[side] = list(torch.from_numpy(given).double())
     expected, unit = {}, similarity == "cosine"
@@ -102,10 +92,8 @@ def test_two_segments_are_a_query_and_its_document_of_any_length() -> None:
 
 
 def test_prompts_are_put_before_each_side_and_are_no_part_of_the_key() -> None:
-    keys = config(query_prompt="ab", document_prompt="c", teacher_width=4)
-    batcher = keys.batcher(VOCABULARY)
-    examples = batcher.examples(TEXTS[1:2])
-    arrays = batcher.micro_batch(examples, rngs(1)).arrays
+    batcher = config(query_prompt="ab", document_prompt="c", teacher_width=4).batcher(VOCABULARY)
+    arrays = batcher.micro_batch(batcher.examples(TEXTS[1:2]), rngs(1)).arrays
     assert arrays["query_ids"][0, 1:3].tolist() == [7, 8]
     assert arrays["document_ids"][0, 1].tolist() == 9
     assert arrays["teacher_queries"].tolist() == [text_key(TEXTS[1][0])]
@@ -122,16 +110,3 @@ def test_the_network_is_that_of_fine_tuning() -> None:
     assert not alone.compares_step
     assert not alone.compares_micro_batch
     assert "pooling" not in DistilConfig(name="distil").ranking_config.model_fields_set
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"negatives": "own"}, "method.loss=batch_kl compares scores of the batch's documents"),
-        ({"loss": "vectors", "negatives": "step"}, "method.negatives=step is for"),
-        ({"loss": "softmax"}, "vectors"),
-    ],
-)
-def test_keys_that_do_not_suit_each_other_are_refused(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
-        config(**keys)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from deepsiam.models.pretraining.pairs import PairsConfig
-from tests.models.plain import same_losses_and_gradients
+from tests.models.plain import same_losses_and_gradients, states_alone
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, Text, rngs, tensors, trunk
 
 WAYS = [{"both_directions": both, "same_side": same} for both in (False, True) for same in (False, True)]
@@ -34,17 +34,12 @@ TEXTS = [
     pair([24, 25, 26, 27], [28]),
     pair([29], [30, 31, 32]),
 ]
-SHARED = {(0, 1), (0, 2), (0, 3), (1, 4)}  # pairs that are not each other's negatives
+SHARED = {(0, 1), (0, 2), (0, 3), (1, 4)}  # pairs that share a text or a group, and are not each other's negatives
 
 
-def known(i: int, j: int) -> bool:
-    """Whether two pairs share a text or a group."""
-    return (min(i, j), max(i, j)) in SHARED or i == j
-
-
-def batch_of(keys: PairsConfig, texts: list[Text], start: int = 0, stop: int | None = None) -> Any:
+def batch_of(keys: PairsConfig, texts: list[Text]) -> Any:
     batcher = keys.batcher(VOCABULARY)
-    examples = batcher.examples(texts)[start:stop]
+    examples = batcher.examples(texts)
     return batcher.micro_batch(examples, rngs(len(examples)))
 
 
@@ -54,8 +49,9 @@ def expected_losses(keys: PairsConfig, queries: list[Tensor], documents: list[Te
     for loss, rows, columns in (("pairs", queries, documents), ("reverse", documents, queries)):
         total = torch.zeros((), dtype=torch.float64)
         for i, row in enumerate(rows):
-            among = [columns[i], *(columns[j] for j in range(len(columns)) if not known(i, j))]
-            among += [rows[j] for j in range(len(rows)) if not known(i, j)] if keys.same_side else []
+            others = [j for j in range(len(rows)) if j != i and not {(i, j), (j, i)} & SHARED]
+            among = [columns[i], *(columns[j] for j in others)]
+            among += [rows[j] for j in others] if keys.same_side else []
             scores = torch.stack([row @ text for text in among]) / keys.temperature
             total = total + scores.logsumexp(0) - scores[0]
         losses[loss] = total
@@ -64,9 +60,7 @@ def expected_losses(keys: PairsConfig, queries: list[Tensor], documents: list[Te
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize(
-    ("negatives", "shape"),
-    [("micro_batch", SHAPE), ("step", SHAPE), ("step", {})],
-    ids=["cosine", "step", "dot"],
+    ("negatives", "shape"), [("micro_batch", SHAPE), ("step", SHAPE), ("step", {})], ids=["cosine", "step", "dot"]
 )
 def test_losses_and_every_gradient_equal_a_plain_reference(
     way: dict[str, bool], negatives: str, shape: dict[str, Any]
@@ -75,15 +69,12 @@ def test_losses_and_every_gradient_equal_a_plain_reference(
     keys = config(negatives=negatives, **way, **shape)
     model, batch = keys.model(trunk()).double(), batch_of(keys, TEXTS)
 
-    def vector(ids: Tensor, mask: Tensor) -> Tensor:
-        states = model.trunk(input_ids=ids[mask][None]).last_hidden_state[0]
+    def vector(states: Tensor) -> Tensor:
         pooled = states.mean(dim=0) if keys.pooling == "mean" else states[0]
         return pooled / pooled.norm() if keys.similarity == "cosine" else pooled
 
-    arrays = tensors(batch)
     queries, documents = (
-        [vector(*text) for text in zip(arrays[f"{side}_ids"], arrays[f"{side}_mask"], strict=True)]
-        for side in ("query", "document")
+        [vector(states) for states in states_alone(model.trunk, tensors(batch), side)] for side in ("query", "document")
     )
     expected = expected_losses(keys, queries, documents)
     assert batch.counts == dict.fromkeys(expected, len(TEXTS))
@@ -116,8 +107,7 @@ def test_a_pair_without_text_on_one_side_gives_no_example() -> None:
 
 def test_long_texts_lose_their_end_and_prompts_come_first() -> None:
     keys = config(query_prompt="ab", pooling="mean", prompt_in_pooling=False)
-    batcher = keys.batcher(VOCABULARY)
-    arrays = batcher.micro_batch(batcher.examples([pair(list(range(5, 25)), list(range(5, 40)))]), rngs(1)).arrays
+    arrays = batch_of(keys, [pair([*range(5, 25)], [*range(5, 40)])]).arrays
     cls, sep = VOCABULARY.cls, VOCABULARY.sep
     assert arrays["query_ids"].tolist() == [[cls, 7, 8, *range(5, 9), sep]]  # a, b: 7, 8
     assert arrays["query_kept"].tolist() == [[False] * 3 + [True] * 5]

@@ -1,87 +1,168 @@
-import numpy as np
+"""SEED: its decoder against a plain reference in fp64, and which weights its losses reach."""
+
 import pytest
 import torch
+from torch import nn
 
 from deepsiam.models.encode import encode
 from deepsiam.models.interface import IGNORED
 from deepsiam.models.pretraining.mlm import Mlm
-from deepsiam.models.pretraining.seed import SeedConfig
+from deepsiam.models.pretraining.seed import Seed, SeedConfig
+from deepsiam.models.pretraining.seed_decoder import ClsAttention
 from tests.models import plain
-from tests.models.checks import gradients
-from tests.models.tiny import (
-    EXAMPLES,
-    MAX_TOKENS,
-    VOCABULARY,
-    Text,
-    batch_of,
-    seed,
-    seed_batch,
-    tensors,
-)
+from tests.models.tiny import EXAMPLES, MAX_TOKENS, VOCABULARY, Text, batch_of, perturbed, tensors, trunk
 
 VARIANTS = pytest.mark.parametrize("variant", ["paper", "released"])
+LENGTH, LONG = 11, 40
+WORDS = "trunk.embeddings.word_embeddings.weight"
+
+
+def seed(trunk_keys=None, **keys):
+    """A `perturbed` model; by default with the paper's decoder."""
+    return perturbed(Seed(trunk(**(trunk_keys or {})), SeedConfig(name="seed", **keys)))
+
+
+def seed_batch(mlm=True):
+    return batch_of(SeedConfig(name="seed", max_tokens=MAX_TOKENS, loss_weights={"mlm": float(mlm)}), EXAMPLES)
+
+
+def inputs(batch=2, length=LENGTH):
+    torch.manual_seed(1)
+    cls = torch.randn(batch, 16, dtype=torch.float64, requires_grad=True)
+    ids = torch.randint(5, VOCABULARY.vocab_size, (batch, length))
+    ids[:, 0] = VOCABULARY.cls
+    return cls, ids
 
 
 @VARIANTS
-def test_the_decoder_loss_is_equation_10(variant):
+@pytest.mark.parametrize(
+    ("length", "window", "layers", "reads_cls"),
+    [
+        *((LENGTH, window, 1, True) for window in (1, 2, 8, "all")),
+        *((length, window, 2, True) for length, window in ((1, 2), (2, "all"), (4, 2), (4, 4))),
+        *((LENGTH, window, layers, False) for window, layers in ((1, 1), (2, 2), (4, 3), ("all", 1))),
+        (LENGTH, "all", 5, True),
+        (LONG, 8, 3, True),
+    ],
+)
+def test_the_decoder_equals_a_plain_reference_forward_and_backward(length, variant, window, layers, reads_cls):
+    keys = {"variant": variant, "window": window, "decoder_layers": layers, "cls": reads_cls}
+    model = seed({"max_position_embeddings": LONG}, **keys)
+    embedding = model.trunk.get_input_embeddings().weight
+    cls, ids = inputs(length=length)
+    if not reads_cls:
+        cls = None
+    ours = model.decoder(cls, ids, embedding)
+    reference = plain.weak_decoder(model.decoder, variant, window, cls, ids, embedding)
+    torch.testing.assert_close(ours, reference, rtol=0, atol=1e-10)
+    grad = torch.randn_like(ours)
+    leaves = [*([cls] if reads_cls else []), embedding, *model.decoder.parameters()]
+    plain.same_gradients(leaves, (ours * grad).sum(), (reference * grad).sum())
+
+
+def test_cross_attention_to_one_key_does_not_depend_on_the_query():
+    """Ours equals full multi-head attention, whose query and key projections have no effect."""
+    torch.manual_seed(0)
+    ours = ClsAttention(trunk().config).double().eval()
+    full = nn.MultiheadAttention(16, 2, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        full.in_proj_weight[32:] = ours.value.weight
+        full.in_proj_bias[32:] = ours.value.bias
+    full.out_proj.load_state_dict(ours.out.state_dict())
+    cls, states = torch.randn(3, 1, 16, dtype=torch.float64), torch.randn(3, LENGTH, 16, dtype=torch.float64)
+    reference = full(states, cls, cls, need_weights=False)[0]
+    constant = ours(cls, LENGTH)
+    assert constant.shape == (3, 1, 16)
+    torch.testing.assert_close(constant.expand_as(reference), reference)
+
+
+def test_dropout_hides_h_0_from_a_head_at_a_position():
+    torch.manual_seed(0)
+    layer = ClsAttention(trunk(attention_probs_dropout_prob=0.25).config).double().train()
+    layer.out = nn.Identity()
+    cls = torch.randn(4, 1, 16, dtype=torch.float64)
+    seen = layer(cls, 500).unflatten(-1, (2, 8)) / layer.value(cls).unflatten(-1, (2, 8))  # [4, 500, heads, d]
+    assert torch.allclose(seen, seen[..., :1])
+    hidden = seen[..., 0] == 0
+    assert hidden.double().mean().item() == pytest.approx(0.25, abs=0.03)
+    torch.testing.assert_close(seen[..., 0][~hidden], torch.full_like(seen[..., 0][~hidden], 1 / 0.75))
+
+
+@VARIANTS
+@pytest.mark.parametrize("window", [2, "all"])
+def test_dropout_comes_from_the_trunks_configuration(variant, window):
+    cls, ids = inputs()
+
+    def runs(**config):
+        model = seed(config, variant=variant, window=window).train()
+        embedding = model.trunk.get_input_embeddings().weight
+        return [model.decoder(cls, ids, embedding) for _ in range(2)] + [model.eval().decoder(cls, ids, embedding)]
+
+    without = runs()
+    assert torch.equal(without[0], without[1])
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        first, second, evaluated = runs(**{name: 0.5})
+        assert not torch.allclose(first, second)
+        torch.testing.assert_close(evaluated, without[2])
+
+
+@VARIANTS
+def test_the_shape_of_the_decoder_is_the_trunks(variant):
+    base = trunk(hidden_size=64, intermediate_size=96, num_attention_heads=4)
+    decoder = Seed(base, SeedConfig(name="seed", variant=variant)).decoder
+    assert len(decoder.layers) == 3
+    assert decoder.positions.weight.shape == base.embeddings.position_embeddings.weight.shape
+    for layer in decoder.layers:
+        assert layer.attention.heads == 4
+        assert [m.out_features for m in layer.feed_forward if isinstance(m, nn.Linear)] == [96, 64]
+
+
+def decoder_loss(model, arrays, h_0):
     """-log P(x_t | the unmasked tokens before t, h_0 of the masked input), summed over all tokens except [CLS]."""
-    model, batch = seed(variant=variant, loss_weights={"mlm": 0}), seed_batch(EXAMPLES, mlm=False)
-    arrays = tensors(batch)
-    assert (arrays["input_ids"] != arrays["original_ids"]).any()
-    h_0 = encode(model.trunk, arrays["input_ids"], arrays["attention_mask"])[:, 0]
     embedding = model.trunk.get_input_embeddings().weight
-    expected = 0.0
-    for h, ids in zip(h_0, EXAMPLES, strict=True):
-        states = model.decoder(h[None], torch.from_numpy(ids)[None], embedding)[0]
-        log_p = (states @ embedding.T).log_softmax(-1)
-        expected -= sum(log_p[t, ids[t + 1]] for t in range(len(ids) - 1))
-    plain.same_losses_and_gradients(model, batch, {"decoder": expected})
-
-
-@VARIANTS
-def test_without_h_0_only_the_tied_embedding_of_the_encoder_gets_a_gradient(variant):
-    model = seed(variant=variant)
-
-    def cut(module, args, output):
-        output.last_hidden_state = output.last_hidden_state.detach()
-        return output
-
-    model.trunk.register_forward_hook(cut)
-    model(**tensors(seed_batch(EXAMPLES)))["decoder"].backward()
-    touched = {name for name, grad in gradients(model).items() if grad is not None and grad.any()}
-    assert {name for name in touched if name.startswith("trunk.")} == {"trunk.embeddings.word_embeddings.weight"}
-
-
-def test_targets_are_the_next_tokens_even_with_repeated_separators():
-    sep = VOCABULARY.sep
-    texts = [Text([np.array([7, sep, sep]), np.array([sep])]), Text([np.array([9])])]
-    config = SeedConfig(name="seed", max_tokens=MAX_TOKENS, blocks="complete_doc")
-    examples = sorted(config.batcher(VOCABULARY).examples(texts), key=len, reverse=True)
-    assert examples[0].tolist() == [VOCABULARY.cls, 7, sep, sep, sep, sep, sep]
-    arrays, counts, _ = batch_of(config, examples)
-    real = arrays["decoder_targets"] != IGNORED
-    positions = arrays["decoder_positions"][real]
-    assert counts["decoder"] == real.sum() == sum(len(ids) - 1 for ids in examples)
-    assert len(arrays["decoder_targets"]) == len(arrays["decoder_positions"]) == 64
-    assert (arrays["original_ids"].ravel()[positions + 1] == arrays["decoder_targets"][real]).all()
-    assert positions.tolist() == [0, 1, 2, 3, 4, 5, 8, 9]
-
-
-def decoder_loss(model, arrays, cls):
-    """The decoder's loss on a micro-batch with h_0 `cls`, by full logits."""
-    embedding = model.trunk.get_input_embeddings().weight
-    log_p = (model.decoder(cls, arrays["original_ids"], embedding) @ embedding.T).log_softmax(-1).flatten(0, 1)
+    log_p = (model.decoder(h_0, arrays["original_ids"], embedding) @ embedding.T).log_softmax(-1).flatten(0, 1)
     real = arrays["decoder_targets"] != IGNORED
     return -log_p[arrays["decoder_positions"][real], arrays["decoder_targets"][real]].sum()
 
 
+@VARIANTS
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_the_decoder_loss_is_equation_10(variant, pooling):
+    model, batch = seed(variant=variant, loss_weights={"mlm": 0}, pooling=pooling), seed_batch(mlm=False)
+    arrays = tensors(batch)
+    assert (arrays["input_ids"] != arrays["original_ids"]).any()
+    masked = {"text_ids": arrays["input_ids"], "text_mask": arrays["attention_mask"]}
+    states = plain.states_alone(model.trunk, masked, "text")
+    h_0 = torch.stack([state[0] if pooling == "cls" else state.mean(0) for state in states])
+    plain.same_losses_and_gradients(model, batch, {"decoder": decoder_loss(model, arrays, h_0)})
+
+
+def test_targets_are_the_next_tokens_even_with_repeated_separators():
+    sep = VOCABULARY.sep
+    config = SeedConfig(name="seed", max_tokens=MAX_TOKENS, blocks="complete_doc")
+    (example,) = config.batcher(VOCABULARY).examples([Text([[7, sep, sep], [sep]])])
+    assert example.tolist() == [VOCABULARY.cls, 7, sep, sep, sep, sep, sep]
+    arrays, counts, _ = batch_of(config, [example])
+    assert counts["decoder"] == 6
+    assert arrays["decoder_positions"][:6].tolist() == [*range(6)]
+    assert arrays["decoder_targets"][:7].tolist() == [7, sep, sep, sep, sep, sep, IGNORED]
+
+
 def trained(model, arrays):
-    """Return the names of the parameters that one step of Adam on all losses changes."""
+    """The names of the parameters that one step of Adam on all losses changes."""
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 1e-2)
     sum(model(**arrays).values()).backward()
     optimizer.step()
     return {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+
+
+def learning(model):
+    return {name for name, p in model.named_parameters() if p.requires_grad}
+
+
+def of_decoder(model):
+    return {name for name, _ in model.named_parameters() if name.startswith("decoder.")}
 
 
 @VARIANTS
@@ -90,20 +171,18 @@ def test_with_a_frozen_encoder_only_the_decoder_learns(variant, window):
     free = seed(variant=variant, window=window)
     model = seed(variant=variant, window=window, freeze_encoder=True)
     model.load_state_dict({k: v for k, v in free.state_dict().items() if not k.startswith("lm_head.")})
-    arrays = tensors(seed_batch(EXAMPLES, mlm=False))
-    losses = model(**arrays)
-    assert losses.keys() == seed_batch(EXAMPLES, mlm=False).counts.keys() == {"decoder"}
-    assert losses["decoder"].item() == free(**tensors(seed_batch(EXAMPLES)))["decoder"].item()
-    names = {name for name, p in model.named_parameters() if p.requires_grad}
-    assert names == {name for name, _ in model.named_parameters() if name.startswith("decoder.")}
-    assert trained(model, arrays) == names
+    arrays = tensors(seed_batch(mlm=False))
+    keys = SeedConfig(name="seed", freeze_encoder=True)
+    assert keys.needs_trained_encoder
+    assert model(**arrays).keys() == keys.weights.keys() == {"decoder"}
+    assert model(**arrays)["decoder"].item() == free(**tensors(seed_batch()))["decoder"].item()
+    assert learning(model) == trained(model, arrays) == of_decoder(model)
     assert all(p.grad is None for p in model.trunk.parameters())
 
 
 def test_a_frozen_encoder_runs_without_dropout_and_the_decoder_with_it():
     config = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
-    model = seed(config, freeze_encoder=True)
-    arrays = tensors(seed_batch(EXAMPLES, mlm=False))
+    model, arrays = seed(config, freeze_encoder=True), tensors(seed_batch(mlm=False))
     for _ in range(2):  # as built, and again after an evaluation
         h_0 = [encode(model.trunk, arrays["input_ids"], arrays["attention_mask"]) for _ in range(2)]
         assert torch.equal(*h_0)
@@ -116,7 +195,7 @@ def test_a_frozen_encoder_runs_without_dropout_and_the_decoder_with_it():
 
 @VARIANTS
 def test_without_cls_the_decoder_reads_nothing_from_the_encoder(variant):
-    model, arrays = seed(variant=variant, cls=False), tensors(seed_batch(EXAMPLES))
+    model, arrays = seed(variant=variant, cls=False), tensors(seed_batch())
     losses = model(**arrays)
     torch.testing.assert_close(losses["decoder"], decoder_loss(model, arrays, None), rtol=1e-10, atol=0)
     mlm = Mlm(model.trunk)
@@ -125,10 +204,8 @@ def test_without_cls_the_decoder_reads_nothing_from_the_encoder(variant):
     assert losses["mlm"].item() == mlm(**{name: arrays[name] for name in read})["mlm"].item()
     losses["decoder"].backward()
     touched = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
-    assert {name for name in touched if not name.startswith("decoder.")} == {"trunk.embeddings.word_embeddings.weight"}
+    assert touched - of_decoder(model) == {WORDS}
     assert not [name for name, _ in model.named_parameters() if "cross_attention" in name]
-    other = {**arrays, "input_ids": arrays["input_ids"].flip(0)}
-    assert model(**other)["decoder"].item() == losses["decoder"].item() != model(**other)["mlm"].item()
     assert model(**arrays, swap=True)["decoder"].item() == losses["decoder"].item()
 
 
@@ -136,17 +213,9 @@ def test_without_cls_the_decoder_reads_nothing_from_the_encoder(variant):
 @pytest.mark.parametrize("freeze", [False, True])
 def test_with_neither_cls_nor_mlm_no_encoder_runs(variant, freeze):
     model = seed(variant=variant, cls=False, freeze_encoder=freeze, loss_weights={"mlm": 0})
-    arrays, runs = tensors(seed_batch(EXAMPLES, mlm=False)), []
+    arrays, runs = tensors(seed_batch(mlm=False)), []
     model.trunk.register_forward_hook(lambda *args: runs.append(args))
     loss = model(**arrays)["decoder"]
     torch.testing.assert_close(loss, decoder_loss(model, arrays, None), rtol=1e-10, atol=0)
-    names = {name for name, _ in model.named_parameters() if name.startswith("decoder.")}
-    names |= set() if freeze else {"trunk.embeddings.word_embeddings.weight"}
-    assert {name for name, p in model.named_parameters() if p.requires_grad} == trained(model, arrays) == names
+    assert learning(model) == trained(model, arrays) == of_decoder(model) | (set() if freeze else {WORDS})
     assert not runs
-
-
-def test_a_frozen_seed_encoder_has_no_masked_words() -> None:
-    config = SeedConfig.model_validate({"name": "seed", "freeze_encoder": True})
-    assert config.weights == {"decoder": 1.0}
-    assert config.needs_trained_encoder

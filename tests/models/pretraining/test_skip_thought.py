@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepsiam.models.interface import IGNORED
-from deepsiam.models.pretraining.skip_thought import SkipThought, SkipThoughtBatcher, SkipThoughtConfig
+from deepsiam.models.pretraining.skip_thought import SkipThought, SkipThoughtConfig
 from tests.models import plain
 from tests.models.tiny import MAX_TOKENS, VOCABULARY, LongFrame, Text, documents, perturbed, rngs, trunk
 
@@ -14,21 +14,13 @@ CLS, SEP = VOCABULARY.cls, VOCABULARY.sep
 SIDES = ("previous", "next")
 
 
-def batcher(max_tokens=MAX_TOKENS):
-    return SkipThoughtBatcher(SkipThoughtConfig(name="skip_thought", max_tokens=max_tokens), VOCABULARY)
+def batcher(max_tokens=MAX_TOKENS, vocabulary=VOCABULARY):
+    return SkipThoughtConfig(name="skip_thought", max_tokens=max_tokens).batcher(vocabulary)
 
 
-def skip_thought(decoder_layers=2, **config):
-    """A `perturbed` model."""
-    return perturbed(
-        SkipThought(trunk(**config), SkipThoughtConfig(name="skip_thought", decoder_layers=decoder_layers))
-    )
-
-
-def micro_batch(texts=DOCUMENTS, start=0):
-    maker = batcher()
-    examples = maker.examples(texts)
-    return maker.micro_batch(examples, rngs(len(examples), start))
+def micro_batch(texts=DOCUMENTS):
+    examples = batcher().examples(texts)
+    return batcher().micro_batch(examples, rngs(len(examples)))
 
 
 def framed(sentence):
@@ -101,14 +93,8 @@ def test_two_context_sentences_are_neighbours_in_another_document_only():
     assert by_text(read(micro_batch(texts))) == by_text([*first, (None, b, d), (b, d, None)])
 
 
-def test_a_document_of_one_sentence_gives_nothing():
-    texts = documents([9], [0, 9, 0], [], [0])
-    assert batcher().examples(texts) == batcher().origins(texts) == []
-
-
 def test_a_long_sentence_leaves_room_for_all_that_the_tokenizer_puts_around_it():
-    config = SkipThoughtConfig(name="skip_thought", max_tokens=8)
-    maker = SkipThoughtBatcher(config, LongFrame(**vars(VOCABULARY)))
+    maker = batcher(8, LongFrame(**vars(VOCABULARY)))
     examples = maker.examples(documents([10]))
     assert sorted(len(example.sentence) for example in examples) == [2, 4, 4]
     arrays = maker.micro_batch(examples, rngs(3)).arrays
@@ -123,7 +109,7 @@ def plain_loss(decoder, vector, text, embedding):
 
 
 def test_losses_and_every_gradient_equal_a_plain_reference():
-    model = skip_thought()
+    model = perturbed(SkipThought(trunk(), SkipThoughtConfig(name="skip_thought", decoder_layers=2)))
     embedding = model.trunk.get_input_embeddings().weight
     expected = {"previous": 0.0, "next": 0.0}
     for previous, sentence, following in neighbours(DOCUMENTS):
