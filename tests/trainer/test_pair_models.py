@@ -15,6 +15,7 @@ from deepsiam.trainer.ranking.export.export import export_encoder
 from deepsiam.trainer.training.checkpoints.load import load_trained
 from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import load
+from deepsiam.trainer.training.run.job import Job
 from tests import toy
 from tests.trainer.interop.test_cross_encoder import write_folder
 from tests.trainer.runs import save_run, write_run
@@ -28,18 +29,14 @@ PAIRS = {"name": "cross_thought_pairs", "special_tokens": 3, "classes": 3, **LEN
 @pytest.fixture(scope="module")
 def pretrained(toy_collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of Cross-Thought."""
-    return write_run(
-        tmp_path_factory.mktemp("start") / "cross_thought", toy_collection / "tokenizer.json", **CROSS_THOUGHT
-    )
+    return write_run(tmp_path_factory.mktemp("start") / "run", toy_collection / "tokenizer.json", **CROSS_THOUGHT)
 
 
-def recipe_of(path: Path, collection: Path, method: dict[str, Any], **changes: Any) -> Path:
-    """A run from random weights."""
-    return toy.finetune_recipe(path, collection, method=method, **{"trunk": toy.TRUNK, **changes})
-
-
-def model_of(recipe: Path, *overrides: str) -> torch.nn.Module:
-    return finetuning.build(load(FinetuneRecipe, recipe, overrides)).model
+def job_of(folder: Path, collection: Path, method: dict[str, Any], *overrides: str, start: Path | None = None) -> Job:
+    """The job of a fine-tuning in a folder, from random weights unless it has a start."""
+    encoder = {"init_from": str(start)} if start else {"trunk": toy.TRUNK}
+    recipe = toy.finetune_recipe(folder / "recipe.yaml", collection, method=method, **encoder)
+    return finetuning.build(load(FinetuneRecipe, recipe, overrides))
 
 
 def test_the_cross_layer_of_a_run_or_of_its_export_is_taken_over(
@@ -48,16 +45,15 @@ def test_the_cross_layer_of_a_run_or_of_its_export_is_taken_over(
     trained = load_trained(pretrained)
     weights = dict(trained.model.named_parameters())
     export_encoder(trained, tmp_path / "export", with_decoder=True)
-    for name, collection, method in ("answers", toy_collection, ANSWERS), ("pairs", toy_classes, PAIRS):
+    for words, collection, method in ("4 of the 4", toy_collection, ANSWERS), ("14 of the 16", toy_classes, PAIRS):
         for start in (pretrained, tmp_path / "export"):
-            model = model_of(recipe_of(tmp_path / f"{name}.yaml", collection, method, trunk=None, init_from=str(start)))
+            model = job_of(tmp_path, collection, method, start=start).model
             own = {key: weight for key, weight in model.named_parameters() if not key.startswith("head.")}
             assert any(key.startswith("cross.") for key in own)
             for key, weight in own.items():
                 torch.testing.assert_close(weight, weights[key], rtol=0, atol=0)
-            words = "4 of the 4" if name == "answers" else "14 of the 16"
             assert f"the encoder, and {words} head weights" in capsys.readouterr().out
-        model = model_of(tmp_path / f"{name}.yaml", "random_weights=true")
+        model = job_of(tmp_path, collection, method, "random_weights=true", start=pretrained).model
         key = "cross.attention.query.weight"
         assert not torch.equal(model.get_parameter(key), weights[key])
 
@@ -66,8 +62,7 @@ def test_a_run_continues_from_the_heads_of_another(toy_collection: Path, tmp_pat
     method = {"name": "siamese", "projection": 8, "towers": 2, "learn_temperature": True, **LENGTHS}
     first = write_run(tmp_path / "first", toy_collection / "tokenizer.json", **method)
     weights = dict(load_trained(first).model.named_parameters())
-    changed = {**method, "temperature": 0.5}
-    model = model_of(recipe_of(tmp_path / "second.yaml", toy_collection, changed, trunk=None, init_from=str(first)))
+    model = job_of(tmp_path, toy_collection, {**method, "temperature": 0.5}, start=first).model
     for name, weight in model.named_parameters():
         expected = torch.full_like(weight, math.log(0.5)) if name == "log_temperature" else weights[name]
         torch.testing.assert_close(weight, expected, rtol=0, atol=0)
@@ -75,23 +70,21 @@ def test_a_run_continues_from_the_heads_of_another(toy_collection: Path, tmp_pat
 
 def test_a_pair_longer_than_the_encoder_reads_is_refused(toy_collection: Path, tmp_path: Path) -> None:
     method = {"name": "cross_encoder", "negatives_per_query": 1, "max_query_tokens": 25, "max_document_tokens": 41}
-    recipe = recipe_of(tmp_path / "run.yaml", toy_collection, method)
     words = r"method.max_query_tokens \+ method.max_document_tokens - 1: 65 tokens are more than the trunk's 64"
     with pytest.raises(InputError, match=words):
-        model_of(recipe)
-    model_of(recipe, "method.max_document_tokens=40")
+        job_of(tmp_path, toy_collection, method)
+    job_of(tmp_path, toy_collection, method, "method.max_document_tokens=40")
 
 
 @pytest.mark.parametrize("method", [PAIRS, {"name": "cross_encoder", "loss": "classes", "classes": 3, **LENGTHS}])
 def test_another_number_of_classes_than_the_datas_is_refused(
     toy_classes: Path, tmp_path: Path, method: dict[str, Any]
 ) -> None:
-    recipe = recipe_of(tmp_path / "run.yaml", toy_classes, method)
-    model_of(recipe)
+    job_of(tmp_path, toy_classes, method)
     for classes in (2, 4):
         words = f"method.classes: {classes}, but .* has 3: entailment, neutral, contradiction: set method.classes=3"
         with pytest.raises(InputError, match=words):
-            model_of(recipe, f"method.classes={classes}")
+            job_of(tmp_path, toy_classes, method, f"method.classes={classes}")
 
 
 @pytest.mark.parametrize(
@@ -109,8 +102,7 @@ def test_the_classes_of_a_start_are_brought_into_the_order_of_the_datas(
     names = {"id2label": dict(enumerate(theirs))} if theirs else {}
     start = write_folder(tmp_path / "start", toy_classes / "tokenizer.json", "bert", num_labels=3, **names)
     method = {"name": "cross_encoder", "loss": "classes", "classes": 3, "max_query_tokens": 10}
-    recipe = recipe_of(tmp_path / "run.yaml", toy_classes, method, trunk=None, init_from=str(start))
-    job = finetuning.build(load(FinetuneRecipe, recipe))
+    job = job_of(tmp_path, toy_classes, method, start=start)
     said = [one for one in capsys.readouterr().out.splitlines() if "has the classes" in one]
     assert [one.rpartition(", ")[2] for one in said] == ([line] if line else [])
     published = load_file(start / "model.safetensors")["classifier.weight"]

@@ -1,9 +1,9 @@
 """A mix of collections: the order of its micro-batches, what each source keeps for itself, what is refused."""
 
+import shlex
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,23 +23,27 @@ from tests.trainer.mixed_recipe import SOURCES, mixed_recipe
 STEPS = 40
 
 
+@pytest.fixture
+def path(toy_collection: Path, toy_scored: Path, tmp_path: Path) -> Path:
+    return mixed_recipe(tmp_path / "run.yaml", toy_collection, toy_scored)
+
+
 @pytest.fixture(params=["micro_batch", "step"])
-def recipe(request: pytest.FixtureRequest, toy_collection: Path, toy_scored: Path, tmp_path: Path) -> FinetuneRecipe:
-    return load(FinetuneRecipe, mixed_recipe(tmp_path / "run.yaml", toy_collection, toy_scored, per=request.param))
+def recipe(request: pytest.FixtureRequest, path: Path) -> FinetuneRecipe:
+    changes = [f"data.one_source_per={request.param}", f"method.negatives={request.param}"]
+    return load(FinetuneRecipe, path, changes)
+
+
+def digests(recipe: FinetuneRecipe, steps: int, ranks: int = 1, workers: int = 0) -> list[str]:
+    read = islice(trace(recipe, pair_data(recipe), 1, ranks, workers), steps)
+    return [digest([batch.micro_batch for batch in batches]) for _, batches in read]
 
 
 def test_a_step_has_the_same_examples_for_any_number_of_ranks_and_workers(recipe: FinetuneRecipe) -> None:
-    data = pair_data(recipe)
-
-    def digests(ranks: int, workers: int, steps: int) -> list[str]:
-        read = islice(trace(recipe, data, 1, ranks, workers), steps)
-        return [digest([batch.micro_batch for batch in batches]) for _, batches in read]
-
-    alone = digests(1, 0, STEPS)
+    alone = digests(recipe, STEPS)
     assert len(set(alone)) == STEPS
-    for ranks, workers in ((2, 2), (4, 0)):
-        steps = 6 if workers else STEPS
-        assert digests(ranks, workers, steps) == alone[:steps], (ranks, workers)
+    assert digests(recipe, 6, ranks=2, workers=2) == alone[:6]
+    assert digests(recipe, STEPS, ranks=4) == alone
 
 
 def test_sources_are_drawn_by_weight_and_a_step_of_one_is_never_mixed(recipe: FinetuneRecipe) -> None:
@@ -69,39 +73,28 @@ def test_each_source_has_its_own_prompt_and_losses(recipe: FinetuneRecipe) -> No
     assert seen == set(SOURCES)
 
 
-def test_the_order_of_the_names_in_the_recipe_does_not_count(
-    toy_collection: Path, toy_scored: Path, tmp_path: Path
-) -> None:
-    path = mixed_recipe(tmp_path / "run.yaml", toy_collection, toy_scored)
+def test_the_order_of_the_names_in_the_recipe_does_not_count(path: Path) -> None:
     first = load(FinetuneRecipe, path)
     assert first.data.mix
     reversed_mix = dict(reversed(first.data.mix.items()))
     second = first.model_copy(update={"data": first.data.model_copy(update={"mix": reversed_mix})})
-    digests = [
-        [digest([batch.micro_batch for batch in step]) for _, step in islice(trace(one, pair_data(one), 1, 1, 0), 5)]
-        for one in (first, second)
-    ]
-    assert digests[0] == digests[1]
+    assert digests(first, 5) == digests(second, 5)
     assert resume_invariants(first, pair_data(first)) == resume_invariants(second, pair_data(second))
 
 
 def test_a_single_collection_is_known_by_the_same_keys_as_before(toy_collection: Path, tmp_path: Path) -> None:
-    path = toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, trunk=toy.TRUNK)
-    recipe = load(FinetuneRecipe, path)
-    assert list(resume_invariants(recipe, pair_data(recipe))["data"]) == [
-        *("lanes", "window", "collection", "split", "pairs")
-    ]
-    assert set(recipe.model_dump()["data"]) == {"lanes", "window", "workers", "collection", "split", "pairs"}
+    recipe = load(FinetuneRecipe, toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, trunk=toy.TRUNK))
+    keys = ["lanes", "window", "collection", "split", "pairs"]
+    assert list(resume_invariants(recipe, pair_data(recipe))["data"]) == keys
+    assert set(recipe.model_dump()["data"]) == {*keys, "workers"}
 
 
 def test_a_temperature_weighs_sources_by_their_sizes(toy_collection: Path, toy_scored: Path, tmp_path: Path) -> None:
     mix = {name: {"collection": str(toy_collection), "pairs": pairs} for name, pairs in (("a", 81), ("b", 9))}
-    shares = []
-    for temperature in (1, 2, 1e9):
-        data = {"mix": mix, "mix_temperature": temperature, "lanes": 4}
-        recipe = load(FinetuneRecipe, mixed_recipe(tmp_path / "run.yaml", toy_collection, toy_scored, data=data))
-        shares.append(pair_data(recipe).order.mix.shares)
-    assert shares == [[9, 1], [3, 1], [500, 500]]
+    data = {"mix": mix, "mix_temperature": 1, "lanes": 4}
+    path = mixed_recipe(tmp_path / "run.yaml", toy_collection, toy_scored, data=data)
+    recipes = [load(FinetuneRecipe, path, [f"data.mix_temperature={value}"]) for value in (1, 2, 1e9)]
+    assert [pair_data(recipe).order.mix.shares for recipe in recipes] == [[9, 1], [3, 1], [500, 500]]
 
 
 def test_a_source_that_cannot_be_validated_on_is_left_out(recipe: FinetuneRecipe) -> None:
@@ -115,80 +108,67 @@ def test_a_source_that_cannot_be_validated_on_is_left_out(recipe: FinetuneRecipe
         pair_data(none)
 
 
-NAMED = "data.mix.plain"
+ROWS = [  # changes of the recipe, where "PLAIN" is that source, and what is said
+    ("PLAIN.weight=0", "PLAIN.weight: input should be greater than 0, not 0"),
+    ("PLAIN.weight=-1", "PLAIN.weight: input should be greater than 0, not -1"),
+    ("PLAIN.weight=null", "PLAIN.weight: missing: set a weight for every source, or data.mix_temperature"),
+    (
+        "data.mix_temperature=2 PLAIN.weight=1",
+        "PLAIN.weight: does not go with .*: set .* or data.mix_temperature and none$",
+    ),
+    ("PLAIN.wieght=1", r"PLAIN.wieght: unknown key; did you mean PLAIN.weight\?$"),
+    ("PLAIN.query_promt=x", r"PLAIN.query_promt: unknown key; did you mean PLAIN.query_prompt\?$"),
+    ("PLAIN.pooling=mean", "PLAIN.pooling: unknown key; a source may have collection, .*query_prompt, "),
+    ("PLAIN.loss=sotfmax", "PLAIN.loss.*: Input should be 'softmax'"),
+    ("PLAIN.loss=kl", "^[^:]*: PLAIN.loss=kl learns a teacher's scores .* draws no negatives"),
+    (
+        "PLAIN.loss=kl PLAIN.negatives_per_query=0 PLAIN.negatives=own",
+        "^PLAIN.loss=kl compares .*, but split train gives query q0 one only",
+    ),
+    ("PLAIN.hard_negatives=1", r"^PLAIN.hard_negatives: 1, but .* gives .* at random \(PLAIN.negatives_per_query"),
+    ("PLAIN.negatives_per_query=100", "^PLAIN.negatives_per_query: 100, but split train has only 99 "),
+    ("PLAIN.split=dev", "^PLAIN.split: .* no split 'dev'; choose one of: test, train"),
+    ("PLAIN.pairs=101", "lower PLAIN.pairs, or name another PLAIN.split"),
+    ("PLAIN.split=test batch.size=24", "^PLAIN: split test has 20 examples, fewer than .*=24"),
+    ("PLAIN.collection=OTHER", "was tokenised with another tokenizer than .*: run: python -m data_prep"),
+    ("PLAIN.negatives=step", "PLAIN: its losses compare .* set data.one_source_per=step"),
+    (
+        "data.collection=c PLAIN.collection=d",
+        "data: name either data.collection or, for several sources, data.mix",
+    ),
+    ("data.pairs=3", "data.split and data.pairs need data.collection: set those of each source"),
+    ("refresh.every=2", "PLAIN: what is mined .* PLAIN.hard_negatives to .* or PLAIN.refresh to false"),
+    (
+        f"refresh.every=2 {' '.join(f'data.mix.{name}.refresh=false' for name in SOURCES)}",
+        "refresh: no source of data.mix is to be mined for: set refresh to null",
+    ),
+    ("optimizer.plateau.factor=0.5", "optimizer.plateau: the sources of data.mix have different losses"),
+    (f"'PLAIN.query_prompt={'ab ' * 40}'", "PLAIN: method: query_prompt has .* tokens, which leave a text no"),
+    (
+        "deepspeed=zero3_bf16",
+        "^data.mix: .* ZeRO stage 3 .*: set data.one_source_per=step, or deepspeed",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({f"{NAMED}.weight": 0}, f"{NAMED}.weight: input should be greater than 0, not 0"),
-        ({f"{NAMED}.weight": -1}, f"{NAMED}.weight: input should be greater than 0, not -1"),
-        (
-            {f"{NAMED}.weight": "null"},
-            f"{NAMED}.weight: missing: set a weight for every source, or data.mix_temperature",
-        ),
-        (
-            {"data.mix_temperature": 2, f"{NAMED}.weight": 1},
-            f"{NAMED}.weight: does not go with .*: set .* or data.mix_temperature and none$",
-        ),
-        ({f"{NAMED}.wieght": 1}, rf"{NAMED}.wieght: unknown key; did you mean {NAMED}.weight\?$"),
-        ({f"{NAMED}.query_promt": "x"}, rf"{NAMED}.query_promt: unknown key; did you mean {NAMED}.query_prompt\?$"),
-        ({f"{NAMED}.pooling": "mean"}, f"{NAMED}.pooling: unknown key; a source may have collection, .*query_prompt, "),
-        ({f"{NAMED}.loss": "sotfmax"}, f"{NAMED}.loss.*: Input should be 'softmax'"),
-        ({f"{NAMED}.loss": "kl"}, f"^[^:]*: {NAMED}.loss=kl learns a teacher's scores .* draws no negatives"),
-        (
-            {f"{NAMED}.loss": "kl", f"{NAMED}.negatives_per_query": 0, f"{NAMED}.negatives": "own"},
-            f"^{NAMED}.loss=kl compares .*, but split train gives query q0 one only",
-        ),
-        (
-            {f"{NAMED}.hard_negatives": 1},
-            f"^{NAMED}.hard_negatives: 1, but split train gives .* at random \\({NAMED}.negatives_per_query",
-        ),
-        ({f"{NAMED}.negatives_per_query": 100}, f"^{NAMED}.negatives_per_query: 100, but split train has only 99 "),
-        ({f"{NAMED}.split": "dev"}, f"^{NAMED}.split: .* no split 'dev'; choose one of: test, train"),
-        ({f"{NAMED}.pairs": 101}, f"lower {NAMED}.pairs, or name another {NAMED}.split"),
-        ({f"{NAMED}.split": "test", "batch.size": 24}, f"^{NAMED}: split test has 20 examples, fewer than .*=24"),
-        ({f"{NAMED}.collection": "OTHER"}, "was tokenised with another tokenizer than .*: run: python -m data_prep"),
-        ({f"{NAMED}.negatives": "step"}, f"{NAMED}: its losses compare .* set data.one_source_per=step"),
-        (
-            {"data.collection": "c", f"{NAMED}.collection": "d"},
-            "data: name either data.collection or, for several sources, data.mix",
-        ),
-        ({"data.pairs": 3}, "data.split and data.pairs need data.collection: set those of each source"),
-        ({"refresh.every": 2}, f"{NAMED}: what is mined .* {NAMED}.hard_negatives to .* or {NAMED}.refresh to false"),
-        (
-            {"refresh.every": 2, **{f"data.mix.{name}.refresh": "false" for name in SOURCES}},
-            "refresh: no source of data.mix is to be mined for: set refresh to null",
-        ),
-        ({"optimizer.plateau.factor": 0.5}, "optimizer.plateau: the sources of data.mix have different losses"),
-        ({f"{NAMED}.query_prompt": "ab " * 40}, f"{NAMED}: method: query_prompt has .* tokens, which leave a text no"),
-    ],
-)
-def test_a_bad_mix_is_one_line(
-    toy_collection: Path, toy_scored: Path, tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
-    if "OTHER" in changes.values():
+@pytest.mark.parametrize(("typed", "words"), ROWS)
+def test_a_bad_mix_is_one_line(path: Path, tmp_path: Path, typed: str, words: str) -> None:
+    if "OTHER" in typed:
         tokenizer.train((text for texts in toy.documents(50, seed=5) for text in texts), 200, tmp_path / "other.json")
-        changes = {f"{NAMED}.collection": str(toy.write_collection(tmp_path / "other", tmp_path / "other.json"))}
-    path = mixed_recipe(tmp_path / "run.yaml", toy_collection, toy_scored)
-    with pytest.raises(InputError, match=words) as caught:
-        pair_data(load(FinetuneRecipe, path, [f"{key}={value}" for key, value in changes.items()]))
+        typed = typed.replace("OTHER", str(toy.write_collection(tmp_path / "other", tmp_path / "other.json")))
+    changes = shlex.split(typed.replace("PLAIN", "data.mix.plain"))
+    with pytest.raises(InputError, match=words.replace("PLAIN", "data.mix.plain")) as caught:
+        check_job(finetuning.build(load(FinetuneRecipe, path, changes)))
     assert "\n" not in str(caught.value)
 
 
-def test_zero_3_needs_steps_of_one_source(toy_collection: Path, toy_scored: Path, tmp_path: Path) -> None:
-    stage = "deepspeed=zero3_bf16"
-    path = mixed_recipe(tmp_path / "run.yaml", toy_collection, toy_scored)
-    with pytest.raises(InputError, match=r"^data.mix: .* ZeRO stage 3 .*: set data.one_source_per=step, or deepspeed"):
-        check_job(finetuning.build(load(FinetuneRecipe, path, [stage])))
-    check_job(finetuning.build(load(FinetuneRecipe, path, [stage, "data.one_source_per=step"])))
+def test_zero_3_goes_with_steps_of_one_source(path: Path) -> None:
+    check_job(finetuning.build(load(FinetuneRecipe, path, ["deepspeed=zero3_bf16", "data.one_source_per=step"])))
 
 
 def test_a_source_with_too_few_items_for_the_lanes_is_named(toy_collection: Path, tmp_path: Path) -> None:
-    mix = {
-        name: {"collection": str(toy_collection), "weight": 1, "pairs": pairs}
-        for name, pairs in {"many": 40, "few": 10}.items()
-    }
+    source = {"collection": str(toy_collection), "weight": 1}
+    mix = {"many": {**source, "pairs": 40}, "few": {**source, "pairs": 10}}
     path = toy.finetune_recipe(tmp_path / "r.yaml", toy_collection, data={"mix": mix, "lanes": 16}, trunk=toy.TRUNK)
     with pytest.raises(InputError, match=r"^data.mix.few: data.lanes: 16 lanes need .*, the data has 10: set"):
         finetuning.build(load(FinetuneRecipe, path))

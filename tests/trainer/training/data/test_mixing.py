@@ -69,6 +69,8 @@ def test_the_order_is_a_pure_function_of_seed_and_number() -> None:
     mix = Mix([7, 3], 1)
     assert [mix.source(i) for i in reversed(range(300))] == forwards[::-1]
     assert [Mix([0.7, 0.3], 2).source(i) for i in range(300)] != forwards
+    in_fours = Mix([7, 3], 1, 4)  # turns of one source
+    assert [in_fours.source(i) for i in range(1200)] == [forwards[i // 4] for i in range(1200)]
 
 
 @pytest.mark.parametrize(("weights", "lanes"), [([0.75, 0.25], 4), ([0.5, 0.5], 8), ([0.8, 0.1, 0.1], 10)])
@@ -100,11 +102,6 @@ def test_what_is_drawn_is_counted_without_drawing_it(turn: int) -> None:
     for number in range(200):
         assert mix.drawn(number) == drawn
         drawn[mix.source(number)] += 1
-
-
-def test_a_turn_is_of_one_source() -> None:
-    mix, of_one = Mix([5, 2, 1], 3, 4), Mix([5, 2, 1], 3)
-    assert [mix.source(i) for i in range(400)] == [of_one.source(i // 4) for i in range(400)]
 
 
 def shuffled_of(size: int, seed: int = 1) -> Shuffled:

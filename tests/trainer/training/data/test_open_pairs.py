@@ -36,25 +36,25 @@ def asked(folder: Path, collection: Path, *changes: str) -> Data:
 
 
 @pytest.mark.parametrize(
-    ("lines", "changes", "words"),
+    ("lines", "change", "words"),
     [
-        (JUDGED, ["hard_negatives=3"], "hard_negatives: 3, but split train gives query .* only 2: set 2 or less"),
+        (JUDGED, "hard_negatives=3", "hard_negatives: 3, but split train gives query .* only 2: set 2 or less"),
         (
             [{"query": "one", "pos": ["a", "b"], "neg": []}],
-            ["negatives_per_query=0"],
+            "negatives_per_query=0",
             "negatives: all documents of split train are relevant to one of its queries, which is left without",
         ),
-        (RAGGED, ["hard_negatives=4"], "hard_negatives: 4, but split train gives query .* only 3: set 3 or"),
+        (RAGGED, "hard_negatives=4", "hard_negatives: 4, but split train gives query .* only 3: set 3 or"),
         # of the other query: a, b, c
-        (RAGGED, ["hard_negatives=3"], "hard_negatives: 3, but split train gives query .* only 0: mine some"),
+        (RAGGED, "hard_negatives=3", "hard_negatives: 3, but split train gives query .* only 0: mine some"),
     ],
 )
 def test_groups_without_the_negatives_that_are_asked_for_are_refused(
-    shards: Path, tmp_path: Path, lines: list[dict[str, Any]], changes: list[str], words: str
+    shards: Path, tmp_path: Path, lines: list[dict[str, Any]], change: str, words: str
 ) -> None:
     folder = built(tmp_path, shards, lines).directory
     with pytest.raises(InputError, match=f"^method.{words}"):
-        asked(tmp_path, folder, *(f"method.{change}" for change in changes))
+        asked(tmp_path, folder, f"method.{change}")
 
 
 def test_groups_with_fewer_given_negatives_get_others_at_random(shards: Path, tmp_path: Path) -> None:
@@ -94,9 +94,8 @@ def test_more_candidates_than_any_group_has_are_refused_and_groups_with_fewer_ar
     toy_scored: Path, shards: Path, tmp_path: Path
 ) -> None:
     def remarks(collection: Path, number: int, loss: str = TAUGHT) -> Sequence[str]:
-        return asked(
-            tmp_path, collection, "batch={size: 2, micro: 2}", loss, f"method.candidates.per_query={number}"
-        ).remarks
+        changes = ("batch={size: 2, micro: 2}", loss, f"method.candidates.per_query={number}")
+        return asked(tmp_path, collection, *changes).remarks
 
     assert remarks(toy_scored, 5) == []
     words = "^method.candidates.per_query: 6, but split train gives no query more than 5 candidates: set 5 or less$"
@@ -110,10 +109,7 @@ def test_more_candidates_than_any_group_has_are_refused_and_groups_with_fewer_ar
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (
-            ["validation.split=dev"],
-            "^validation.split: .*no split 'dev'; choose one of: .*; or set validation to null$",
-        ),
+        (["validation.split=dev"], "^validation.split: .*no split 'dev'; choose .*; or set validation to null$"),
         (["data.split=dev"], "^data.split: .*no split 'dev'; choose one of: test, train$"),
         (["method.hard_negatives=1", "refresh.every=5"], "test gives query .* only 0: .*; or set validation to null"),
     ],

@@ -40,9 +40,9 @@ def test_utterances_of_shards_without_dialogues_are_refused(shards: Path, tmp_pa
     recipe = toy.seed_recipe(tmp_path / "run.yaml", folder, **UTTERANCES)
     with pytest.raises(InputError, match=f"^method.pairs=utterances: the documents of {folder} are not dialogues"):
         shard_data(load(PretrainRecipe, recipe))
-    assert shard_data(load(PretrainRecipe, recipe, ["method.pairs=sentences"]))
-    for dialogues in (shards, with_source(shards, tmp_path / "dialogues", dialogues=True)):  # unknown, or known
-        assert shard_data(load(PretrainRecipe, toy.seed_recipe(tmp_path / "run.yaml", dialogues, **UTTERANCES)))
+    dialogues = with_source(shards, tmp_path / "dialogues", dialogues=True)
+    for usable in ("method.pairs=sentences", f"data.shards={shards}", f"data.shards={dialogues}"):  # unknown, or known
+        assert shard_data(load(PretrainRecipe, recipe, [usable]))
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_a_step_has_the_same_pairs_of_one_source_for_any_number_of_ranks_and_wor
     alone = digests(1, 0, STEPS)
     assert len(set(alone)) == STEPS
     assert (sources.count(0), sources.count(1)) == (STEPS * 3 / 4, STEPS / 4)
-    for ranks, workers in ((1, 2), (2, 0), (2, 2), (4, 0), (4, 2)):
+    for ranks, workers in ((2, 2), (4, 0)):
         steps = 4 if workers else STEPS
         assert digests(ranks, workers, steps) == alone[:steps], (ranks, workers)
 
@@ -91,10 +91,7 @@ def test_a_step_has_the_same_pairs_of_one_source_for_any_number_of_ranks_and_wor
     [
         (["data.one_source_per=micro_batch"], "data.mix.first: its losses compare .* set data.one_source_per=step"),
         (["batch.size=1", "batch.micro=1"], "batch.size=1 leaves no other document to compare a query with: set it to"),
-        (
-            ["batch.micro=1", "method.negatives=micro_batch"],
-            "batch.micro=1 leaves no other document to compare a query with: set it to 2 or more$",
-        ),
+        (["batch.micro=1", "method.negatives=micro_batch"], "batch.micro=1 leaves no other .*: set it to 2 or more$"),
         (["data.mix.second.shards=TEXT"], "^method.name=pairs: the documents of .* are not pairs .* `data_prep pairs`"),
         (["validation={shards: TEXT, every: 5}"], "^method.name=pairs: the documents of .* are not pairs"),
         ([f"method.query_prompt={'ab ' * 20}"], "^method: query_prompt has .* leave a text no room"),
@@ -133,10 +130,8 @@ def test_a_shard_source_reads_every_document_of_the_manifest(shards: Path) -> No
 
 
 def test_a_damaged_shard_is_refused_by_name(shards: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "shards"
-    shutil.copytree(shards, copy)
-    source = ShardSource(Manifest.load(copy))
-    victim = copy / source.manifest.shards[3].name
+    source = ShardSource(Manifest.load(Path(shutil.copytree(shards, tmp_path / "shards"))))
+    victim = tmp_path / "shards" / source.manifest.shards[3].name
     victim.write_bytes(victim.read_bytes()[:-512])
     source.read(0, 0)
     with pytest.raises(InputError, match=victim.name):
@@ -177,12 +172,11 @@ def test_documents_have_all_attributes_that_the_shard_stores(shards: Path, tmp_p
     assert source.name(0, 1, 0) == "shard-000000.tar chunk 1 document 0 (reddit/t3_c/t1_x)"
 
 
-@pytest.mark.parametrize("attributes", [{"context": 4}, {"headings": (3,)}])
 def test_attributes_that_do_not_fit_the_document_are_refused(
-    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attributes: dict[str, Any]
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deepsiam.trainer.training.data.shard_source.RETRIES", ())
-    documents = [TokenDocument(SEGMENTS, "a", **attributes)]
-    source = ShardSource(write_one_shard(tmp_path / "one", shards / "tokenizer.json", documents))
-    with pytest.raises(InputError, match="shard-000000.tar: chunk 0: .*more segments than the 3 of a document"):
-        source.read(0, 0)
+    for document in (TokenDocument(SEGMENTS, "a", context=4), TokenDocument(SEGMENTS, "b", headings=(3,))):
+        source = ShardSource(write_one_shard(tmp_path / document.id, shards / "tokenizer.json", [document]))
+        with pytest.raises(InputError, match="shard-000000.tar: chunk 0: .*more segments than the 3 of a document"):
+            source.read(0, 0)

@@ -90,18 +90,25 @@ def test_a_torch_without_cuda_and_a_variable_that_hides_gpus_are_named(
     assert "built without CUDA, the driver is unknown" in unseen_gpus()
 
 
-@pytest.mark.parametrize(("memory", "unseen"), [("68702699520\n", True), ("536870912\n", False), ("", False)])
-def test_an_amd_gpu_counts_if_it_has_its_own_memory(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, memory: str, unseen: bool
+AMD_MEMORY = "sys__class__drm__card0__device__mem_info_vram_total"
+
+
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        ({AMD_MEMORY: "68702699520\n"}, "this host has AMD GPUs"),
+        ({AMD_MEMORY: "536870912\n"}, ""),  # part of the host's own memory
+        ({AMD_MEMORY: ""}, ""),
+        ({"dev__nvidiactl": "", "dev__dri": ""}, ""),
+        ({"dev__nvidia0": ""}, "this host has NVIDIA GPUs"),
+    ],
+)
+def test_gpus_count_if_they_have_their_own_memory_and_torch_sees_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, contents: dict[str, str], said: str
 ) -> None:
-    files(monkeypatch, tmp_path, sys__class__drm__card0__device__mem_info_vram_total=memory)
-    assert unseen_gpus().startswith("this host has AMD GPUs") is unseen
-
-
-def test_no_gpu_and_a_gpu_that_torch_sees_are_no_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    files(monkeypatch, tmp_path, dev__nvidiactl="", dev__dri="")
-    assert unseen_gpus() == ""
-    files(monkeypatch, tmp_path, dev__nvidia0="")
+    files(monkeypatch, tmp_path, **contents)
+    assert unseen_gpus().startswith(said)
+    assert bool(unseen_gpus()) == bool(said)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     assert unseen_gpus() == ""
 
@@ -119,21 +126,18 @@ def test_two_ranks_on_one_gpu_are_refused_and_two_that_see_different_ones_are_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = HashStore()
+    for rank in range(2):  # on CPUs they share what they like
+        require_own_gpu(rank, rank, store)
     gpu(monkeypatch, major=9, uuid="GPU-a")
-    require_own_gpu(0, 0, store)
-    require_own_gpu(0, 0, store)
-    with pytest.raises(InputError, match="^rank 1 has the same GPU as rank 0: start one rank for each GPU"):
-        require_own_gpu(1, 1, store)
-    gpu(monkeypatch, major=9, uuid="GPU-b")
-    require_own_gpu(1, 1, store)
-
-
-def test_of_many_ranks_on_one_gpu_exactly_one_may_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = HashStore()
-    gpu(monkeypatch, major=9)
     with ThreadPoolExecutor(8) as pool:
         outcomes = [pool.submit(require_own_gpu, rank, rank, store).exception() for rank in range(8)]
-    assert sum(outcome is None for outcome in outcomes) == 1
+    (first,) = (rank for rank, outcome in enumerate(outcomes) if outcome is None)
+    require_own_gpu(first, first, store)
+    other = 0 if first else 1
+    with pytest.raises(InputError, match=f"^rank {other} has the same GPU as rank {first}: start one rank for each"):
+        require_own_gpu(other, other, store)
+    gpu(monkeypatch, major=9, uuid="GPU-b")
+    require_own_gpu(other, other, store)
 
 
 def test_under_torchrun_there_must_be_a_gpu_for_each_rank(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,12 +145,6 @@ def test_under_torchrun_there_must_be_a_gpu_for_each_rank(monkeypatch: pytest.Mo
     require_own_gpu(1, 1, None)
     with pytest.raises(InputError, match="^rank 2 has the same GPU as another rank"):
         require_own_gpu(2, 2, None)
-
-
-def test_ranks_on_cpus_share_what_they_like() -> None:
-    store = HashStore()
-    for rank in range(2):
-        require_own_gpu(rank, rank, store)
 
 
 def test_a_gpu_that_emulates_bf16_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

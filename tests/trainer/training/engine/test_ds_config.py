@@ -1,6 +1,7 @@
 """DeepSpeed's files: what is refused, and why."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -19,14 +20,6 @@ def _fp16_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accelerator(), "is_fp16_supported", lambda: True)
 
 
-def refused(tmp_path: Path, config: Any) -> str:
-    path = tmp_path / "c.json"
-    path.write_text(json.dumps(config))
-    with pytest.raises(InputError) as error:
-        ds_config.load(str(path))
-    return str(error.value)
-
-
 @pytest.mark.parametrize(
     ("config", "words"),
     [
@@ -39,10 +32,7 @@ def refused(tmp_path: Path, config: Any) -> str:
         ({"torch_autocast": {"enabled": True}}, "torch_autocast: the trainer computes in the precision of bf16 or"),
         ({"tensor_parallel": {"autotp_size": 2}}, "tensor_parallel: the ranks here divide the data"),
         ({"sparse_gradients": True}, "sparse_gradients: DeepSpeed no longer has it; remove it"),
-        (
-            {"activation_checkpointing": {"profile": True}},
-            "activation_checkpointing: would do nothing: DeepSpeed reads",
-        ),
+        ({"activation_checkpointing": {"profile": True}}, "activation_checkpointing: would do nothing: DeepSpeed re"),
         ({"zero_optimization": {"compute_grad_norm": False}}, "compute_grad_norm: false: without the norm a bad step"),
         (
             {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}},
@@ -75,10 +65,7 @@ def refused(tmp_path: Path, config: Any) -> str:
         ({"zero_optimization": {"reduce_bucket_size": "x"}}, "zero_optimization.reduce_bucket_size: must be a number"),
         ({"zero_optimization": {"reduce_bucket_size": -1}}, "reduce_bucket_size: DeepSpeed refuses it: Input should"),
         ({"steps_per_print": 5, "timers": 3}, "timers: DeepSpeed refuses it: argument of type 'int'"),
-        (
-            {"communication_data_type": "int8"},
-            'communication_data_type: must be one of fp32, fp16 and bf16, not "int8"',
-        ),
+        ({"communication_data_type": "int8"}, 'communication_data_type: must be one of fp32, fp16 and bf16, not "int'),
         ({"communication_data_type": "half"}, "communication_data_type: DeepSpeed refuses it: Invalid"),
         (
             {"bf16": {"enabled": True}, "fp16": {"enabled": True}, "zero_optimization": {"stage": 1}},
@@ -93,40 +80,41 @@ def refused(tmp_path: Path, config: Any) -> str:
 def test_what_deepspeed_gets_wrong_or_refuses_is_refused_with_the_reason(
     tmp_path: Path, config: Any, words: str
 ) -> None:
-    assert words in refused(tmp_path, config)
+    (tmp_path / "c.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=re.escape(words)):
+        ds_config.load(str(tmp_path / "c.json"))
 
 
 class Recorded(dict[str, Any]):
     """A configuration that remembers which keys it was asked for."""
 
-    def __init__(self, asked: set[str], **values: Any) -> None:
-        super().__init__(values)
-        self.asked = asked
-
     def __contains__(self, key: object) -> bool:
-        self.asked.add(str(key))
+        asked.add(str(key))
         return super().__contains__(key)
 
     def __getitem__(self, key: str) -> Any:
-        self.asked.add(key)
+        asked.add(key)
         return super().__getitem__(key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        self.asked.add(key)
+        asked.add(key)
         return super().get(key, default)
 
     def keys(self) -> Any:
         return self
 
 
+asked: set[str] = set()
+
+
 def test_no_key_that_deepspeed_reads_is_called_unknown() -> None:
-    asked: set[str] = set()
-    DeepSpeedConfig(Recorded(asked, train_micro_batch_size_per_gpu=1))
+    asked.clear()
+    DeepSpeedConfig(Recorded(train_micro_batch_size_per_gpu=1))
     assert len(asked) > 50
     assert asked <= ds_config.KNOWN_KEYS | ds_config.RECIPE_OWNS.keys() | ds_config.REASONS.keys()
 
 
-def test_a_missing_or_damaged_file(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="name one of cpu, zero1_bf16"):
         ds_config.load("zero9")
     for content, words in {
@@ -139,10 +127,6 @@ def test_a_missing_or_damaged_file(tmp_path: Path) -> None:
             ds_config.load(str(tmp_path / "c.json"))
     with pytest.raises(InputError, match="cannot read: File name too long"):
         ds_config.load("z" * 300)
-
-
-def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "c.json").write_text("{}")
     monkeypatch.setattr("builtins.open", Mock(side_effect=PermissionError(13, "Permission denied")))
     with pytest.raises(InputError, match=r"c.json: cannot read: Permission denied"):
         ds_config.load(str(tmp_path / "c.json"))

@@ -41,28 +41,18 @@ def test_after_many_steps_it_is_the_weighted_mean_in_fp64() -> None:
     assert torch.equal(weight.detach().double(), after[-1])
 
 
-def test_exchanged_twice_all_is_as_before_to_the_bit() -> None:
-    average = MovingAverage(torch.optim.SGD(WEIGHTS, lr=0.1), 0.9)
-    with torch.no_grad():
-        for tensor in average.averages:
-            tensor.add_(1)
-    weights, averages = [w.detach().clone() for w in WEIGHTS], [a.clone() for a in average.averages]
-    average.exchange()
-    assert all(map(torch.equal, WEIGHTS, averages))
-    average.exchange()
-    assert all(map(torch.equal, WEIGHTS, weights))
-    assert all(map(torch.equal, average.averages, averages))
-
-
-def test_it_is_loaded_beside_the_weights_and_from_no_other_models_file(tmp_path: Path) -> None:
+def test_it_is_loaded_from_its_models_file_and_exchanged_twice_all_is_as_before_to_the_bit(tmp_path: Path) -> None:
     average = MovingAverage(torch.optim.SGD(WEIGHTS, lr=0.1), 0.9)
     saved = {"a": torch.randn(3, 5), "b": torch.randn(4)}
     shapes = {name: tuple(tensor.shape) for name, tensor in saved.items()}
     weights = [weight.detach().clone() for weight in WEIGHTS]
     save_file(saved, tmp_path / "saved")
     average.load(tmp_path / "saved", dict(zip(saved, WEIGHTS, strict=True)), shapes, World(0, 1, 0, 1))
-    assert all(map(torch.equal, average.averages, saved.values()))
-    assert all(map(torch.equal, WEIGHTS, weights))
+    for exchanged in (False, True, False):
+        assert all(map(torch.equal, WEIGHTS, saved.values() if exchanged else weights))
+        assert all(map(torch.equal, average.averages, weights if exchanged else saved.values()))
+        average.exchange()
+    average.exchange()
     with pytest.raises(InputError, match="saved: its weights are not those of the model"):
         average.load(tmp_path / "saved", {}, {**shapes, "b": (5,)}, World(0, 1, 0, 1))
 
@@ -80,14 +70,13 @@ def test_what_deepspeed_does_not_keep_in_fp32_in_memory_is_refused(changes: dict
         MovingAverage(SimpleNamespace(**{"param_groups": [{"params": [torch.zeros(2)]}], **changes}), 0.9)
 
 
-@pytest.mark.parametrize("trained", [0, 1, "all_but_embeddings", {"lora": {"rank": 2, "targets": ["query"]}}])
-def test_frozen_weights_are_refused_before_the_training(toy_collection: Path, tmp_path: Path, trained: Any) -> None:
+def test_frozen_weights_are_refused_before_the_training(toy_collection: Path, tmp_path: Path) -> None:
     start = write_run(tmp_path / "start", toy_collection / "tokenizer.json", name="mlm")
-    values = toy.finetune_values(tmp_path / "run", toy_collection, init_from=str(start))
-    values["method"]["projection"] = 8  # so that something is trained beside the encoder
-    values["optimizer"] = {"lr": 1e-3, "train": trained, "ema": 0.9}
-    with pytest.raises(InputError, match="optimizer.ema: averages all weights, and this run leaves some as they are"):
-        finetuning.build(build(FinetuneRecipe, values, "test"))
+    for trained in (0, 1, "all_but_embeddings", {"lora": {"rank": 2, "targets": ["query"]}}):
+        changes = {"method": {"projection": 8}, "optimizer": {"lr": 1e-3, "train": trained, "ema": 0.9}}
+        values = toy.finetune_values(tmp_path / "run", toy_collection, init_from=str(start), **changes)
+        with pytest.raises(InputError, match="optimizer.ema: averages all weights, and this run leaves some as they a"):
+            finetuning.build(build(FinetuneRecipe, values, "test"))
 
 
 def test_a_resumed_run_keeps_its_decay(toy_collection: Path, tmp_path: Path) -> None:
