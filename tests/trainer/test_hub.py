@@ -10,7 +10,6 @@ import pytest
 import torch
 import yaml
 
-from deepsiam.data_prep.common.errors import InputError
 from deepsiam.data_prep.tokenizers import tokenizer as tokenizers
 from deepsiam.trainer.evaluate import main as evaluate
 from deepsiam.trainer.export import main as export
@@ -106,14 +105,6 @@ def test_a_model_ranks_and_its_tokenizer_is_read(
     found = read_results(results).systems
     assert found["hub"].metrics == found["local"].metrics
     assert found["hub"].stages[0].checkpoint_sha256 == found["local"].stages[0].checkpoint_sha256
-
-
-def test_a_model_with_pickled_weights_alone_is_refused(hub: Hub, exported: Path) -> None:
-    files = {path.relative_to(exported).as_posix(): path.read_bytes() for path in exported.rglob("*.json")}
-    hub.publish("owner/mine", files | {"pytorch_model.bin": b"a pickle"})
-    words = "model.safetensors: cannot read the weights .* only safetensors files are read"
-    with pytest.raises(InputError, match=words):
-        load_any(Path(ADDRESS))
 
 
 def test_an_export_is_pushed(

@@ -331,9 +331,3 @@ def test_micro_batches_of_another_size_lose_and_repeat_no_example(parts: list[tu
         lanes = list(mixed(1).sources.values())[source]
         alone = lanes.micro_batches(lane, mixed(1).start()[source][lane])
         assert seen == items(islice(alone, len(seen)))
-
-
-def test_a_larger_micro_batch_counts_earlier_ones_as_of_its_size() -> None:
-    cursor = Cursor([], 240, micro_sizes={0: 4, 10: 2}).with_micro(8, 30)
-    assert cursor.micro_batches == 60
-    assert cursor.with_micro(8, 40) is cursor

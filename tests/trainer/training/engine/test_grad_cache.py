@@ -17,7 +17,7 @@ from deepsiam.models.matching.dual_encoder import DualEncoder
 from deepsiam.models.matching.siamese import Siamese
 from deepsiam.models.pretraining.pairs import PairsConfig
 from deepsiam.trainer.training.engine import grad_cache
-from tests.models.matching.examples import micro_batch, positive, siamese
+from tests.models.matching.examples import positive, siamese
 from tests.models.tiny import VOCABULARY, HashedTeacher, Text, rngs, tensors, trunk
 from tests.toy import FULL_TESTS
 from tests.trainer.training.engine.steps_in_parts import (
@@ -204,43 +204,6 @@ def test_step_negatives_and_regularisers_go_together(monkeypatch: pytest.MonkeyP
     whole = cached(model, micro_batches(COUNT, keys=keys), 1, monkeypatch)
     for ranks, size in ((1, 2), (2, 2), (4, 1)):
         same_step(cached(model, micro_batches(size, keys=keys), ranks, monkeypatch), whole)
-
-
-def test_the_documents_are_those_of_all_micro_batches_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Micro-batches of 1, 2 and 3 documents with at most 3, 1 and 2 vectors; the fourth has only padding."""
-    shapes = [(1, 3), (2, 1), (3, 2), (1, 1)]
-    texts = [
-        {
-            "document_vectors": torch.full((count, width, 2), float(i)),
-            "document_real": torch.arange(width).expand(count, -1) < (i != 3),
-        }
-        for i, (count, width) in enumerate(shapes)
-    ]
-    keys = [torch.arange(10 * i, 10 * i + count) for i, (count, _) in enumerate(shapes)]
-    for size in (1, 2, 4):
-        ranks = Ranks(size)
-        monkeypatch.setattr(grad_cache, "dist", ranks)
-        gathered = ranks.run(lambda rank, size=size: grad_cache.gather(texts[rank::size], keys[rank::size]))
-        for rank, documents in enumerate(gathered):
-            assert documents.vectors.shape == (7, 3, 2)
-            assert documents.keys.tolist() == [0, 10, 11, 20, 21, 22, 30]
-            assert documents.vectors[:, 0, 0].tolist() == [0, 1, 1, 2, 2, 2, 3]
-            assert documents.mask.tolist() == [[True, False, False]] * 6 + [[False] * 3]
-            assert documents.places == [slice(0, 1), slice(1, 3), slice(3, 6), slice(6, 7)][rank::size]
-
-
-def test_a_copy_of_a_relevant_document_is_no_negative_in_any_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query's loss does not change if another micro-batch has a copy of its document."""
-    keys = siamese(negatives="step", similarity="cosine")
-    model = Siamese(trunk(), keys).double()
-
-    def losses(*documents: int) -> list[float]:
-        batches = [tensors(micro_batch(keys, [positive(i, query=(30, i + 5))])) for i in documents]
-        return cached(model, batches, 2, monkeypatch)[0]
-
-    without, with_copy = losses(0, 2), losses(0, 2, 10, 10)
-    assert with_copy[0] == pytest.approx(without[0], rel=1e-9)  # 10 is a copy of 0
-    assert with_copy[1] > without[1] + 0.1  # but not of 2
 
 
 def live_bytes(work: Callable[[], object]) -> int:
