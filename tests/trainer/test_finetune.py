@@ -1,6 +1,7 @@
 """The weights and keys that a fine-tuning starts from."""
 
 import json
+import math
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 from torch import Tensor
 
 from deepsiam.data_prep.collections.collection import Collection
@@ -30,7 +32,8 @@ from deepsiam.trainer.training.recipe.schema import FinetuneRecipe
 from deepsiam.trainer.training.recipe.yaml_file import build
 from deepsiam.trainer.training.run.job import Job
 from tests import toy
-from tests.trainer.runs import write_run
+from tests.trainer.interop.test_cross_encoder import write_folder as write_cross_encoder
+from tests.trainer.runs import save_run, write_run
 
 Jobs = Callable[..., Job]
 Starts = Callable[..., Path]
@@ -45,8 +48,8 @@ CROSS = {"name": "cross_encoder", "max_query_tokens": 8, "max_document_tokens": 
 def job_of(toy_collection: Path, tmp_path: Path) -> Jobs:
     """Build the job of a recipe with changes, of which one or more name what it starts from."""
 
-    def job_of(**start: Any) -> Job:
-        values = toy.finetune_values(tmp_path / "tuned", toy_collection, **start)
+    def job_of(collection: Path = toy_collection, **start: Any) -> Job:
+        values = toy.finetune_values(tmp_path / "tuned", collection, **start)
         return finetuning.build(build(FinetuneRecipe, values, "test"))
 
     return job_of
@@ -234,3 +237,93 @@ def test_a_fine_tuning_goes_on_with_the_weights_and_keys_of_a_run_of_pairs(job_o
         torch.testing.assert_close(taken.model.state_dict()[name], weight, rtol=0, atol=0)
     changed: Any = job_of(init_from=str(run), method={"query_prompt": "ba ", "temperature": 0.5}).recipe.method
     assert (changed.query_prompt, changed.temperature, changed.document_prompt) == ("ba ", 0.5, "abc ")
+
+
+SHORT = {"max_query_tokens": 16, "max_document_tokens": 24}
+ANSWERS = {"name": "cross_thought_answers", "special_tokens": 3, "negatives_per_query": 3, **SHORT}
+CLASSES = {"name": "cross_thought_pairs", "special_tokens": 3, "classes": 3, **SHORT}
+
+
+def test_the_cross_layer_of_a_run_or_of_its_export_is_taken_over(
+    job_of: Jobs, start_of: Starts, toy_collection: Path, toy_classes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretrained = start_of(**CROSS_THOUGHT)
+    trained = load_trained(pretrained)
+    weights, decoded = dict(trained.model.named_parameters()), pretrained.with_name("decoded")
+    export_encoder(trained, decoded, with_decoder=True)
+    for words, collection, method in ("4 of the 4", toy_collection, ANSWERS), ("14 of the 16", toy_classes, CLASSES):
+        for start in (pretrained, decoded):
+            model = job_of(collection=collection, method=method, init_from=str(start)).model
+            own = {key: weight for key, weight in model.named_parameters() if not key.startswith("head.")}
+            assert any(key.startswith("cross.") for key in own)
+            for key, weight in own.items():
+                torch.testing.assert_close(weight, weights[key], rtol=0, atol=0)
+            assert f"the encoder, and {words} head weights" in capsys.readouterr().out
+        model = job_of(collection=collection, method=method, init_from=str(pretrained), random_weights=True).model
+        key = "cross.attention.query.weight"
+        assert not torch.equal(model.get_parameter(key), weights[key])
+
+
+def test_a_run_continues_from_the_heads_of_another(job_of: Jobs, toy_collection: Path, tmp_path: Path) -> None:
+    method = {"name": "siamese", "projection": 8, "towers": 2, "learn_temperature": True, **SHORT}
+    first = write_run(tmp_path / "first", toy_collection / "tokenizer.json", **method)
+    weights = dict(load_trained(first).model.named_parameters())
+    model = job_of(method={**method, "temperature": 0.5}, init_from=str(first)).model
+    for name, weight in model.named_parameters():
+        expected = torch.full_like(weight, math.log(0.5)) if name == "log_temperature" else weights[name]
+        torch.testing.assert_close(weight, expected, rtol=0, atol=0)
+
+
+def test_a_pair_longer_than_the_encoder_reads_is_refused(job_of: Jobs) -> None:
+    method = {"name": "cross_encoder", "negatives_per_query": 1, "max_query_tokens": 25, "max_document_tokens": 41}
+    words = r"method.max_query_tokens \+ method.max_document_tokens - 1: 65 tokens are more than the trunk's 64"
+    with pytest.raises(InputError, match=words):
+        job_of(method=method, trunk=toy.TRUNK)
+    job_of(method={**method, "max_document_tokens": 40}, trunk=toy.TRUNK)
+
+
+@pytest.mark.parametrize("method", [CLASSES, {"name": "cross_encoder", "loss": "classes", "classes": 3, **SHORT}])
+def test_another_number_of_classes_than_the_datas_is_refused(
+    job_of: Jobs, toy_classes: Path, method: dict[str, Any]
+) -> None:
+    job_of(collection=toy_classes, method=method, trunk=toy.TRUNK)
+    for classes in (2, 4):
+        words = f"method.classes: {classes}, but .* has 3: entailment, neutral, contradiction: set method.classes=3"
+        with pytest.raises(InputError, match=words):
+            job_of(collection=toy_classes, method={**method, "classes": classes}, trunk=toy.TRUNK)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "line"),
+    [
+        ((), None),
+        (("Entailment", "neutral", "contradiction"), None),
+        (("contradiction", "entailment", "neutral"), "the last layer is brought into their order"),
+        (("negative", "neutral", "positive"), "the last layer is new"),
+    ],
+)
+def test_the_classes_of_a_start_are_brought_into_the_order_of_the_datas(
+    job_of: Jobs,
+    toy_classes: Path,
+    tmp_path: Path,
+    theirs: tuple[str, ...],
+    line: str | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = {"id2label": dict(enumerate(theirs))} if theirs else {}
+    start = write_cross_encoder(tmp_path / "start", toy_classes / "tokenizer.json", "bert", num_labels=3, **names)
+    method = {"name": "cross_encoder", "loss": "classes", "classes": 3, "max_query_tokens": 10}
+    job = job_of(collection=toy_classes, method=method, init_from=str(start))
+    said = [one for one in capsys.readouterr().out.splitlines() if "has the classes" in one]
+    assert [one.rpartition(", ")[2] for one in said] == ([line] if line else [])
+    published = load_file(start / "model.safetensors")["classifier.weight"]
+    head = dict(job.model.named_parameters())["head.3.weight"].detach()
+    if line and "new" in line:
+        assert not torch.isin(head, published).any()
+    else:
+        assert head.equal(published[[1, 2, 0]] if line else published)
+    run = save_run(tmp_path / "run", job)
+    export_encoder(load_trained(run), tmp_path / "out")
+    exported = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert exported["id2label"] == {"0": "entailment", "1": "neutral", "2": "contradiction"}
+    assert exported["label2id"] == {"entailment": 0, "neutral": 1, "contradiction": 2}

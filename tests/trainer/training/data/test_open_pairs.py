@@ -199,10 +199,10 @@ def test_the_order_of_the_names_in_the_recipe_does_not_count(path: Path) -> None
 
 
 def test_a_single_collection_is_known_by_the_same_keys_as_before(toy_collection: Path, tmp_path: Path) -> None:
-    mixed = load(FinetuneRecipe, toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, trunk=toy.TRUNK))
+    single = load(FinetuneRecipe, toy.finetune_recipe(tmp_path / "run.yaml", toy_collection, trunk=toy.TRUNK))
     keys = ["lanes", "window", "collection", "split", "pairs"]
-    assert list(resume_invariants(mixed, pair_data(mixed))["data"]) == keys
-    assert set(mixed.model_dump()["data"]) == {*keys, "workers"}
+    assert list(resume_invariants(single, pair_data(single))["data"]) == keys
+    assert set(single.model_dump()["data"]) == {*keys, "workers"}
 
 
 def test_a_temperature_weighs_sources_by_their_sizes(toy_collection: Path, toy_scored: Path, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_temperature_weighs_sources_by_their_sizes(toy_collection: Path, toy_s
     data = {"mix": mix, "mix_temperature": 1, "lanes": 4}
     path = mixed_recipe(tmp_path / "run.yaml", toy_collection, toy_scored, data=data)
     recipes = [load(FinetuneRecipe, path, [f"data.mix_temperature={value}"]) for value in (1, 2, 1e9)]
-    assert [pair_data(mixed).order.mix.shares for mixed in recipes] == [[9, 1], [3, 1], [500, 500]]
+    assert [pair_data(each).order.mix.shares for each in recipes] == [[9, 1], [3, 1], [500, 500]]
 
 
 def test_a_source_that_cannot_be_validated_on_is_left_out(mixed: FinetuneRecipe) -> None:
@@ -224,7 +224,7 @@ def test_a_source_that_cannot_be_validated_on_is_left_out(mixed: FinetuneRecipe)
         pair_data(none)
 
 
-ROWS = [  # changes of the mixed, where "PLAIN" is that source, and what is said
+ROWS = [  # changes of the recipe, where "PLAIN" is that source, and what is said
     ("PLAIN.weight=0", "PLAIN.weight: input should be greater than 0, not 0"),
     ("PLAIN.weight=-1", "PLAIN.weight: input should be greater than 0, not -1"),
     ("PLAIN.weight=null", "PLAIN.weight: missing: set a weight for every source, or data.mix_temperature"),

@@ -1,4 +1,4 @@
-"""The order of data, the same on any cluster and after a resume: lanes, cursor, loader, held-out data, sources drawn."""
+"""The order of data, the same on any cluster and after a resume; the sources of a mix, drawn by weight."""
 
 from collections import Counter
 from collections.abc import Collection

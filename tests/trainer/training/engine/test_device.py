@@ -1,4 +1,4 @@
-"""The device: which one is trained on, which GPUs torch cannot use, which rank has which; what it holds and computes."""
+"""Which device is trained on, GPUs that torch cannot use, which rank has which; what a device can hold and compute."""
 
 import os
 import subprocess

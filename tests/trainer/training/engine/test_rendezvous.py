@@ -1,4 +1,4 @@
-"""Ranks that wait for rank 0, in threads and with real sockets; the all-reduce by which real ranks show that they meet."""
+"""Ranks that wait for rank 0, in threads and with real sockets; the all-reduce that shows whether they meet."""
 
 import base64
 import signal

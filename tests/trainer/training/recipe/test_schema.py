@@ -1,4 +1,4 @@
-"""The keys of recipes: limits, combinations that cannot work; the rate by steps, plateaus and the best of the probes."""
+"""The keys of recipes: limits, what cannot work together; rates by step, plateaus and the best of the probes."""
 
 import dataclasses
 import json

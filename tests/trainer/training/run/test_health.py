@@ -1,4 +1,4 @@
-"""What a run measures and judges: held-out losses, its rate; who is to blame, when it must end; slow ranks and hosts."""
+"""What a run measures and judges: held-out losses, its rate, who is to blame, when it must end, slow ranks."""
 
 import math
 from dataclasses import dataclass, field, replace
