@@ -12,8 +12,7 @@ from deepsiam.data_prep.__main__ import main
 from deepsiam.data_prep.collections.collection import Collection
 from deepsiam.data_prep.collections.derive import NewCandidates, derive
 from deepsiam.data_prep.common.errors import InputError
-from deepsiam.models.batching.candidates import Candidates, Example
-from deepsiam.models.matching.siamese import SiameseConfig
+from deepsiam.models.batching.candidates import Example
 from deepsiam.trainer.training.data import group_source, shuffled
 from deepsiam.trainer.training.data.check_groups import check_classes, check_relevance, check_teacher
 from deepsiam.trainer.training.data.group_source import GroupSource
@@ -161,17 +160,6 @@ def test_what_is_relevant_to_a_text_is_no_negative_of_another_query_with_it(
     labels = {pairs.name(0, 0, i): float(e.labels[0]) for i, e in enumerate(pairs.read(0, 0))}
     assert {name for name, label in labels.items() if label <= 0} == {"query q0, document d2"}
     assert len(pairs) == 5
-
-
-def test_in_a_batch_the_queries_of_one_text_share_their_relevant_documents(repeated: Collection) -> None:
-    source = opened(repeated)
-    keys = SiameseConfig(name="siamese", max_query_tokens=16, max_document_tokens=16)
-    batcher = keys.batcher(repeated.tokenizer, Candidates(repeated.corpus, source.candidates))
-    examples = source.read(0, 0)
-    allowed = batcher.micro_batch(examples, [np.random.default_rng(0)] * len(examples)).arrays["allowed"]
-    for i, example in enumerate(examples):
-        for j, other in enumerate(examples):
-            assert allowed[i, j] == (i == j or int(other.candidates[0]) not in example.relevant)
 
 
 @pytest.mark.parametrize(("lanes", "window", "unit"), [(2, 1, 32), (4, 5, 5), (100, 16, 1)])

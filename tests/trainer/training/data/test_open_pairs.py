@@ -248,10 +248,7 @@ ROWS = [  # changes of the recipe, where "PLAIN" is that source, and what is sai
     ("PLAIN.split=test batch.size=24", "^PLAIN: split test has 20 examples, fewer than .*=24"),
     ("PLAIN.collection=OTHER", "was tokenised with another tokenizer than .*: run: python -m data_prep"),
     ("PLAIN.negatives=step", "PLAIN: its losses compare .* set data.one_source_per=step"),
-    (
-        "data.collection=c PLAIN.collection=d",
-        "data: name either data.collection or, for several sources, data.mix",
-    ),
+    ("data.collection=c PLAIN.collection=d", "data: name either data.collection or, for several sources, data.mix"),
     ("data.pairs=3", "data.split and data.pairs need data.collection: set those of each source"),
     ("refresh.every=2", "PLAIN: what is mined .* PLAIN.hard_negatives to .* or PLAIN.refresh to false"),
     (
@@ -260,10 +257,7 @@ ROWS = [  # changes of the recipe, where "PLAIN" is that source, and what is sai
     ),
     ("optimizer.plateau.factor=0.5", "optimizer.plateau: the sources of data.mix have different losses"),
     (f"'PLAIN.query_prompt={'ab ' * 40}'", "PLAIN: method: query_prompt has .* tokens, which leave a text no"),
-    (
-        "deepspeed=zero3_bf16",
-        "^data.mix: .* ZeRO stage 3 .*: set data.one_source_per=step, or deepspeed",
-    ),
+    ("deepspeed=zero3_bf16", "^data.mix: .* ZeRO stage 3 .*: set data.one_source_per=step, or deepspeed"),
 ]
 
 

@@ -121,16 +121,12 @@ def test_a_method_of_text_reads_pairs_as_text(pair_shards: Path, tmp_path: Path)
     assert next(data.order.stream(data.order.start(), 0, 1)).micro_batch.tokens
 
 
-def test_a_shard_source_reads_every_document_of_the_manifest(shards: Path) -> None:
-    manifest = Manifest.load(shards)
-    source = ShardSource(manifest)
-    read = [d for s, chunks in enumerate(source.chunks) for c in range(chunks) for d in source.read(s, c)]
-    assert len(read) == manifest.total("documents")
-    assert sum(len(segment) for document in read for segment in document.segments) == manifest.total("tokens")
-
-
-def test_a_damaged_shard_is_refused_by_name(shards: Path, tmp_path: Path) -> None:
+def test_a_shard_source_reads_every_document_and_refuses_a_damaged_shard_by_name(shards: Path, tmp_path: Path) -> None:
     source = ShardSource(Manifest.load(Path(shutil.copytree(shards, tmp_path / "shards"))))
+    read = [d for s, chunks in enumerate(source.chunks) for c in range(chunks) for d in source.read(s, c)]
+    assert len(read) == source.manifest.total("documents")
+    assert sum(len(segment) for document in read for segment in document.segments) == source.manifest.total("tokens")
+    source = ShardSource(source.manifest)
     victim = tmp_path / "shards" / source.manifest.shards[3].name
     victim.write_bytes(victim.read_bytes()[:-512])
     source.read(0, 0)

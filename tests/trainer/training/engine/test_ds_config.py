@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+import yaml
 from deepspeed.runtime.config import DeepSpeedConfig
 
 from deepsiam.data_prep.common.errors import InputError
@@ -20,67 +21,51 @@ def _fp16_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accelerator(), "is_fp16_supported", lambda: True)
 
 
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({"fp16": {"enabled": True}}, "fp16 with ZeRO stage 0"),
-        ({"fp16": {"enabled": True}, "zero_optimization": {"stage": 0}}, "fp16 with ZeRO stage 0"),
-        ({"fp16": {"enabled": "auto"}, "zero_optimization": {"stage": 1}}, 'fp16.enabled: "auto"'),
-        ({"zero_optimizations": {"stage": 1}}, "did you mean zero_optimization?"),
-        ({"qwxyz": 1}, "unknown key"),
-        ({"compile": {"deepcompile": True}}, "compile: would do nothing: DeepSpeed compiles only where a program"),
-        ({"torch_autocast": {"enabled": True}}, "torch_autocast: the trainer computes in the precision of bf16 or"),
-        ({"tensor_parallel": {"autotp_size": 2}}, "tensor_parallel: the ranks here divide the data"),
-        ({"sparse_gradients": True}, "sparse_gradients: DeepSpeed no longer has it; remove it"),
-        ({"activation_checkpointing": {"profile": True}}, "activation_checkpointing: would do nothing: DeepSpeed re"),
-        ({"zero_optimization": {"compute_grad_norm": False}}, "compute_grad_norm: false: without the norm a bad step"),
-        (
-            {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}},
-            "zero_optimization.offload_optimizer: the device nvme needs nvme_path, a folder on that disk",
-        ),
-        ({"train_batch_size": 8}, "the recipe sets this (batch.size)"),
-        ({"optimizer": {"type": "Adam"}}, "the recipe sets this (optimizer)"),
-        ({"gradient_clipping": 1.0}, "optimizer.clip"),
-        ([1], "must be a JSON object"),
-        ({"fp16": True}, 'fp16: must be an object such as {"enabled": true}, not true'),
-        ({"data_types": "fp32"}, 'data_types: must be an object such as {"grad_accum_dtype": "fp32"}, not "fp32"'),
-        (
-            {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}},
-            "data_types.grad_accum_dtype: DeepSpeed sums in fp32 only with ZeRO",
-        ),
-        (
-            {"data_types": {"grad_acum_dtype": "fp32"}},
-            "data_types.grad_acum_dtype: unknown key, which DeepSpeed would silently ignore; "
-            "did you mean data_types.grad_accum_dtype?",
-        ),
-        ({"bf16": [1]}, 'bf16: must be an object such as {"enabled": true}, not [1]'),
-        ({"zero_optimization": 3}, 'zero_optimization: must be an object such as {"stage": 1}, not 3'),
-        ({"zero_optimization": {"stage": 9}}, "zero_optimization.stage: must be 0, 1, 2 or 3, not 9"),
-        ({"zero_optimization": {"stagee": 1}}, "zero_optimization.stagee: DeepSpeed refuses it: unknown key"),
-        (
-            {"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "tape"}}},
-            "zero_optimization.offload_optimizer.device: DeepSpeed refuses it: Input should be 'none', 'cpu' or",
-        ),
-        ({"zero_optimization": {"stage": "1"}}, 'zero_optimization.stage: must be 0, 1, 2 or 3, not "1"'),
-        ({"zero_optimization": {"reduce_bucket_size": "x"}}, "zero_optimization.reduce_bucket_size: must be a number"),
-        ({"zero_optimization": {"reduce_bucket_size": -1}}, "reduce_bucket_size: DeepSpeed refuses it: Input should"),
-        ({"steps_per_print": 5, "timers": 3}, "timers: DeepSpeed refuses it: argument of type 'int'"),
-        ({"communication_data_type": "int8"}, 'communication_data_type: must be one of fp32, fp16 and bf16, not "int'),
-        ({"communication_data_type": "half"}, "communication_data_type: DeepSpeed refuses it: Invalid"),
-        (
-            {"bf16": {"enabled": True}, "fp16": {"enabled": True}, "zero_optimization": {"stage": 1}},
-            "bf16, fp16, zero_optimization: DeepSpeed refuses it: bfloat16 and fp16 modes cannot be",
-        ),
-        ({"data_types": {"grad_accum_dtype": "int8"}}, "data_types.grad_accum_dtype: must be one of fp32, fp16 and"),
-        ({"data_types": {"param_dtype": [1]}}, "data_types.param_dtype: must be one of fp32, fp16 and bf16, not [1]"),
-        ({"data_types": {"param_dtype": "bf16"}}, "data_types.param_dtype: bf16 contradicts the precision"),
-        ({"data_types": {"grad_accum_dtype": "half"}}, "data_types.grad_accum_dtype: DeepSpeed sums in half only"),
-    ],
-)
+ROWS = [  # a configuration, as YAML, and what is said
+    ("fp16: {enabled: true}", "fp16 with ZeRO stage 0"),
+    ("{fp16: {enabled: true}, zero_optimization: {stage: 0}}", "fp16 with ZeRO stage 0"),
+    ("{fp16: {enabled: auto}, zero_optimization: {stage: 1}}", 'fp16.enabled: "auto"'),
+    ("zero_optimizations: {stage: 1}", "did you mean zero_optimization?"),
+    ("qwxyz: 1", "unknown key"),
+    ("compile: {deepcompile: true}", "compile: would do nothing: DeepSpeed compiles only where a program"),
+    ("torch_autocast: {enabled: true}", "torch_autocast: the trainer computes in the precision of bf16 or"),
+    ("tensor_parallel: {autotp_size: 2}", "tensor_parallel: the ranks here divide the data"),
+    ("sparse_gradients: true", "sparse_gradients: DeepSpeed no longer has it; remove it"),
+    ("activation_checkpointing: {profile: true}", "activation_checkpointing: would do nothing: DeepSpeed re"),
+    ("zero_optimization: {compute_grad_norm: false}", "compute_grad_norm: false: without the norm a bad step"),
+    ("zero_optimization: {stage: 3, offload_optimizer: {device: nvme}}", "the device nvme needs nvme_path, a folder"),
+    ("train_batch_size: 8", "the recipe sets this (batch.size)"),
+    ("optimizer: {type: Adam}", "the recipe sets this (optimizer)"),
+    ("gradient_clipping: 1.0", "optimizer.clip"),
+    ("[1]", "must be a JSON object"),
+    ("fp16: true", 'fp16: must be an object such as {"enabled": true}, not true'),
+    ("data_types: fp32", 'data_types: must be an object such as {"grad_accum_dtype": "fp32"}, not "fp32"'),
+    ("{bf16: {enabled: true}, data_types: {grad_accum_dtype: fp32}}", "grad_accum_dtype: DeepSpeed sums in fp32 only"),
+    ("data_types: {grad_acum_dtype: fp32}", "did you mean data_types.grad_accum_dtype?"),
+    ("bf16: [1]", 'bf16: must be an object such as {"enabled": true}, not [1]'),
+    ("zero_optimization: 3", 'zero_optimization: must be an object such as {"stage": 1}, not 3'),
+    ("zero_optimization: {stage: 9}", "zero_optimization.stage: must be 0, 1, 2 or 3, not 9"),
+    ("zero_optimization: {stagee: 1}", "zero_optimization.stagee: DeepSpeed refuses it: unknown key"),
+    ("zero_optimization: {stage: 1, offload_optimizer: {device: tape}}", "device: DeepSpeed refuses it: Input should "),
+    ("zero_optimization: {stage: '1'}", 'zero_optimization.stage: must be 0, 1, 2 or 3, not "1"'),
+    ("zero_optimization: {reduce_bucket_size: x}", "zero_optimization.reduce_bucket_size: must be a number"),
+    ("zero_optimization: {reduce_bucket_size: -1}", "reduce_bucket_size: DeepSpeed refuses it: Input should"),
+    ("{steps_per_print: 5, timers: 3}", "timers: DeepSpeed refuses it: argument of type 'int'"),
+    ("communication_data_type: int8", 'communication_data_type: must be one of fp32, fp16 and bf16, not "int'),
+    ("communication_data_type: half", "communication_data_type: DeepSpeed refuses it: Invalid"),
+    ("{bf16: {enabled: true}, fp16: {enabled: true}, zero_optimization: {stage: 1}}", "bfloat16 and fp16 modes cannot"),
+    ("data_types: {grad_accum_dtype: int8}", "data_types.grad_accum_dtype: must be one of fp32, fp16 and"),
+    ("data_types: {param_dtype: [1]}", "data_types.param_dtype: must be one of fp32, fp16 and bf16, not [1]"),
+    ("data_types: {param_dtype: bf16}", "data_types.param_dtype: bf16 contradicts the precision"),
+    ("data_types: {grad_accum_dtype: half}", "data_types.grad_accum_dtype: DeepSpeed sums in half only"),
+]
+
+
+@pytest.mark.parametrize(("config", "words"), ROWS)
 def test_what_deepspeed_gets_wrong_or_refuses_is_refused_with_the_reason(
-    tmp_path: Path, config: Any, words: str
+    tmp_path: Path, config: str, words: str
 ) -> None:
-    (tmp_path / "c.json").write_text(json.dumps(config))
+    (tmp_path / "c.json").write_text(json.dumps(yaml.safe_load(config)))
     with pytest.raises(InputError, match=re.escape(words)):
         ds_config.load(str(tmp_path / "c.json"))
 

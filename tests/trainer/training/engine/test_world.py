@@ -191,16 +191,11 @@ def test_a_lost_rank_is_one_line_after_the_failed_rank_s_own(
     assert waited == [world.FAILED_FIRST_SECONDS]
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("CUDA out of memory"),
-        dist.DistBackendError("ncclInvalidUsage: Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1b000"),
-    ],
-)
-def test_this_rank_s_own_error_is_not_taken_for_a_lost_one(error: RuntimeError) -> None:
-    with pytest.raises(type(error)), failed_rank_exits_first():
-        raise error
+def test_this_rank_s_own_error_is_not_taken_for_a_lost_one() -> None:
+    twice = dist.DistBackendError("ncclInvalidUsage: Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1b")
+    for error in (RuntimeError("CUDA out of memory"), twice):
+        with pytest.raises(type(error)), failed_rank_exits_first():
+            raise error
 
 
 def test_a_line_of_a_table_keeps_its_blanks_and_has_no_control(capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,7 +218,7 @@ def fail(rank: int, line: str) -> None:
         raise InputError(line)
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
 def test_one_rank_prints_what_all_find(ranks_store: dist.Store, order: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="not finite"):
         fail(order[0], "not finite")

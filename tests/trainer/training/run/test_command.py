@@ -232,11 +232,10 @@ def test_a_checkouts_commit_says_whether_there_are_changes(tmp_path: Path) -> No
     assert git_commit(folder) == git(folder, "rev-parse", "HEAD") + "-dirty"
 
 
-@pytest.mark.parametrize("kind", ["no checkout", "no folder", "no git"])
-def test_without_one_it_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    if kind == "no git":
-        monkeypatch.setenv("PATH", str(tmp_path))
-    assert git_commit(tmp_path / "missing" if kind == "no folder" else tmp_path) == "unknown"
+def test_without_checkout_folder_or_git_it_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert git_commit(tmp_path) == git_commit(tmp_path / "missing") == "unknown"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert git_commit(toy.ROOT) == "unknown"
 
 
 def test_code_is_known_by_its_bytes_and_names(tmp_path: Path) -> None:
