@@ -104,10 +104,7 @@ FINETUNE = [  # the same of a fine-tuning, and what is said somewhere
     (f"{LORA} random_weights=true", "optimizer.train: adapters leave .* name a trained encoder in init_from"),
     ("init_from=null", "trunk: name a trained encoder in init_from, or describe a new one there"),
     ("'trunk={}' init_from=x", "trunk: name a trained encoder in init_from, or describe a new one there"),
-    (
-        "init_from=null 'trunk={}' bidirectional=true",
-        r"bidirectional needs a decoder in init_from: .* set trunk.is_causal=false",
-    ),
+    ("init_from=null 'trunk={}' bidirectional=true", "bidirectional needs a decoder in .* set trunk.is_causal=false"),
     ("method.loss=hinge", "set method.hard_negatives, .* or method.negatives_per_query"),
     ("batch.micro=1", ALONE.format("micro")),
     (f"method.negatives=step {ONE}", ALONE.format("size")),
