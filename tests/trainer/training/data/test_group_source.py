@@ -170,7 +170,7 @@ def test_every_lane_gets_a_window_of_units_and_the_run_reads_every_pair(
     source = order.sources[""].source
     assert source.unit == unit
     assert len(source.chunks) >= min(100, lanes * window)
-    micro_batches = islice(order.stream(order.start(), 0, 1), 10 * lanes)
+    micro_batches = islice(order.stream(order.start(), 0, 1), max(40, lanes))
     names = {name for batch in micro_batches for example in order.origins(batch) for name in example}
     read = [(shard, item) for shard in range(len(source.chunks)) for item in range(len(source.read(shard, 0)))]
     assert names == {source.name(shard, 0, item) for shard, item in read}
@@ -245,7 +245,6 @@ CHECKS = [  # of which collection, the unit, the check and its argument, and wha
     ("toy_collection", "pair", check_relevance, "binary", "method.loss=binary: every pair of split train is relevant"),
     ("judged", "group", check_teacher, "kl", "=kl learns a teacher's scores, but all labels of split train are"),
     ("toy_collection", "group", check_teacher, "margin_mse", "but split train gives query q[0-9]+ one only"),
-    ("toy_collection", "positive", check_teacher, "kl", "but split train has none beside its labels: have a teacher"),
     ("judged", "pair", check_classes, 2, ""),
     ("judged", "pair", check_relevance, "binary", ""),
     ("toy_collection", "positive", check_relevance, "binary", ""),

@@ -232,7 +232,6 @@ ROWS = [  # changes of the recipe, where "PLAIN" is that source, and what is sai
         "data.mix_temperature=2 PLAIN.weight=1",
         "PLAIN.weight: does not go with .*: set .* or data.mix_temperature and none$",
     ),
-    ("PLAIN.wieght=1", r"PLAIN.wieght: unknown key; did you mean PLAIN.weight\?$"),
     ("PLAIN.query_promt=x", r"PLAIN.query_promt: unknown key; did you mean PLAIN.query_prompt\?$"),
     ("PLAIN.pooling=mean", "PLAIN.pooling: unknown key; a source may have collection, .*query_prompt, "),
     ("PLAIN.loss=sotfmax", "PLAIN.loss.*: Input should be 'softmax'"),

@@ -3,8 +3,6 @@
 import base64
 import signal
 import socket
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from datetime import timedelta
@@ -164,10 +162,8 @@ def test_a_wrong_sum_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def test_a_rank_that_meets_nobody_ends() -> None:
-    script = "from deepsiam.trainer.training.engine import all_reduce; all_reduce.LIMIT_SECONDS = 1; all_reduce.main()"
     alone = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-    env = {**toy.environment(), **alone, "MASTER_PORT": str(toy.free_port())}
-    done = subprocess.run([sys.executable, "-c", script], cwd=toy.ROOT, env=env, capture_output=True, text=True)
+    done = toy.run("tests.trainer.training.engine.meets_nobody", **alone)
     assert done.returncode == all_reduce.TIMEOUT_CODE
     assert "rank 1: the ranks did not meet and finish in 1 s" in done.stderr
 

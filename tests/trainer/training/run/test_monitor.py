@@ -181,16 +181,23 @@ def test_what_follows_a_checkpoint_is_reported_once(tmp_path: Path, capsys: pyte
         m = monitor(tmp_path, start=start)
         for step in steps:
             if step == 3:
-                m.probed(2, {"rank": 3.0} if len(steps) == 1 else {"rank": 3.0, "norm": 4.0})  # the first is cut short
+                m.probed(2, {"rank": 3.0})
                 m.refreshed(2, {"": {**negatives, "minutes": float(len(steps))}})
             one_step(m, step, step / 2)
         m.close()
     lines = [line.split("  ")[:2] for line in capsys.readouterr().out.splitlines() if line.startswith("step 2  ")]
     assert lines == [["step 2", "probe"], ["step 2", "negatives"]]
     events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    for tag, value in (("probe/rank", 3), ("probe/norm", 4), ("negatives/new", 1), ("negatives/minutes", 1)):
+    for tag, value in (("probe/rank", 3), ("negatives/new", 1), ("negatives/minutes", 1)):
         assert [(event.step, event.value) for event in events.Scalars(tag)] == [(2, value)]
     assert [event.step for event in events.Scalars("loss/mlm")] == [1, 2, 3, 4]
+
+
+def test_events_of_a_report_that_was_cut_short_are_completed(tmp_path: Path) -> None:
+    for figures in ({"rank": 3.0}, {"rank": 3.0, "norm": 2.0}):
+        with closing(monitor(tmp_path)) as m:
+            m.probed(0, figures)
+    assert (scalars(tmp_path, "probe/rank"), scalars(tmp_path, "probe/norm")) == ({0: 3.0}, {0: 2.0})
 
 
 def test_slow_ranks_are_figures_and_lines(
