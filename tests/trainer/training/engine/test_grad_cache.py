@@ -206,6 +206,29 @@ def test_step_negatives_and_regularisers_go_together(monkeypatch: pytest.MonkeyP
         same_step(cached(model, micro_batches(size, keys=keys), ranks, monkeypatch), whole)
 
 
+def test_the_documents_are_those_of_all_micro_batches_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Micro-batches of 1, 2 and 3 documents with at most 3, 1 and 2 vectors; the fourth has only padding."""
+    shapes = [(1, 3), (2, 1), (3, 2), (1, 1)]
+    texts = [
+        {
+            "document_vectors": torch.full((count, width, 2), float(i)),
+            "document_real": torch.arange(width).expand(count, -1) < (i != 3),
+        }
+        for i, (count, width) in enumerate(shapes)
+    ]
+    keys = [torch.arange(10 * i, 10 * i + count) for i, (count, _) in enumerate(shapes)]
+    for size in (1, 2, 4):
+        ranks = Ranks(size)
+        monkeypatch.setattr(grad_cache, "dist", ranks)
+        gathered = ranks.run(lambda rank, size=size: grad_cache.gather(texts[rank::size], keys[rank::size]))
+        for rank, documents in enumerate(gathered):
+            assert documents.vectors.shape == (7, 3, 2)
+            assert documents.keys.tolist() == [0, 10, 11, 20, 21, 22, 30]
+            assert documents.vectors[:, 0, 0].tolist() == [0, 1, 1, 2, 2, 2, 3]
+            assert documents.mask.tolist() == [[True, False, False]] * 6 + [[False] * 3]
+            assert documents.places == [slice(0, 1), slice(1, 3), slice(3, 6), slice(6, 7)][rank::size]
+
+
 def live_bytes(work: Callable[[], object]) -> int:
     """Return the peak increase, in bytes, of tensor memory on the CPU while `work` runs."""
     with profile(profile_memory=True) as recorded:
