@@ -208,7 +208,7 @@ def test_the_marker_is_one_of_the_tokens_of_a_text(job_of: Jobs, toy_collection:
         job_of(trunk=toy.TRUNK, method={**COLBERT, "max_query_tokens": 65})
 
 
-PAIRS: dict[str, Any] = {  # keys of a pre-training on pairs, which a fine-tuning goes on with
+PAIRS: dict[str, Any] = {  # keys of a pre-training on pairs
     "similarity": "cosine",
     "temperature": 0.02,
     "pooling": "mean",
@@ -227,16 +227,6 @@ def test_a_run_of_pairs_ranks_as_its_export_does(start_of: Starts, toy_collectio
     assert own.means == exported.means
     kept = {key: value for key, value in PAIRS.items() if key != "temperature"}
     assert {key: getattr(of_export.method, key) for key in kept} == kept
-
-
-def test_a_fine_tuning_goes_on_with_the_weights_and_keys_of_a_run_of_pairs(job_of: Jobs, start_of: Starts) -> None:
-    run = start_of(name="pairs", **LENGTHS, **PAIRS)
-    taken = job_of(init_from=str(run))
-    assert {key: getattr(taken.recipe.method, key) for key in PAIRS} == PAIRS
-    for name, weight in load_trained(run).model.state_dict().items():
-        torch.testing.assert_close(taken.model.state_dict()[name], weight, rtol=0, atol=0)
-    changed: Any = job_of(init_from=str(run), method={"query_prompt": "ba ", "temperature": 0.5}).recipe.method
-    assert (changed.query_prompt, changed.temperature, changed.document_prompt) == ("ba ", 0.5, "abc ")
 
 
 SHORT = {"max_query_tokens": 16, "max_document_tokens": 24}

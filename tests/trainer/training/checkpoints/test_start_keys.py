@@ -33,6 +33,7 @@ from tests.trainer.runs import write_run
 LENGTHS = {"max_query_tokens": 8, "max_document_tokens": 16}
 KEYS = {"pooling": "mean", "similarity": "cosine", "temperature": 0.02}
 PROMPTS = {"query_prompt": "a ", "document_prompt": "b "}
+PROMPTED_KEYS = {**KEYS, **PROMPTS, "prompt_in_pooling": False}
 Recipes = Callable[..., Any]
 Starts = Callable[..., Path]
 
@@ -58,7 +59,7 @@ def run_of(toy_collection: Path, tmp_path: Path) -> Starts:
 @pytest.fixture
 def pairs(run_of: Starts) -> Path:
     """A run of `pairs`."""
-    return run_of("pairs", **KEYS)
+    return run_of("pairs", **PROMPTED_KEYS)
 
 
 def told(start: Path, method: MethodConfig) -> list[str]:
@@ -91,21 +92,21 @@ def test_a_temperature_is_taken_with_its_similarity_alone(recipe: Recipes, pairs
 def test_a_run_gives_its_keys_to_the_next_and_what_is_set_otherwise_is_said(
     recipe: Recipes, run_of: Starts, pairs: Path
 ) -> None:
-    first = run_of("siamese", **KEYS, **PROMPTS)
-    for start, keys in ((pairs, KEYS), (first, KEYS | PROMPTS)):
+    first = run_of("siamese", **PROMPTED_KEYS)
+    for start in (pairs, first):
         taken = with_keys_from_folder(recipe(start)).method
-        assert values(taken, *keys) == keys
+        assert values(taken, *PROMPTED_KEYS) == PROMPTED_KEYS
         assert told(start, taken) == []
-    assert told(first, with_keys_from_folder(recipe(first, pooling="cls")).method) == ['pooling="mean"']
-    given = recipe(pairs, similarity="dot", pooling="cls", temperature=0.5)
+    given = recipe(pairs, similarity="dot", pooling="cls", prompt_in_pooling=True, temperature=0.5)
     assert overridden_keys(Folder(pairs), with_keys_from_folder(given).method) == [
         f'{pairs} was trained with method.pooling="mean", and this run trains with "cls"',
+        f"{pairs} was trained with method.prompt_in_pooling=false, and this run trains with true",
         f'{pairs} was trained with method.similarity="cosine", and this run trains with "dot"',
     ]
 
 
 def test_a_run_s_recipe_keeps_what_was_set_otherwise_than_the_start(recipe: Recipes, run_of: Starts) -> None:
-    start = run_of("siamese", **KEYS, **PROMPTS, prompt_in_pooling=False)
+    start = run_of("siamese", **PROMPTED_KEYS)
     plain = {"query_prompt": "", "document_prompt": "", "prompt_in_pooling": True}
     job = finetuning.build(recipe(start, **plain))
     assert values(job.recipe.method, *KEYS, *plain) == KEYS | plain
