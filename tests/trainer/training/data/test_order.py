@@ -1,5 +1,6 @@
 """The order of data, the same on any cluster and after a resume; the sources of a mix, drawn by weight."""
 
+import multiprocessing
 from collections import Counter
 from collections.abc import Collection
 from fractions import Fraction
@@ -103,8 +104,11 @@ def test_the_ranks_cursors_together_resume_every_rank() -> None:
 
 def test_workers_pass_on_errors_and_are_ahead_of_the_position() -> None:
     damaged = order_of(lanes_of(UNEVEN, bad=[(s, 0) for s in range(9)]))
+    before = {*multiprocessing.active_children()}
     with pytest.raises(InputError, match=r"^shard \d is damaged$"):
         first_of(damaged, 1)
+    for worker in {*multiprocessing.active_children()} - before:
+        worker.kill()  # after an error it stays, and ignores SIGTERM: this process would wait for it at its exit
     order = order_of(lanes_of([2] * 16, lanes=8))
     ahead, alone = first_of(order, 2), first_of(order, 0)
     assert items([ahead]) == items([alone])
